@@ -1,8 +1,7 @@
 """
 Request bodies: JSON, YAML and, where kubectl requires it, protobuf.
 
-The result is always plain JSON data of bounded depth and size.  The values of a body are counted before
-it is decoded, and those of protobuf meanwhile, because decoding many small values is expensive.
+The result is always plain JSON data of bounded depth and size.
 """
 
 from __future__ import annotations
@@ -154,8 +153,6 @@ def check_values(text: bytes, limit: int = OBJECT.values) -> None:
     """
     Check the number of values in JSON before it is decoded.
 
-    Text that is not JSON may pass: its values are then few up to the place where decoding fails.
-
     :raises RequestEntityTooLarge: there are more.
     """
     if len(text) <= _WINDOW_BYTES and most_values(text) <= limit:
@@ -172,11 +169,7 @@ def _too_many(limit: int) -> RequestEntityTooLarge:
 
 
 def count_values(text: bytes, limit: int = OBJECT.values, window_bytes: int = _WINDOW_BYTES) -> int:
-    """
-    Count the values in JSON; a number above ``limit`` may be inexact.
-
-    :param window_bytes: how much is counted at a time.
-    """
+    """Count the values in JSON; a number above ``limit`` may be inexact."""
     values, last, quote = 1, b"", b""
     for window in _windows(text, window_bytes):
         # Without escapes each quote begins or ends a string.  Pairs of backslashes go first,
@@ -199,8 +192,6 @@ def count_values(text: bytes, limit: int = OBJECT.values, window_bytes: int = _W
 def _windows(text: bytes, window_bytes: int) -> Iterator[bytes]:
     """
     Yield a text in pieces, so that no call into C takes long, and a large body is refused early.
-
-    No piece ends within an escape sequence.
     """
     start = 0
     while start < len(text):

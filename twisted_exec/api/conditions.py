@@ -40,7 +40,7 @@ def with_conditions(
 
     ``lastTransitionTime`` changes only when the status does.
 
-    :param changes: by type.  Conditions of other types stay.
+    :param changes: by type.
     :param generation: the generation that the conditions describe, for kinds that have one.
     """
     before = {condition.get("type"): condition for condition in current}

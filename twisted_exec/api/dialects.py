@@ -1,14 +1,9 @@
 """
 Dialects: the names in which the APIs of ironcore, onmetal-api and spheric differ.
 
-The three systems share one design under different names.  One record holds every name that
-differs; all code uses the record, and none checks which dialect it has.  Sources: ironcore's and
-onmetal-api's ``api/compute/v1alpha1``, ``poollet/machinepoollet/api/v1alpha1`` and ``api/common``;
-spheric's ``api/core/v1alpha1`` and ``spherelet/api/v1alpha1``.
-
-:data:`SPHERIC_MACHINES` is spheric as its design document for machine exec describes it, although
-its programs have since renamed machines to instances.  Details that the document leaves open
-are as in ironcore, under spheric's domain.
+The three systems share one design under different names. Sources: ironcore's and onmetal-api's
+``api/compute/v1alpha1``, ``poollet/machinepoollet/api/v1alpha1`` and ``api/common``; spheric's
+``api/core/v1alpha1`` and ``spherelet/api/v1alpha1``.
 """
 
 from __future__ import annotations
@@ -207,11 +202,7 @@ def _referent(workload: Mapping[str, Any], key: str) -> str:
 
 
 def _of_machines(name: str, summary: str, group: str, labels: str, **more: Any) -> Dialect:
-    """
-    Return a dialect of machines and machine pools.
-
-    :param labels: domain of its labels, finalizers and field owners.
-    """
+    """Return a dialect of machines and machine pools."""
     poollet = f"machinepoollet.{labels}"
     return Dialect(
         name=name,
@@ -387,11 +378,7 @@ class Owner:
 
 
 def owner_of(labels: Mapping[str, str]) -> Owner:
-    """
-    Return the owner of a machine, by the labels that a poollet of any dialect has set.
-
-    A runtime has no dialect of its own: it tells objects apart by UID.
-    """
+    """Return the owner of a machine, by the labels that a poollet of any dialect has set."""
     for dialect in DIALECTS:
         if any(key in labels for key in (dialect.uid_label, dialect.name_label)):
             return Owner(

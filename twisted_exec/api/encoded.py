@@ -1,10 +1,4 @@
-"""
-Immutable objects with their JSON.
-
-The store hands each object to many consumers: lists, watches, the disk.  Encoding costs far more
-than sending, so it happens once, and the bytes are kept with the object.  A copy is a plain
-``dict`` without bytes, so that changing it cannot contradict them.
-"""
+"""Immutable objects with their JSON."""
 
 from __future__ import annotations
 
@@ -33,7 +27,6 @@ class Encoded(Object):
     """
     An object with its JSON.  The object and everything in it must not be changed.
 
-    :param text: the JSON, if it exists already; otherwise it is encoded on first use.
     :ivar row: whatever rows of Tables keep between lists; ``None`` at first.
     """
 

@@ -6,19 +6,13 @@ A set of fields (``FieldsV1``) is a tree.  Each key is one step of a path: ``f:N
 set, ``i:INDEX`` an item by position.  A path is in the set if its node is empty or contains
 ``"."``; any other node only leads to longer paths.
 
-The tree is plain JSON data and the only representation of a set here: sets in the store need no
-decoding.  So sets from outside go through
-:func:`decode` first, which normalises the keys; after that, equal steps are equal strings.
+The tree is plain JSON data. Sets from outside go through :func:`decode` first.
 
-The structured merge compares and merges values field by field, according to a schema.  The schema
-decides which values are atomic and which have parts with owners of their own.  Scalars are atomic,
-and so are lists and objects that the schema declares ``atomic``.  Without a declaration a list is
-atomic and an object is not.  A list of type ``map`` has items that are identified by keys; a list
-of type ``set`` consists of scalars.  In values without a schema, objects have parts and lists are
-atomic.
+The schema decides which values are atomic and which have parts with owners of their own. A list of
+type ``map`` has items that are identified by keys; a list of type ``set`` consists of scalars. In
+values without a schema, objects have parts and lists are atomic.
 
-Values are plain JSON data that fit their schemas.  :data:`ABSENT` is a missing value, as opposed
-to ``null``, which is present and empty.
+:data:`ABSENT` is a missing value, as opposed to ``null``, which is present and empty.
 
 Except for :func:`insert`, public functions do not change their arguments, and results may share
 unchanged parts with them.
@@ -280,11 +274,7 @@ def _as_list(value: Any) -> list[Any]:
 
 
 def _merge_step(schema: Schema, item: Any) -> str:
-    """
-    Return the step to a list item.
-
-    :raises ValueError: the item lacks its keys.
-    """
+    """Return the step to a list item."""
     if schema["x-kubernetes-list-type"] == "set":
         if item is None or isinstance(item, dict | list):
             raise ValueError("an item of a set must be a scalar")
@@ -305,7 +295,7 @@ def _merge_step(schema: Schema, item: Any) -> str:
 
 
 def _grouped(schema: Schema, value: Any) -> dict[str, list[Any]]:
-    """Return a list's items by their steps.  Old stored lists may repeat a step."""
+    """Return a list's items by their steps."""
     groups: dict[str, list[Any]] = {}
     for item in _as_list(value):
         groups.setdefault(_merge_step(schema, item), []).append(item)

@@ -8,10 +8,9 @@ has one container, its console.  Its log continues across boots; ``previous`` is
 newest.
 
 The log of a machine has more options than that of a Pod: offsets, boots, an end time, text without
-escape sequences, and frames, by which a hop can continue a log that was cut off.
+escape sequences, and frames.
 
-A hop decodes and checks the query, and encodes it anew.  So it only forwards options that it
-understands.
+A hop decodes and checks the query.
 """
 
 from __future__ import annotations
@@ -103,15 +102,11 @@ class LogOptions:
     """
     Options of a log request.  ``None`` means unset.
 
-    The options from ``boot`` on are for machines only.
-
     :param previous: read the log of the previous container, or boot.
-    :param since_nanoseconds: nanoseconds since the epoch.
     :param tail_lines: limit for existing lines; 0 for none of them.
     :param limit_bytes: limit for the answer, at least 1, without the heads of frames.
     :param stream: ``All``, ``Stdout`` or ``Stderr``.
     :param boot: 0 or a negative number counts from the newest; a positive number is a boot's own.
-    :param until_nanoseconds: nanoseconds since the epoch; later lines are left out.
     :param epoch: the journal that the offsets belong to.
     :param plain: remove escape sequences and control characters.
     :param frames: return frames, see :mod:`twisted_exec.wire.log_frames`.

@@ -1,31 +1,22 @@
 """
 Field management and server-side apply: ``metadata.managedFields`` after each write.
 
-Every write has a *manager*, the program behind it.  An **update** (create, replace, patch) takes
-the fields that it changes from their owners.  An **apply** lists all the fields that its manager
-wants, with their values.  Fields that were in its last apply and are no longer listed are removed,
-unless another manager owns them, too.  Fields that differ from another manager's are a conflict; a
-forced apply takes them over.  Fields that agree are owned by both.
+Every write has a *manager*, the program behind it. An **update** (create, replace, patch) takes the
+fields that it changes from their owners. An **apply** lists all the fields that its manager wants,
+with their values. Fields that were in its last apply and are no longer listed are removed, unless
+another manager owns them, too. Fields that differ from another manager's are a conflict; a forced
+apply takes them over.
 
 Fields that belong to the object rather than to a writer (name, UID, versions) are in no entry.
-Neither are fields that a write does not reach: the status through the main resource, and
-everything else through the status.
 
 ``metadata.managedFields`` has one entry per manager, operation, API version and subresource (for an
-apply, whatever the version), with the manager's fields and their times.  In the store and in memory
-the field sets have the same representation (:mod:`twisted_exec.api.fieldset`), so that an entry that
-a write leaves alone is neither decoded nor copied.
+apply, whatever the version), with the manager's fields and their times.
 
-Conflicts have kube-apiserver's wording: kubectl shows the message and explains the remedies below it.
+Client-side ``kubectl apply`` records what it applied in an annotation.
 
-Client-side ``kubectl apply`` records what it applied in an annotation.  An apply by kubectl keeps it current, so
-that kubectl can switch to server-side apply without conflicting with its former self, and another
-kubectl can switch back.
-
-All functions are pure: objects and times in, objects and entries out.  Sources:
-``k8s.io/apimachinery/pkg/util/managedfields/internal`` and
-``sigs.k8s.io/structured-merge-diff/v4/merge``, and answers recorded from kube-apiserver 1.33.1
-(see ``tests/apiserver/test_apply.py``).
+Sources: ``k8s.io/apimachinery/pkg/util/managedfields/internal`` and
+``sigs.k8s.io/structured-merge-diff/v4/merge``, and answers recorded from kube-apiserver 1.33.1 (see
+``tests/apiserver/test_apply.py``).
 """
 
 from __future__ import annotations
@@ -228,8 +219,6 @@ class FieldManagerConflicts(Conflict):
     """
     An apply would change fields that other managers own.
 
-    At most a thousand fields are listed: a body full of labels could produce megabytes of them.
-
     :param conflicts: pairs of a manager and a path that it owns, grouped by manager.
     """
 
@@ -318,9 +307,8 @@ def updated(
 
     :param old: the stored object; ``None`` for a create.
     :param new: the object to store.
-    :param sent: ``managedFields`` of the request.  It may drop entries; ``[{}]`` drops all of
-        them, and nothing is tracked until the next apply.  An empty list changes nothing, like a
-        missing one, because many clients drop fields that they do not know.
+    :param sent: ``managedFields`` of the request. It may drop entries; ``[{}]`` drops all of them,
+        and nothing is tracked until the next apply.
     :return: the entries; empty if the object has no ``managedFields``.
     """
     version = kind.resource.api_version
@@ -418,9 +406,7 @@ def check_configuration(kind: Kind, config: Object) -> None:
     """
     Check the configuration of an apply.
 
-    :raises BadRequest: it is of another kind, has ``managedFields``, or does not fit the schema.
-        kube-apiserver reports the last of these with code 500; it is the client's mistake, so the
-        code here is 400.
+    :raises BadRequest: it is of another kind, has ``managedFields``, or does not fit the schema..
     """
     type = str(config.get("apiVersion") or ""), str(config.get("kind") or "")
     resource = kind.resource
@@ -443,10 +429,7 @@ def check_configuration(kind: Kind, config: Object) -> None:
 
 
 def _before_apply(kind: Kind, old: Object | None, writer: WriteOrigin) -> Managed:
-    """
-    Return the entries before an apply.  The fields of an object without entries get an unnamed
-    owner.
-    """
+    """Return the entries before an apply."""
     if old is None:
         return {}
     managed = stored_fields(old, kind.resource.api_version)
@@ -485,12 +468,7 @@ def _applied(
 
 
 def _pruned(schema: Schema, body: Object, last: FieldSet, everyone: Iterable[FieldSet]) -> Object:
-    """
-    Remove the fields of the last apply that no manager wants any more.
-
-    Removing a field removes everything in it, even parts of other managers.  So the parts that
-    another manager owns are put back, and so are parts that the manager did not own.
-    """
+    """Remove the fields of the last apply that no manager wants any more."""
 
     def full(fields: FieldSet) -> FieldSet:
         return merge.with_named_fields(schema, fields)

@@ -1,14 +1,12 @@
 """
 Patches: merge patch (RFC 7386), JSON patch (RFC 6902), and parts of strategic merge patch.
 
-No function changes an object or a patch.  A strategic merge patch is treated as a merge patch, with
-exceptions: lists whose items have a key are merged item by item, and so are ``finalizers``, which
-kubectl patches element by element.  Some directives are supported (:func:`strategic`).
-:mod:`twisted_exec.api.managedfields` computes the result of a server-side apply; only its
-body is decoded here.
+No function changes an object or a patch. A strategic merge patch is treated as a merge patch, with
+exceptions: lists whose items have a key are merged item by item.
 
-Errors have kube-apiserver's codes (``k8s.io/apiserver/pkg/endpoints/handlers/patch.go``): 400 for
-a body that is not a patch, 422 for a patch that does not apply to the object.
+Errors have kube-apiserver's
+codesapiserver/pkg/endpoints/handlers/patch.go``)/apiserver/pkg/endpoints/handlers/patch.go``): 400
+for a body that is not a patch, 422 for a patch that does not apply to the object.
 """
 
 from __future__ import annotations
@@ -51,15 +49,13 @@ def reader(
     Return the function that applies a patch.
 
     :param media_type: :data:`MERGE`, :data:`JSON` or :data:`STRATEGIC`.
-    :param raw: the request's body.  It is only decoded when the patch is applied, because a
-        missing object is reported first.
+    :param raw: the request's body. It is only decoded when the patch is applied.
     :param duplicates: as for :func:`twisted_exec.api.bodies.decode`; filled when the patch is
         applied.
     :param schema: schema of the objects, for lists with keys; ``None`` means that there are none.
-    :return: a function from an object, which it leaves unchanged, to the new object.  It raises
-        :class:`BadRequest` for an invalid patch, or a result without metadata or nested too deep,
-        :class:`RequestEntityTooLarge` for a patch or a result beyond the limits, and :class:`APIError`
-        with code 422 for a patch that does not apply or whose result is not an object.
+    :return: a function from an object, which it leaves unchanged, to the new object. It raises
+        :class:`BadRequest`, :class:`RequestEntityTooLarge` or :class:`APIError` (422: the patch
+        does not apply).
     """
 
     def patched(old: _Object) -> _Object:
@@ -106,10 +102,6 @@ def _whole(obj: Any, old: _Object) -> _Object:
 def configuration(raw: bytes, duplicates: list[str] | None = None) -> _Object:
     """
     Decode the body of a server-side apply: YAML or JSON.  ``null`` and an empty body mean ``{}``.
-
-    Most clients send JSON, so that is tried first: it takes a fraction of the time, and may be as
-    large as any object.  Values are counted differently in JSON and YAML, so text that is not
-    JSON at first sight is not tried.
 
     :param duplicates: as for :func:`twisted_exec.api.bodies.decode`.
     :raises BadRequest: the body is malformed or not an object.
@@ -238,8 +230,6 @@ def _apply_directive(result: dict[str, Any], key: str, value: Any) -> None:
 def json_patch(target: Any, operations: Any) -> Any:
     """
     Apply a JSON patch (RFC 6902).
-
-    As in kube-apiserver, ``replace`` sets a missing member, and a missing ``value`` is null.
 
     :raises BadRequest: the value is not a patch, or the result is nested too deep.
     :raises RequestEntityTooLarge: there are too many operations, they copy too much, or the result is

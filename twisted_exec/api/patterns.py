@@ -2,9 +2,8 @@
 Patterns that are searched in the output of machines: literal text and regular expressions.
 
 Regular expressions have the syntax of RE2, which needs linear time for every expression and every
-text.  They need the package ``google-re2``, which has no wheels for some systems; literal text
+text. They need the package ``google-re2``, which has no wheels for some systems; literal text
 always works.
-Python's own ``re`` is no substitute: a hostile expression or line stops the whole program.
 
 Source: https://github.com/google/re2/wiki/Syntax.
 """
@@ -150,7 +149,7 @@ class PatternSet:
 
     def within(self, lines: bytes) -> Callable[[bytes], list[int]] | None:
         """
-        Look at several lines at once, which costs much less than looking at each.
+        Look at several lines at once.
 
         :param lines: with newlines between them.
         :return: :meth:`search` for these lines only; ``None`` only if no line matches.
@@ -190,8 +189,6 @@ def problem(regex: str) -> str:
     """
     Return what is wrong with a regular expression, with the position of an error of syntax; empty if
     nothing is.
-
-    Without google-re2 only the length is checked.
     """
     return next(problems([regex]))
 
@@ -200,8 +197,7 @@ def problems(several: Iterable[str]) -> Iterator[str]:
     """
     Return what is wrong with each of the regular expressions of one object, as :func:`problem`.
 
-    The time is bounded, for any number of any expressions: an expression is compiled within a small
-    memory, and no further one is compiled once those before it have cost too much in all.
+    The time is bounded, for any number of any expressions.
     """
     left = MOST_INSTRUCTIONS
     for regex in several:

@@ -1,8 +1,7 @@
 r"""
 Protobuf: the wire format, and the bodies that kubectl only sends in it.
 
-kubectl 1.32 and later sends a few kinds only in this format.  A body is the prefix ``k8s\0`` and a
-``runtime.Unknown`` with one message.  Bodies are only decoded: clients understand answers in JSON.
+A body is the prefix ``k8s\0`` and a ``runtime.Unknown`` with one message.
 
 Sources: https://protobuf.dev/programming-guides/encoding/ for the wire format; ``generated.proto`` of
 ``k8s.io/api`` and ``k8s.io/apimachinery`` for field numbers.
@@ -321,11 +320,7 @@ _MESSAGES: Mapping[str, Mapping[int, _Field]] = {
 
 
 class _Decoder:
-    """
-    Decodes the messages of one body.
-
-    :param limit_values: number of fields in all of them; a field may take only two bytes.
-    """
+    """Decodes the messages of one body."""
 
     def __init__(self, limit_values: int) -> None:
         self._limit_values, self._count = limit_values, 0

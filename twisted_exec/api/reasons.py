@@ -1,10 +1,4 @@
-"""
-The reason that a user declares for a session, such as the number of a ticket.
-
-A client usually sends it in the query key ``reason`` of the request that opens the session.  Each hop checks
-it and writes it into its audit records.  Hops usually send it on in the header
-``X-Twisted-Exec-Reason``, as percent-encoded UTF-8.
-"""
+"""The reason that a user declares for a session, such as the number of a ticket."""
 
 from __future__ import annotations
 

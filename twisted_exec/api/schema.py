@@ -1,11 +1,10 @@
 """
 Structural schemas: the fields of an object, defined once per kind.
 
-A schema is an OpenAPI v3 schema object, as published for kubectl under ``/openapi/v3``.  The same
+A schema is an OpenAPI v3 schema object, as published for kubectl under ``/openapi/v3``. The same
 object serves to check types, to find unknown fields and drop them, and to set defaults, as
-Kubernetes does for custom resources.  The supported keywords are those that the kinds here need.
-``x-kubernetes-list-type``, ``x-kubernetes-list-map-keys`` and ``x-kubernetes-map-type`` control merging
-(:mod:`twisted_exec.api.fieldset`, :mod:`twisted_exec.api.patch`); ``x-kubernetes-patch-strategy`` and
+Kubernetes does for custom resources. ``x-kubernetes-list-type``, ``x-kubernetes-list-map-keys`` and
+``x-kubernetes-map-type`` control merging; ``x-kubernetes-patch-strategy`` and
 ``x-kubernetes-patch-merge-key`` are for kubectl.
 """
 

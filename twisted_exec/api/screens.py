@@ -1,8 +1,4 @@
-"""
-Options of a request for a screen: the query of ``machines/screen``.
-
-A hop decodes and checks the query, and encodes it anew, as for logs.
-"""
+"""Options of a request for a screen: the query of ``machines/screen``."""
 
 from __future__ import annotations
 
@@ -97,7 +93,7 @@ class ScreenOptions:
 
 def parse(args: Args, machine: str) -> ScreenOptions:
     """
-    Decode and check a query.  Unknown parameters are ignored, as everywhere in Kubernetes.
+    Decode and check a query.
 
     :param args: in the form of ``request.args``.
     :param machine: its name, for messages.

@@ -8,7 +8,7 @@ A *Space* is an object; it represents a *physical space*, which is anything that
 API server.  A *provider* (``SpaceProviderDesc``) lists physical spaces, and usually creates them.
 
 Source: ``kubestellar/kubestellar``, ``space-framework/`` as of December 2023 (``pkg/apis``,
-``pkg/space-manager``).  Additions to upstream are marked as ours.
+``pkg/space-manager``).
 """
 
 from __future__ import annotations

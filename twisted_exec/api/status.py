@@ -1,8 +1,8 @@
 """
 API errors, with all the content of a Kubernetes ``Status``.
 
-Programs refuse requests with these errors.  Their reasons are those of
-``k8s.io/apimachinery/pkg/apis/meta/v1/types.go``, if it has one for the code.
+Their reasons are those of ``k8s.io/apimachinery/pkg/apis/meta/v1/types.go``, if it has one for the
+code.
 """
 
 from __future__ import annotations
@@ -189,8 +189,7 @@ class Invalid(APIError):
     """
     The object violates rules (422).
 
-    :param causes: one mapping per field: ``reason``, ``message``, ``field``.  Only the first
-        hundred are sent: an object with thousands of labels would otherwise make megabytes.
+    :param causes: one mapping per field: ``reason``, ``message``, ``field``.
     """
 
     code, reason = 422, "Invalid"
@@ -289,12 +288,7 @@ def one_line(text: str) -> str:
 
 
 def message_of(problem: BaseException | None) -> str:
-    """
-    Return one printable line for an exception of any layer, such as for a user.
-
-    Some of Twisted's exceptions contain the Failure of an earlier event, and so their text has a
-    traceback.  The message of the Failure's exception replaces it.
-    """
+    """Return one printable line for an exception of any layer, such as for a user."""
     if problem is None:
         return "no reason is known"
     text = str(problem)
@@ -309,7 +303,7 @@ def from_status(status: Mapping[str, Any], code: int = 500) -> APIError:
     """
     Return the error for a peer's Status document.
 
-    The texts are sanitised, because the peer may be under someone else's control.
+    The texts are sanitised.
 
     :param code: used if the document has none, such as the HTTP status.
     """

@@ -1,9 +1,6 @@
 """
 Create and update strategies of all kinds: the steps from a request's body to the stored object.
 
-The functions store nothing: an object in, the object to store out, or an
-:class:`~twisted_exec.api.status.APIError`, such as Invalid.
-
 Source: ``k8s.io/apiserver/pkg/registry/rest/{create,update}.go``.
 """
 

@@ -1,8 +1,7 @@
 """
 Tables, as ``kubectl get`` prints them.
 
-kubectl prints cells unchanged, so ages are computed here.  Source:
-``k8s.io/apimachinery/pkg/apis/meta/v1/types.go`` (Table).
+Source: ``k8s.io/apimachinery/pkg/apis/meta/v1/types.go`` (Table).
 """
 
 from __future__ import annotations

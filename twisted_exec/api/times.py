@@ -1,9 +1,7 @@
 """
 Times as Kubernetes writes them, and ages as ``kubectl`` shows them.
 
-Times with nanoseconds are as Go reads and writes them in RFC 3339.  Their numbers are nanoseconds
-since the epoch.  Errors are worded as Go's ``time.Parse`` words them: it reads the layout piece by
-piece and reports the piece that failed.
+Errors are worded as Go's ``time.Parse`` words them.
 
 Sources: ``k8s.io/apimachinery/pkg/apis/meta/v1/time.go`` and ``pkg/util/duration/duration.go``.
 """

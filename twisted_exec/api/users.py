@@ -18,10 +18,9 @@ class User:
 
     :param groups: usually with ``system:authenticated``, unless the user is anonymous.
     :param forwarded_by: the proxy that speaks for the user, if one does; not part of the user's
-        identity.  Reviews of a session do not authenticate such a user again: the proxy does.  Set
-        it only for proxies that end sessions themselves.
+        identity.
     :param expires: the end of the credential that identified the user, in seconds since 1970;
-        infinite if there is none or nobody knows it.  Not part of the user's identity either.
+        infinite if there is none or nobody knows it.
     :param impersonated_by: the user who acts as this user by ``Impersonate-`` headers; not part of
         the user's identity.
     """
@@ -52,12 +51,7 @@ SERVICE_ACCOUNT_PREFIX = "system:serviceaccount:"
 
 
 def with_authenticated(name: str, groups: Iterable[str]) -> tuple[str, ...]:
-    """
-    Return an authenticated user's groups: unique, in order, with ``system:authenticated``.
-
-    A proxy may forward an anonymous user (``system:anonymous`` or ``system:unauthenticated``), who
-    stays anonymous.
-    """
+    """Return an authenticated user's groups: unique, in order, with ``system:authenticated``."""
     unique = tuple(dict.fromkeys(group for group in groups if group))
     if name == ANONYMOUS or {AUTHENTICATED, UNAUTHENTICATED} & set(unique):
         return unique

@@ -1,9 +1,7 @@
 """
 Limited reading of YAML, and writing in the layout of ``kubectl get -o yaml``.
 
-PyYAML would write a whole document within one call into C, and so keep the reactor waiting, or take
-several times as long.  Only JSON data is written, so little of YAML is needed: block collections, plain
-words, and double-quoted text, whose escapes are those of JSON.
+Only JSON data is written, so little of YAML is needed.
 """
 
 from __future__ import annotations
@@ -95,12 +93,7 @@ def yaml_bytes(document: Any) -> bytes:
 
 
 def _add(lines: list[str], first: str, rest: str, value: Any) -> None:
-    """
-    Add the lines of a value.
-
-    :param first: the beginning of its first line, such as indentation and ``- ``.
-    :param rest: indentation of its other lines.
-    """
+    """Add the lines of a value."""
     if isinstance(value, dict) and value:
         for key in sorted(value):
             each = value[key]

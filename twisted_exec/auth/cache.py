@@ -1,10 +1,9 @@
 """
 A short-lived cache of answers that cost a round trip.
 
-Concurrent requests for the same key share one round trip.  Failures of the round trip are not
-cached.  The cache is limited in size and time; the time limits how long a withdrawn permission
-still counts.  Keys come from what clients send, such as tokens, so expired answers are dropped when others
-come: a client that sends ever new ones does not fill the memory for long.
+Concurrent requests for the same key share one round trip. Failures of the round trip are not
+cached. The cache is limited in size and time; the time limits how long a withdrawn permission still
+counts.
 """
 
 from __future__ import annotations

@@ -2,13 +2,9 @@
 The CEL library, in this process or in one for expressions whose cost has no small bound.
 
 The library is ``cel-expr-python``, cel-cpp with the Python package of the CEL project: the core
-language, and its extensions for strings and optional values.  It limits the iterations of loops and
-the depth of expressions, but neither the patterns of ``matches`` nor memory; see
-:mod:`twisted_exec.auth.expressions`.
+language, and its extensions for strings and optional values.
 
-The other process runs :func:`main`: it reads jobs from its standard input and writes values to its
-standard output, one at a time, until the input ends.  Its limits are those of the kernel: a job that
-takes too much memory or time ends the process, and the pool notices.
+The other process runs :func:`main`.
 """
 
 from __future__ import annotations

@@ -1,13 +1,10 @@
 """
 The rights of users at consoles: the verbs of the virtual subresource ``machines/console``.
 
-``create`` on ``machines/exec`` includes all of them, unless the verbs are strict: roles that were
-written before there were verbs keep their meaning.  :class:`ConsoleVerbs` adds this to an authorizer,
-so a session and ``kubectl auth can-i`` get the same answer.
+``create`` on ``machines/exec`` includes all of them, unless the verbs are strict.
 
-Five records of :class:`Subresource` describe what users open or read, the rights for it, and its options:
-:data:`EXEC`, :data:`LOG`, :data:`SCREEN`, and :data:`DELETED_LOG` and :data:`RECORDING`, which may outlive
-the machine.  The locators of API server, poollet and broker read these records.
+Five records of :class:`Subresource` describe what users open or read, the rights for it, and its
+options: :data:`EXEC`, :data:`LOG`, :data:`SCREEN`, and :data:`DELETED_LOG` and :data:`RECORDING`.
 """
 
 from __future__ import annotations
@@ -53,7 +50,7 @@ class ConsoleVerbs:
     :param strict: ``create`` on ``machines/exec`` includes no verb.
     :param machines: resources whose consoles are meant; Pods are always among them.
     :param is_strict: returns whether the verbs are strict for the machine of a request, because a
-        ConsolePolicy says so: access reviews get the same answer as sessions.
+        ConsolePolicy says so.
     :param pods: Pods are machines: a user who may drive a machine may open the console of its Pod.
     """
 
@@ -91,12 +88,7 @@ class ConsoleVerbs:
         )
 
     async def _opens(self, attributes: Attributes) -> Decision:
-        """
-        Decide about opening a Pod's console: as about typing.
-
-        Users who may only observe can open it, too, but a program that asks this for a user, and then
-        opens the console in its own name, must not let them type.
-        """
+        """Decide about opening a Pod's console: as about typing."""
         if not attributes.subresource:
             attributes = replace(attributes, name="")
         decision = Decision(False)
@@ -281,8 +273,8 @@ class ConsoleAccess:
         """
         Return terms without a limit of a right that the request does not use.
 
-        Of a user who may only observe, the limit remains: a next hop of another make may ignore that
-        the request is without input, and ironcore's does.
+        Of a user who may only observe, the limit remains: a next hop may ignore that the request is
+        without input.
         """
         if self.options.takes_input or terms.right < Right.DRIVE:
             return terms
@@ -302,8 +294,8 @@ class ScreenAccess(ConsoleAccess):
     """
     A user's access to the screen of a console.
 
-    A screen takes no input.  So the terms limit no right, and a review does not end it when its user's right
-    changes to another.
+    A screen takes no input. The terms limit no right, and a review does not end it when its user's
+    right changes to another.
     """
 
     def terms(self, terms: Terms) -> Terms:
@@ -341,7 +333,6 @@ class Subresource:
     :param access: of users to the machine's console; ``None`` if the permission is all that they need.
     :param is_stream: users may type.  Anything else is read, also while the machine is off; its session is never
         resumed or recorded.
-    :param lacking: the end of the message about a poollet that does not serve it.
     """
 
     name: str

@@ -1,9 +1,7 @@
 """
 Credentials of a request: taken out of it once, checked, and kept for reviews of its session.
 
-Each authenticator declares the headers that it reads.  :class:`CredentialHeaders` is their union
-with the headers that name an identity everywhere.  The same registry serves extraction, reviews,
-and the removal of credentials before a request goes to the next hop.
+Each authenticator declares the headers that it reads; :class:`CredentialHeaders` is their union.
 """
 
 from __future__ import annotations
@@ -45,9 +43,7 @@ class CredentialHeaders:
     """
     The registry of one server: which headers are credentials.
 
-    It is a container of header names: ``b"X-Remote-User" in registry``.  Authenticators may change
-    what they declare at any time, as the one behind a kube-apiserver does when its ConfigMap
-    changes.
+    It is a container of header names: ``b"X-Remote-User" in registry``.
 
     :param authenticator: of the server.
     :param impersonation: whether the server reads the headers of impersonation.
@@ -133,8 +129,6 @@ def presented(request: IRequest, declared: HeaderSet) -> PresentedCredentials:
 def _bearer_token(request: IRequest) -> bytes | None:
     """
     The token of ``Authorization``, or of a WebSocket's subprotocols, as browsers must send it.
-
-    :raises Unauthorized: it carries several, one that is too long, or one in the wrong form.
     """
     lines = set(request.requestHeaders.getRawHeaders(b"Authorization", []))
     if len(lines) > 1:
@@ -169,7 +163,7 @@ class UnionAuthenticator:
     """
     Asks authenticators in order; the first that knows the user wins.
 
-    A failure ends the search.  The usual order is request headers of a proxy, certificate, token.
+    The usual order is request headers of a proxy, certificate, token.
 
     :raises TypeError: an authenticator does not declare its headers.
     """

@@ -5,13 +5,8 @@ A TokenReview identifies the user of a token, a SubjectAccessReview authorizes. 
 for 10 seconds at most, allowed and denied alike; an unreachable API server is an error, never a
 permission.  Source: the webhook authenticator and authorizer of ``k8s.io/apiserver/plugin/pkg``.
 
-A hop that asks an API server for each decision learns of a withdrawn permission with its next
-review.  Where it may read roles and bindings, it watches them, and a change that concerns the user
-of an open session is a hint: cached answers are forgotten, and the guard reviews its sessions.  A
-hint decides nothing.  The API server stays the only judge, so its other authorizers count as before.
-
-A second hint follows a second later: a replica of the API server may still have decided by the rules
-before the change.
+Where it may read roles and bindings, a change of them that concerns the user of an open session is
+a hint: cached answers are forgotten, and the guard reviews its sessions.
 """
 
 from __future__ import annotations
@@ -75,11 +70,7 @@ _Result = TypeVar("_Result")
 
 
 class _Reviews:
-    """
-    Creates reviews, and retries temporary failures.
-
-    :param retry_seconds: for one review, longer while the API server answers others.
-    """
+    """Creates reviews, and retries temporary failures."""
 
     def __init__(self, client: IKubeClient, clock: IReactorTime, retry_seconds: float) -> None:
         self._client, self._clock, self._retry_seconds = client, clock, retry_seconds
@@ -148,12 +139,7 @@ def _told(resource: Resource, problem: APIError) -> APIError:
 
 
 class _Configuration:
-    """
-    The configuration of a client: with another configuration its answers are
-    another server's, or to other rights.
-
-    :param forget: called when it has changed: cached answers do not count any more.
-    """
+    """The configuration of a client."""
 
     paths = ("kubeconfig",)
 
@@ -236,11 +222,7 @@ class DelegatedAuthenticator:
 
 
 def _user(info: object) -> User | None:
-    """
-    Convert a review's ``status.user``; ``None`` without a user.
-
-    :raises InternalError: it is malformed.
-    """
+    """Convert a review's ``status.user``; ``None`` without a user."""
     if not isinstance(info, Mapping) or not info.get("username"):
         return None
     name, extra = info["username"], info.get("extra") or {}
@@ -348,13 +330,7 @@ Subjects = frozenset[tuple[str, str]]
 
 
 class PermissionWatch:
-    """
-    Watches roles and bindings from the first session on.
-
-    :param users: returns the users of the open sessions.
-    :ivar forget: is called before each hint: cached decisions do not count any more.
-    :ivar changed: is called with each hint.
-    """
+    """Watches roles and bindings from the first session on."""
 
     _log = Logger()
 

@@ -3,18 +3,15 @@ Evaluation of CEL expressions without holding the reactor, with an upper bound o
 
 The expressions are those of configurations and policies, and are about what users send.
 
-An evaluation with a small bound, which is nearly every one, takes place at once, and many of them
-in short turns of the reactor.  All others are done by processes of low priority, with limits of memory and CPU time;
-users take turns.
+An evaluation with a small bound takes place at once, and many of them in short turns of the
+reactor. All others are done by processes of low priority, with limits of memory and CPU time; users
+take turns.
 
-The upper bound comes from the expression's text and the size of its values.  The author of an
-expression is trusted, the values are not: they come from a user's token or object.  So the bound is
-about how the cost grows with the values.  Its unit is about a nanosecond, or a byte that is copied:
+The unit of cost is about a nanosecond, or a byte that is copied:
 
 * An expression without the calls below reads its values at most once for each of its terms.
 * A loop (``all``, ``map`` and the like) repeats that for each entry; a loop in a loop repeats it again.
-* A call whose cost or result may grow with the square of its values multiplies by their size.  Calls
-  that are not known here count as such.
+* A call whose cost or result may grow with the square of its values multiplies by their size.
 * A pattern of ``matches`` that is not a literal may be any pattern: its cost has no bound here.
 """
 

@@ -1,18 +1,11 @@
 """
 The gate of a program: authentication, impersonation, authorization, and the dispatch of requests.
 
-The API server, poollets and node servers have the same gate and differ in its :class:`GatePolicy`.
-A session keeps the gate's :class:`Evidence`: the credentials and the permissions.  A review of the
-session authenticates the same credentials and checks the same permissions again.
-
-The dispatcher matches, authenticates and answers.  An unknown client gets 401 for paths that are
-not open, whether they exist or not.  Requests for sessions are on record from the match on.
+A session keeps the gate's :class:`Evidence`: the credentials and the permissions.
 
 With :attr:`ImpersonationPolicy.CHECKED` a request with ``Impersonate-User`` (``kubectl --as``) is
-handled as that user, with groups, UID and extra, if the sender may ``impersonate`` each of them.  So an
-administrator sees what another user would see, and a proxy acts for its users with one credential.
-Every impersonation header counts, and an unknown one is an error: an ignored header would let the
-request through with the *sender's* permissions.  Source:
+handled as that user, with groups, UID and extra, if the sender may ``impersonate`` each of them.
+Every impersonation header counts, and an unknown one is an error. Source:
 ``k8s.io/apiserver/pkg/endpoints/filters/impersonation.go``.
 """
 
@@ -106,9 +99,8 @@ class GatePolicy:
     :param judges: names of users that are servers and check the origin of requests themselves.
     :param proxy_is_caller: the caller of a user whom a proxy names is the proxy.
     :param accepts_session: whether a caller may bring the id of the session; never if ``None``.
-    :param outage: what the client gets when an authenticator cannot decide.
-    :param callers_name_no_user: callers are servers that pass on the headers of their users
-        without saying who the user is, so the header of a reason counts in their requests.
+    :param callers_name_no_user: callers are servers that pass on the headers of their users without
+        saying who the user is.
     """
 
     impersonation: ImpersonationPolicy = ImpersonationPolicy.CHECKED
@@ -129,10 +121,7 @@ class Evidence:
         nobody is impersonated.
     :param sender: as authenticated.
     :param user: as whom the request was answered; the sender, unless impersonated.
-    :param allowed: the permissions, of the user and of others that speak for the user.
-    :param expires: the end of the credentials, in seconds since 1970; the session ends then.
     :param console: the access of a session at a console.
-    :param began: when the first of this was found out, by :func:`time.monotonic`.
     """
 
     credentials: PresentedCredentials
@@ -378,8 +367,6 @@ class Gate:
     def _proxy_credentials(self, certificate: PeerCertificate | None) -> PresentedCredentials:
         """
         Return what reviews need: the proxy reviews its users, and reviews here only the proxy.
-
-        Without a certificate for a proxy that is trusted for another reason.
         """
         if certificate is None or self.proxy_problem(certificate):
             return NO_CREDENTIALS
@@ -445,11 +432,7 @@ def _distrusted(evidence: Evidence) -> Unauthorized | None:
 
 @implementer(ISessionReviewer)
 class _Round:
-    """
-    One round of reviews: remembers who users are, and what they may.
-
-    A user may have many sessions at one machine, and all of them are decided alike.
-    """
+    """One round of reviews: remembers who users are, and what they may."""
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
@@ -591,7 +574,7 @@ class GatedRoutes(RouteTable[GatedEndpoint]):
         is_open: bool = False,
     ) -> None:
         """
-        Add a route that is answered at once.  ``GET`` answers ``HEAD`` too, without a body.
+        ``GET`` answers ``HEAD`` too, without a body.
 
         :param is_open: see :class:`GatedEndpoint`.
         """
@@ -695,8 +678,7 @@ def impersonation(headers: Headers, sender: User) -> Impersonation | None:
 
     :param sender: the authenticated user.
     :return: ``None`` without such headers.
-    :raises BadRequest: they are not UTF-8, name two users or UIDs, or one is unknown; or groups, UID or
-        extra without a user, which is 500 in Kubernetes, though the sender's mistake.
+    :raises BadRequest: they are not UTF-8, name two users or UIDs, or one is unknown.
     """
     name, uid = _single(headers, _USER), _single(headers, _UID)
     groups = tuple(group for line in headers.getRawHeaders(_GROUP, []) if (group := _text(line)))
@@ -730,11 +712,7 @@ def _needs(sender: User, user: User, groups: tuple[str, ...]) -> Iterator[Attrib
 
 
 def _groups(name: str, requested: tuple[str, ...]) -> tuple[str, ...]:
-    """
-    Return the requested groups with those that the user always has.
-
-    A service account without requested groups gets its own.
-    """
+    """Return the requested groups with those that the user always has."""
     account = _service_account(name)
     if account is not None and not requested:
         everyone = SERVICE_ACCOUNT_PREFIX.removesuffix(":") + "s"

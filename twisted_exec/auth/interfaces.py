@@ -36,12 +36,7 @@ if TYPE_CHECKING:
 
 
 class IVisibility(Interface):
-    """
-    The objects of one resource that a user may see, as part of a :class:`Decision`.
-
-    An authorizer decides before the object is read, and about a list before it is known what is in
-    it.  With a visibility it allows the request for some of the objects only.
-    """
+    """The objects of one resource that a user may see, as part of a :class:`Decision`."""
 
     def sees(obj: Object) -> bool:
         """Return whether the user may see an object now."""
@@ -72,9 +67,7 @@ class Decision:
 
     :param reason: for people and the audit log; may be empty.
     :param hidden: the user gets 404 instead of 403, as if the object did not exist.
-    :param visibility: the objects that the request is allowed for; ``None`` for all.  Lists and
-        watches leave out the others, requests that name another object fail with its
-        :meth:`~IVisibility.refusal`.
+    :param visibility: the objects that the request is allowed for; ``None`` for all.
     """
 
     allowed: bool
@@ -93,11 +86,7 @@ class Decision:
 
 
 class IAuthenticator(Interface):
-    """
-    Finds the user of a request by one kind of credential.
-
-    A review of a session may authenticate the same credentials again.
-    """
+    """Finds the user of a request by one kind of credential."""
 
     credential_headers = Attribute(
         """
@@ -114,8 +103,7 @@ class IAuthenticator(Interface):
 
         :return: fires with the user, or with ``None`` if no credential is for this authenticator.
             Fails with :class:`~twisted_exec.api.status.Unauthorized` if there is an invalid one,
-            and with another :class:`~twisted_exec.api.status.APIError` if that is not known now:
-            the request is refused then, and no other authenticator is asked.
+            and with another :class:`~twisted_exec.api.status.APIError` if that is not known now.
         """
 
 
@@ -125,8 +113,6 @@ class IProxyAuthenticator(IAuthenticator):
     def proxy_problem(certificate: PeerCertificate) -> str:
         """
         Say why a proxy is not trusted any more; its sessions end then.
-
-        A certificate that has expired since is no reason: it was valid when the session began.
 
         :param certificate: of a proxy that was trusted when it opened a session.
         :return: a message that names the proxy; empty while its CA and its name are trusted.
@@ -166,9 +152,7 @@ class PresentedCredentials:
     """
     The credentials that a client presented, not verified yet.
 
-    It outlives the request: a review of a session authenticates the same credentials again.  The
-    certificate is a copy: a lost transport forgets its own while the last bytes of the session are
-    still on their way.
+    It outlives the request: a review of a session authenticates the same credentials again.
 
     :param certificate: of the client; its private key is proven, by the TLS handshake.
     :param token: the bearer token.  Authenticators use :meth:`bearer_token`.
@@ -221,8 +205,6 @@ class PresentedCredentials:
     def sent_unasked(self) -> bool:
         """
         Return whether a browser may have added some of this to the request of a page of any site.
-
-        A certificate or a cookie, for example; but a page has to know a bearer token.
         """
         declared = (
             name not in IMPERSONATION_HEADERS for name, _ in self.headers.getAllRawHeaders()

@@ -1,9 +1,9 @@
 """
 OIDC issuers from kube-apiserver's AuthenticationConfiguration, or from its older options.
 
-As there, an unknown field is refused rather than ignored, because it may have been meant to restrict
-access.  Each error is one line.  Source:
-``k8s.io/apiserver/pkg/apis/apiserver`` (types and validation), as of v1.33.
+As there, an unknown field is refused rather than ignored, because it may have been meant to
+restrict access. Source: ``k8s.io/apiserver/pkg/apis/apiserver`` (types and validation), as of
+v1.33.
 """
 
 from __future__ import annotations

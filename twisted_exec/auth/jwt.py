@@ -1,18 +1,9 @@
 """
 JSON Web Tokens, signed and verified, and the keys that sign them.
 
-This is the only module that uses joserfc.  A JOSE library can do far more than a client should be able
-to request, and other projects' vulnerabilities were there: ``alg: none``, a MAC keyed with a public
-key, keys that the token contains or names (``jwk``, ``jku``, ``x5u``, ``x5c``), headers that change
-what is signed (``crit``, ``b64``).  So the header is parsed here first, the algorithm must be on
-our list, and only the issuer's keys are used: of the token's hints about keys only ``kid`` counts.
-
 The reason of a refusal (:class:`InvalidToken`) contains nothing of the token, as it is logged.
 
-Keys come from PEM files, and from an issuer's JWKS.  All are asymmetric: RSA, and the NIST curves.
-Symmetric keys do not exist here, so a token that is "signed" with the text of a public key (``HS256``)
-cannot be verified.  The key of a JWK is its public numbers; references to further keys (``x5u``) are
-ignored.
+Keys come from PEM files, and from an issuer's JWKS.
 
 Sources: RFC 7515, RFC 7517, RFC 7518 §6, RFC 7519, RFC 8725; ``go-oidc`` and
 ``k8s.io/kubernetes/pkg/serviceaccount`` for kube-apiserver's rules, and its ``jwt.go`` for key ids.
@@ -186,7 +177,7 @@ def _is_signed(token: bytes, key: VerifyingKey, algorithm: str) -> bool:
 
 
 def _object(part: bytes, what: str) -> dict[str, Any]:
-    """Decode a part to its JSON object.  Duplicate keys are refused: parsers differ about them."""
+    """Decode a part to its JSON object."""
     doubled: list[str] = []
     limit = _LIMIT_HEADER_BYTES if what == "header" else _LIMIT_BYTES
     try:

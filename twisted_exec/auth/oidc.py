@@ -1,32 +1,23 @@
 """
 Users by OIDC ID token, as in kube-apiserver: issuers, their keys, and the mapping of claims.
 
-The issuer claim selects the issuer; the signature must be by one of its keys.  An invalid token of
-one of our issuers is refused at once: no later authenticator gets it, and the request is never
-anonymous.  The reason goes to the log, not to the client, and without any part of the token.
-Distributed claims (``_claim_names``) are not fetched: a token could name any URL.
+An invalid token of one of our issuers is refused at once: no later authenticator gets it, and the
+request is never anonymous. The reason goes to the log, not to the client, and without any part of
+the token. Distributed claims (``_claim_names``) are not fetched: a token could name any URL.
 
 An :class:`Issuer` is one record, whether from kube-apiserver's ``--oidc-`` options or from its
-AuthenticationConfiguration (:mod:`.issuers`).  :func:`user_of`, from verified claims to a user,
-is a function of it.
+AuthenticationConfiguration.
 
-Unlike in Kubernetes, no token gives a reserved name.  A user or group ``system:...`` from a provider is
-a mistake or an attack, as ``system:masters`` bypasses RBAC; the same holds for ``DOMAIN:system:...``,
-the names of poollets.
+Unlike in Kubernetes, no token gives a reserved name (``system:...``, ``DOMAIN:system:...``).
 
-CEL expressions of an AuthenticationConfiguration map and validate claims.  A malformed expression is
-reported when the configuration is read.  If an evaluation fails, or costs too much
-(:mod:`twisted_exec.auth.expressions`), the token is invalid; the library's message is dropped, as it
-quotes claims.
+CEL expressions of an AuthenticationConfiguration map and validate claims. If an evaluation fails,
+or costs too much (:mod:`twisted_exec.auth.expressions`), the token is invalid.
 
-Two documents have the published keys of an issuer: the discovery document, which names the key set,
-and the key set.  Both come by verified TLS, without redirects, limited in size and time, and the first
-must name the issuer itself.  They are fetched once for all waiting callers.
+Discovery document and key set come by verified TLS, without redirects, limited in size and time.
 
-Keys are cached as long as the response allows, for a minute at least and an hour at most, then fetched
-again.  While an issuer does not answer its cached keys count for another day: authentication must not
-depend on two servers all the time, but a withdrawn key must not count for ever.  A token with an
-unknown key triggers an earlier fetch, but at most every few seconds: any client can make such tokens.
+Keys are cached as long as the response allows, for a minute at least and an hour at most, then
+fetched again. While an issuer does not answer its cached keys count for another day. A token with
+an unknown key triggers an earlier fetch, but at most every few seconds.
 
 Sources: ``k8s.io/apiserver/plugin/pkg/authenticator/token/oidc``, and for CEL expressions
 ``k8s.io/apiserver/pkg/authentication/cel``.
@@ -94,11 +85,7 @@ class _Verdict:
 
 
 class _Tokens:
-    """
-    Verifies the tokens of one issuer.
-
-    :param now: in seconds since 1970.
-    """
+    """Verifies the tokens of one issuer."""
 
     _log = Logger()
 
@@ -166,8 +153,7 @@ class OIDCAuthenticator:
     """
     Authenticates users by the tokens of the configured issuers.
 
-    :param issuers: read for each token, so that a changed file takes effect.  Nothing is opened
-        before :meth:`load` or the first token.
+    :param issuers: Nothing is opened before :meth:`load` or the first token.
     :param fetcher: fetches keys; ``None`` for HTTPS.
     :param now: time for validity checks, in seconds since 1970.
     """
@@ -423,11 +409,7 @@ def _told(source: _Source) -> str:
 
 @dataclass(frozen=True)
 class _Claims:
-    """
-    The claims of one token.
-
-    :param subject: whose token it is, for turns.
-    """
+    """The claims of one token."""
 
     claims: Mapping[str, Any]
     subject: str

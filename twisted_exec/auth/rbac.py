@@ -1,39 +1,15 @@
 """
 RBAC: the authorizer for ``rbac.authorization.k8s.io`` objects, and the default roles and bindings.
 
-A :class:`Permissions` indexes roles and bindings by user.  It is built from all RBAC objects at one
-moment, and answers without looking at them again.  Source:
-``k8s.io/kubernetes/pkg/registry/rbac/validation/rule.go``, and the controller for aggregated
-cluster roles: here they are aggregated when the policy is built, so their ``rules`` are never out
-of date.  :mod:`twisted_exec.auth.rules` matches rules.
+A :class:`Permissions` indexes roles and bindings by user. Source:
+``k8s.io/kubernetes/pkg/registry/rbac/validation/rule.go``.
 
-The default roles are some of Kubernetes under their names, those of each dialect's poollets, that of
-the API server that forwards users to poollets, and those for consoles.  No default binding gives a user
-rights at consoles, except that of ``system:masters``.
+Unlike in Kubernetes, ``view`` excludes logs: a console logs what its users saw and much of what
+they typed; ``edit`` includes them.
 
-In Kubernetes ``view`` includes the logs of Pods.  Here it excludes the logs of machines: a
-container logs what its program chose to write, a console logs what its users saw and much of what
-they typed. A user who may open the console sees that anyway, so ``edit`` includes them.  Secrets,
-as in Kubernetes, are in ``edit`` and not in ``view``.
-
-``edit`` includes Spaces, like machines.  By default only ``system:masters`` can write their providers,
-which refer to Secrets of any namespace.
-
-The list of console sessions, with users and their addresses, is in ``edit``, which can open
-consoles too, and in ``console-session-reader``.  Ending other users' sessions is in ``admin``.
-
-``console-observer`` may look on at consoles, ``console-user`` and ``edit`` may type, ``console-operator`` and ``admin``
-may take over from others, and so may ``edit`` until the verbs are strict: it has ``create`` on ``machines/exec``.
-``console-user`` and ``console-operator`` have neither that nor logs, because policies do not restrict logs.
-
-Writing ConsoleAlerts is in ``edit``, which includes logs: their Events show the lines that match.
-
-ConsolePolicies restrict ``edit`` and ``admin``, so neither can change them, as neither can change a
-ResourceQuota in Kubernetes: that needs ``console-policy-editor``.  ``edit`` creates ConsoleRequests;
-``admin`` and ``console-approver`` approve those of other users.
-
-``edit`` creates and ends ConsoleRecordings, and sees that they are there.  Their content has what other
-users typed, so it needs ``console-recording-reader`` or ``admin``; ``admin`` deletes them as well.
+Secrets, and Spaces, are in ``edit`` and not in ``view``; only ``system:masters`` can write
+providers of Spaces. The content of ConsoleRecordings needs ``console-recording-reader`` or
+``admin``; ConsolePolicies need ``console-policy-editor``.
 """
 
 from __future__ import annotations
@@ -103,9 +79,8 @@ class IRuleSource(Interface):
 
     def snapshot() -> Deferred[RBACObjects]:
         """
-        :return: fires with all current RBAC objects: the *same instance* until one changes, since
-            building a policy from a new one takes time.  Fails with an
-            :class:`~twisted_exec.api.status.APIError`.
+        :return: fires with all current RBAC objects: the *same instance* until one changes. Fails
+            with an :class:`~twisted_exec.api.status.APIError`.
         """
 
 
@@ -298,7 +273,7 @@ def _selectors(role: ReadOnlyObject) -> list[ReadOnlyObject]:
 
 
 def _selects(selector: ReadOnlyObject, labels: Mapping[str, str]) -> bool:
-    """Match a ``metav1.LabelSelector``.  An invalid one selects nothing."""
+    """Match a ``metav1.LabelSelector``."""
     match_labels = selector.get("matchLabels") or {}
     if not isinstance(match_labels, Mapping):
         return False

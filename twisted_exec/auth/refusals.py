@@ -69,7 +69,7 @@ class TakeoverDenials:
 
         :param uid: of the machine; empty if unknown.
         :param writers: the users who have the floor, as far as they are known.
-        :param message: of the refusal, which is for its user: only the audit record has it.
+        :param message: of the refusal, for the audit record only.
         :param impersonator: the user who acts as the subject's user.
         :return: the text of the Event.
         """

@@ -1,8 +1,7 @@
 """
 Attributes of requests, and RBAC rules: matching, and covering of rules by others.
 
-All functions are pure, on plain values.  Source:
-``k8s.io/kubernetes/pkg/apis/rbac/v1/evaluation_helpers.go`` for matching,
+Source: ``k8s.io/kubernetes/pkg/apis/rbac/v1/evaluation_helpers.go`` for matching,
 ``k8s.io/component-helpers/auth/rbac/validation/policy_comparator.go`` for covering.
 """
 

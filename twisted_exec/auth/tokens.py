@@ -1,19 +1,14 @@
 """
 Authentication by bearer tokens: of files, of ServiceAccounts, and bootstrap tokens.
 
-Tokens of a file are kept and looked up as their SHA-256, so that the timing of a look-up reveals nothing
-about existing tokens.  No token is logged.
+The token of a ServiceAccount is a JWT with Kubernetes' claims. It is valid while its signature is
+by one of our keys, it has not expired, and its ServiceAccount and the object it is bound to still
+exist with the same UID. Sources:
+``pkg/serviceaccount/{claims,jwt}.go``registry/core/serviceaccount/storage/token.go``/registry/core/serviceaccount/storage/token.go``
+of Kubernetes.
 
-The token of a ServiceAccount is a JWT with Kubernetes' claims, so programs that verify its tokens can
-verify ours.  Nothing is stored about it.  It is valid while its signature is by one of our keys, it
-has not expired, and its ServiceAccount and the object it is bound to still exist with the same UID.
-So deleting one of them invalidates it, and a new object of the same name does not revive it.
-Sources: ``pkg/serviceaccount/{claims,jwt}.go`` and
-``pkg/registry/core/serviceaccount/storage/token.go`` of Kubernetes.
-
-Future poollets and node servers authenticate by bootstrap tokens.  The id in such a token is public: it
-names the Secret with the other part, which is compared in constant time.  An invalid one counts as
-unknown, as in Kubernetes (``plugin/pkg/auth/authenticator/token/bootstrap``).
+The id in such a token is public: it names the Secret with the other part, which is compared in
+constant time. An invalid one counts as unknown.
 """
 
 from __future__ import annotations
@@ -395,8 +390,7 @@ class ServiceAccountAuthenticator:
     """
     Authenticates programs by ServiceAccount tokens.
 
-    A token that claims one of our issuers is decided here: if it is invalid it is refused, and no
-    later authenticator gets it.
+    A token that claims one of our issuers is decided here.
 
     :param issuers: accepted issuers.
     :param audiences: audiences of this server.
@@ -451,11 +445,7 @@ class ServiceAccountAuthenticator:
         return Known(user, tuple(each for each in audiences if each in token_audiences))
 
     async def _user(self, claims: Object) -> User:
-        """
-        Return the user of verified claims, if the objects they name exist.
-
-        :raises InvalidToken: one of them does not.
-        """
+        """Return the user of verified claims, if the objects they name exist."""
         private = claims.get(_CLAIM)
         if not isinstance(private, Mapping) or not isinstance(private.get("namespace"), str):
             raise InvalidToken("it is of no service account")
@@ -479,11 +469,7 @@ class ServiceAccountAuthenticator:
         return User(user, groups, uid, extra, expires=moment_of(claims, "exp"))
 
     async def _there(self, kind: Kind, namespace: str, reference: object) -> tuple[str, str]:
-        """
-        Return name and UID of an object that a token names.
-
-        :raises InvalidToken: it does not exist, or has another UID.
-        """
+        """Return name and UID of an object that a token names."""
         name, uid = (
             (reference.get("name"), reference.get("uid"))
             if isinstance(reference, Mapping)

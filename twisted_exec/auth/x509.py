@@ -1,13 +1,14 @@
 """
 Authentication by client certificate: of a user, or of a proxy that names its user in headers.
 
-In the certificate of a user the common name is the user, and organizations are groups.  A certificate
-of another CA is not an error but no user: it may be a proxy's, and another authenticator may accept
-the request.  Source: ``k8s.io/apiserver/pkg/authentication/request/x509``.
+In the certificate of a user the common name is the user, and organizations are groups. A
+certificate of another CA is not an error but no user. Source:
+``k8s.io/apiserver/pkg/authentication/request/x509``.
 
-A trusted proxy names its user in request headers.  ``X-Remote-User`` counts only on a connection with a
-certificate of the *forwarding* CA, in which one of the operator's names is.  That CA should sign nothing else.  An empty list would mean every certificate of that CA (GHSA-38jw-g2qx-4286), so it is
-refused unless the caller allows it.  Source: ``k8s.io/apiserver/pkg/authentication/request/headerrequest``.
+A trusted proxy names its user in request headers. ``X-Remote-User`` counts only on a connection
+with a certificate of the *forwarding* CA, in which one of the operator's names is. An empty list
+would mean every certificate of that CA (GHSA-38jw-g2qx-4286), so it is refused unless the caller
+allows it. Source: ``k8s.io/apiserver/pkg/authentication/request/headerrequest``.
 """
 
 from __future__ import annotations
@@ -60,9 +61,6 @@ class Verdict:
     :param until: when to judge again, on the monotonic clock.
     :param refusal: why it is not accepted; empty if it is.
     :param is_of_time: refused for its time: a trusted CA has signed it.
-    :param begin: an accepted certificate is valid from then, by the time of day...
-    :param end: ...until then.
-    :param logged: when a warning about it was last logged, on the monotonic clock.
     """
 
     until: float
@@ -81,13 +79,10 @@ class CertificateJudge:
     """
     Verifies client certificates against one CA file.
 
-    A client presents the same certificate with each request, so results are cached: an acceptance for a
-    minute, a refusal for a second, and neither beyond a change of the CA file.  Results age by the
-    monotonic clock, and the period of validity is compared with the time of day at each use: a clock
-    that was wrong for a moment changes nothing afterwards.
+    A client presents the same certificate with each request.
 
     :param ca: path of a PEM file with one or more CAs; or its content, as bytes.
-    :param clock: monotonic; ages results, and decides when to check the file again.
+    :param clock: monotonic.
     :param now: time for validity checks, timezone-aware.
     :param apart_from: path of another such file, whose CAs must be others, and neither have signed
         these nor be signed by them.
@@ -346,7 +341,7 @@ class RequestHeaderAuthenticator:
     :param allowed_names: common names of trusted proxies, one or more.
     :param apart_from: path of the user CA, which must be another; empty if there is none.
     :param names: names of the headers.
-    :param any_name: allow an empty list of names: the CA signs nothing but proxies.
+    :param any_name: allow an empty list of names.
     :raises TLSConfigError: there are no names, or one is empty.
     """
 

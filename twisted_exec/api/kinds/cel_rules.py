@@ -2,20 +2,15 @@
 Rules in CEL and printer columns by JSONPath, for kinds that are also CustomResourceDefinitions.
 
 A rule for a ``spec`` is defined twice: in Python for our API server, which calls the function, and
-in CEL for a kube-apiserver.  The CEL expression is part of the schema
-(``x-kubernetes-validations``), as in a CustomResourceDefinition.  ``tests/interop/spaces_crds.py``
-checks on a real kube-apiserver that they agree.
+in CEL for a kube-apiserver.
 
-A rule that compares with the old object applies to the whole ``spec``, never to one field:
-kube-apiserver skips a field's rule if the field is missing before or after, so the field could be
-removed and then set to a new value.
+A rule that compares with the old object applies to the whole ``spec``, never to one field.
 
 A printer column is defined once, by JSONPath as in ``additionalPrinterColumns`` of a
-CustomResourceDefinition, for both our API server and the manifests for a kube-apiserver.  The
-supported subset of JSONPath is what such columns need: members, ``[*]``, and a comparison with a
-text, ``[?(@.KEY=="TEXT")]`` or ``[?(@.KEY!="TEXT")]``.  The first of several matches is shown, as in
-kube-apiserver.  Sources: ``k8s.io/client-go/util/jsonpath``, and
-``pkg/registry/customresource/tableconvertor`` of ``k8s.io/apiextensions-apiserver``.
+CustomResourceDefinition. The supported subset of JSONPath is what such columns need: members,
+``[*]``, and a comparison with a text, ``[?(@.KEY=="TEXT")]`` or ``[?(@.KEY!="TEXT")]``. Sources:
+``k8s.io/client-go/util/jsonpath``, and ``pkg/registry/customresource/tableconvertor`` of
+``k8s.io/apiextensions-apiserver``.
 """
 
 from __future__ import annotations

@@ -1,9 +1,6 @@
 """
 CertificateSigningRequests: requests for certificates through the API.
 
-The server records the creator.  Subresource ``approval`` approves or denies it, once and finally;
-``status`` receives the certificate.
-
 Sources: ``k8s.io/api/certificates/v1``, ``pkg/apis/certificates/validation`` and
 ``pkg/registry/certificates`` of Kubernetes.
 """

@@ -1,9 +1,6 @@
 """
 ClusterProfiles: clusters of an inventory, without credentials.
 
-A consumer maps the *name* of an access provider to a program that has the credentials.  The
-printer columns are ours.
-
 Sources: ``kubernetes-sigs/cluster-inventory-api`` v0.1.2, ``apis/v1alpha1``; client-go's
 ``tools/clientcmd/api/v1`` (``Cluster``).
 """

@@ -1,11 +1,7 @@
 """
 Console alerts: patterns to look for in what machines print, and the shipped sets of patterns.
 
-Machine runtimes search the output; poollets pass the alerts on, and post Events about matches.
-Each poollet reports what it does in an entry of its own in ``status.pools``.
-
-All texts of the shipped sets are literal, so that the sets work everywhere.  Several entries may have
-one name: they are one pattern with several texts.  :func:`patterns_of` returns the patterns of an alert with those of its sets.
+Several entries may have one name: they are one pattern with several texts.
 
 Sources of the shipped sets: Linux ``kernel/panic.c``, ``arch/*/kernel/traps.c``, ``arch/*/mm/fault.c``,
 ``mm/oom_kill.c``, ``kernel/hung_task.c``, ``kernel/watchdog.c``, ``arch/x86/kernel/cpu/mce``,

@@ -1,13 +1,10 @@
 """
 Console policies: conditions under which consoles of machines may be used, and at which hours.
 
-The API server evaluates the policies of a machine's namespace when a session opens, and again
-later, such as when a policy, a label or a request changes.  Policies only restrict: a user also needs the
-permission for the console.
+Policies only restrict: a user also needs the permission for the console.
 
-Hours of a policy are times of the week in a time zone.  They are intervals between two moments, so a
-day on which the clocks change is simply shorter or longer.  A time that the clocks skip is read as
-if they had not changed yet. If a time occurs twice, the first counts, as in :mod:`zoneinfo`.
+Hours of a policy are times of the week in a time zone. A time that the clocks skip is read as if
+they had not changed yet. If a time occurs twice, the first counts, as in :mod:`zoneinfo`.
 """
 
 from __future__ import annotations

@@ -1,13 +1,11 @@
 """
 Console recordings: what a machine's console printed, as evidence, and a user's wish for one.
 
-A recording is a range of what the console printed, usually with input of users.  Users create
-recordings, and the server does so for sessions that a ConsolePolicy or their users want recorded.
-The runtime of the machine makes the recording, and reports its newest signed head, which is stored in
-the status: apart from the recording itself.
+A recording is a range of what the console printed, usually with input of users. The runtime of the
+machine makes the recording.
 
 A user may wish that a session be recorded: the client sends the query key ``record`` in the request
-that opens the session, and its value says how much input is recorded.
+that opens the session.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """
 Console requests: a user asks for an approval to use the console of a machine.
 
-The server records the user and the UID of the machine, and the request is for these only.
 Subresource ``approval`` approves or denies it; an approval may be withdrawn, a denial is final.
 """
 

@@ -1,11 +1,10 @@
 """
 Namespaces, services and leases; ServiceAccounts and requests for their tokens.
 
-Leases are heartbeats, and locks for the election of leaders.  Lists of Services are always empty.
+Lists of Services are always empty.
 
-A ServiceAccount is the identity of a program, and contains no credentials.  Users who may create its
-subresource ``token`` get a token, which is not stored: the token itself states its account, its
-audiences and its expiry.
+A ServiceAccount is the identity of a program, and contains no credentials. Users who may create its
+subresource ``token`` get a token, which is not stored.
 
 Sources: ``k8s.io/api/core/v1``, ``k8s.io/api/coordination/v1`` and ``k8s.io/api/authentication/v1``;
 ``pkg/apis/authentication/validation`` of Kubernetes.

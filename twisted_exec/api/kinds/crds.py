@@ -1,8 +1,8 @@
 """
 Kinds as CustomResourceDefinitions, for a kube-apiserver to serve.
 
-Rules that a definition cannot express, such as those that depend on the namespace, are left out.
-Source: ``k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1/types.go``.
+Rules that a definition cannot express. Source:
+``k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1/types.go``.
 """
 
 from __future__ import annotations

@@ -23,8 +23,7 @@ class Column:
     """
     One column of ``kubectl get``, between NAME and AGE.
 
-    :param read: usually a :func:`cell`, which converts numbers, too; a function of your own must
-        return a string, or ``None`` if there is nothing to show.
+    :param read: usually a :func:`cell`, which converts numbers, too.
     :param priority: above 0 means only with ``-o wide``, after AGE.
     :param moment: ``read`` returns a time, and the cell shows its age.
     :param path: the column as JSONPath, for kinds with a CustomResourceDefinition
@@ -101,9 +100,6 @@ class Connect:
 class Kind:
     """
     A kind: its names, its schema, its rules.
-
-    The functions are called with objects that fit the schema; ``prepare`` and the ``carry_``
-    functions also with objects that do not fit yet.
 
     :param schema: the object's properties besides ``apiVersion``, ``kind`` and
         ``metadata``.

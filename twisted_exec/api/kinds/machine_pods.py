@@ -1,9 +1,8 @@
 """
 Pods that represent machines, for clients that only know Pods.
 
-The view has Kubernetes' own fields, as far as it can fill them truthfully.  Sources:
-``k8s.io/api/core/v1`` for the fields, ``k8s.io/kubernetes/pkg/printers/internalversion`` for the
-columns, ``pkg/apis/core/v1/conversion.go`` for the field selectors.
+Sources: ``k8s.io/api/core/v1`` for the fields, ``k8s.io/kubernetes/pkg/printers/internalversion``
+for the columns, ``pkg/apis/core/v1/conversion.go`` for the field selectors.
 """
 
 from __future__ import annotations

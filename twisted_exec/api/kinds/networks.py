@@ -1,12 +1,6 @@
 """
 Networks, network interfaces, and prefixes of IP addresses for them.
 
-A poollet attaches the NetworkInterfaces that a machine names, with the provider's identifiers of
-their Networks.  It reads the Prefix that an interface's address is taken from.
-
-Nothing here creates networks: a network plugin does, or an operator by writing spec and status.
-Nothing here allocates addresses: ironcore's own controllers do, or an operator by writing the status.
-
 Sources: ironcore ``api/networking/v1alpha1`` and ``internal/apis/networking/validation``;
 for prefixes ``api/ipam/v1alpha1`` and ``internal/apis/ipam/validation``.
 """

@@ -1,12 +1,7 @@
 """
 Pods on Nodes, which are stored, as in any cluster: their kind, schemas and columns.
 
-Nothing here schedules or runs them.  They are stored for the programs that do (a scheduler, and
-the kubelet of a Node) and for clients that open streams to them.  The schemas give types
-to fields that are used or displayed here, and to most simple fields.  The content of other objects and
-lists is stored in any form.
-
-The columns are those of ``kubectl get pods``, including the one-word status.
+The content of other objects and lists is stored in any form.
 
 Sources: ``k8s.io/api/core/v1``, ``pkg/apis/core/v1/defaults.go``, ``pkg/apis/core/validation``
 (``ValidatePodCreate``, ``ValidatePodUpdate``), ``pkg/registry/core/pod/strategy.go`` and, for the

@@ -1,8 +1,7 @@
 """
 Nodes: servers that run Pods, or representations of clusters that do.
 
-Nothing here schedules Pods to them.  Node servers report their addresses and heartbeats in them,
-for clients to read.  Some fields that are not used here are stored in any form.
+Some fields that are not used here are stored in any form.
 
 Sources: ``k8s.io/api/core/v1``, ``pkg/apis/core/validation`` (``ValidateNode``,
 ``ValidateNodeUpdate``) and ``pkg/printers/internalversion`` of Kubernetes.

@@ -2,8 +2,7 @@
 Kinds that route traffic to network interfaces in onmetal-api.
 
 These are alias prefixes, load balancers, NAT gateways and virtual IPs, and the routings with the
-interfaces of each.  onmetal-api's poollet lists and watches them, and gives up if it cannot.  Nothing
-here creates routings: a network plugin does, or an operator by hand.
+interfaces of each.
 
 Source: onmetal-api v0.1 ``api/networking/v1alpha1`` and ``internal/apis/networking/validation``.
 """

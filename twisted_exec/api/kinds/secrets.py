@@ -1,13 +1,11 @@
 """
 Secrets, such as a machine's ignition, a volume's keys, or a bootstrap token.
 
-Error messages about a Secret do not quote its content.  ``stringData`` is a write-only convenience
-that is merged into ``data``.
+Error messages about a Secret do not quote its content.
 
-A bootstrap token authenticates a program without credentials of its own.  It is ``ID.SECRET``, six
-and sixteen lower-case letters and digits.  The Secret ``bootstrap-token-ID`` in the namespace
-``kube-system`` holds both parts, the expiry and the token's groups.  This module reads and checks
-such Secrets; authenticators verify tokens.
+A bootstrap token authenticates a program without credentials of its own. It is ``ID.SECRET``, six
+and sixteen lower-case letters and digits. The Secret ``bootstrap-token-ID`` in the namespace
+``kube-system`` holds both parts, the expiry and the token's groups.
 
 Sources: ``k8s.io/api/core/v1`` and ``pkg/apis/core/validation`` of Kubernetes; for bootstrap tokens
 ``k8s.io/cluster-bootstrap/token/{api,util}`` and
@@ -58,10 +56,7 @@ def values_of(secret: Mapping[str, Any]) -> dict[str, bytes]:
 
 
 def _decoded(text: str) -> bytes | None:
-    """
-    Decode base64 as Go does: line breaks are ignored, other characters are not.  ``None`` if
-    invalid.
-    """
+    """Decode base64 as Go does: line breaks are ignored, other characters are not."""
     try:
         return base64.b64decode(text.replace("\n", "").replace("\r", ""), validate=True)
     except (binascii.Error, ValueError):

@@ -1,16 +1,10 @@
 """
 Console sessions, and the consoles of deleted machines.
 
-A session represents a user who is connected to a console now.  An API server creates one for each
-session at a console, unless that is very short, and deletes it at the end; clients cannot create or
-change one.  Deleting one ends the session.  While a session lasts its server regularly renews it
-and updates the byte counts; other servers delete sessions that are no longer renewed.
+A session represents a user who is connected to a console now.
 
-A session whose connection was lost, and whose user can resume it, remains for as long as the user may
-come back.  Deleting it then refuses the resumption.
-
-The console of a deleted machine shows where to find the output after the machine is gone.  The server
-usually creates one for each machine with a pool when the machine's deletion begins.  The output itself is in the journal of the machine's runtime, which retains it for some days.
+The console of a deleted machine shows where to find the output after the machine is gone. The
+output itself is in the journal of the machine's runtime, which retains it for some days.
 """
 
 from __future__ import annotations

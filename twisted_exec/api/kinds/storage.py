@@ -1,9 +1,6 @@
 """
 Volumes, volume classes and volume pools.
 
-A poollet attaches the Volumes that its machines name.  Nothing here provisions them: a volume
-poollet does, or an operator by writing the status.
-
 Source: ironcore ``api/storage/v1alpha1`` and ``internal/apis/storage/validation``.
 """
 

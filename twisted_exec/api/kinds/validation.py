@@ -1,9 +1,4 @@
-"""
-Validation and schemas of fields that several kinds have: references, resources, addresses.
-
-Errors are mostly worded as in ironcore's ``internal/api/validation`` and
-``internal/apis/common/validation``.
-"""
+"""Validation and schemas of fields that several kinds have: references, resources, addresses."""
 
 from __future__ import annotations
 
