@@ -36,7 +36,6 @@ class AnswerHead:
 
     :param protocol: a protocol of Twisted's HTTP client.
     :param refuse: called once with the problem; ends the connection.
-    :ivar is_complete: set by the user when the response arrives; nothing is counted after that.
     """
 
     def __init__(self, protocol: Any, refuse: Callable[[str], None]) -> None:
@@ -88,7 +87,6 @@ def loads(content: bytes, most_values: int = MAX_VALUES) -> Any:
     """
     Parse a JSON document.
 
-    :param most_values: limit of its commas and opening brackets, also of those in strings.
     :raises ValueError: it cannot be parsed; ``TooManyValues`` if it would take too much memory.
     """
     # Counted before parsing: an empty object takes three bytes here and about seventy of memory.

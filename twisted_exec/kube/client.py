@@ -1,9 +1,5 @@
 """
 A client of one API server: the Kubernetes verbs over HTTP, with credentials that may come late.
-
-:class:`LateCredentials` arrive, change and expire while a client is in use.  A Space or a leaf cluster
-exists before its kubeconfig does, and gets new kubeconfigs later.  Requests fail until there is one,
-and each request uses the latest.
 """
 
 from __future__ import annotations
@@ -85,11 +81,9 @@ class LateCredentials:
         """
         Send a request, and once more if it got a 401 and the credentials changed.
 
-        A server that answers 401 has not begun the request, so even a write may be repeated.
-
         :param send: sends the request with the credentials of :meth:`config`.
         :param may_repeat: called after a 401.
-        :raises APIError: a 401 or 403 names the credentials, because only their owner can fix it.
+        :raises APIError: a 401 or 403 names the credentials.
         """
         config = self.config()
         try:
@@ -171,13 +165,9 @@ class KubeClient:
     :param reactor: a real reactor (sockets and time).
     :param timeout_seconds: for one whole request; watches have their own limit.
     :param server: the endpoint, instead of the one that ``config`` names.
-    :param renew: returns the configuration for each request, such as :meth:`ReloadingConfig.current
-        <twisted_exec.kube.kubeconfig.reloading.ReloadingConfig.current>`; not with late
-        credentials.
-    :param agent: the program's name for ``User-Agent``; servers record it as the manager of the
-        fields that the program writes.
-    :param list_bytes: limit for all pages of one list together, for servers that we do not trust;
-        ``None`` where the number of objects is limit enough.
+    :param renew: returns the configuration for each request; not with late credentials.
+    :param agent: the program's name for ``User-Agent``.
+    :param list_bytes: limit for all pages of one list together.
     :param body_bytes: limit for one answer, decompressed; watches have their own limit.
     """
 
@@ -276,11 +266,7 @@ class KubeClient:
         label_selector: str = "",
         trim: Callable[[Object], Object] | None = None,
     ) -> Sequence[Object]:
-        """
-        Return the first objects of a list; one more than ``most`` says that there are more.
-
-        The pages behind are not fetched, however many objects match.
-        """
+        """Return the first objects of a list; one more than ``most`` says that there are more."""
         path, query = resource.path(namespace), _selectors("", label_selector)
         received = self._counter(path)
         items: Sequence[Object] = ()
@@ -391,11 +377,7 @@ class KubeClient:
     async def _collect(
         self, request: Request, received: Callable[[int], None] = lambda _: None
     ) -> Object:
-        """
-        Return the object of the answer.
-
-        :param received: called with the size of the answer's body.
-        """
+        """Return the object of the answer."""
         return await self._attempt(lambda: self._collect_once(request, received))
 
     async def _collect_once(self, request: Request, received: Callable[[int], None]) -> Object:

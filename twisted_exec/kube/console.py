@@ -1,8 +1,5 @@
 """
 A machine's console, from the user's side of an API server: the session, and news of its recordings.
-
-Other users may have begun recordings of the console; :class:`RecordingNews` makes messages about them
-for the user of one session.
 """
 
 from __future__ import annotations
@@ -95,23 +92,18 @@ TIMEOUT_SECONDS = 30.0
 @dataclass(frozen=True, kw_only=True)
 class ConsoleOptions:
     """
-    Options for opening a console; the defaults suit a program that shows it to a user.
-
     :param timeout_seconds: time limit for the connection, and another for the answer.
     :param server: the endpoint, instead of the one that the kubeconfig names.
     :param protocols: tried in this order, see
         :func:`~twisted_exec.streaming.remotecommand.client.connect`.
-    :param stream: the options of the stream; with ``read_only`` no input reaches the machine, and
-        the observers' path follows if the user may not use the other one.
-    :param among: the possible dialects of the machine.  The first is tried without discovery; if
-        the server refuses it or does not have it, those that the server speaks follow, in its
-        order.
-    :param agent: the ``User-Agent``, which the server's audit records name; ASCII.
+    :param stream: the options of the stream; with ``read_only`` no input reaches the machine.
+    :param among: the possible dialects of the machine. The first is tried without discovery.
+    :param agent: the ``User-Agent``; ASCII.
     :param reason: that the user declares, see :mod:`twisted_exec.api.reasons`.
     :param record: the input to record, see :mod:`twisted_exec.api.kinds.consolerecordings`; empty
-        for no recording.  With a server that does not know this option no console is opened.
+        for no recording.
     :param resume: after a loss of the connection open the next one, if the server can resume
-        sessions: at the same path, with current credentials.
+        sessions.
     :param silence_seconds: silence after which the connection of such a session is lost.
     :param give_up_seconds: time to resume a session; ``None`` for as long as the server is not in
         reach.
@@ -154,8 +146,7 @@ def open_console(
     """
     Open the console of one machine.
 
-    :param user: receives the events of the session, ``attached`` first.  It may have the callbacks of
-        :class:`~twisted_exec.streaming.remotecommand.resuming_client.ResumableUser`.
+    :param user: receives the events of the session, ``attached`` first.
     :param requested: called for each attempt to begin the session, while its connection is made,
         with the credentials and the dialect.
     :param connected: called when a connection to the server is open and verified.
@@ -314,8 +305,7 @@ async def _again(
     """
     Open a session's next connection.
 
-    :raises BadGateway: there are no credentials at present, for example because a plugin has no
-        network either.
+    :raises BadGateway: there are no credentials at present.
     """
     try:
         return await with_current_credentials(config, reactor, opened)
@@ -358,8 +348,7 @@ async def opened_among(
     """
     Open a stream or a download of a machine, whose dialect may be one of several.
 
-    :param opened: opens it with current credentials; the other parameters are those of
-        :func:`open_console` and its options.
+    :param opened: opens it with current credentials.
     """
 
     async def shown_again(dialect: Dialect) -> T:
@@ -455,8 +444,6 @@ class RecordingNews:
     The recordings of a console that the user of one session knows of.
 
     Messages are ends of a sentence about the console, such as ``recorded for ann (input: masked)``.
-
-    :ivar present: the present state as such a message; empty if no recording is known.
     """
 
     def __init__(self) -> None:

@@ -7,9 +7,8 @@ For example::
     expect = await connectProtocol(endpoint, Expect())
 
 The protocol's writes are the machine's input, and it receives the machine's output.
-``loseWriteConnection`` ends the input if the protocol has a message for it, ``loseConnection`` ends the
-session. The reason of ``connectionLost`` carries the session's
-:class:`~twisted_exec.streaming.interfaces.Ending`, if it is known.
+``loseWriteConnection`` ends the input if the protocol has a message for it, ``loseConnection`` ends
+the session.
 """
 
 from __future__ import annotations
@@ -93,11 +92,8 @@ class ConsoleEndpoint:
 
     ``connect`` fails as :func:`~twisted_exec.kube.console.open_console` does.
 
-    A protocol that provides :class:`~twisted_exec.kube.interfaces.IResumableProtocol` learns of lost
-    connections.
-
-    Recordings of the console are logged.  A protocol that provides
-    :class:`~twisted_exec.kube.interfaces.IRecordedProtocol` learns of them instead.
+    A protocol that provides :class:`~twisted_exec.kube.interfaces.IRecordedProtocol` learns of
+    recordings, which are logged otherwise.
 
     :param reason: that the user declares, see :mod:`twisted_exec.api.reasons`.
     :param resume: as of :class:`~twisted_exec.kube.console.ConsoleOptions`; ``give_up_seconds`` likewise.
@@ -244,11 +240,7 @@ class _ConsoleTransport:
             self._stream.wish(Break(milliseconds))
 
     def loseWriteConnection(self) -> None:
-        """
-        End the input; output continues until the machine's side ends the session.
-
-        Does nothing with protocols that have no message for it (v4).
-        """
+        """End the input; output continues until the machine's side ends the session."""
         if self.connected and self._stream.can_half_close:
             self._stream.end_input()
 
@@ -307,10 +299,7 @@ def parse_console(
     """
     ``console:NAME:namespace=NS:kubeconfig=FILE:context=CONTEXT:timeout=SECONDS:dialect=DIALECT:reason=TEXT:resume=no``
 
-    The kubeconfig is read at each ``connect``, so renewed credentials are used.
-
-    :raises ValueError: the name is missing, the timeout is not a number, the dialect is unknown,
-        the reason is not valid, or ``resume`` is neither ``yes`` nor ``no``.
+    :raises ValueError: :raises ValueError.
     """
     if resume not in ("yes", "no"):
         raise ValueError(f"console: resume={resume} is neither yes nor no")

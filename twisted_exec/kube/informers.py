@@ -1,19 +1,9 @@
 """
 Local copies of resources that follow the API server, and the work queues that they feed.
 
-A reflector keeps a local copy of one resource current by list and watch.  It is level-triggered: users
-read the copy; events only say when to look.  A watch that ends resumes from the last
-``resourceVersion``; a watch that fails resumes after an exponential back-off with jitter.
-If the server no longer has that version, the reflector lists again and reports the differences, so
-several missed changes of an object arrive as one.  Source of the rules:
-``k8s.io/client-go/tools/cache/reflector.go``.
+Source of the rules: ``k8s.io/client-go/tools/cache/reflector.go``.
 
 A work queue has one worker per key at a time, a limit for all, and back-off for keys that fail.
-A program for several clusters has one queue for each, so that a dead cluster does not delay the
-others.
-
-:class:`Listeners` calls back in order for changes; an exception of one callback is logged and does not
-affect the others.
 """
 
 from __future__ import annotations
@@ -70,8 +60,6 @@ def key_of(obj: Object) -> Key:
 class Backoff:
     """
     Exponential back-off up to a limit; each pause is a random part of its length, at least half.
-
-    :param rng: source of ``random()``; the jitter keeps many clients apart.
     """
 
     def __init__(
@@ -100,15 +88,10 @@ class Reflector:
     A local copy of the objects of ``resource``.
 
     :param of: name of the cluster, for the log of a program that follows several.
-    :param on_change: called for each difference, in order.  An object that was
-        deleted and created again in between counts as two changes.  Its exceptions
-        are logged; the copy is not affected.
+    :param on_change: called for each difference, in order.
     :param trim: returns the part of an object to store; it may change the object in place.
-        Saves memory if objects are large and few fields are read.
-    :param optional: the server may lack the resource, such as one of another make; the reflector then
-        waits for it without a warning.
-    :param max_objects: list again if a watch brings more objects, because lists have a size limit
-        and watches do not; for servers that we do not trust.
+    :param optional: the server may lack the resource.
+    :param max_objects: list again if a watch brings more objects.
     """
 
     def __init__(
@@ -241,12 +224,7 @@ class Reflector:
                 await self._pause("following failed; see the log", LONGEST_PAUSE_SECONDS)
 
     async def _is_absent(self, refused: APIError) -> bool:
-        """
-        Return whether the server lacks the resource.
-
-        RBAC answers 403 for a group that does not exist, as for one that the role does not name.
-        Discovery, which every authenticated user may read, tells them apart.
-        """
+        """Return whether the server lacks the resource."""
         if refused.code != Forbidden.code:
             return refused.code == NotFound.code
         try:
@@ -488,12 +466,7 @@ class WorkQueue(Generic[K]):
             self._begin_some()
 
     def _begin_some(self) -> None:
-        """
-        Start workers in the free slots.
-
-        A worker that completes synchronously frees its slot here.  The loop starts the next without
-        recursion, and returns to the reactor after a number of them.
-        """
+        """Start workers in the free slots."""
         self._next_turn = None
         if self._is_beginning:
             return

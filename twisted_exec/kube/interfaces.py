@@ -23,11 +23,7 @@ class IKubeClient(Interface):
     """
     A client of one API server.
 
-    Deferreds fail with :class:`~twisted_exec.api.status.APIError` for an error
-    answer (with the classes ``NotFound``, ``Conflict``, ``AlreadyExists`` and ``Expired`` for those),
-    with ``BadGateway`` if the server cannot be reached or its answer is not valid, and
-    ``GatewayTimeout`` if it is too slow. They fail with ``BadGateway`` without usable credentials
-    too, and with ``ServiceUnavailable`` while the configuration is not there yet.
+    Deferreds fail with :class:`~twisted_exec.api.status.APIError` for an error answer.
     """
 
     def look() -> int:
@@ -54,8 +50,7 @@ class IKubeClient(Interface):
         """
         Fires with the whole list object (``items``, ``metadata.resourceVersion``).
 
-        :param trim: returns the part of an item to keep; it may change the item in place.  It runs per
-            page.
+        :param trim: returns the part of an item to keep; it may change the item in place.
         """
 
     def create(
@@ -159,17 +154,13 @@ class IRecordedProtocol(Interface):
     """
     A protocol at a :class:`~twisted_exec.kube.console_endpoint.ConsoleEndpoint` that tells its user about
     recordings of the console.
-
-    For a protocol without this interface they are logged.
     """
 
     def recordings_changed(recordings: tuple[OpenRecording, ...]) -> None:
         """
         Recordings of the console have begun or ended, also those of other users.
 
-        A server of an earlier release names only what the session itself wants recorded, once.
-
-        :param recordings: those that go on.  Users are names from the network, empty if unknown.
+        :param recordings: Users are names from the network, empty if unknown.
         """
 
 
@@ -177,9 +168,6 @@ class IResumableProtocol(Interface):
     """
     A protocol at a :class:`~twisted_exec.kube.console_endpoint.ConsoleEndpoint` that handles losses of the
     connection, and messages, itself.
-
-    Without this interface a protocol reads messages and gaps in the output, and notices nothing else
-    of a loss.
     """
 
     def outage(reason: str) -> None:
@@ -190,8 +178,7 @@ class IResumableProtocol(Interface):
         The session goes on.
 
         :param seconds: since :meth:`outage`.
-        :param uncertain: number of dropped bytes of input, BREAKs and other requests: those that
-            the machine may have received already, and all behind them.
+        :param uncertain: number of dropped bytes of input, BREAKs and other requests.
         """
 
     def notice(text: str) -> None:

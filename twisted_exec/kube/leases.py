@@ -2,29 +2,17 @@
 Leases: leader election, services that run only on the leader, and heartbeats.
 
 As in client-go (``k8s.io/client-go/tools/leaderelection/leaderelection.go``), the replica whose
-name is in the Lease leads, and renews the Lease every few seconds; of two concurrent writers the
-API server's optimistic concurrency lets one win.  The other candidates read the Lease now and then,
-and take it when it was not renewed for its duration.
+name is in the Lease leads.
 
-Clocks of different hosts are never compared.  The times in a Lease are for people: each candidate
-counts on its own monotonic clock from when it *saw* the Lease change.  A leader counts from before
-it *sent* its last successful renewal, and stops well before other candidates may take over (after
-10 of 15 s), even if requests are still pending.  So two replicas never lead at once, as long as
-clocks count seconds.  A process that was suspended for longer may still complete a step when it
-resumes.  Therefore leaders write with resourceVersions, as if there could be other writers.
+Clocks of different hosts are never compared: each candidate counts on its own monotonic clock from
+when it *saw* the Lease change. A leader counts from before it *sent* its last successful renewal,
+and stops well before other candidates may take over (after 10 of 15 s), even if requests are still
+pending. So two replicas never lead at once, as long as clocks count seconds.
 
 A leader that stops releases the Lease, so that its successor need not wait.
 
-A candidate that may not use the Lease, or cannot, looks like one that waits for its turn.  So its
-attempts count: while they fail, the log repeats the reason, less and less often, and after
-:data:`FAILING_SECONDS` :meth:`Election.probe` fails.
-
-Services that run only on the leader are those of :class:`LeaderElected`.
-
-As a heartbeat a Lease is cheaper for the API server than a status update.  Source:
-``k8s.io/component-helpers/apimachinery/lease/controller.go`` for Nodes, and ironcore v0.5
-``poollet/machinepoollet/controllers/machinepool_heartbeat.go``.  As there, an administrator creates
-the namespace.
+Source: ``k8s.io/component-helpers/apimachinery/lease/controller.go`` for Nodes, and ironcore v0.5
+``poollet/machinepoollet/controllers/machinepool_heartbeat.go``.
 """
 
 from __future__ import annotations
@@ -168,8 +156,6 @@ class Election(Service):
     :param chance: returns a random number from 0 to 1.
     :param lease: kind, namespace and name of the Lease, for messages.
     :param on_failure: called with a message for users, each time that the log has one.
-    :ivar leading: whether this candidate leads.
-    :ivar failure: error of the latest attempt; ``None`` without one.
     """
 
     _log = Logger()
@@ -250,11 +236,7 @@ class Election(Service):
             raise ServiceUnavailable(self._message())
 
     def heard(self, lease: Object) -> None:
-        """
-        Note a change of the Lease, from a watch.
-
-        Optional: it makes the candidate take a released Lease at once.
-        """
+        """Note a change of the Lease, from a watch."""
         if self.running and not self.leading and not holder_of(lease):
             self._try()
 
@@ -419,7 +401,7 @@ def new_lease(namespace: str, name: str, spec: Object) -> Object:
 
 
 def _code(failure: Failure) -> int:
-    """Return the code of an API error, 0 for other failures.  Not every client raises typed errors."""
+    """Return the code of an API error, 0 for other failures."""
     return failure.value.code if isinstance(failure.value, APIError) else 0
 
 
@@ -452,7 +434,6 @@ class LeaderServices(Service):
     The services of one term: from :meth:`elected` to :meth:`deposed`, or as long as this service runs.
 
     :param make: creates the services for a term.
-    :ivar services: the running services.
     """
 
     _log = Logger()
@@ -608,7 +589,7 @@ class Lease:
         Renew the Lease.  A problem is logged once.
 
         :param owner: owner reference (``apiVersion``, ``kind``, ``name``, ``uid``), so that the
-            Lease is deleted with its owner.  It may change between calls.
+            Lease is deleted with its owner.
         """
         if not self._namespace:
             return

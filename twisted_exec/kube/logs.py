@@ -2,8 +2,7 @@
 A machine's log, and the content of a recording, from the user's side of an API server.
 
 A log that is cut off, because the API server was lost, can continue at its offset
-(:mod:`twisted_exec.streaming.text.resumption`): each attempt tries all addresses of the kubeconfig's
-server.  A server of an earlier release sends no offsets, and its log ends when it is cut off.
+(:mod:`twisted_exec.streaming.text.resumption`).
 """
 
 from __future__ import annotations
@@ -157,7 +156,6 @@ async def deleted_log(
 
     :param more: parameters of :class:`MachineLog`.
     :raises APIError: the server knows of no such machine, or refuses.
-    :raises KubeConfigError: there are no usable credentials.
     """
     # Imported here: other logs need no client, and the program starts faster without it.
     from twisted_exec.kube.client import KubeClient

@@ -1,9 +1,4 @@
-"""
-Connections through a proxy: HTTP ``CONNECT``, with or without TLS, and SOCKS 5.
-
-Both start with a short dialogue.  After that the protocol of the next layer, usually TLS,
-replaces the dialogue's protocol on the transport, so the proxy adds no layer to the connection.
-"""
+"""Connections through a proxy: HTTP ``CONNECT``, with or without TLS, and SOCKS 5."""
 
 from __future__ import annotations
 
@@ -81,12 +76,7 @@ def proxied(
 
 
 class _Dialogue(Typing):
-    """
-    The dialogue with a proxy, sans I/O.  :class:`Socks5Client` is one.
-
-    ``receive`` raises :class:`Socks5Refused`, :class:`_Refused` or
-    :class:`RemoteProtocolError`.
-    """
+    """The dialogue with a proxy, sans I/O."""
 
     @property
     def done(self) -> bool: ...
@@ -207,11 +197,7 @@ class _Tunnels(Factory):
 
 
 class _Tunnel(Protocol):
-    """
-    Runs the dialogue, then replaces itself by the next protocol.
-
-    :ivar opened: fires with that protocol.
-    """
+    """Runs the dialogue, then replaces itself by the next protocol."""
 
     transport: Any
 

@@ -1,12 +1,7 @@
 """
 An event recorder: Events about objects, for their users.
 
-Repetitions raise the count of an Event.  Many similar messages are combined into one Event, and each
-object has a rate limit.  So a failing object costs the API server a limited number of objects and
-writes.  No code waits for an Event or fails because of one: after temporary errors a write is repeated
-for a while; after others the Event is dropped.
-
-The limits of an object and the wording are those of client-go, ``tools/record/events_cache.go``.
+No code waits for an Event or fails because of one.
 """
 
 from __future__ import annotations
@@ -116,7 +111,6 @@ class Recorder:
     :param component: ``source.component``.
     :param host: ``source.host``.
     :param now: seconds since the epoch.
-    :param busy: returns whether there is more important work, for which Events wait a little.
     """
 
     _log = Logger()

@@ -1,9 +1,4 @@
-"""
-A machine's screen, and downloads of an API server in general, from the user's side.
-
-A download is a text, a picture or a recording; :func:`open_download` sends the request and reads the
-head of the answer.
-"""
+"""A machine's screen, and downloads of an API server in general, from the user's side."""
 
 from __future__ import annotations
 

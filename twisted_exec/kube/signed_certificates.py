@@ -1,16 +1,10 @@
 """
 Certificates, also serving certificates, that are signed through the API server.
 
-Each request has a new key.  A signed certificate that matches the request is installed in its
-files, and renewed well before it expires.  Subclasses of :class:`SignedCertificate` define the request
-and the client: :class:`ServingCertificate`, and a poollet's client certificate.
+A signed certificate that matches the request is installed in its files, and renewed well before it
+expires.
 
-A serving certificate names the program's addresses, which a signer may compare with the program's
-own object, such as a pool.  So a new program starts with an untrusted self-signed
-certificate, reports its addresses in that object, and then requests a certificate.  It requests
-another certificate when the present one lacks one of its addresses.
-
-Kubelets do the same: ``k8s.io/client-go/util/certificate``.
+A serving certificate names the program's addresses.
 """
 
 from __future__ import annotations
@@ -213,13 +207,7 @@ class SignedCertificate(BackgroundTask, ABC):
         self.problem = ""
 
     async def _signed(self, client: IKubeClient, name: str) -> bytes:
-        """
-        Wait for the signed certificate.
-
-        :raises Forbidden: the request was denied.
-        :raises NotFound: the request was deleted, as happens when it is neither approved nor denied
-            in time.
-        """
+        """Wait for the signed certificate."""
         backoff = Backoff(longest_seconds=15.0)
         resource = CERTIFICATESIGNINGREQUESTS.resource
         while True:
@@ -246,11 +234,7 @@ class SignedCertificate(BackgroundTask, ABC):
         )
 
     def _fitting(self, certificate: bytes, issued: Issued) -> Issued:
-        """
-        Return the signed certificate with its key.
-
-        :raises TLSConfigError: it does not match the request.
-        """
+        """Return the signed certificate with its key."""
         leaf = pem.certificates(certificate, "the signed certificate")[0]
         if leaf.public_key() != pem.private_key(issued.key_pem, "the new key").public_key():
             raise TLSConfigError("the signed certificate is another key's")
@@ -291,10 +275,6 @@ _OWN_LIFE = timedelta(days=30)
 
 class ServingCertificate(SignedCertificate):
     """
-    A program's serving certificate, in the files ``tls.crt`` and ``tls.key``.
-
-    Its names are the DNS names and IP addresses passed to :meth:`start`.
-
     :param directory: directory of the files, which is created if missing.
     :param now: seconds since the epoch.
     """

@@ -1,8 +1,4 @@
-"""
-Add to a host's refusal that the user may open the console read-only.
-
-A kube-apiserver that refuses to open a console does not know that.
-"""
+"""Add to a host's refusal that the user may open the console read-only."""
 
 from __future__ import annotations
 

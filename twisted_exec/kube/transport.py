@@ -1,11 +1,9 @@
 """
 HTTP requests to one API server, limited in time and size.
 
-This module adds to Twisted's Agent what it lacks.  The time limit covers the whole exchange, not only
-the head of the response, except for :meth:`HTTPTransport.open`.  A cancelled or timed-out exchange
-aborts its connection, because TLS's orderly close waits for a peer that may be dead.  If the server had
-just closed a pooled connection, a repeatable request is sent once more.  Compressed answers are
-decompressed in pieces, so a limit of size holds for the decompressed body, too, before it is in memory.
+The time limit covers the whole exchange, not only the head of the response, except for
+:meth:`HTTPTransport.open`. A cancelled or timed-out exchange aborts its connection. Compressed
+answers are decompressed in pieces, so a limit of size holds for the decompressed body.
 
 A request that got a 401 is sent once more if the credential plugin then returns another credential.
 """
@@ -100,9 +98,6 @@ class Body(Protocol):
 class Gunzip:
     """
     Decompresses a body piece by piece.
-
-    A megabyte of gzip may become a gigabyte.  So each piece of output is small, and the receiver
-    counts it before the next one is made.
 
     :param receive: gets the pieces; an exception of it ends the decompression.
     """
@@ -206,11 +201,7 @@ class Incoming:
 
 
 class Use:
-    """
-    A pool for one exchange, which remembers the connection in order to abort it.
-
-    It takes the place of the pool in Agent.
-    """
+    """A pool for one exchange, which remembers the connection in order to abort it."""
 
     def __init__(self, pool: HTTPConnectionPool) -> None:
         self._pool = pool
@@ -333,8 +324,7 @@ class HTTPTransport:
     """
     Sends requests to the server of ``config``.
 
-    Connections persist and are shared, but not those of streams; when the server, the proxy, the TLS
-    settings or a PEM file change, new requests use new connections and the old ones close as they become idle.
+    Connections persist and are shared, but not those of streams.
 
     :param renew: returns the configuration for each request.
     :param agent: the program's name for ``User-Agent``.
@@ -425,7 +415,7 @@ class HTTPTransport:
         """
         Send a request, and return the answer when its head has arrived, whatever its code.
 
-        Its body is not decoded.  Errors are those of :meth:`collect`.
+        Errors are those of :meth:`collect`.
 
         :param head_seconds: for the head; ``None`` for no limit.
         """
@@ -609,12 +599,7 @@ def _why(failed: BaseException) -> str:
 
 
 def _why_no_answer(failed: BaseException) -> str:
-    """
-    Return one line for an error after the request was sent.
-
-    A malformed response is not quoted: the server got our credentials, and may echo them to a user
-    who chose the server and must not see them.
-    """
+    """Return one line for an error after the request was sent."""
     if isinstance(failed, _UNREADABLE) or type(failed).__module__.startswith("twisted.web."):
         return "what it answers is no HTTP"
     return _why(failed)

@@ -1,13 +1,8 @@
 """
 API servers as upstreams of proxied streams.
 
-An upstream gives a :class:`~twisted_exec.streaming.interfaces.Location` to
-:mod:`twisted_exec.streaming.proxy` or
-:mod:`twisted_exec.streaming.text.relay`, which open and forward the stream.
-
 Downloads from one server with the same client certificate and the same identity headers can share
-connections. After a renewal of credentials new downloads use new connections, and open ones stay on
-theirs.
+connections.
 """
 
 from __future__ import annotations
@@ -40,7 +35,7 @@ def sharing(shared: SharedDownloads) -> EndpointMaker:
     """
     Return a function like :func:`endpoint` whose connections can carry many downloads.
 
-    Without TLS, which HTTP/2 needs for ALPN, and through a proxy, each download has its own connection.
+    Without TLS, which HTTP/2 needs for ALPN.
     """
 
     def connecting(
@@ -76,7 +71,7 @@ class Upstream:
     :param config: returns its current configuration.
     :param label: name in messages, such as ``the target cluster``.
     :param connect_seconds: for connections; the opener of a stream has a limit of its own.
-    :param connecting: returns the endpoint, for example with shared connections.
+    :param connecting: returns the endpoint.
     """
 
     config: Callable[[], ClientConfig]

@@ -1,16 +1,14 @@
 """
 Control messages of a console session: terminal sizes, BREAK, roles, and how the session ended.
 
-A session ends with one ``Status`` document on the error channel.  Kubernetes knows three forms of
-it: success, the exit code of a process, and any other failure.  We keep these forms and add a
-reason of our own to ``details.causes``: our client can tell *why* the session ended, and others
-still show the message.  Protocols before version 4 have no document, only the text of a failure,
-and nothing for success.  Sources: ``k8s.io/kubelet/pkg/cri/streaming/remotecommand`` (what servers
-write), ``k8s.io/client-go/tools/remotecommand/{v2,v4,resize}.go`` (what clients read).
+A session ends with one ``Status`` document on the error channel. To Kubernetes' forms of it we add
+a reason of our own to ``details.causes``. Protocols before version 4 have no document, only the
+text of a failure, and nothing for success. Sources:
+``k8s.io/kubelet/pkg/cri/streaming/remotecommand`` (what servers write),
+``k8s.io/client-go/tools/remotecommand/{v2,v4,resize}.go`` (what clients read).
 
-BREAK and the roles of viewers are our own.  They travel in the stream of terminal sizes, as an
-extra member of an object that repeats the last size.  A foreign peer sees only a size, usually
-one that it already has.  A hop that decodes and re-encodes sizes drops the extra member.
+BREAK and the roles of viewers are our own. They travel in the stream of terminal sizes, as an extra
+member of an object that repeats the last size.
 """
 
 from __future__ import annotations
@@ -93,7 +91,7 @@ class Break:
     """
     A user's request for a BREAK on the line: a spacing condition longer than any character.
 
-    :param milliseconds: duration, 1 to 5000.  Most systems use a quarter of a second.
+    :param milliseconds: duration, 1 to 5000.
     """
 
     milliseconds: int = 250
@@ -159,8 +157,6 @@ def decode_ending(document: bytes, protocol: str) -> Ending:
     """
     Decode everything that was received on the error channel.
 
-    Any plain text is a failure: those protocols have no exit codes.
-
     :raises RemoteProtocolError: see :func:`decode_status`.
     """
     if has_status(protocol) or not document:
@@ -171,11 +167,7 @@ def decode_ending(document: bytes, protocol: str) -> Ending:
 
 
 def encode_status(ending: Ending) -> bytes:
-    """
-    Encode the Status of an ending as JSON.
-
-    ``kind`` and ``apiVersion`` are left out, as in Kubernetes' servers.
-    """
+    """Encode the Status of an ending as JSON."""
     return json.dumps(_status(ending), separators=(",", ":")).encode()
 
 
@@ -206,8 +198,7 @@ def decode_status(document: bytes) -> Ending:
     """
     Decode the peer's Status.
 
-    A foreign server's failure has none of our reasons, and becomes ``INTERNAL`` with its message,
-    unless it is an exit code.
+    A foreign server's failure has none of our reasons.
 
     :param document: the complete JSON text.  Empty means success, as in client-go.
     :raises RemoteProtocolError: the document is not a Status, is too large, or says that a process
@@ -278,8 +269,7 @@ def encode_wish(wish: Break | Role, size: TerminalSize | None) -> bytes:
     """
     Encode a user's request for the stream of sizes.
 
-    :param size: the last size sent, which is repeated.  ``None`` if there was none: encoded as
-        zeros, as clients without a terminal do.
+    :param size: the last size sent, which is repeated. ``None`` if there was none.
     """
     columns, rows = (0, 0) if size is None else (size.columns, size.rows)
     if isinstance(wish, Break):
@@ -291,9 +281,7 @@ class SizeDecoder:
     """
     Decodes the stream of sizes: a sequence of JSON objects, possibly with our requests.
 
-    Several objects can share a message and one can span several, so incomplete input is buffered.
-    The first invalid object ends this stream, with sizes and requests, and not the session, as in
-    Kubernetes: a wrong size is no reason to lose a console.  So do hundreds of objects in one message.
+    The first invalid object ends this stream.
     """
 
     _LIMIT_BYTES = 1024
@@ -308,9 +296,7 @@ class SizeDecoder:
         Take bytes of the resize channel.
 
         :param data: all of a message, or a piece of a stream; more than 4 KiB count as invalid.
-        :return: the complete events, oldest first.  This leaves out sizes with a zero (clients
-            that have no terminal yet), the size next to a request, and unknown or invalid
-            requests, as any unknown member.
+        :return: the complete events, oldest first.
         """
         events: list[TerminalSize | Break | Role] = []
         if self._broken:
@@ -424,11 +410,7 @@ def decode_notice(notice: bytes) -> str:
 
 
 def printable_line(text: str) -> str:
-    """
-    Return the text of a message in one line that is safe for any terminal.
-
-    Names and reasons in it come from users and other programs.
-    """
+    """Return the text of a message in one line that is safe for any terminal."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else "?" for char in " ".join(text.split()))

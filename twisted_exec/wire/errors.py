@@ -1,9 +1,4 @@
-"""
-Errors of codecs, by whose fault they are.
-
-As in h11, the type of the error says whether the caller should hang up on the peer or fix its own
-code.
-"""
+"""Errors of codecs, by whose fault they are."""
 
 
 class ProtocolError(Exception):

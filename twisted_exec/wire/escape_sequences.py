@@ -1,20 +1,15 @@
 r"""
 Escape sequences in the output of a machine, sans I/O: text without them, and terminal queries.
 
-:class:`Stripper` removes escape sequences.  Programs search the remaining text for words, so colours
-between the letters of a word must not hide it.  All control characters are removed, except tab,
-carriage return and newline; for terminals U+0080 to U+009F are control characters, too.  A newline
-ends every sequence, also an operating system command (OSC) that lacks its end: text after it stays
-visible.  The cost is linear, and the state between two calls is bounded, whatever the input.
+All control characters are removed, except tab, carriage return and newline; for terminals U+0080 to
+U+009F are control characters, too. A newline ends every sequence, also an operating system command
+(OSC) that lacks its end: text after it stays visible.
 
-:class:`QueryFilter` disarms terminal queries.  A terminal answers some sequences as if its user had
-typed the answer: where the cursor is, how large it is, which colours it has.  A program that has asked
-reads the answer.  If the same output reaches a terminal later, or a second terminal, a shell reads it.
+A terminal answers some sequences (*queries*) as if its user had typed the answer, and a shell may
+read it later.
 
-So the filter changes a byte of each query, or a few, and then it asks nothing.  Positions in the output stay
-exact, and nothing is held back: the byte is that with which the query would be complete, wherever the
-output is split.  Almost everything else passes unchanged; control sequences that are too long to
-judge do not.
+:class:`QueryFilter` changes a byte of each query, or a few. Positions in the output stay exact, and
+nothing is held back.
 
 ====================================  =====================  ==================================
 query                                 changed byte           result
@@ -31,10 +26,8 @@ query                                 changed byte           result
 ``ENQ``                               itself                 NUL, which terminals ignore
 ====================================  =====================  ==================================
 
-CAN, which aborts a sequence, is the exception: some terminals carry out an operating system command
-that CAN aborts, or take CAN for a part of it, and others ring the bell for the BEL behind it.
-
-Control characters within a sequence do not end it, so they do not hide a query either.
+CAN, which aborts a sequence, is an exception: some terminals carry out an operating system command
+that CAN aborts.
 
 Sources: ECMA-48, 5th edition (5.3 to 5.6 for the forms of sequences); DEC STD 070; xterm's ``ctlseqs``;
 the keyboard, graphics, colour and clipboard protocols of kitty; iTerm2's "Proprietary Escape Codes".
@@ -86,7 +79,7 @@ class Stripper:
         self.undecided = 0
 
     def feed(self, data: bytes) -> bytes:
-        """Return the text of ``data``.  An incomplete sequence at its end waits for the next call."""
+        """Return the text of ``data``."""
         if not self._held and _is_plain(data):
             return data
         window = self._held + data
@@ -112,9 +105,8 @@ class PlainLines(Stripper):
     """
     Plain text of a console as lines, each of which ends with a newline alone.
 
-    A carriage return before a newline is dropped.  Any other carriage return, by which programs
-    redraw a line, becomes a newline if there is text on both sides: a line that was overwritten on
-    the screen stays visible.
+    Any other carriage return, by which programs redraw a line, becomes a newline if there is text
+    on both sides: a line that was overwritten on the screen stays visible.
 
     :param mid_line: the text so far ends within a line.
     :param returned: the last piece ended with a carriage return.

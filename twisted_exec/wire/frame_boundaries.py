@@ -1,19 +1,10 @@
 """
 Frame boundaries of streams that a hop forwards unread: WebSocket, SPDY, HTTP/2.
 
-A hop can insert a message of its own only between two frames.  If the next hop cannot end sessions
-(a cluster of another make), the hop before it does so, and therefore tracks all frame headers on
-the way to the user: eight bytes of each SPDY frame, two to ten of
-each WebSocket frame.  Of the payloads to the user it looks at no more than the byte of the channel.  In
-SPDY the final message also needs the id of the error stream, which one of the user's first frames
-names; after that frame the user's direction is no longer tracked.
+A hop can insert a message of its own only between two frames.
 
 Headers and channels show whether the other end has reported how the session ended: by anything on
-the error channel or stream, or by the protocol's own close.  kubectl takes a connection that is
-lost without such a report for success (kubernetes#73056), unless the hop reports the loss.
-
-In HTTP/2 only GOAWAY matters (:class:`Frames`): those frames are cut out of the input, and the `h2`
-library sees the rest.
+the error channel or stream, or by the protocol's own close..
 
 Sources: SPDY Protocol, Draft 3, section 2.2; RFC 6455, section 5.2;
 ``k8s.io/client-go/tools/remotecommand`` for what clients read last.
@@ -56,7 +47,7 @@ _GO_AWAY = b"\x80\x03\x00\x07"
 
 class FrameBoundaries(ABC):
     """
-    Frame boundaries of one session.  Subclasses know the frame format.
+    Frame boundaries of one session.
 
     :ivar at_edge: everything sent to the user ends with a complete message.
     :ivar owed: the other end still has to report how the session ended.
@@ -78,8 +69,7 @@ class FrameBoundaries(ABC):
         Track bytes that go to the user, up to :data:`MOST_FRAMES` frames of them.
 
         :param stop: stop at the next boundary.
-        :return: how many of the bytes to send now.  The caller tracks the rest later, unless ``stop``
-            and :attr:`at_edge`.
+        :return: how many of the bytes to send now.
         """
         start, size, left = 0, len(data), MOST_FRAMES
         while start < size and left and not (stop and self.at_edge):
@@ -109,8 +99,8 @@ class FrameBoundaries(ABC):
         """
         Return what a hop sends to the user at a boundary to end the session.
 
-        In protocols with a Status, this is only the protocol's close if the other end has reported how
-        the session ended: kubectl reads everything on the error channel as one document and cannot read two.
+        In protocols with a Status, this is only the protocol's close if the other end has reported
+        how the session ended.
         """
 
     def _has_reported(self, protocol: str) -> bool:
@@ -295,8 +285,6 @@ def ends_with_close(data: bytes) -> bool:
     """
     Return whether the last bytes of a server are a WebSocket's Close frame.
 
-    They are judged by themselves, so output may look like one, though rarely.
-
     :param data: at least :data:`LONGEST_CLOSE_BYTES`, or all.
     """
     for length in range(LONGEST_CLOSE_BYTES - 1):
@@ -315,8 +303,7 @@ def frame_boundaries(upgrade: bytes, protocol: str, *, commands: bool) -> FrameB
 
     :param upgrade: the protocol of the upgraded connection: ``websocket`` or ``SPDY/3.1``.
     :param protocol: the subprotocol that the next hop chose, or empty.
-    :param commands: the request is for remote command (exec, attach).  Port forwarding uses the
-        same protocol names for other channels.
+    :param commands: the request is for remote command (exec, attach).
     """
     remote_command = protocol if commands and protocol in _KNOWN else None
     return (

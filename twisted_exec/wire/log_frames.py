@@ -5,9 +5,8 @@ A server that sends frames says so in the response header ``Console-Log``::
 
     Console-Log: frames; epoch=0123456789abcdef; start=1024; end=4096
 
-``epoch`` and the offsets are those of the console's journal.  ``start`` is where the log begins, and
-``end``, which is missing for a log that is followed, where it ends.  Hops of earlier releases ignore
-the request for frames, so without this header the body is plain text.
+``epoch`` and the offsets are those of the console's journal. ``start`` is where the log begins, and
+``end``, which is missing for a log that is followed, where it ends.
 
 Each frame is a head of 24 bytes, big-endian, and text::
 
@@ -91,11 +90,7 @@ class LogFrame(NamedTuple):
 
 
 class FrameDecoder:
-    """
-    Splits a body into frames.
-
-    A frame is complete or not delivered: its offset is only right behind its whole text.
-    """
+    """Splits a body into frames."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()

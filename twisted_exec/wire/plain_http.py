@@ -1,12 +1,10 @@
 """
 HTTP/1.1 heads in their plain form, which most have between two hops.
 
-h11 reads and writes any head, one line and one rule after the other, and that takes a large part of the
-time of a short request.  These functions read and write only what h11 would read and write with the
-same result.  Lines end with CR LF, names are tokens, and values are printable ASCII without white space
-around them.  No header goes on in the next line or contradicts another header, and only
-``Content-Length`` changes where the body ends.  They answer ``None`` for everything else, which is then
-h11's to decide.
+Lines end with CR LF, names are tokens, and values are printable ASCII without white space around
+them. No header goes on in the next line or contradicts another header, and only ``Content-Length``
+changes where the body ends. The functions answer ``None`` for everything else, which is then h11's
+to decide.
 """
 
 from __future__ import annotations

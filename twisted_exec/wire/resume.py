@@ -24,8 +24,8 @@ those of the hops behind it::
 Without an answer the session is an ordinary one.  With an answer the output (channel 1) has only
 bytes of the machine, and messages arrive as marks.
 
-A page in a browser cannot stop reading, so both its requests have a further field: the machine's end
-sends it at most so many bytes of output beyond those that the page has taken::
+Requests of a page in a browser have a further field: the machine's end sends it at most so many
+bytes of output beyond those that the page has taken::
 
     X-Twisted-Exec-Resume: marks; credit=131072
 
@@ -52,15 +52,14 @@ mark                     meaning
                          measured to its next output
 ======================== ==============================================================
 
-Ack and At come before any output of a stream.  Another At follows each gap in the output.  Input is
-counted by byte; a BREAK, a role request and the end of input count as one each.
+Ack and At come before any output of a stream. Input is counted by byte; a BREAK, a role request and
+the end of input count as one each.
 
-A page in a browser sends *reports* on channel 4, each alone in a message.  Older servers ignore them::
+A page in a browser sends *reports* on channel 4.
 
     {"Taken":N}  {"Ping":N}  {"Pong":N}
 
-The page gets three further marks.  The hop that the browser is connected to sends the first one, since pages
-cannot read the headers of a 101::
+The page gets three further marks. The hop that the browser is connected to sends the first one.
 
     {"Session":ID,"Key":KEY,"Seconds":N,"Hops":"apiserver/412,poollet/96"}  {"Ping":N}  {"Pong":N}
 
@@ -124,8 +123,7 @@ class Position:
     """
     A place in a console's output.
 
-    :param epoch: the journal, as 16 hexadecimal digits; offsets of different journals have nothing
-        to do with each other.
+    :param epoch: the journal, as 16 hexadecimal digits.
     :param offset: the offset of the next byte.
     """
 
@@ -370,7 +368,7 @@ class Notice:
     A message for the user.
 
     :param text: is made printable, in one line, as the other texts are.
-    :param kind: ``None`` if the other side is of an earlier release, which sends the text alone.
+    :param kind: ``None`` if the other side is of an earlier release.
     :param role: the role of the session from now on; ``None`` if the notice does not say it.
     :param writer: the user who has the floor, to an observer; empty without one.
     :param why: the reason of a notice that input was discarded, or that the machine has ended.
@@ -458,12 +456,11 @@ class Attendance:
     """
     The sessions at the console.
 
-    :param viewers: their number, with those whose connections are lost.
     :param writer: the user who has the floor; empty if the console has no writer.
     :param seconds: how long this user has had it.
     :param recordings: those of the console that go on, :data:`MOST_RECORDINGS` at most; ``None`` if
         unknown.
-    :param has_break: false if the console has no BREAK; true also if that is unknown.
+    :param has_break: false if the console has no BREAK.
     """
 
     viewers: int
@@ -484,8 +481,6 @@ class EchoTime:
 class Question:
     """
     A ping that the program answers at the other end: browsers hide those of WebSockets from pages.
-
-    It is a mark of the server, and a report of a page.
     """
 
     number: int

@@ -1,13 +1,12 @@
 """
 The terms of a console session: what its user may do, and until when.
 
-A *right* is one of the verbs of ``machines/console``.  The hop that authorizes a session knows the
-user's right, and ConsolePolicies add further terms.  The hop that decodes the stream enforces them.
-So each hop sends the terms to the next one in the header ``X-Twisted-Exec-Terms`` of the request
-that opens the stream, and the hop that enforces them repeats the header in its 101.  A hop that
-gets no such answer ends the session, because an older release would ignore the header.
+A *right* is one of the verbs of ``machines/console``. The hop that decodes the stream enforces
+them.  Hops send them in the header ``X-Twisted-Exec-Terms`` of the request that opens the stream,
+and the enforcing hop repeats the header in its 101. A hop that gets no such answer ends the
+session.
 
-Terms only restrict.  A session without any has the header neither in its request nor in its answer.
+Terms only restrict.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""
-Client side of SOCKS version 5, sans I/O (RFC 1928; passwords: RFC 1929).
-
-Up to three exchanges precede the connection: the authentication method, the password if the proxy
-wants one, and the target.
-"""
+"""Client side of SOCKS version 5, sans I/O (RFC 1928; passwords: RFC 1929)."""
 
 from __future__ import annotations
 

@@ -1,27 +1,15 @@
 """
 SPDY/3.1, sans I/O: frames, and header blocks with their compression.
 
-A frame has a header of eight bytes.  In a *control* frame it starts with a set bit, a version and a
-type; in a *data* frame with a stream id.  Both continue with eight flags and a length of 24 bits.
+A frame has a header of eight bytes. In a *control* frame it starts with a set bit, a version and a
+type; in a *data* frame with a stream id. Both continue with eight flags and a length of 24 bits.
 Control frames are short, and are parsed when they are complete; the announced length is checked
-first.  Data frames can be 16 MiB long, so their payload is returned in pieces as it arrives.
+first.
 
-Go decides about parts of SPDY that Kubernetes does not use: SETTINGS, WINDOW_UPDATE and further
-HEADERS are read, as by Go; NOOP, CREDENTIAL and unknown types end the connection, as in Go.
+Header blocks contain names and values. All blocks of one direction form a single zlib stream,
+whichever SPDY stream they belong to.
 
-Header blocks contain names and values.  All blocks of one direction form a single zlib stream,
-whichever SPDY stream they belong to.  Each ends with a sync flush, so that it can be read when its
-frame has arrived.
-
-A kilobyte can inflate to a megabyte, so numbers are checked against limits before they are used.
-Usually neither direction keeps zlib's state, because it is large.  Outgoing blocks are not
-compressed (*stored* blocks of RFC 1951).  The few incoming ones are kept as they arrived, and are
-decompressed again when another block follows.
-
-Both ends know a compression dictionary before the first header block.  A peer that compresses refers
-to its words, so that even its first block is short.  The dictionary is part of the protocol, byte for
-byte: SPDY Protocol, Draft 3, section 2.6.10.1, where it is a table of bytes.  As text it is a list of
-words in the form of a header block (a length of four bytes, then the word), followed by common values.
+Outgoing blocks are not compressed (*stored* blocks of RFC 1951).
 
 Sources: SPDY Protocol, Draft 3, section 2, and 2.6.10 for header blocks;
 ``github.com/moby/spdystream``, ``spdy/{types,read,write}.go`` (and CVE-2026-35469 for what its

@@ -1,27 +1,15 @@
 """
 One end of a SPDY/3.1 connection, sans I/O, and a console's channels as its streams.
 
-:class:`SPDYConnection` is the part of SPDY that Kubernetes uses, with the behaviour of its Go
-implementation:
+:class:`SPDYConnection` is the part of SPDY that Kubernetes uses.
 
 * A stream carries no data in either direction before it is accepted; earlier data is discarded.
-* There is no flow control.  An end that cannot accept more stops reading, which blocks all streams
-  at once.
-* A stream that cannot be opened is reset, and the connection continues.  A malformed frame ends
-  the connection.
+* There is no flow control.
+* A stream that cannot be opened is reset, and the connection continues.
 * GOAWAY is the last frame of its sender.
 
-The caller of ``next_event`` answers a :class:`StreamOpened` before it asks for the next event.
-Outgoing bytes accumulate in ``data_to_send``.
-
-A console has one stream per channel (:class:`ClientStreams`, :class:`ServerStreams`).  The client
-opens each, named in a header (``streamtype``), and waits for its answer before it opens the next
-stream.  The server starts when all expected streams are open; data before the start is buffered.
-Missing streams only delay the start until the adapter's timeout (:meth:`ServerStreams.settle`), or until
-:data:`MAX_BUFFERED_BYTES` of events wait.
-
-At the end the server writes the ending to the error stream, resets the streams that it reads, usually
-ends those that it writes, and waits for the client to leave.
+A console has one stream per channel (:class:`ClientStreams`, :class:`ServerStreams`). Missing
+streams only delay the start until the adapter's timeout.
 
 Sources: SPDY Protocol, Draft 3, section 2; ``github.com/moby/spdystream``,
 ``{connection,stream}.go``; for consoles
@@ -294,9 +282,6 @@ class SPDYConnection:
         """
         Open a stream.
 
-        Go's server checks that ids are in order at a point where frames may already have been
-        reordered: open the next stream only after this stream is answered.
-
         :return: the stream id, which :class:`StreamAccepted` or :class:`StreamReset` will carry.
         """
         stream_id, self._next_id = self._next_id, self._next_id + 2
@@ -339,11 +324,7 @@ class SPDYConnection:
             self._forget(stream_id, stream)
 
     def reset(self, stream_id: int, status: int = CANCEL) -> None:
-        """
-        End a stream in both directions, or refuse an unanswered one.
-
-        Send nothing if our direction of the stream has already ended, as Go does.
-        """
+        """End a stream in both directions, or refuse an unanswered one."""
         stream = self._streams.pop(stream_id, None)
         # spdystream's resetStream checks the same.
         if stream is not None and stream.sends:
@@ -610,9 +591,8 @@ class ClientStreams(_Streams):
     The user's end.
 
     :param protocol: the one of :data:`~twisted_exec.wire.channel.SPDY_PROTOCOLS` that the server chose.
-    :param channels: the channels to open, always in Kubernetes' order.  Servers wait for the
-        streams that the request announced, and some for a terminal's in any case.  ``RESIZE`` is
-        left out in versions without sizes.
+    :param channels: the channels to open, always in Kubernetes' order. ``RESIZE`` is left out in
+        versions without sizes.
     """
 
     def __init__(self, protocol: str, channels: Collection[Channel] = TERMINAL) -> None:

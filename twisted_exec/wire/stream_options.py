@@ -1,10 +1,10 @@
 """
 Options of a console session: the query of the request that opens it.
 
-Each hop forwards the options in one canonical form, because the streams only start at the machine's
-end.  Both spellings are accepted: an API server's (``stdin=true``) and a kubelet's (``input=1``).
-``readOnly``, ``observe``, ``force`` and ``inputEnded`` are our own.  Sources: ``PodExecOptions`` and
-``PodAttachOptions`` of ``k8s.io/api/core/v1``, and ``NewOptions`` of
+Each hop forwards the options in one canonical form. Both spellings are accepted: an API server's
+(``stdin=true``) and a kubelet's (``input=1``). ``readOnly``, ``observe``, ``force`` and
+``inputEnded`` are our own. Sources: ``PodExecOptions`` and ``PodAttachOptions`` of
+``k8s.io/api/core/v1``, and ``NewOptions`` of
 ``k8s.io/kubelet/pkg/cri/streaming/remotecommand/httpstream.go``.
 """
 
@@ -29,8 +29,7 @@ class StreamOptions:
     """
     Options of one request.
 
-    :param channels: the streams that the client will open.  ``RESIZE`` is never among them, because
-        clients may leave it out.  ``None`` when the request does not say.
+    :param channels: the streams that the client will open. ``None`` when the request does not say.
     :param tty: the client has a terminal, so stderr is merged into stdout.
     :param read_only: the client only watches; its input never reaches the machine.
     :param observe: begin as an observer, who may ask for the role of the writer later.
@@ -74,12 +73,7 @@ class StreamOptions:
         return not self.read_only and (self.channels is None or Channel.STDIN in self.channels)
 
     def query(self) -> bytes:
-        """
-        Return the query for the next hop; empty without options.
-
-        It is built from the parsed options alone, so a client cannot pass keys of its own through a
-        proxy.
-        """
+        """Return the query for the next hop; empty without options."""
         channels = self.channels or frozenset()
         words = [names[0] for channel, names in _WORDS.items() if channel in channels]
         flags = (

@@ -5,17 +5,11 @@ Text is bytes with 255 (IAC) doubled; a single IAC starts a command.  Four comma
 options for each side separately: *WILL, WONT* concern the sender's side, *DO, DONT* the
 receiver's.
 
-A console needs few options: BINARY (RFC 856), which keeps a carriage return one byte; SGA (RFC
-858); ECHO (RFC 857), since machines echo by themselves; NAWS (RFC 1073) if the other end wants the
-window size; and any options that the caller offers.  All others are refused.
-
-:mod:`twisted.conch.telnet` does not fit: it turns CR LF into LF even with BINARY, creates an
-object per byte, and raises on undefined commands.
+A console needs few options: BINARY (RFC 856); SGA (RFC 858); ECHO (RFC 857); NAWS (RFC 1073) if the
+other end wants the window size; and any options that the caller offers. All others are refused.
 
 COM-PORT-OPTION (RFC 2217) sets the parameters of serial lines behind a network (:class:`ComPort`).
 The client requests each line parameter, and the access server answers with the value in force.
-The server also reports the modem lines that the client subscribed to, and suspends the client
-while its buffers are full.  Codes are those of RFC 2217 §2; a server's code is the client's plus 100.
 """
 
 from __future__ import annotations
@@ -461,7 +455,7 @@ def encode_purge(which: Purge) -> bytes:
 
 class ComPort:
     """
-    One line of an access server.  Its messages are the parameters of one telnet option.
+    One line of an access server.
 
     :param settings: the settings to request.
     """

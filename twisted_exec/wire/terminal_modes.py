@@ -1,12 +1,8 @@
 """
 The modes of a terminal that the machine's programs have set, sans I/O.
 
-A user may leave while an editor runs, which has switched to the alternate screen, hidden
-the cursor and enabled mouse reports.  termios does not save these modes, and they would
-disturb the user's shell.  So the output is searched for such changes, and modes that are
-still set at the end are reset; an unchanged terminal gets no output.
-
-A user who comes while the editor runs needs the same modes, see :meth:`Modes.reports`.
+The output is searched for such changes, and modes that are still set at the end are reset; an
+unchanged terminal gets no output.
 
 Source: xterm's ``ctlseqs``.
 """
@@ -131,11 +127,7 @@ class Modes:
         return b"".join(parts)
 
     def reports(self) -> bytes:
-        """
-        Return the output that sets modes for keys, mouse and paste in a fresh terminal.
-
-        Emulators on servers ignore these modes, so their screens lack them.
-        """
+        """Return the output that sets modes for keys, mouse and paste in a fresh terminal."""
         parts = [b"\x1b[?%dh" % number for number in sorted(_REPORTS & self._changed.keys())]
         if self._keypad:
             parts.append(b"\x1b=")

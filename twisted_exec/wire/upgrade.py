@@ -53,8 +53,7 @@ class HeaderSet:
     """
     A set of header names, some of them known by their beginning only; made by :meth:`of`.
 
-    Case does not matter, and an underscore counts as a hyphen: they are two headers to us, but one
-    and the same to programs that turn headers into variables, as CGI does.
+    Case does not matter, and an underscore counts as a hyphen.
     """
 
     names: frozenset[bytes] = frozenset()
@@ -122,26 +121,16 @@ def is_cross_site(
     """
     Return whether a browser may have sent this request for a page of another site.
 
-    If the browser sends ``Sec-Fetch-Site``, that header decides about all sites but ``allowed`` ones: no
-    page can set it, and it is correct also behind a proxy that sends another ``Host``, such as ``kubectl
-    proxy``.  Otherwise ``Origin`` is compared with ``Host``.  Go's ``http.CrossOriginProtection`` has the
-    same order.
+    If the browser sends ``Sec-Fetch-Site``, that header decides about all sites but ``allowed``
+    ones. Otherwise ``Origin`` is compared with ``Host``.
 
-    Browsers present a client certificate to any host that a page connects to, and do not ask the
-    server first before they open a WebSocket (CVE-2015-0259).  A page cannot make a browser send a
-    bearer token in ``Authorization`` without the server's consent; programs other than browsers rarely
-    send ``Origin``.  Other schemes prove nothing: ``wss://name:password@HOST`` makes a browser send
-    ``Basic``, which no authenticator here accepts.
-
-    A token in a subprotocol proves as much only if no other credentials can be accepted: any page
-    can invent a token next to the certificate that the browser presents.
+    Browsers present a client certificate to any host that a page connects to.
 
     :param shows_certificate: the request carries a certificate, or anything else that a browser
         adds by itself.
     :param secure: the request came over TLS, so the page must have, too.
-    :param allowed: other permitted sites, as :func:`read_origin` returns them.
-    :param reads_only: the request changes nothing and is no upgrade.  Browsers send such requests
-        without ``Origin`` for links, which are harmless: the other site sees no response.
+    :param allowed: other permitted sites.
+    :param reads_only: the request changes nothing and is no upgrade.
     """
     headers = list(headers)
     origins, hosts = values(headers, b"origin"), values(headers, b"host")
@@ -240,11 +229,7 @@ def without_resume(lines: Iterable[bytes]) -> list[bytes]:
 
 
 def _carried(headers: Headers, prefix: bytes, name: str) -> bytes | None:
-    """
-    Return the text that a subprotocol carries.
-
-    :param name: of the text, for messages.
-    """
+    """Return the text that a subprotocol carries."""
     headers = list(headers)
     if requested_upgrade(headers) != WEBSOCKET:
         return None
@@ -298,12 +283,7 @@ def tokens(lines: Iterable[bytes]) -> list[bytes]:
 
 
 def requested_upgrade(headers: Headers) -> bytes:
-    """
-    Return the upgrade that a request asks for; empty if it asks for none.
-
-    ``Connection`` must contain the token ``upgrade``.  A protocol in :data:`FORWARDED_UPGRADES` is
-    returned in that spelling, any other as sent; several are joined by commas.
-    """
+    """Return the upgrade that a request asks for; empty if it asks for none."""
     connection, upgrade = [], []
     for name, value in headers:  # in one pass, because this runs several times per stream
         folded = name.lower()
@@ -325,11 +305,10 @@ def forwarded_request_headers(
     """
     Return the headers of a request that the next hop may see.
 
-    Left out are, for example, hop-by-hop headers (also those that ``Connection`` names), credentials
-    (also those in subprotocols), and the headers that every hop sets or judges itself.
+    Left out are hop-by-hop headers, credentials, and the headers that every hop sets or judges
+    itself.
 
-    :param credentials: names of the headers that say who is asking.  With one of them a user could
-        claim any identity at the next hop.
+    :param credentials: names of the headers that say who is asking.
     """
     headers = list(headers)
     named = frozenset(map(_folded, tokens(values(headers, b"connection"))))
@@ -352,8 +331,6 @@ def _without_bearer(pair: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
 def forwarded_response_headers(headers: Headers) -> list[tuple[bytes, bytes]]:
     """
     Return the headers of a 101 response that the previous hop may see: those of the handshake.
-
-    A backend must not set cookies or policies in our name.
     """
     return [
         (name, value)
@@ -419,11 +396,7 @@ def negotiate(offered: Iterable[bytes], ours: Sequence[str]) -> str | None:
 
 
 def is_answer(answered: Headers, offered: Headers) -> bool:
-    """
-    Return whether a 101 names a subprotocol of the request's offer, if there is an offer.
-
-    Servers that know none of them may accept without one; clients then hang up.
-    """
+    """Return whether a 101 names a subprotocol of the request's offer, if there is an offer."""
     requested = tokens(values(offered, b"sec-websocket-protocol"))
     chosen = tokens(values(answered, b"sec-websocket-protocol"))
     return not requested or (len(chosen) == 1 and chosen[0] in requested)

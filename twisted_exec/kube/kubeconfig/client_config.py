@@ -2,12 +2,9 @@
 The configuration of a client, and the parts of it that the environment gives.
 
 A :class:`ClientConfig` has address and trust of one API server, and our credentials.
-:mod:`.loader` reads it from files; other code may construct it.  The dataclasses of this module are
-frozen and compare by value, so that changes are detected and caches can use them as keys.
 
-The environment gives the service account of a Pod, and proxies.  Sources:
-``k8s.io/client-go/rest.InClusterConfig``, and for proxies ``golang.org/x/net/http/httpproxy``, which
-Go's HTTP client uses.
+Sources: ``k8s.io/client-go/rest.InClusterConfig``, and for proxies
+``golang.org/x/net/http/httpproxy``, which Go's HTTP client uses.
 """
 
 from __future__ import annotations
@@ -165,11 +162,7 @@ class ClientConfig:
 
     @property
     def in_the_clear(self) -> bool:
-        """
-        True if requests cross a network without TLS.
-
-        A loopback address behind a proxy on another host is that host's own, so it counts as a network.
-        """
+        """True if requests cross a network without TLS."""
         ways = [self.url, *([urlsplit(self.proxy_url)] if self.proxy_url else [])]
         return self.url.scheme == "http" and not all(map(is_loopback, ways))
 
@@ -218,7 +211,7 @@ def expiry_of(config: ClientConfig) -> float | None:
     Return the earliest expiry time of the credentials, in seconds since the epoch, as far as they
     contain one, or their plugin says it.
 
-    Files are not read.  The values are unverified and only for information.
+    The values are unverified and only for information.
     """
     ends = (_token_end(config.token), _certificate_end(config), config.expires)
     return min((end for end in ends if end is not None), default=None)
@@ -260,7 +253,7 @@ def in_cluster(environ: Mapping[str, str], directory: str) -> dict[str, Any] | N
     """
     Return a kubeconfig for the Pod that this process runs in; ``None`` outside of Pods, and without a token.
 
-    It names the token's file instead of the token, because tokens are renewed.
+    It names the token's file instead of the token.
 
     :param directory: mount point of the service account, :data:`SERVICE_ACCOUNT`.
     """

@@ -1,9 +1,6 @@
 """
 Endpoint and headers for one API server, from a configuration.
 
-The client and the console client share this module, so that both reach the same
-server as the same user.  Nothing is cached here: PEM and token files are read for
-each connection or request, so renewed credentials take effect without a restart.
 Credentials of plugins must be in the configuration already, see
 :mod:`twisted_exec.kube.kubeconfig.credentials`.
 """
@@ -76,15 +73,12 @@ def endpoint(
     """
     Return the endpoint of the API server.
 
-    ``connect()`` fires after the handshake of TLS, if there is one.  It fails with
-    :class:`KubeConfigError` if the configuration cannot be used, with
-    :class:`~twisted_exec.kube.proxy.ProxyError` if a proxy refuses, and with
-    the errors of :func:`twisted_exec.tls.endpoints.client_endpoint` otherwise.
+    ``connect()`` fires after the handshake of TLS, if there is one. It fails with
+    :class:`KubeConfigError` if the configuration cannot be used.
 
     :param offered: protocols for ALPN, the preferred first.
     :param check: an additional check of the server's certificate.
-    :param first_address: as of :func:`twisted_exec.tls.endpoints.client_endpoint`, for the server's
-        name; a proxy resolves that itself.
+    :param first_address: as of :func:`twisted_exec.tls.endpoints.client_endpoint`.
     """
     return _ServerEndpoint(config, reactor, timeout_seconds, offered, check, first_address)
 
@@ -145,12 +139,7 @@ class _ServerEndpoint:
 
 
 def _cancellable(connecting: Deferred[IProtocol]) -> Deferred[IProtocol]:
-    """
-    Make a cancelled connection attempt fail with CancelledError.
-
-    Twisted's endpoints fail with errors of their own; callers would take the
-    server for unreachable and try again.
-    """
+    """Make a cancelled connection attempt fail with CancelledError."""
 
     def cancel(attempt: Deferred[IProtocol]) -> None:
         attempt.errback(CancelledError())
@@ -214,7 +203,6 @@ def explain_refusal(refused: APIError, config: ClientConfig) -> APIError:
     """
     Add to a 401 that our credentials have expired, or are not valid yet, if so.
 
-    :param config: without a plugin, see :func:`~twisted_exec.kube.kubeconfig.credentials.settled`.
     :return: ``refused`` itself.
     """
     if refused.code == Unauthorized.code and (problem := _expiry_problem(config)):
@@ -281,8 +269,7 @@ def auth_headers(config: ClientConfig) -> list[tuple[bytes, bytes]]:
     """
     Return the ``Authorization`` header, or nothing without token and user name.
 
-    A token file takes precedence over a token and is read each time, because tokens are renewed in
-    place.  While it cannot be used, the token is used, if there is one.
+    A token file takes precedence over a token and is read each time.
 
     :raises KubeConfigError: the token file cannot be read, or the token is not printable ASCII.
     """

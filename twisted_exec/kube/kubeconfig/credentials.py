@@ -1,9 +1,7 @@
 """
 Configurations with the credentials of their exec plugins.
 
-A plugin runs when a request needs it, once for all waiting requests.  Its credential is used until
-it expires or a server rejects it.  The cache is in memory only, as in client-go, and shared by
-equal configurations.
+A plugin runs when a request needs it, once for all waiting requests. The cache is in memory only.
 """
 
 from __future__ import annotations
@@ -79,11 +77,7 @@ def _with(config: ClientConfig, credential: Credential) -> ClientConfig:
 
 
 class PluginCredentials:
-    """
-    The credentials of one plugin for one server.
-
-    :param now: returns the time of day, timezone-aware, to compare with expiry times.
-    """
+    """The credentials of one plugin for one server."""
 
     def __init__(
         self,

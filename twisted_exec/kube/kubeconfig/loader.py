@@ -1,14 +1,10 @@
 """
 Loading and writing of kubeconfig files.
 
-Merging follows ``k8s.io/client-go/tools/clientcmd``: of several files, the
-first that defines a name provides the whole entry; ``current-context`` comes from the first
-that sets it; a relative path is relative to its file; and options of the command line override
-files.  An unsupported kind of credential or proxy is an error: a client that silently drops it would
-reach the wrong server or act as the wrong user.
+Merging follows ``k8s.io/client-go/tools/clientcmd``: of several files, the first that defines a
+name provides the whole entry. An unsupported kind of credential or proxy is an error.
 
-A kubeconfig that is written has one cluster, one user and one context, even if the configuration comes
-from a file with more: a kubeconfig that is passed on must not contain other credentials.
+A kubeconfig that is written has one cluster, one user and one context.
 """
 
 from __future__ import annotations
@@ -112,8 +108,7 @@ class Overrides:
         """
         Return a cluster's entry with the overrides.
 
-        Trust is overridden as a whole: a CA or ``insecure`` replaces both of the file, and another
-        server does not inherit ``tls-server-name``.
+        Trust is overridden as a whole.
         """
         value = dict(entry.value)
         if self.insecure_skip_tls_verify or self.certificate_authority:
@@ -216,8 +211,7 @@ def load_inline(
     """
     Return the configuration of a kubeconfig that is not a file, such as one from a Secret.
 
-    The author of such data may have no rights on this host.  So fields that would make this process
-    run a program or open a file are refused first.
+    Fields that would make this process run a program or open a file are refused first.
 
     :param content: YAML or JSON, 256 KiB or less.
     :param source: name for messages in place of the file, such as ``secret a/b``.
@@ -237,8 +231,6 @@ def check_inline(content: bytes, source: str) -> ConfigFile:
     """
     Parse a kubeconfig that is not a file, and check that none of its entries refers to files or
     programs.
-
-    Parameters are as of :func:`load_inline`.
 
     :raises KubeConfigError: it is empty, too large, malformed, or names a file or a program.
     """
@@ -456,8 +448,7 @@ def written(config: ClientConfig, name: str) -> bytes:
     """
     Return a kubeconfig with one configuration.
 
-    PEM files are embedded as data.  A token file stays a reference, because tokens are renewed in
-    place.
+    PEM files are embedded as data.
 
     :param name: name of its cluster, user and context.
     :raises KubeConfigError: a file cannot be read.

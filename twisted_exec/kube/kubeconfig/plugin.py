@@ -2,8 +2,7 @@
 Credential plugins (``exec`` of a kubeconfig's user).
 
 The plugin gets its request in ``KUBERNETES_EXEC_INFO``, may use standard error (and standard input
-in an interactive session) to talk to the user, and prints an ``ExecCredential``: a token, a client
-certificate, or both, possibly with an expiry time.  Source:
+in an interactive session) to talk to the user, and prints an ``ExecCredential``. Source:
 ``k8s.io/client-go/plugin/pkg/client/auth/exec``.
 
 It is third-party software, so its output and its run time are limited.
@@ -64,7 +63,7 @@ def run_plugin(
     Run a plugin.
 
     :param config: the server, as far as the plugin may know it.
-    :param interactive: standard input is a terminal with a user, and no other code reads from it.
+    :param interactive: standard input is a terminal with a user.
     :return: fires with its answer; fails with :class:`KubeConfigError`, with a message for the user, if
         there is no valid answer.  Cancelling kills it.
     """
@@ -129,11 +128,7 @@ def _spawn(run: _Run, environment: Mapping[str, str], talks: bool, reactor: Any)
 
 
 class _Run(ProcessProtocol):
-    """
-    One run.
-
-    :ivar printed: fires with the standard output after exit code 0.
-    """
+    """One run."""
 
     def __init__(self, plugin: ExecPlugin, reactor: Any, seconds: float) -> None:
         self.plugin = plugin
@@ -192,8 +187,7 @@ def parse_credential(plugin: ExecPlugin, output: bytes) -> Credential:
     """
     Parse a plugin's output.
 
-    :raises KubeConfigError: it is not a credential; the message does not quote it, as it may hold
-        secrets.
+    :raises KubeConfigError: it is not a credential; the message does not quote it.
     """
     try:
         document = json.loads(output)

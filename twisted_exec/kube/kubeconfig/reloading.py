@@ -1,9 +1,7 @@
 """
 A kubeconfig that reloads after a change of its files, or of files that they name.
 
-Credentials are renewed by replacing files; a program with open sessions must not restart for that.
-Files that cannot be used (half written, or a new certificate with the old key) change nothing: the
-last good configuration stays in use, and the problem is logged once.
+Files that cannot be used (half written, or a new certificate with the old key) change nothing.
 """
 
 from __future__ import annotations
@@ -35,12 +33,7 @@ class ReloadingFiles:
         self._good: ClientConfig | None = None
 
     def current(self, config: ClientConfig) -> ClientConfig:
-        """
-        Return the configuration with the contents of its files in place of their names.
-
-        If the files were never usable, the names stay, and the code that uses them reports the
-        error.
-        """
+        """Return the configuration with the contents of its files in place of their names."""
         stamp = (config, [each.stamp() for each in _named(config)])
         if stamp != self._stamp:
             self._stamp = stamp
