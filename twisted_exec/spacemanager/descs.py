@@ -1,12 +1,8 @@
 """
 Spec and status of a SpaceProviderDesc, without I/O.
 
-``spec.SpacePrefixForDiscovery`` was a prefix in upstream, with an empty value or ``*`` for
-everything.  Here it may also be a glob, which contains any of ``*``, ``?`` and ``[``.
-
-The status has two conditions of the provider, from its last list request
-(:class:`ProviderConditions`).  A provider that rejects us is reachable, and our credentials are
-invalid.  An unreachable provider proves nothing about the credentials.
+``spec.SpacePrefixForDiscovery`` is a prefix, with an empty value or ``*`` for everything. It may
+also be a glob, which contains any of ``*``, ``?`` and ``[``.
 """
 
 from __future__ import annotations
@@ -73,7 +69,7 @@ class InvalidDesc(Exception):
     The SpaceProviderDesc is not usable.
 
     :param reason: one CamelCase word.
-    :param why: one line, in most cases with the remedy.
+    :param why: one line.
     """
 
     def __init__(self, reason: str, why: str) -> None:

@@ -1,8 +1,7 @@
 """
 Interfaces of the Space Manager: providers of physical spaces, and the manager's view of them.
 
-A provider executes requests, and reports what exists.  Every call may be repeated, in any order and
-after any failure, by a manager without memory.
+Every call may be repeated, in any order and after any failure.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ class Physical:
     """
     Identity of a physical space within its provider.
 
-    :param name: never empty; any name that the provider allows, even one that no object can have.
+    :param name: never empty.
     :param parent: location at the provider (a workspace path in kcp); always empty for the default
         location.
     """
@@ -71,8 +70,8 @@ class SpaceInfo:
     :param version: changes whenever anything here may have changed, including credentials; empty if
         unsupported.
     :param access: by viewpoint (:data:`~twisted_exec.api.spaces.IN_CLUSTER`,
-        :data:`~twisted_exec.api.spaces.EXTERNAL`).  A missing viewpoint is unavailable, possibly
-        only for now.  In lists it may be empty: :meth:`ISpaceProvider.get` returns it.
+        :data:`~twisted_exec.api.spaces.EXTERNAL`). A missing viewpoint is unavailable, possibly
+        only for now.
     """
 
     physical: Physical
@@ -90,8 +89,7 @@ class SpaceRequest:
     """
     A request to create a physical space.
 
-    :param owner: UID of the Space.  The provider stores it with the physical space, so that
-        ownership is unambiguous.
+    :param owner: UID of the Space. The provider stores it with the physical space.
     :param parameters: ``spec.parameters`` of the Space; each provider defines its own.
     """
 
@@ -104,10 +102,7 @@ class ISpaceProvider(Interface):
     One provider of physical spaces.
 
     All Deferreds can be cancelled, and then leave nothing running that could disturb the next call.
-    They fail with :class:`~twisted_exec.api.status.APIError`: ``Unauthorized`` and ``Forbidden``
-    concern the provider's credentials; ``BadGateway``, ``GatewayTimeout`` and
-    ``ServiceUnavailable`` mean that the provider is unreachable, or cannot do it now.  Messages
-    include no secrets, and usually a remedy.
+    They fail with :class:`~twisted_exec.api.status.APIError`.
     """
 
     default_parent = Attribute("Name of the default location (str), for messages; may be empty.")
@@ -117,23 +112,20 @@ class ISpaceProvider(Interface):
         Create a physical space.
 
         This is idempotent: an existing physical space with our owner is left alone, unless it is
-        :data:`BROKEN`.  Then it is recreated or repaired where the provider can.
+        :data:`BROKEN`.
 
         :return: fires when the provider continues by itself, possibly long before the physical
-            space is :data:`USABLE`.  Fails with ``AlreadyExists`` if the name is in use by another
-            owner or none, with ``Invalid`` or ``BadRequest`` if the name or the parameters are not
-            possible.
+            space is :data:`USABLE`. Fails with ``AlreadyExists``, ``Invalid`` or ``BadRequest``.
         """
 
     def delete(physical: Physical, owner: str) -> Deferred[None]:
         """
         Delete a physical space; a missing one is no failure.
 
-        :return: fires when the provider continues by itself.  The deletion is complete, with all
-            remains, when :meth:`get` and the lists say so; then the name can be reused.  Fails with
-            ``Conflict`` and changes nothing if the owner is not ``owner``; with
-            ``ServiceUnavailable`` if the owner is currently unknown, because after ``Conflict`` the
-            manager forgets the physical space.
+        :return: fires when the provider continues by itself. The deletion is complete, with all
+            remains, when :meth:`get` and the lists say so. Fails with ``Conflict`` and changes
+            nothing if the owner is not ``owner``; with ``ServiceUnavailable`` if the owner is
+            currently unknown.
         """
 
     def list_spaces() -> Deferred[Sequence[SpaceInfo]]:
@@ -155,8 +147,7 @@ class ISpaceProvider(Interface):
         """
         Call ``changed`` when one physical space, or any (``None``), may have changed.
 
-        The calls are hints: polling makes up for a missing one, and an extra one only costs a
-        request.  A provider without hints does not fail.
+        The calls are hints.
 
         :return: a function that stops the calls.
         """
@@ -170,8 +161,7 @@ class IRotatesCredentials(Interface):
 
     def rotate(physical: Physical) -> Deferred[None]:
         """
-        Create new credentials for a physical space.  The old credentials stay valid for their current
-        users, as long as the provider's rules allow.
+        Create new credentials for a physical space.
 
         :return: fires when :meth:`ISpaceProvider.get` returns the new credentials.
         """
@@ -180,8 +170,7 @@ class IRotatesCredentials(Interface):
 class IHostLocal(Interface):
     """
     A provider whose physical spaces are on the manager's own host; provided in addition to
-    :class:`ISpaceProvider`.  On another host they are missing, which proves nothing (see
-    :mod:`twisted_exec.spacemanager.views`).
+    :class:`ISpaceProvider`.
     """
 
 
@@ -208,8 +197,7 @@ class ProviderContext:
 
     :param hub: client of the cluster with the Spaces.
     :param reactor: the reactor, for sockets, processes and time.
-    :param directory: absolute path of the manager's private directory; provider types may have
-        directories below it.
+    :param directory: absolute path of the manager's private directory.
     :param now: seconds since the epoch.
     :param place: identity of that directory, see :func:`~twisted_exec.spacemanager.views.place_of`.
     """
@@ -245,8 +233,6 @@ class IProviderView(Interface):
     """
     The manager's view of one provider: its SpaceProviderDesc, the provider itself, and its last
     list.
-
-    The list may be outdated: ask :attr:`provider` before acting on a physical space.
     """
 
     name = Attribute("Name of the SpaceProviderDesc (str).")

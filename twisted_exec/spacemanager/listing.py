@@ -1,14 +1,11 @@
 """
 A copy of a provider's list of physical spaces, and what follows from it.
 
-The whole list is requested periodically; hints trigger earlier requests, and a missing hint costs
-about half a minute.  While the provider fails, the pauses grow.  Silence proves nothing: the
-last list stays in force.
+Silence proves nothing: the last list stays in force.
 
-A physical space that is missing from one answer may still exist.  A provider that has just started
-may return half of its list, and an answer may predate a creation, because its request was sent
-earlier.  So a physical space is gone when two answers were without it, whose requests were at
-least :data:`CONFIRM_SECONDS` apart and came after it was last observed or created.
+A physical space that is missing from one answer may still exist. A physical space is gone when two
+answers were without it, whose requests were at least :data:`CONFIRM_SECONDS` apart and came after
+it was last observed or created.
 """
 
 from __future__ import annotations
@@ -172,7 +169,7 @@ class ProviderCopy(BackgroundTask):
         await sleeping
 
     async def _list(self) -> float:
-        """Request the list.  :return: seconds until the next request."""
+        """Request the list."""
         turn, at = self._next_turn(), self._clock.seconds()
         self._got.clear()
         try:
@@ -216,7 +213,7 @@ class ProviderCopy(BackgroundTask):
         return False
 
     def _take(self, listed: Mapping[Physical, SpaceInfo], turn: int, at: float) -> list[Physical]:
-        """Update the copy from a list.  :return: the changed physical spaces."""
+        """Update the copy from a list."""
         if not self.listed:
             self._first_list = at
         self._last_list = at
@@ -247,7 +244,7 @@ class ProviderCopy(BackgroundTask):
             self._changed(physical)
 
     def _put(self, info: SpaceInfo, turn: int, whole: bool) -> bool:
-        """:param whole: the answer includes access.  :return: whether the space has changed."""
+        """:param whole: the answer includes access."""
         physical = info.physical
         if not self._is_named(physical):
             return False
@@ -265,7 +262,7 @@ class ProviderCopy(BackgroundTask):
         return info != before
 
     def _miss(self, physical: Physical, turn: int, at: float) -> bool:
-        """Handle an answer without a space.  :return: whether it is newly known to be gone."""
+        """Handle an answer without a space."""
         entry = self._entries.get(physical)
         last_turn = entry.turn if entry is not None else 0
         if physical in self._making or turn <= max(last_turn, self._since.get(physical, 0)):

@@ -1,9 +1,4 @@
-"""
-RBAC rules of a Space Manager in the cluster with the Spaces.
-
-The manifests in ``docs/deploy`` have the same rules, which a test checks.  Elsewhere the manager
-uses the credentials of each provider and each Space.
-"""
+"""RBAC rules of a Space Manager in the cluster with the Spaces."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""
-Registry of all providers: a view of each SpaceProviderDesc, its namespace, and its status.
-
-Each provider has a worker of its own that compares and acts, so missed events do not matter.
-Providers do not wait for each other: the copy of each list is updated independently.
-"""
+"""Registry of all providers: a view of each SpaceProviderDesc, its namespace, and its status."""
 
 from __future__ import annotations
 
@@ -235,10 +230,7 @@ class ProviderRegistry(Service):
 
 
 def _desired(desc: Object) -> object:
-    """
-    Return everything but the status.  A former leader may still write other values there; reacting
-    to each would never end.
-    """
+    """Return everything but the status."""
     return desc["metadata"].get("uid"), desc["metadata"].get("deletionTimestamp"), desc.get("spec")
 
 
@@ -280,10 +272,8 @@ class ProviderNamespaces:
     """
     The namespaces of providers: created for a SpaceProviderDesc, and deleted after it once empty.
 
-    A namespace that existed before is used as it is, and never deleted.  Neither is one that
-    still has objects of others, of the kinds in :data:`BLOCKING`.
-
-    :param changed: called with the name of a provider whose namespace has changed.
+    A namespace is not deleted while it still has objects of others, of the kinds in
+    :data:`BLOCKING`.
     """
 
     _log = Logger()

@@ -1,11 +1,7 @@
 """
 The Space Manager as a service: health and metrics on each replica, controllers on the leader.
 
-The leader manages providers and Spaces.  A new leader starts without any memory of the old one.
-
-Among the metrics are Spaces by phase, reachable providers, provider calls, and expiry of credentials.
-Only the leader has these values; other replicas export none, except calls that they have made as
-leaders.
+Only the leader exports metrics of Spaces and providers.
 """
 
 from __future__ import annotations
@@ -60,8 +56,7 @@ class Settings:
     :param state_directory: private to managers; created if it is missing.
     :param namespace: namespace of the Lease for leader election.
     :param lease: name of the Lease.
-    :param identity: this replica's identity in the Lease; empty for a random one.  With a fixed
-        identity, a replica that was killed need not wait for its own Lease to expire; it must be
+    :param identity: this replica's identity in the Lease; empty for a random one. It must be
         unique.
     :param health_listen: a Twisted endpoint string for probes and metrics; empty for none.
     """

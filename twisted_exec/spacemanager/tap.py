@@ -61,9 +61,6 @@ def provider_makers(types: Iterable[str], **local: Any) -> Mapping[str, MakeProv
     Return the makers of these provider types.
 
     :param local: options for the type ``local``, see :mod:`twisted_exec.spacemanager.providers.local`.
-
-    A module is imported when its first provider is made: the libraries of the others are not
-    needed.
     """
     return {each: _maker(PROVIDERS[each], local if each == LOCAL else {}) for each in types}
 

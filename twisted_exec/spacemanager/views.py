@@ -1,17 +1,12 @@
 """
 View of one provider: its SpaceProviderDesc, its Secret, the provider itself, and its list's copy.
 
-The provider is recreated when its configuration has changed, such as its Secret; the old instance
-is closed before the new one is used.  The old list stays until the new instance returns one.  With
-an unusable Secret the current instance stays in use; if the Secret is missing it is closed.
+The provider is recreated when its configuration has changed, such as its Secret.
 
-:class:`Bounded` bounds calls of the provider in time.
-
-The place of physical spaces (:func:`place_of`) identifies the host that they are on.  The physical
-spaces of a provider such as ``local`` or ``kind`` only exist for one host and ``--state-dir``.  If
-a manager elsewhere became the leader, all of them would seem to be missing, and would be created a
-second time, empty.  So the first manager that uses such a provider records its place in the
-``status``, and managers elsewhere report the place instead of using the provider.
+The place of physical spaces (:func:`place_of`) identifies the host that they are on. The physical
+spaces of a provider such as ``local`` or ``kind`` only exist on one host and ``--state-dir``. The
+first manager that uses such a provider records its place in the ``status``, and managers elsewhere
+report the place instead of using the provider.
 """
 
 from __future__ import annotations
@@ -257,12 +252,7 @@ class ProviderView:
         copy.start()
 
     async def _claim(self) -> None:
-        """
-        Record this host as the place of the physical spaces, before any request.
-
-        :raises InvalidDesc: another place is recorded.
-        :raises APIError: the status cannot be written.
-        """
+        """Record this host as the place of the physical spaces, before any request."""
         here, recorded = self._environment.around.place, recorded_place(self.desc)
         if recorded and not is_same(here, recorded):
             raise InvalidDesc(
@@ -352,8 +342,6 @@ class CreationListener(Protocol):
 class Bounded:
     """
     A provider with bounded calls.
-
-    Calls have timeouts, and are counted.  Failures are ``APIError``, except cancellations.
 
     :param provider: the real provider.
     :param name: name of the SpaceProviderDesc, for messages.

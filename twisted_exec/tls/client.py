@@ -2,18 +2,11 @@
 TLS as a client: verify the server, present a client certificate.
 
 A server is verified twice: OpenSSL checks its chain against the given CA, service_identity checks
-its name (DNS or IP subject alternative names, never the common name).  Names that can match no
-server, such as an address as a DNS name in the certificates that client-go signs for itself, are
-skipped.  Both checks happen inside a full handshake, so a wrong server gets an alert and none of our
-bytes.  A caller may add a ``check`` of the certificate, such as "it names the pool".
+its name (DNS or IP subject alternative names, never the common name).
 
-A client that opens many connections to the same servers may resume sessions, which halves the cost
-of a handshake.  OpenSSL does not verify a resumed session's certificate again.  So such a session
-is at most ten minutes old, has the same CA, and its certificate is checked again for the time, the
+A client that opens many connections to the same servers may resume sessions. A resumed session is
+at most ten minutes old, has the same CA, and its certificate is checked again for the time, the
 name and by ``check``.
-
-A context is expensive and cannot be changed after its first use, so connections of one identity share
-one.
 """
 
 from __future__ import annotations
@@ -122,12 +115,7 @@ class ClientTLS:
         return engine
 
     def context(self) -> SSL.Context:
-        """
-        Return the OpenSSL context of a connection that is made now.
-
-        It is the same object for the same CA, certificate, key and protocols, unless many others were
-        used since.
-        """
+        """Return the OpenSSL context of a connection that is made now."""
         return self._context
 
     def _engine(self, tlsProtocol: Any, plug: socket.socket | None) -> SSL.Connection:
@@ -172,13 +160,7 @@ class ClientTLS:
 
 @dataclass
 class _Resumable:
-    """
-    A session that can be resumed.
-
-    :param verified: when its server was verified in full, by ``time.monotonic``.
-    :param expires: when the certificate expires.
-    :param since: when the session was kept, by ``time.monotonic``.
-    """
+    """A session that can be resumed."""
 
     session: SSL.Session
     verified: float
@@ -450,14 +432,7 @@ _UNREADABLE = (ValueError, x509.DuplicateExtension, x509.UnsupportedGeneralNameT
 
 @lru_cache(_NAMES_KEPT)
 def _patterns(certificate: x509.Certificate) -> Sequence[CertificatePattern]:
-    """
-    Return the names of a certificate that a server can have.
-
-    Others are skipped: they match nothing, so they need not spoil the names beside them.  Cached:
-    parsing names costs more than comparing them, and the result never changes.
-
-    :raises Exception: one of ``_UNREADABLE``.
-    """
+    """Return the names of a certificate that a server can have."""
     return [pattern for each in _alternatives(certificate) if (pattern := _pattern(each))]
 
 

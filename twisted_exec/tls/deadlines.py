@@ -1,10 +1,8 @@
 """
 Time limits that end for silent peers, and not for slow peers.
 
-A host may have so little CPU time that each of a thousand requests takes minutes, while the host works
-all the time.  A limit on one request alone would fail most of them.  So a limit counts from the last
-sign of life of the peer (:class:`Progress`), which may concern any of its connections, and there is a
-longest limit for all.
+A limit counts from the last sign of life of the peer, which may concern any of its connections;
+there is also a longest limit for all.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """
 Verified endpoints, to listen and to connect.
 
-A client endpoint here differs from Twisted's ``wrapClientTLS``: its ``connect()`` fires
-only after the handshake is complete and the peer's certificate is accepted, and fails
-with a one-line error otherwise.  The caller's protocol is built after that, so it cannot
-send anything to an unverified peer.
+The ``connect()`` of a client endpoint fires only after the handshake is complete and the peer's
+certificate is accepted, and fails with a one-line error otherwise.
 """
 
 from __future__ import annotations
@@ -134,9 +132,8 @@ def server_endpoint(
     """
     Return an endpoint to listen at.
 
-    Its ``listen()`` fails with :class:`TLSConfigError` when the certificate cannot be loaded, or the
-    address is malformed or in a missing directory, and with :class:`twisted.internet.error.CannotListenError` when the
-    address is not available.
+    Its ``listen()`` fails with :class:`TLSConfigError`, and with
+    :class:`twisted.internet.error.CannotListenError` when the address is not available.
 
     :param description: a Twisted endpoint string without TLS, such as
         ``tcp:6443:interface=127.0.0.1`` or ``unix:/run/exec/sock:mode=660``.  Without ``backlog``
@@ -227,9 +224,8 @@ def client_endpoint(
     :param host: DNS name or IP address to reach; ``tls`` says what the certificate must name.
     :param tls: ``None`` connects in the clear.
     :param timeout_seconds: for resolving, TCP and TLS together; ``None`` if the caller has a limit.
-    :param first_address: number of the name's address that is tried first, from 0; it may exceed their
-        number.  The others follow.  A server that accepts connections and then does nothing hides
-        those behind it from a client that always begins with the same one.
+    :param first_address: number of the name's address that is tried first, from 0; the others
+        follow.
     :return: its ``connect()`` fires with the protocol once the peer is
         verified.  It fails with :class:`VerificationError`,
         :class:`HandshakeError`, :class:`ConnectTimeout`, or what Twisted's

@@ -1,7 +1,7 @@
 """
 Errors of certificates and handshakes, each with a one-line message.
 
-The messages are for the person who has to act; they never hold key material.
+Messages never hold key material.
 """
 
 from __future__ import annotations

@@ -58,11 +58,7 @@ def read_file(path: str, what: str = "file") -> bytes:
 
 @lru_cache(maxsize=256)  # once for each file
 def warn_if_public(path: str, mode: int) -> None:
-    """
-    Log a warning if every user of the host may read or write a file with secrets.
-
-    It is used nevertheless: Kubernetes mounts Secrets with mode 0644 where no other user is.
-    """
+    """Log a warning if every user of the host may read or write a file with secrets."""
     if mode & 0o007:
         _log.warn(
             "{path!r} can be {how} by every user of this host (mode {mode:o}): chmod 600 it",
@@ -149,8 +145,6 @@ class Reloading(Generic[T]):
     def look(self) -> int:
         """
         Read the files if they have changed, without the limit of once a second.
-
-        Nothing is opened before the first :meth:`load` or :meth:`get`.
 
         :return: the number of values so far: it differs from an earlier one if there is a new value.
         """

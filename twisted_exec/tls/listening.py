@@ -34,8 +34,6 @@ class IListeningSockets(Interface):
         """
         Listen with an inherited socket.
 
-        Several sockets of one description are adopted in the order in which they were opened.
-
         :param address: finds sockets of systemd, which have no description.
         :return: ``None`` if there is no such socket.
         """

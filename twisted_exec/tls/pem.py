@@ -1,9 +1,4 @@
-"""
-Parsers of PEM texts and server names; OpenSSL contexts from them.
-
-Parsers of PEM texts take ``what``, the name of the source for errors, such as
-``certificate '/etc/exec/tls.crt'``.
-"""
+"""Parsers of PEM texts and server names; OpenSSL contexts from them."""
 
 from __future__ import annotations
 
@@ -104,12 +99,7 @@ def has_issued(issuer: x509.Certificate, certificate: x509.Certificate) -> bool:
 
 
 def has_controls(text: str) -> bool:
-    """
-    Return whether a name contains control characters, ends of lines or invisible characters.
-
-    Invisible ones (Cf) include those that reverse the direction of text: with them a name looks like
-    another user's to people who approve requests.
-    """
+    """Return whether a name contains control characters, ends of lines or invisible characters."""
     return any(unicodedata.category(mark) in ("Cc", "Cf", "Zl", "Zp") for mark in text)
 
 
@@ -140,8 +130,7 @@ def validity_problem(pem: bytes, what: str) -> str:
     """
     Return why a certificate is outside its validity period, or an empty string.
 
-    :param pem: the certificate; an empty or malformed text yields an empty string, because its
-        parser reports it.
+    :param pem: the certificate; an empty or malformed text yields an empty string.
     """
     try:
         own = certificates(pem, what)[0]

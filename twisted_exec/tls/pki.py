@@ -3,8 +3,7 @@ A small certificate authority, and the directory of certificates that it issues 
 
 The authority issues only what the programs need: server certificates for DNS names and IP
 addresses, client certificates with a user (common name) and groups (organizations), as Kubernetes
-reads them, and certificates that sign recordings.  New keys are P-256, all texts PEM; keys are handed
-out as PEM only, and their files are private.
+reads them, and certificates that sign recordings. New keys are P-256, all texts PEM.
 
 The directory (:class:`PKI`) has three authorities and their certificates, under fixed names:
 
@@ -23,18 +22,13 @@ The directory (:class:`PKI`) has three authorities and their certificates, under
 ``service-account.key``       key that signs tokens of ServiceAccounts
 ============================  ==================================================
 
-``twisted-exec pki`` and the standalone program create the same directory with this module.
-
 Certificates that expire soon are renewed: a renewed certificate has the same names and usages, a new
 key, and is signed by the current authority.
 
-An authority is replaced in steps, so that hosts trust the certificates in between.
-*Renewed*, it signs with a new key, and its file holds the new certificate followed by the previous
-ones: hosts with the new file trust both.  Kubeconfigs contain that file, and users cannot be asked
-to replace theirs at one moment: so the API server's certificate is issued anew when every kubeconfig
-trusts both, or when it expires soon.  After all certificates are issued anew and every host has them,
-the previous authorities are *retired*: removed from the file.  Expired ones disappear at the next
-renewal.
+An authority is replaced in steps, so that hosts trust the certificates in between. *Renewed*, it
+signs with a new key, and its file holds the new certificate followed by the previous ones: hosts
+with the new file trust both. After all certificates are issued anew and every host has them, the
+previous authorities are *retired*: removed from the file.
 """
 
 from __future__ import annotations

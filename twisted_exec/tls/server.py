@@ -1,11 +1,9 @@
 """
 TLS as a server: certificate files that reload, and the certificates of clients.
 
-A context cannot change after its first connection, so a reload builds a new
-context; open connections keep theirs.  With client CAs the server requests a
-client certificate, but only *records* it during the handshake.  Nothing may trust the
-certificate before :func:`verify` has accepted it, against the CA that fits the purpose:
-users and forwarding proxies have different CAs.
+With client CAs the server requests a client certificate, but only *records* it during the
+handshake. Nothing may trust the certificate before :func:`verify` has accepted it, against the CA
+that fits the purpose.
 """
 
 from __future__ import annotations
@@ -65,7 +63,7 @@ class ServerTLS:
     :param published_cas: returns further CAs as PEM, which may change between calls; empty while they
         are not known.
     :param resumable: clients with a certificate of their own, without intermediates, may resume
-        sessions until the files or the CAs change.  Their certificate is verified as in each other session.
+        sessions until the files or the CAs change.
     :param clock: times the checks for changed files.
     """
 
@@ -241,10 +239,9 @@ def verify(
     """
     Verify a *client* certificate against some CAs.
 
-    OpenSSL verifies the chain.  The leaf must have the extended key usage ``clientAuth`` (or any)
-    and must not be a CA.  A CA with extended key usages must have that usage too, as in Go's
-    ``crypto/x509``.  The leaf's names must not contain control characters: programs that read a name up
-    to a NUL, or print it, would take it for another.
+    OpenSSL verifies the chain. The leaf must have the extended key usage ``clientAuth`` (or any)
+    and must not be a CA. A CA with extended key usages must have that usage too, as in Go's
+    ``crypto/x509``. The leaf's names must not contain control characters.
 
     :param ca_pem: the only CAs to trust.
     :param now: time of the verification, timezone-aware; ``None`` for the present.
@@ -286,11 +283,7 @@ def _verify_usage(leaf: x509.Certificate) -> None:
 
 
 def _usages(certificate: x509.Certificate) -> set[x509.ObjectIdentifier]:
-    """
-    Return the extended key usages of a certificate; empty without the extension.
-
-    :raises VerificationError: the extension cannot be parsed.
-    """
+    """Return the extended key usages of a certificate; empty without the extension."""
     try:
         return set(certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
     except x509.ExtensionNotFound:

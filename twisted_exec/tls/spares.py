@@ -1,14 +1,13 @@
 """
 Spare connections: a handshaken connection to each peer in use, for the next opening.
 
-A TLS handshake is a large part of the time in which a console opens.  So after an opening another
-connection to the same peer is made, and the next opening takes it.  It has our credentials only, and no
-byte has passed over it: the request that it carries is authorized as on any other connection.
+After an opening another connection to the same peer is made, and the next opening takes it. It has
+our credentials only, and no byte has passed over it.
 
-A spare connection is taken once, and only if a new connection would have the same CA, certificate and
-key.  It is closed at a change of these or the end of the peer's certificate (looked at each second),
-when the peer sends anything, and after :data:`IDLE_SECONDS`.  Of more than :data:`MOST` the oldest is
-closed.  Without openings nothing makes any.
+A spare connection is taken once, and only if a new connection would have the same CA, certificate
+and key. It is closed at a change of these or the end of the peer's certificate (looked at each
+second), when the peer sends anything, and after :data:`IDLE_SECONDS`. Of more than :data:`MOST` the
+oldest is closed.
 """
 
 from __future__ import annotations
@@ -244,11 +243,7 @@ class _Spare(Protocol):
 
 
 def _is_quiet(transport: object) -> bool:
-    """
-    Return whether nothing has arrived that was not read.
-
-    The peer may have closed the connection in this turn of the reactor.
-    """
+    """Return whether nothing has arrived that was not read."""
     plug: Any = getattr(socket_transport(transport), "socket", None)
     try:
         plug.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)

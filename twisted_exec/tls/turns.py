@@ -1,23 +1,15 @@
 """
 Turns: connections share the reactor, however small the frames of one of them are.
 
-A read takes up to about 128 KiB, which can be twenty thousand frames.  A protocol that handled them at
-once would keep every other connection waiting for half a second.  So a transport delivers a read in
-slices, and measures the CPU time of each.  When the connection has used up its part of the
-reactor's turn, the rest waits for the following turns, in which all waiting connections take part
-one after the other.  Meanwhile the transport does not read, so a connection holds at most one read.
+A read takes up to about 128 KiB. A transport delivers a read in slices, and measures the CPU time
+of each. When the connection has used up its part of the reactor's turn, the rest waits for the
+following turns, in which all waiting connections take part one after the other. Meanwhile the
+transport does not read.
 
 Slices follow the protocol's frames (:class:`IFramed`): the rest of a large frame is cheap, however
-long, and comes in one piece; of what follows only :data:`SLICE_BYTES` are delivered, since they may
-be many frames. Protocols without frames, such as a splice that only copies, get whole reads.
+long, and comes in one piece; of what follows only :data:`SLICE_BYTES` are delivered.
 
-TLS handshakes take part in the same turns, since each takes a millisecond, and so do connections
-that were accepted and have no transport yet.  Both wait by the peer's address: a client is not known
-by its name before.  Users behind one address wait for each other here.
-
-The order of events is that of the stream.  The end of the connection follows the last slice, also
-if the connection is lost meanwhile; a protocol that pauses its transport gets no further slice
-until it resumes it or the connection is lost; after ``abortConnection`` the rest is dropped.
+TLS handshakes take part in the same turns.
 """
 
 from __future__ import annotations
@@ -73,7 +65,7 @@ class IFramed(Interface):
         Return how many of the next bytes cost little, such as those that complete a large frame.
 
         0 between two frames, or if it is unknown; ``None`` if the protocol takes such a read whole
-        at present, and its time is not measured.
+        at present.
 
         :param size: bytes that were read and not yet delivered.
         """
@@ -107,9 +99,8 @@ class Turns:
         """
         Return whether one more step of a TLS handshake may be made in this turn.
 
-        The first step of an address in a turn is made at once, until the turn has taken twice its time.  A
-        further step comes after all steps that wait: otherwise an address without a pause would have all
-        turns.
+        The first step of an address in a turn is made at once, until the turn has taken twice its
+        time.
 
         :param origin: see :func:`origin_of`.
         """
@@ -197,7 +188,7 @@ def _network(host: str) -> str:
 
 def origin_of(address: IAddress) -> str:
     """
-    Return what counts as one client: an IPv4 address, or a /64 of IPv6, which one host may have for itself.
+    Return what counts as one client: an IPv4 address, or a /64 of IPv6.
 
     Empty for other kinds of addresses.
     """
@@ -303,7 +294,7 @@ class TurnTaking(_Transport):
 
     def unread(self, data: bytes, *, later: bool = False) -> None:
         """
-        Deliver bytes again, before all others: the protocol was replaced, or has done enough.
+        Deliver bytes again, before all others.
 
         :param later: not in this turn.
         """

@@ -1,8 +1,8 @@
 """
 Private directories for UNIX sockets, and the users of their peers.
 
-Linux limits a socket's path to 107 bytes, and state directories may have longer paths.
-So sockets have a directory of their own: a short path, mode 0700, owned by us.
+Sockets have a directory with a short path (Linux limits a socket's path to 107 bytes), mode 0700,
+owned by us.
 """
 
 from __future__ import annotations
@@ -57,9 +57,8 @@ def private_directory(path: str) -> str:
     """
     Create a private directory, or check that an existing one is private.
 
-    Missing parents are created, private as well.  An existing directory that other users may
-    enter is made private if it is empty, and refused otherwise: another user may have planted its
-    files.
+    Missing parents are created, private as well. An existing directory that other users may enter
+    is made private if it is empty, and refused otherwise.
 
     :return: its absolute path.
     :raises TLSConfigError: it cannot be created, is a symbolic link, owned by another user, open to
@@ -119,9 +118,7 @@ def runtime_directory(key: str = "") -> str:
     """
     Return a private directory with a short path, for UNIX sockets.
 
-    Names of up to 47 bytes fit in it.  It is in ``$XDG_RUNTIME_DIR`` if that
-    is ours, private and short, or in the ``RuntimeDirectory`` of a systemd unit
-    (``$RUNTIME_DIRECTORY``), else in ``/run`` or ``/tmp``.
+    Names of up to 47 bytes fit in it.
 
     :param key: purpose of the directory, such as the state directory's path: the same
         key returns the same directory, also after a crash.  Empty creates a new one.

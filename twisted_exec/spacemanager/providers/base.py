@@ -1,9 +1,4 @@
-"""
-Bases of providers: hints of changed physical spaces, and calls as coroutines.
-
-Watched objects give hints (:class:`Hints`) that physical spaces may have changed.
-:class:`CoroutineProvider` is the base class of providers whose calls are coroutines.
-"""
+"""Bases of providers: hints of changed physical spaces, and calls as coroutines."""
 
 from __future__ import annotations
 
@@ -31,10 +26,7 @@ class Watchers:
     """
     The watchers of one provider.
 
-    The source of hints runs while there is at least one watcher.
-
     :param of: the provider, for the log.
-    :param begin: called for each new watcher; the source may already run.
     :param end: called after the last watcher; fires when the source has ended.
     """
 

@@ -1,10 +1,5 @@
 """
 The cluster where a provider stores its objects: connection, owners and conditions of the objects.
-
-It is the manager's own cluster, or that of a kubeconfig in the provider's Secret.
-
-Refusals are passed on with a remedy.  A missing *object* means that something is gone; a missing
-*kind* means that this is the wrong cluster, or that it is being repaired.
 """
 
 from __future__ import annotations
@@ -107,10 +102,7 @@ class ProviderCluster:
         return list(listed["items"])
 
     async def do(self, request: Awaitable[T], resource: Resource, name: str) -> T:
-        """
-        Return the result of a change of one object; :class:`NotFound` concerns that object.
-        Raises like :meth:`find`.
-        """
+        """Return the result of a change of one object; :class:`NotFound` concerns that object."""
         try:
             return await request
         except NotFound as refused:

@@ -1,26 +1,16 @@
 """
 ClusterProfiles: discovers the clusters of an inventory, and reads their credentials from Secrets.
 
-Other programs create and delete these clusters, so such requests are refused.  Profiles that space
-managers have published are ignored.  A physical space has the name of its profile, and the
-namespace of the profile as its parent, except in the default namespace.
+Profiles that space managers have published are ignored. A physical space has the name of its
+profile, and the namespace of the profile as its parent, except in the default namespace.
 
-A list costs one request, and one for each namespace with profiles or their Secrets; if there are
-many namespaces, one for all Secrets.
+It names *access providers*, each with a cluster entry as in a kubeconfig. We run no plugins, and
+implement two of them: ``secretreader`` reads the ``token`` of a Secret with the name of the
+cluster, ``kubeconfig-secretreader`` reads a user from a kubeconfig in a Secret. An extension of the
+cluster entry names the Secret.
 
-A ClusterProfile contains no secrets.  It names *access providers*, each with a cluster entry as in
-a kubeconfig, and readers are expected to have a plugin for each.  We run no plugins, and implement
-two of them ourselves: ``secretreader`` reads the ``token`` of a Secret with the name of the
-cluster, ``kubeconfig-secretreader`` reads a user from a kubeconfig in a Secret.  An extension of
-the cluster entry names the Secret.  The older way is a Secret with a whole kubeconfig, labelled
-with the name of the profile.
-
-The cluster entry is used as it is, including ``tls-server-name`` and ``insecure-skip-tls-verify``.
-
-Writers of a profile's status choose a Secret for us to read, and its credentials go to the server
-that the profile names.  So the Secret must be in the namespace of the profile or in one that the
-provider's Secret allows, and an access provider never uses Secrets of ServiceAccounts or
-of Spaces.
+The Secret of credentials must be in the namespace of the profile or in one that the provider's
+Secret allows.
 
 Source: ``kubernetes-sigs/cluster-inventory-api`` v0.1.2 (``apis/v1alpha1``, ``plugins``);
 ``kubernetes-sigs/multicluster-runtime`` v0.24.1
@@ -462,7 +452,7 @@ def _entries(status: Mapping[str, Any], member: str) -> list[Mapping[str, Any]]:
 def _way(
     name: str, namespace: str, cluster: Mapping[str, Any], allowed: Collection[str]
 ) -> AccessWay:
-    """Read an access provider.  :raises ValueError: it is unusable."""
+    """Read an access provider."""
     extension = _extension(cluster)
     place = dict(cluster)
     place.pop("extensions", None)

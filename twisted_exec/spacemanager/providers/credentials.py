@@ -1,18 +1,9 @@
 """
 Credentials of physical spaces: reduced kubeconfigs, ServiceAccounts and their tokens.
 
-A provider's kubeconfigs are reduced to what may be handed out.  Verdicts on kubeconfigs from single
-requests are remembered (:class:`KubeconfigVerdicts`), so that lists, which do not check them,
-agree.
-
 In physical spaces of ``kcp`` and ``local``, tokens of a ServiceAccount of ours replace the
-provider's own credentials.  A user with the administrator's token is indistinguishable from the
-administrator.  A token of our account gives access to one physical space, expires by itself, and is revoked by deleting the
-account.
-
-The account is created or repaired with every token request, so everything can be retried after a
-failure.  ``kcp`` keeps tokens in memory (:class:`CachedTokens`).  After a restart new ones are
-requested, and old ones stay valid until they expire.
+provider's own credentials. A token of our account gives access to one physical space, expires by
+itself, and is revoked by deleting the account.
 """
 
 from __future__ import annotations
@@ -202,7 +193,7 @@ async def ensure_account(client: IKubeClient, name: str, at: Place) -> None:
 
 
 async def _made(client: IKubeClient, resource: Resource, obj: Object, namespace: str = "") -> bool:
-    """Create an object.  :return: false if it already exists."""
+    """Create an object."""
     whole = {"apiVersion": resource.api_version, "kind": resource.kind, **obj}
     try:
         await client.create(resource, whole, namespace)

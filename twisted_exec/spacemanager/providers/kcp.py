@@ -2,19 +2,12 @@
 Workspaces of a kcp server as physical spaces.
 
 The provider requires a kubeconfig of a user who may create Workspaces in the used parents and is an
-administrator in them: kcp's ``kcp-admin``, or another member of the group ``system:kcp:admin``.  It
-needs no permissions for shards, since it lists and watches Workspaces in each parent: the workspace
-of the kubeconfig (``root``), those that the Secret names, and those in which Spaces were found
-before, created or looked up.
+administrator in them: kcp's ``kcp-admin``, or another member of the group ``system:kcp:admin``.
 
-kcp answers 403 for paths that do not exist.  A request for the Workspace of the path, in its own
-parent, tells whether it is absent or only invisible to us.
+kcp answers 403 for paths that do not exist.
 
 Users of a workspace get a token of our account in it
 (:mod:`twisted_exec.spacemanager.providers.credentials`).
-
-Hints of changed workspaces come from one watch for each known parent (:class:`WorkspaceHints`).
-Lists never rely on these watches, so a failing watch only delays the discovery of a change.
 """
 
 from __future__ import annotations
@@ -95,12 +88,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class _TokenKey:
-    """
-    Key of a token.
-
-    :param path: path of the workspace.
-    :param cluster: name of the logical cluster with the account; *path* if it has none.
-    """
+    """Key of a token."""
 
     path: str
     cluster: str
@@ -113,8 +101,8 @@ async def _nothing_found() -> Sequence[Physical]:
 @implementer(ISpaceProvider, IRotatesCredentials)
 class KcpProvider(CoroutineProvider):
     """
-    See :class:`ISpaceProvider`; parameters are ``type`` and ``typePath``.  Lists are without
-    access. After a rotation the old token stays valid until it expires.
+    See :class:`ISpaceProvider`; parameters are ``type`` and ``typePath``. After a rotation the old
+    token stays valid until it expires.
 
     :param client: client of the kcp server; resources include the path of the workspace.
     :param clock: provides ``IReactorTime``.
@@ -387,7 +375,7 @@ class KcpProvider(CoroutineProvider):
     # Paths.
 
     def _parent(self, physical: Physical) -> str:
-        """Return the parent.  :raises Invalid: not a valid name, or not as lists name it."""
+        """Return the parent."""
         check_name(physical)
         if physical.parent == self.default_parent:
             message = f'omit {PATH}: "{physical.parent}" is its default'
@@ -410,14 +398,14 @@ class KcpProvider(CoroutineProvider):
         self._hints.follow(parent, self._shown(parent))
 
     def _forget(self, parent: str) -> None:
-        """Drop an absent parent. A configured parent stays: it may still be created."""
+        """Drop an absent parent."""
         if parent not in self._configured:
             self._hints.forget(parent)
             self._parents.discard(parent)
 
 
 def _token_key(obj: Object, path: str) -> _TokenKey:
-    """Return the key of a workspace's token.  A mount has no logical cluster, so its path is used."""
+    """Return the key of a workspace's token."""
     cluster = str((obj.get("spec") or {}).get("cluster") or "")
     # The name becomes part of the URL at which our account is created.
     return _TokenKey(path, cluster if is_name(cluster) else path)

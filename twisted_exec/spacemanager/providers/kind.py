@@ -1,25 +1,11 @@
 """
 Provider ``kind``: clusters that the ``kind`` program creates.
 
-``kind get clusters`` says which clusters exist, and runs for every request.  Kubeconfigs take
-longer, so they are fetched for single requests, and cached while the cluster accepts them.  kind
-lists clusters long before they are usable, so the provider probes their API servers, which also tell
-the identity of a cluster.  kind has no notifications: the list of names is polled for hints
-(:class:`NamePoller`).
+A label of the nodes names the owner; until it is readable, a record does
+(:class:`~twisted_exec.spacemanager.providers.kind_clusters.Records`). The record is written first.
 
-An independent run of kind creates a cluster
-(:class:`~twisted_exec.spacemanager.providers.kind_clusters.KindCli`), so ``create`` ends when that
-run has started.  A label of the nodes names the owner; until it is readable, a record does
-(:class:`~twisted_exec.spacemanager.providers.kind_clusters.Records`).  The record is written first.
-If a foreign cluster gets the name in between, our run fails, and the cluster is not ours.  If a run
-was interrupted, such as by a power failure, the cluster may have no readable label; it is taken for
-ours, because the name was free at the start.
-
-External clients reach a cluster through its published ports, which are on the host of the nodes
-unless the configuration says otherwise (``networking.apiServerAddress``).  The other viewpoint,
-``kind get kubeconfig --internal``, is a name in the nodes' own network.  It is only offered if, by
-the provider's Secret, the hub is in that network; otherwise the name would lead nowhere, or to
-another server.
+External clients reach a cluster through its published ports. The internal viewpoint is only offered
+if, by the provider's Secret, the hub is in the nodes' own network.
 """
 
 from __future__ import annotations
@@ -123,7 +109,7 @@ class ClusterServer:
 
     async def ready(self) -> None:
         """
-        Check ``/readyz``: kind returns kubeconfigs long before clusters are usable.
+        Check ``/readyz``.
 
         :raises APIError: the server is unreachable or not ready.
         """
@@ -253,14 +239,7 @@ Limits for clusters that were created here, and for concurrent creations, which 
 
 @dataclass(frozen=True)
 class _Check:
-    """
-    The last result of checking a cluster.
-
-    :param access: valid while the API server accepts it.
-    :param stamp: changes with the access.
-    :param server: the API server, present if the access is.
-    :param problem: why the cluster was not usable, or empty.
-    """
+    """The last result of checking a cluster."""
 
     access: Mapping[str, Access]
     stamp: str
@@ -282,12 +261,11 @@ class _Cluster:
 @implementer(ISpaceProvider, IHostLocal)
 class KindProvider(CoroutineProvider):
     """
-    See :class:`ISpaceProvider`.  There is one parameter, ``image``.  Lists report each cluster as
-    it was last checked.
+    See :class:`ISpaceProvider`. There is one parameter, ``image``.
 
     :param reactor: provides ``IReactorTime``, ``IReactorTCP`` and ``IReactorProcess``.
     :param now: seconds since the epoch.
-    :param poll_seconds: interval of looks for clusters that come and go, while there are watchers.
+    :param poll_seconds: interval of looks.
     """
 
     default_parent = ""
@@ -421,7 +399,7 @@ class KindProvider(CoroutineProvider):
             self._closing.add(server.close())
 
     def _complete(self, name: str, before: ClusterRecord, uid: str) -> ClusterRecord:
-        """Complete the record of a finished cluster.  :return: the current record."""
+        """Complete the record of a finished cluster."""
         lock = self._records.lock(name)
         if lock is None:
             return before
@@ -605,7 +583,7 @@ class KindProvider(CoroutineProvider):
         return check.identity.owner if check is not None and check.identity is not None else None
 
     async def _broken_off(self, cluster: _Cluster) -> int:
-        """Kill the creating run.  :return: the lock."""
+        """Kill the creating run."""
         name, record = cluster.name, cluster.record
         for _ in range(50):
             lock = self._records.lock(name)

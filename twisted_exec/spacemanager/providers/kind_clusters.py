@@ -1,10 +1,6 @@
 """
 Clusters of the ``kind`` program: runs and output of kind, settings, records and states.
 
-:class:`KindCli` runs the program, and :class:`Records` has a record of each cluster that was
-created here.  The functions for settings, names, the output of ``kind get clusters`` and the state of
-a cluster (:func:`standing`, from its record and kind's list) are pure.
-
 Source: ``sigs.k8s.io/kind`` v0.32.0, ``pkg/cluster/internal/create/create.go``,
 ``pkg/apis/config/v1alpha4``.
 """
@@ -79,13 +75,11 @@ class KindCli:
     Runs the program.
 
     Runs that only read or delete belong to the manager: they end when they are cancelled or time
-    out, together with their children (docker, podman), because each has a process group of its own.
-    A run that creates a cluster is independent: it logs to a file, survives the manager, and writes
-    its exit code to a file.
+    out, together with their children (docker, podman). A run that creates a cluster is independent:
+    it logs to a file, survives the manager.
 
     ``KUBECONFIG`` is never passed on, and every run that writes a kubeconfig gets a file of its
-    own: otherwise kind writes to the user's file and switches its context.  The rest of the
-    environment is passed on, including ``KIND_EXPERIMENTAL_PROVIDER`` and ``DOCKER_HOST``.
+    own.
 
     :param reactor: spawns processes, and has the clock.
     :param environ: environment of the program.
@@ -320,9 +314,7 @@ class KindSettings:
     """
     Settings of a provider.
 
-    A node of kind runs privileged, from an arbitrary image, with arbitrary mounts.  So Spaces may
-    only choose among the images that the provider's owner allows.  All other settings are in the
-    provider's Secret, which is optional for this type.
+    Spaces may only choose among the images that the provider's owner allows.
 
     :param config: configuration for every cluster, self-contained.
     :param internal: offer the nodes' own addresses as viewpoint ``InCluster``.
@@ -445,8 +437,7 @@ def is_name(name: str) -> bool:
 
 def listed_names(out: bytes) -> list[str]:
     """
-    Return the clusters in the output of ``kind get clusters`` (empty if there are none), sorted,
-    without names that are not valid for us.
+    Return the clusters in the output of ``kind get clusters``, sorted.
 
     :raises BadGateway: the output is something else.
     """
@@ -503,15 +494,10 @@ class Records:
     """
     The records of a provider.
 
-    There is one directory for each cluster.  kind only knows names of clusters, not owners.  So a
-    record with the owner is written before a cluster is created.  The cluster's nodes also have the
-    owner as a label, which takes precedence if it is readable.  The record identifies a cluster
-    that is incomplete or down; the label identifies it if the directory was lost, and reveals a
-    foreign cluster that got the name meanwhile.
+    A record with the owner is written before a cluster is created.
 
-    ``lock`` is locked (``flock``) by the process that changes the cluster or its record, and by
-    the run of kind that creates it: it is free as soon as all have ended, in whatever way.  ``code``
-    exists once that run has ended regularly.
+    ``lock`` is locked (``flock``) by the process that changes the cluster or its record, and by the
+    run of kind that creates it.
 
     :param directory: absolute path; created with mode 0700 when needed.
     :param step: called before changes.
@@ -691,12 +677,7 @@ class ClusterState:
 def standing(
     record: ClusterRecord | None, attempt: ClusterCreation, listed: bool, now: float
 ) -> ClusterState:
-    """
-    Return the state of a cluster.
-
-    :param attempt: the last creation, read before ``record``, which changes while it runs.
-    :param listed: whether kind lists the cluster; only conclusive if requested after reading both.
-    """
+    """Return the state of a cluster."""
     if record is None:
         # A running creation has no record yet, so a listed cluster is not its result.
         return ClusterState(OTHERS if listed else ABSENT, forget=not attempt.busy)

@@ -1,23 +1,10 @@
 """
 KubeFlex: control planes as ControlPlane objects, which KubeFlex's manager reconciles.
 
-The objects of a ControlPlane are in the namespace ``NAME-system``, which KubeFlex's manager creates
-with an ownerReference.  So credentials are not read from a namespace that existed before, and a
-ControlPlane is gone when its namespace is.  ``status.secretRef`` names the Secret and a key per
-viewpoint.  Either key may lead nowhere: types ``host`` and ``external`` name a key that is never
-written, ``ocm`` an empty one, and ``vcluster`` and ``k3s`` one that is written some time after
-Ready.
+The objects of a ControlPlane are in the namespace ``NAME-system``. ``status.secretRef`` names the
+Secret and a key per viewpoint.
 
-The provider reads a ControlPlane, its namespace and its Secret.  It reads namespaces before
-ControlPlanes, so the namespace of a ControlPlane that it does not find is under deletion: the
-ControlPlane was not just created.
-
-A list costs two requests, and one per distinct name of Secrets (KubeFlex uses four), independent of
-the number of control planes, and drops the content of Secrets.  Beyond eight names, each Secret
-costs a request.  RBAC rules with resource names permit lists with the field selector ``metadata.name``.
-
-Credentials cannot be rotated: KubeFlex creates them only once.  Ready stays True while KubeFlex's
-manager is down.
+Credentials cannot be rotated: KubeFlex creates them only once.
 
 Source: ``kubestellar/kubeflex`` (``api/v1alpha1``, ``pkg/reconcilers/{shared,k3s,host,external}``,
 ``internal/controller``), from v0.9.3 of January 2026 to July 2026.

@@ -1,18 +1,12 @@
 """
 Local spaces: each is an API server, a poollet and a runtime in a process of its own, on this host.
 
-There are no other requirements, so this provider serves to try everything.  A space has its own
-process, port, authorities and store; when one crashes it is restarted, and the others are
-unaffected.  The processes are children of the manager and end with it, however it ends.  Their
-state is on disk, and the next manager restarts them on the same ports.
+The processes are children of the manager and end with it.
 
 Only one instance uses the state at a time
 (:class:`~twisted_exec.spacemanager.providers.local_processes.Store`); others report who does.
 
-The kubeconfig of a space has a token of our account in it, created with the administrator's
-credentials.  It is valid for a year: our API server ends a session when its token expires, so
-short-lived tokens would end sessions that run through the manager's clients, such as a broker.  It
-is revoked by deleting the account.
+The kubeconfig of a space has a token of our account in it. It is revoked by deleting the account.
 """
 
 from __future__ import annotations
@@ -317,10 +311,7 @@ class LocalProvider:
             self._tell(physical)
 
     def _mark_going(self, record: SpaceRecord) -> None:
-        """
-        Mark a space as deleted.  On a full disk nothing can be written, and the deletion is what
-        frees it, so it proceeds without a record.  If we die meanwhile, the caller retries.
-        """
+        """Mark a space as deleted."""
         try:
             self._store.write(replace(record, going=True))
         except ServiceUnavailable:
@@ -384,7 +375,7 @@ class SpaceEnvironment:
 
     :param argv: returns the command line, given the state directory and the port.
     :param enrol: creates a kubeconfig, given the path of the administrator's.
-    :param slots: limits concurrent starts: importing takes a whole core.
+    :param slots: limits concurrent starts.
     :param now: seconds since the epoch.
     :param ports: see :func:`~twisted_exec.spacemanager.providers.local_processes.free_port`.
     """
@@ -402,8 +393,7 @@ class LocalSpace:
     """
     One space with a record.
 
-    It keeps the process of the space running, and obtains its kubeconfig.  Work can be interrupted
-    between any two steps; the next process that reads the record continues it.
+    It keeps the process of the space running, and obtains its kubeconfig.
 
     :param changed: called when the state has changed.
     """
@@ -551,7 +541,7 @@ class LocalSpace:
             await deferLater(self._environment.reactor, pause)
 
     async def _run_once(self) -> str:
-        """Run the process until it ends.  :return: the reason."""
+        """Run the process until it ends."""
         await self._environment.slots.acquire()
         try:
             run = await self._started()

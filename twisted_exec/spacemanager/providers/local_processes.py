@@ -1,10 +1,7 @@
 """
 Processes of local spaces, and their state on disk.
 
-A process (:class:`ProcessRun`) stops when its standard input ends.  So it ends with its manager,
-however that ends: the kernel closes the pipe.
-
-By default, ports are outside the range that the kernel assigns automatically, if enough are left.
+A process (:class:`ProcessRun`) stops when its standard input ends.
 
 The state on disk (:class:`Store`) says which spaces exist, and which process may run them:
 
@@ -14,8 +11,7 @@ The state on disk (:class:`Store`) says which spaces exist, and which process ma
 ``spaces/UID/``        all else of a space: its state directory, kubeconfig and log
 =====================  =========================================================================
 
-A record is written atomically.  The data of a space is under its UID, so a reused name never finds
-remains of an earlier space.  The record is removed last, when nothing of the space is left.
+The data of a space is under its UID.
 """
 
 from __future__ import annotations
@@ -61,8 +57,7 @@ def free_port(used: Collection[int], ports: range | None = None) -> int:
     Return a free loopback port.
 
     :param used: ports of spaces that may not be running.
-    :param ports: permitted ports; by default those from :data:`LOWEST` to :func:`highest`, so that a
-        stopped space usually finds its port still free.
+    :param ports: permitted ports; by default those from :data:`LOWEST` to :func:`highest`.
     :raises NoFreePort: none is free.
     """
     ports = ports or range(LOWEST, highest())
@@ -251,12 +246,7 @@ class ProcessRun(ProcessProtocol):
 
 
 def _how(reason: Failure, log: str) -> str:
-    """
-    Return how a process ended, in words.
-
-    The last error of the log explains an exit code.  A signal comes from outside: no line of the log
-    is its cause.
-    """
+    """Return how a process ended, in words."""
     value: Any = reason.value
     if value.signal is not None:
         return f"killed by signal {value.signal} ({_signal_name(value.signal)})"
@@ -312,7 +302,7 @@ class SpaceRecord:
     One space that is to be, or is to go.
 
     :param uid: of the physical space; also the name of its directory.
-    :param owner: the mark: UID of the Space that it was made for; empty when it was made for none.
+    :param owner: the mark: UID of the Space that it was made for.
     :param port: of its API server on loopback; 0 until one was chosen.
     :param made: it was usable once.
     :param going: it is being deleted.
@@ -357,11 +347,7 @@ def checked(physical: Physical) -> str:
 
 
 class Store:
-    """
-    The directory of one provider.  Call :meth:`open` first.
-
-    Changes are methods here, so that tests can interrupt between them.
-    """
+    """The directory of one provider.  Call :meth:`open` first."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -428,11 +414,7 @@ class Store:
                 _unlink(os.path.join(self.path, RECORDS, name))
 
     def _check_there(self) -> None:
-        """
-        Check that the directory is the one that we have locked.
-
-        :raises ServiceUnavailable: it was removed or replaced.
-        """
+        """Check that the directory is the one that we have locked."""
         if self._lock < 0:
             raise ServiceUnavailable("local spaces: closed")
         ours = os.fstat(self._lock)
@@ -551,7 +533,7 @@ def _unlink(path: str) -> None:
 
 
 def _remove_tree(path: str) -> None:
-    """Remove a tree.  It is renamed first, so that a partial one is never taken for a space."""
+    """Remove a tree."""
     removed = f"{path}.gone"
     if os.path.lexists(path):
         os.replace(path, removed)

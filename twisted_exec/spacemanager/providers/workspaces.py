@@ -2,18 +2,12 @@
 Workspaces of a kcp server: the provider's Secret, and conversion to physical spaces, without I/O.
 
 A Workspace is an object in its parent workspace, and URLs contain the path of the parent:
-``/clusters/<parent>/apis/tenancy.kcp.io/v1alpha1/workspaces``.  :class:`InWorkspace` adds that path
-to a resource, so that one client serves all workspaces.
+``/clusters/<parent>/apis/tenancy.kcp.io/v1alpha1/workspaces``.
 
-The keys of the provider's Secret are those of KubeStellar, and :data:`PARENTS_KEY`.  The manager
+The keys of the provider's Secret are those of KubeStellar, and :data:`PARENTS_KEY`. The manager
 uses ``kubeconfig``, while ``incluster`` and ``external`` describe the same server from a viewpoint.
-``kubeconfig`` also serves for the viewpoint without a key of its own.  KubeStellar requires one of
-the two keys; here ``kubeconfig`` is sufficient, and is then for the viewpoint External.
 
-The users of the viewpoints do not get the credentials in the Secret.
-
-A server's URL may end in the path of a workspace (``/clusters/root``).  It is parsed as a URL,
-since a host may have any name.
+A server's URL may end in the path of a workspace (``/clusters/root``).
 
 Sources: ``github.com/kcp-dev/sdk`` v0.32.3 (0.28.3 has the same without ``Terminating`` and
 ``Deleting``), ``apis/tenancy/v1alpha1/types_workspace.go`` and
@@ -156,11 +150,7 @@ def is_going(obj: Object) -> bool:
 
 
 def space_info(obj: Object, physical: Physical) -> SpaceInfo:
-    """
-    Return the state of a Workspace, without access.
-
-    ``Unavailable`` comes and goes, also during creation, so no state is :data:`BROKEN`.
-    """
+    """Return the state of a Workspace, without access."""
     spec = obj.get("spec") if isinstance(obj.get("spec"), dict) else {}
     assert isinstance(spec, dict)
     state, reason, message = _state(obj, spec)
@@ -208,11 +198,7 @@ def _waiting_for(obj: Object, what: str) -> str:
 
 
 def _complaint(obj: Object, condition: str = "") -> str:
-    """
-    Return the message of the first false condition, or empty.
-
-    :param condition: type of the only condition that counts; empty for any.
-    """
+    """Return the message of the first false condition, or empty."""
     conditions = _status(obj).get("conditions")
     for each in conditions if isinstance(conditions, list) else []:
         if not isinstance(each, dict) or (condition and each.get("type") != condition):
@@ -305,7 +291,7 @@ def _secret(spec: ProviderSpec) -> Mapping[str, bytes]:
 
 
 def _load(spec: ProviderSpec, key: str) -> tuple[ClientConfig, str]:
-    """Load a kubeconfig.  :return: the configuration without the workspace path, and that path."""
+    """Load a kubeconfig."""
     content = _secret(spec).get(key, b"")
     if not content.strip():
         raise _invalid(spec, key, "is missing; put the kubeconfig of the kcp server there")

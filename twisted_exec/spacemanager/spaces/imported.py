@@ -1,17 +1,12 @@
 """
 Imported Spaces: users supply the credentials, and the manager creates and deletes no control plane.
 
-Imported Spaces are probed regularly.  As in upstream's design, deleting the object while its control
-plane lives usually brings it back, unless the annotation ``space.twisted-exec.dev/forget: "true"``
-was set before.  A finalizer holds the deleted object until a probe shows whether the control plane
-lives.  To bring it back, the Space is recorded in a Secret without credentials before the object is
-removed.  So a manager that is killed in between leaves enough for the next one.
+As in upstream's design, deleting the object while its control plane lives usually brings it back,
+unless the annotation ``space.twisted-exec.dev/forget: "true"`` was set before.
 
-:class:`ImportedWorker` processes one Space.  Each of its steps prepares the next one, so the
-manager can be killed after any of them.
+:class:`ImportedWorker` processes one Space.
 
-Users' Secrets are only read in the Space's own namespace: write access to Spaces must not give
-access to other Secrets.
+Users' Secrets are only read in the Space's own namespace.
 """
 
 from __future__ import annotations
@@ -58,11 +53,7 @@ _NOT_KEPT = (spaces.FORGET, spaces.ROTATE)
 
 
 def references(space: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """
-    Return the Secrets of an imported Space, by viewpoint.
-
-    In upstream, users wrote them into ``status``, which applies if ``spec`` names none.
-    """
+    """Return the Secrets of an imported Space, by viewpoint."""
     for part in ("spec", "status"):
         section = space.get(part) or {}
         named = {
@@ -88,8 +79,6 @@ def elsewhere(space: Mapping[str, Any], reference: Mapping[str, Any]) -> str:
 @dataclass(frozen=True)
 class ImportedCredentials:
     """
-    The user's credentials for a Space.
-
     :param contents: usable kubeconfigs, by viewpoint.
     :param endpoints: the public parts of them.
     :param problem: reason and message of a problem, or ``None``.
@@ -201,10 +190,7 @@ def record_name(space: str) -> str:
 
 
 def record_of(space: Object) -> Object:
-    """
-    Return the Secret that records a Space.  It has no owner, because the Space is about to be
-    deleted.
-    """
+    """Return the Secret that records a Space."""
     metadata = space["metadata"]
     notes = metadata.get("annotations") or {}
     metadata_copy = {
@@ -247,11 +233,7 @@ def trimmed(secret: Object) -> Object:
 
 
 def made_anew(record: Object) -> Object | None:
-    """
-    Return the Space from a record; ``None`` if the record is invalid.
-
-    Users with write access to Secrets could forge a record, so it only creates imported Spaces.
-    """
+    """Return the Space from a record; ``None`` if the record is invalid."""
     try:
         document = json.loads(value_of(record, _RECORD_KEY) or b"")
         metadata: Object = {key: _texts(document["metadata"].get(key)) for key in _KEPT}
@@ -392,7 +374,7 @@ class ImportedWorker:
         return result.lives
 
     async def _write_record(self, space: Object) -> bool:
-        """Create the record.  :return: whether it exists; false if the namespace is being deleted."""
+        """Create the record."""
         if self._record is not None:
             return True
         form = record_of(space)
@@ -456,8 +438,7 @@ class ImportedSecrets:
     """
     The Secrets of imported Spaces.
 
-    Users replace the credentials in these Secrets, and the Space itself does not change then.  They
-    are watched by name, so the manager receives no other Secret of the user's namespace.
+    They are watched by name.
 
     :param changed: called with namespace and name of each Space whose Secret may have changed.
     """

@@ -2,14 +2,7 @@
 The controller of Spaces: processes each Space, and discovers physical spaces.
 
 Spaces of one provider share a queue, and so do imported Spaces of one namespace: a dead provider
-delays no other provider's Spaces, and unresponsive servers of one namespace none of another.
-Everything is checked after changes and regularly, so missed events do not matter.
-
-:class:`SpaceQueues` are the work queues: one per provider, one per namespace for other Spaces, and
-timers for regular checks.  :class:`SpaceIndex` finds Spaces in memory, by provider and by physical
-space.
-
-Discovery creates Spaces for physical spaces.  The objects of deleted Spaces are deleted here, too.
+delays no other provider's Spaces.
 """
 
 from __future__ import annotations
@@ -349,12 +342,7 @@ class SpaceLoop(Service):
 
 
 def _desired(space: Object) -> object:
-    """
-    Return the desired state of a Space: everything but the status.
-
-    Another writer of the status, such as a former leader, does not cause immediate processing; the
-    regular check corrects it.
-    """
+    """Return the desired state of a Space: everything but the status."""
     keys = ("annotations", "labels", "finalizers", "deletionTimestamp", "uid")
     return [space["metadata"].get(key) for key in keys], space.get("spec")
 
@@ -502,8 +490,6 @@ class SpaceIndex:
     def rival(self, space: Object) -> str:
         """
         Return the name of another Space, which has precedence for the same physical space, or empty.
-
-        A managed Space has precedence over discovered ones once its physical space was found.
         """
         metadata, provider = space["metadata"], provider_of(space)
         others = self._physical.get((provider, physical_of(space)), {})
@@ -554,8 +540,6 @@ async def create_space(hub: IKubeClient, view: IProviderView, physical: Physical
     """
     Create the Space of a discovered physical space, if that still exists.
 
-    An existing Space is no failure: another manager would create the same one.
-
     :raises APIError: retry later.
     """
     if view.provider is None or not await _is_there(view, physical):
@@ -592,8 +576,6 @@ async def _stands_for(hub: IKubeClient, namespace: str, name: str, physical: Phy
 async def delete_secrets(hub: IKubeClient, key: Key, left: Iterable[Object]) -> None:
     """
     Delete the Secrets of deleted Spaces of a name.
-
-    A hub with garbage collection does this by itself, because they have owners; other hubs do not.
 
     :param left: Secrets for a Space of that name, as last observed; those of an existing Space
         stay.

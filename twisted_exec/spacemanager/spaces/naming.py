@@ -1,8 +1,8 @@
 """
-Names: the physical space of a Space, and the name of a discovered Space.  Without I/O.
+Names: the physical space of a Space, and the name of a discovered Space.
 
-Providers allow more names than Kubernetes does.  An invalid name is replaced by a derived one, and
-annotations have the original.
+A name that Kubernetes does not allow is replaced by a derived one, and annotations have the
+original.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def physical_of(space: Mapping[str, Any]) -> Physical:
     """
     Return the physical space of a provider's Space.
 
-    The record takes precedence over annotations: changing these later has no effect.
+    The record takes precedence over annotations.
     """
     return recorded(space) or said(space)
 

@@ -1,13 +1,7 @@
 """
 Values around the plan for one Space, without I/O: observations, verdicts of probes, and steps.
 
-A :class:`SpaceObservation` is what a Space is planned from.  Of the steps, :mod:`.plan` decides which
-are due, and :mod:`.worker` carries them out.
-
-Verdicts on a kubeconfig come from an API server's answers.  Only a request that requires
-authentication shows whether credentials are accepted: in Kubernetes, ``/version`` and ``/readyz``
-are open to everyone.  So the probe requests its own identity.  The server's messages are not
-passed on: it has received the credentials, and might repeat them.
+Verdicts on a kubeconfig come from an API server's answers. The server's messages are not passed on.
 """
 
 from __future__ import annotations

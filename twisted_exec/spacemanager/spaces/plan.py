@@ -2,17 +2,11 @@
 The plan for one Space of a provider; :mod:`.worker` carries it out.
 
 The plan is a pure function from observations (the Space, its provider, the provider's current
-answer, the Secrets, the last probe) to steps.  It runs again after the steps, until none are left;
-then the status is written.  So a repeated step, even by a new leader, does no harm, and
-``status.Phase`` has no influence.
+answer, the Secrets, the last probe) to steps.
 
-A managed Space is desired state: its physical space is created, and recreated when it is gone.
-First the finalizer is written, then the record in ``status``, then the physical space is created:
-without the record there is nothing to delete.  An unmanaged Space is a mirror: if discovery has
-created it, it disappears with its physical space.  An unreachable physical space is not gone, and its
-Space stays.
-
-The plan also says when the credentials of the Space are written, deleted and rotated.
+A managed Space is desired state: its physical space is created, and recreated when it is gone. The
+finalizer is written first, then the record in ``status``, then the physical space is created. An
+unmanaged Space is a mirror: if discovery has created it, it disappears with its physical space.
 """
 
 from __future__ import annotations
@@ -151,12 +145,7 @@ def _wanted(observation: SpaceObservation) -> SpacePlan:
 
 
 def _without_provider(observation: SpaceObservation) -> SpacePlan:
-    """
-    Report the last probe.  Spaces of some providers run without them, others stop with them.
-
-    An unreachable API server may still be reachable for others, unless its address is on loopback,
-    which only leads to this host.
-    """
+    """Report the last probe."""
     physical, synced = _as_probed(observation), no_provider(observation.provider.name)
     if physical is not None and physical[1] == "Unreachable" and _is_on_loopback(observation):
         physical = ("False", physical[1], f"{physical[2]}; {synced[2]}")

@@ -1,8 +1,6 @@
 """
 Probes of kubeconfigs: requests that show whether a kubeconfig gives access to an API server.
 
-:class:`ProbeSchedule` probes the kubeconfigs of Spaces regularly, and keeps the last results.
-
 Sources: ``pkg/registry/authentication/selfsubjectreview`` of Kubernetes; for older servers without
 this review, an access review.
 """
@@ -140,11 +138,7 @@ AT_ONCE = 8
 
 @dataclass
 class _Entry:
-    """
-    State of the probes of one Space.
-
-    :ivar repeat: another probe follows the one under way at once.
-    """
+    """State of the probes of one Space."""
 
     digest: str
     contents: Contents
@@ -163,9 +157,8 @@ class ProbeSchedule:
     """
     Probes the kubeconfigs of Spaces.
 
-    New kubeconfigs are usually probed at once, within a limit per provider, so that a provider whose
-    spaces all time out does not delay others.  Healthy ones are probed again regularly, spread over
-    time; others soon, with back-off.
+    New kubeconfigs are usually probed at once, within a limit per provider. Healthy ones are probed
+    again regularly, spread over time; others soon, with back-off.
 
     :param changed: called with a Space whose result has changed.
     """
@@ -202,10 +195,8 @@ class ProbeSchedule:
         scheduled.
 
         :param what: name of the Space for messages.
-        :param was_well: an earlier leader found them healthy, so the first probe is not urgent.  It
-            does not matter for a kubeconfig that replaces another: nothing has proved that yet.
+        :param was_well: an earlier leader found them healthy, so the first probe is not urgent.
         :param is_away: there is no provider, or it reports that the physical space is not usable.
-            When it becomes usable again, old results are discarded.
         """
         if not contents:
             self.forget(key)

@@ -1,10 +1,7 @@
 """
-A ClusterProfile for a Space that has been Ready, if the hub has ClusterProfiles.  Spaces that come from
-ClusterProfiles get none.
+A ClusterProfile for a Space that has been Ready, if the hub has ClusterProfiles.
 
-Consumers of the inventory map the name of an access provider to a program that reads the Space's
-Secret; the profile contains no credentials.  A profile is ours by its owner and label; others of
-the same name are left alone.
+A profile is ours by its owner and label.
 
 Source: ``kubernetes-sigs/cluster-inventory-api``, ``apis/v1alpha1`` and the README of its plugin
 ``kubeconfig-secretreader``.

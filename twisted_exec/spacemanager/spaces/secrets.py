@@ -1,9 +1,8 @@
 """
 Secrets that the manager writes for Spaces: their content, and their ownership.
 
-Without I/O.  A Secret is ours if it has the right name, our labels, and a Space as its owner; any
-other is left alone.  Annotations hold digests of the sources: so a manager that has just started
-sees whether a Secret is current without parsing a kubeconfig.
+A Secret is ours if it has the right name, our labels, and a Space as its owner; any other is left
+alone. Annotations hold digests of the sources.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ def digest(content: bytes) -> str:
 
 def trimmed(secret: Object, *, record_type: str, record_key: str) -> Object:
     """
-    Reduce a Secret with our labels to what is used: other authors could create large ones.
+    Reduce a Secret with our labels to what is used.
 
     :param record_type: type of Secrets that contain a record under ``record_key``.
     """

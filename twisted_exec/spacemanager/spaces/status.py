@@ -1,10 +1,7 @@
 """
 The status of a Space, computed from its plan, and Events for changed conditions.
 
-Without I/O.  A condition about the physical space is True only after a probe that could have failed.
-Without a new probe it usually keeps its value.  ``Phase`` follows the conditions.  A Ready Space
-usually stays Ready while probes are impossible: a server that is unreachable from here may be reachable for
-others.
+A condition about the physical space is True only after a probe that could have failed.
 """
 
 from __future__ import annotations

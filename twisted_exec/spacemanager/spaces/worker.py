@@ -1,9 +1,7 @@
 """
 The worker for one Space: carries out the steps of its plan, in the hub and at the provider.
 
-It observes, plans and acts by turns, until only the status is left to write.  Every update in the
-hub names the version that it was decided on; after a conflict, the worker observes again.  Before
-it creates a physical space it rereads the Space, because its copy may be outdated.
+Every update in the hub names the version that it was decided on.
 """
 
 from __future__ import annotations
@@ -444,7 +442,7 @@ class SpaceWorker:
     # Reporting.
 
     async def _write(self, observation: SpaceObservation, planned: SpacePlan) -> bool:
-        """Write the status.  :return: false after a conflict, which needs another turn."""
+        """Write the status."""
         before, after = self.space.get("status") or {}, status_of(observation, planned)
         if after != before:
             self._memory.backoff.reset()

@@ -1,22 +1,13 @@
 """
 TLS on the socket's own descriptor.
 
-Twisted's TLS is a protocol above a socket transport.  It copies received bytes into OpenSSL's
-memory, reads until OpenSSL has no more (an exception each time), and copies OpenSSL's output into a
-queue. Here OpenSSL reads and writes the descriptor itself, and the transport *is* the connection: a
-key that arrives takes one reactor turn, a key that leaves takes one ``send``.
+OpenSSL reads and writes the descriptor itself, and the transport *is* the connection.
 
-One turn reads several records, up to :data:`_TURN_RECORDS`, into one buffer.  A read that has to
-write waits for the write event, and no write bypasses a queue.
+A read that has to write waits for the write event, and no write bypasses a queue.
 
 close_notify ends the stream: ``loseConnection`` sends it after the queue and waits for the peer's, and
 the peer's is answered after the queue.  A socket that ends without one was cut.  There is no half-close:
 the end of a stream is a message inside it.
-
-Received data is delivered in turns of the reactor (:mod:`twisted_exec.tls.turns`), and handshakes wait for
-their turn, which does not count as time of the peer.
-
-The queue, its producer and its limits are those of Twisted's ``FileDescriptor``.
 """
 
 from __future__ import annotations
@@ -138,12 +129,7 @@ else:
 
 
 class _TLSOnDescriptor(_Socket):
-    """
-    Mixed in before one of our socket transports.
-
-    ``protocol`` is the protocol above TLS.  If it provides
-    :class:`~twisted.internet.interfaces.IHandshakeListener`, its ``handshakeCompleted`` is called.
-    """
+    """Mixed in before one of our socket transports."""
 
     _engine: SSL.Connection | None = None
     _openssl: Any = None  # of the engine
@@ -287,12 +273,7 @@ class _TLSOnDescriptor(_Socket):
         return self._receive_more(got)
 
     def _is_alone(self) -> bool:
-        """
-        Return whether no other record is there.
-
-        A connection whose last records came alone is not asked for each key: if a second record is
-        there, an event of the next turn announces it.
-        """
+        """Return whether no other record is there."""
         assert self._engine is not None
         if self._engine.pending():
             return False
@@ -305,11 +286,7 @@ class _TLSOnDescriptor(_Socket):
         return True
 
     def _receive_more(self, got: int) -> BaseException | None:
-        """
-        Read on after a record.
-
-        :param got: OpenSSL's return value for the first one.
-        """
+        """Read on after a record."""
         assert self._engine is not None
         ssl, size, waiting = self._openssl, 0, 0
         ended: SSL.Error | None = None
@@ -354,11 +331,7 @@ class _TLSOnDescriptor(_Socket):
             self.resumeProducing()
 
     def _why_nothing(self, got: int) -> SSL.Error | None:
-        """
-        Return the error that ended the stream, or ``None`` if there is only no data.
-
-        :param got: OpenSSL's return value, 0 or negative.
-        """
+        """Return the error that ended the stream, or ``None`` if there is only no data."""
         assert self._engine is not None
         try:
             self._engine._raise_ssl_error(self._openssl, got)
@@ -395,12 +368,7 @@ class _TLSOnDescriptor(_Socket):
         return None
 
     def _why(self, problem: SSL.Error) -> BaseException:
-        """
-        Return the reason for the end of the connection; the first one counts.
-
-        OpenSSL reports its reason only once.  It is called again if one event announces both
-        reading and writing, and after a write that failed a turn ago.
-        """
+        """Return the reason for the end of the connection; the first one counts."""
         if self._broken is None:
             if self._refusal is not None and self._refusal.value is not None:
                 self._broken = self._refusal.value
@@ -467,8 +435,6 @@ class _TLSOnDescriptor(_Socket):
     def _why_unsent(self, took: int) -> BaseException | None:
         """
         Return the error that ends the connection, or ``None`` if the kernel's buffer is only full.
-
-        :param took: OpenSSL's return value, 0 or negative.
         """
         assert self._engine is not None
         try:
@@ -627,12 +593,7 @@ class TLSConnecting(Connecting):
 def accept_tls(
     port: IListeningPort, tls: ServerEngines, clock: IReactorTime, handshake_seconds: float | None
 ) -> None:
-    """
-    Make a listening TCP port's *later* connections speak TLS.
-
-    A few connections are accepted in each turn of the reactor; the others wait in the kernel's queue.
-    Transports, which cost time, are made when it is the address's turn.
-    """
+    """Make a listening TCP port's *later* connections speak TLS."""
 
     def accepted(plug: socket.socket, *rest: Any) -> TLSServer:
         transport = TLSServer(plug, *rest)
@@ -654,8 +615,6 @@ _MOST_ACCEPTED = 256
 class _Accepting:
     """
     Accepts the connections of a port; takes the places of its factory and of its transports meanwhile.
-
-    So Twisted's part is that which handles errors, such as the lack of descriptors.
     """
 
     def __init__(self, port: Any, accepted: Callable[..., TLSServer]) -> None:

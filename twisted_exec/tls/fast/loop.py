@@ -1,15 +1,10 @@
 """
 The clock and the loop of a program's reactor.
 
-Timers use the monotonic clock.  Twisted's reactors use ``time.time``: if the system clock is set
-back by an hour, no timer fires for an hour and heartbeats stop; if it is set forward, all time
-limits expire at once.  See https://github.com/twisted/twisted/issues/2424.  Code that needs the
-time of day must not ask the reactor for it.
+Timers use the monotonic clock. See https://github.com/twisted/twisted/issues/2424. Code that needs
+the time of day must not ask the reactor for it.
 
-Turns of the loop are short.  Twisted's loop handles all events that the kernel reports before it comes
-back to its timers.  It also makes a log context for each event and reads the clock several times in each
-turn, together a quarter of the cost of a key.  With :func:`shorten_turns` a turn has a limited number of
-events, and usually one look at the clock; a read has a log context only if it fails.
+With :func:`shorten_turns` a turn of the loop has a limited number of events.
 """
 
 from __future__ import annotations
@@ -30,8 +25,7 @@ def use_monotonic_clock(reactor: Any) -> None:
     """
     Make a reactor use the monotonic clock.
 
-    Does nothing if the reactor runs or has timers already: their times are on the other clock, and
-    the reactor may belong to another program, too.
+    Does nothing if the reactor runs or has timers already.
     """
     if not reactor.running and not reactor.getDelayedCalls():
         reactor.seconds = time.monotonic
@@ -56,8 +50,7 @@ def shorten_turns(reactor: Any) -> None:
     """
     Limit the events of each turn of a reactor, and make turns cheap.
 
-    Does nothing if the reactor runs, for then it belongs to an application. The same holds for a
-    reactor that is none of Twisted's epoll reactors, or that lacks a name of
+    Does nothing if the reactor runs, is none of Twisted's epoll reactors, or lacks a name of
     :mod:`twisted_exec.tls.fast.names`.
     """
     epoll = sys.modules.get("twisted.internet.epollreactor")  # which only Linux can import

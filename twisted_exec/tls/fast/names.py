@@ -1,8 +1,8 @@
 """
 The private names of libraries that the fast parts use, and the check that they exist.
 
-A release of a library may rename them.  The first use of a part checks its names: if one is missing,
-one warning names it, and the part runs the library's own way, which costs more CPU.
+The first use of a part checks its names: if one is missing, one warning names it, and the part runs
+the library's own way.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Part:
     A part that a missing name switches off.
 
     :ivar otherwise: the libraries' own way, which runs without it.
-    :ivar cost: how much more CPU time a hop needs then, measured beside it in one run.
+    :ivar cost: how much more CPU time a hop needs then.
     """
 
     otherwise: str

@@ -1,8 +1,4 @@
-"""
-OpenSSL's own functions, which pyOpenSSL wraps.
-
-``Binding`` was documented until cryptography 3; pyOpenSSL uses it, too.
-"""
+"""OpenSSL's own functions, which pyOpenSSL wraps."""
 
 from __future__ import annotations
 

@@ -1,16 +1,12 @@
 """
 Socket transports that send at once, and TLS without write aggregation.
 
-Twisted's ``transport.write`` only queues: it registers for the write event and sends in the
-next turn of the reactor, which costs two ``epoll_ctl`` calls and a turn of latency per
-keystroke.  Here ``write`` sends at once if the queue is empty; data that the kernel does not
-take is queued in Twisted's buffers, with Twisted's producer signals.  Unchanged from Twisted: the
-order of bytes, ``registerProducer``, flushing by ``loseConnection``, and that ``write`` does not
-end the connection: a failed send is left for the reactor to find.
+``write`` sends at once if the queue is empty; data that the kernel does not take is queued in
+Twisted's buffers, with Twisted's producer signals. Unchanged from Twisted: the order of bytes,
+``registerProducer``, flushing by ``loseConnection``, and that ``write`` does not end the
+connection.
 
 Received data is delivered in turns of the reactor (:mod:`twisted_exec.tls.turns`).
-
-Without the names of :mod:`twisted_exec.tls.fast.names` Twisted's own transports are used.
 """
 
 from __future__ import annotations
@@ -206,8 +202,7 @@ class UNIXClient(_AtOnce, unix.Client):
     An outgoing UNIX connection.
 
     If the server's backlog is full, Linux answers EAGAIN (connect(2)), and no event tells when
-    there is room.  Twisted waits for one, gets a hang-up, and reports a connection that was lost.
-    Here another attempt follows soon, until the connector's time limit.
+    there is room. Another attempt follows soon, until the connector's time limit.
     """
 
     _attempt: IDelayedCall | None = None
@@ -237,12 +232,7 @@ class UNIXClient(_AtOnce, unix.Client):
 
 
 class _Once(BaseConnector):
-    """
-    A connector that connects only once, as all connectors of endpoints do.
-
-    It refers to its connection and factory, and both refer to it.  The end of the connection breaks
-    these cycles; otherwise every connection would wait for the garbage collector.
-    """
+    """A connector that connects only once, as all connectors of endpoints do."""
 
     def connectionLost(self, reason: Failure) -> None:
         """Called by its connection."""
@@ -357,7 +347,7 @@ class LimitedTLS(TLSMemoryBIOProtocol):
     Twisted's TLS, with time limits for the handshake and for the peer's end of the stream.
 
     A peer that sends nothing after connecting, or withholds its certificate, is cut after the
-    factory's ``handshake_seconds``, and one that does not answer our end after half a minute.
+    factory's ``handshake_seconds``.
     """
 
     factory: StreamTLSFactory
@@ -437,11 +427,7 @@ class StreamTLS(TurnTaking, LimitedTLS):
     """
     TLS for streams: no aggregation, and a time limit for all of the end.
 
-    A peer that ended the stream but does not read the rest of our data is cut, too.
-
-    The data of one read is delivered in turns of the reactor, to most protocols in one piece, and
-    the data of one ``write`` is sent in one piece.  Twisted does both record by record, which is
-    four calls through all layers for each 64 KiB.
+    The data of one read is delivered in turns of the reactor, to most protocols in one piece.
     """
 
     receiver = "wrappedProtocol"
