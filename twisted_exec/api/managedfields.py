@@ -406,7 +406,7 @@ def check_configuration(kind: Kind, config: Object) -> None:
     """
     Check the configuration of an apply.
 
-    :raises BadRequest: it is of another kind, has ``managedFields``, or does not fit the schema..
+    :raises BadRequest: it is of another kind, has ``managedFields``, or does not fit the schema.
     """
     type = str(config.get("apiVersion") or ""), str(config.get("kind") or "")
     resource = kind.resource

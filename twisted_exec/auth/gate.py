@@ -574,7 +574,7 @@ class GatedRoutes(RouteTable[GatedEndpoint]):
         is_open: bool = False,
     ) -> None:
         """
-        ``GET`` answers ``HEAD`` too, without a body.
+        Add a route that is answered at once.
 
         :param is_open: see :class:`GatedEndpoint`.
         """

@@ -1,8 +1,7 @@
 """
 Messages for the user of a terminal: one line each, without control characters.
 
-Messages have colours if the user wants them.  Sources: https://no-color.org/ for ``NO_COLOR``, and
-ECMA-48 for the sequences.
+Sources: https://no-color.org/ for ``NO_COLOR``, and ECMA-48 for the sequences.
 """
 
 from __future__ import annotations
@@ -29,11 +28,7 @@ def one_line(text: str) -> str:
 
 
 def rows(line: str, columns: int) -> list[str]:
-    """
-    Return the rows of a message for a terminal of so many columns, broken at blanks.
-
-    A command of kubectl at its end is one row, which the terminal breaks, so that it can be copied.
-    """
+    """Return the rows of a message for a terminal of so many columns, broken at blanks."""
     from twisted_exec.wire.control_messages import wrapped
 
     text, kubectl, command = line.partition(": kubectl ")
@@ -133,8 +128,8 @@ def ask_for_role(
     user: str, verb: str, group: str, kind: str, subresource: str, namespace: str
 ) -> str:
     """
-    Return the remedy for a right that a user lacks: the smallest role, and the command that grants it; or the
-    verb, if no role has it.
+    Return the remedy for a right that a user lacks: the smallest role, and the command that grants
+    it.
 
     :param kind: the resource, such as ``machines``.
     :param namespace: empty for all.
@@ -155,7 +150,7 @@ def grant(
     """
     Return the smallest role with a right, and the command that grants it to a user.
 
-    The role is empty if none has the right.  For the parameters see :func:`ask_for_role`.
+    For the parameters see :func:`ask_for_role`.
     """
     import shlex  # few messages need it
 
@@ -217,12 +212,7 @@ def painted(text: str, colour: Colour) -> str:
 
 
 def painter(stream: TextIO, environ: Mapping[str, str] = os.environ) -> Paint:
-    """
-    Return the function that colours texts for a stream.
-
-    There are no colours without a terminal, if ``NO_COLOR`` is not empty, or if ``TERM`` is ``dumb`` or
-    missing.
-    """
+    """Return the function that colours texts for a stream."""
     wants_colours = not environ.get("NO_COLOR") and environ.get("TERM", "dumb") != "dumb"
     return painted if wants_colours and stream.isatty() else plain
 

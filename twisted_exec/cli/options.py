@@ -1,9 +1,4 @@
-"""
-Options that commands share: the API server, the credentials, and the Space.
-
-Options for the API server and the credentials have kubectl's names.  Options for a Space are its name,
-its provider, the viewpoint, and those about credentials.
-"""
+"""Options that commands share: the API server, the credentials, and the Space."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""
-Commands that send requests in a reactor of their own, and report errors on one line.
-
-Twisted is imported only if there is a request to send.
-"""
+"""Commands that send requests in a reactor of their own, and report errors on one line."""
 
 from __future__ import annotations
 
@@ -61,8 +57,7 @@ async def ask_server(command: str, ask: Ask, options: argparse.Namespace, reacto
     """
     Run a command with a client, and print its answer, or an error on one line.
 
-    :param options: those of :func:`~twisted_exec.cli.options.add_cluster_options`; the
-        command also finds the reactor in them.
+    :param options: those of :func:`~twisted_exec.cli.options.add_cluster_options`.
     :return: the exit code.
     """
     from twisted_exec.api.status import APIError

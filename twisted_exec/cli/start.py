@@ -1,8 +1,8 @@
 """
 Entry points of the commands, which Ctrl-C ends without a traceback at their start and end.
 
-Python raises KeyboardInterrupt wherever the program is, also in the middle of an import.  So SIGINT
-ends the process silently until a command has something to clean up, and again when it has finished.
+SIGINT ends the process silently until a command has something to clean up, and again when it has
+finished.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ def hint_after(
     """
     Return the hint of :func:`suggest_machine` after a refused console.
 
-    :return: empty if the refusal is not that the machine does not exist; may fail.
+    :return: empty if the refusal is not that the machine does not exist.
     """
     looking = Deferred.fromCoroutine(_hint_after(refusal, config, name, reactor))
     return looking.addTimeout(_SECONDS, reactor)

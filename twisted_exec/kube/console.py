@@ -92,6 +92,8 @@ TIMEOUT_SECONDS = 30.0
 @dataclass(frozen=True, kw_only=True)
 class ConsoleOptions:
     """
+    Options for opening a console.
+
     :param timeout_seconds: time limit for the connection, and another for the answer.
     :param server: the endpoint, instead of the one that the kubeconfig names.
     :param protocols: tried in this order, see

@@ -275,6 +275,10 @@ _OWN_LIFE = timedelta(days=30)
 
 class ServingCertificate(SignedCertificate):
     """
+    A program's serving certificate, in the files ``tls.crt`` and ``tls.key``.
+
+    Its names are the DNS names and IP addresses passed to :meth:`start`.
+
     :param directory: directory of the files, which is created if missing.
     :param now: seconds since the epoch.
     """

@@ -1,9 +1,7 @@
 """
 Audit records of sessions, as lines of JSON.
 
-A hop writes a ``start`` and an ``end`` for a session, also for a refused one,
-so that readers can pair them.  Each line of a file is one system call, and the file is opened for
-appending, so lines of several processes do not mix.
+Each line of a file is one system call, and the file is opened for appending.
 """
 
 from __future__ import annotations
@@ -63,7 +61,7 @@ class Rotation:
     Limit of an audit file, and number of old files.
 
     :param max_bytes: the file is rotated, if possible, before it gets larger; 0 for no limit.
-    :param old_files: at least 1.  ``FILE.1`` is the newest.
+    :param old_files: at least 1.
     """
 
     max_bytes: int = 0
@@ -75,9 +73,8 @@ class JSONLinesAudit:
     """
     Audit records as lines of JSON.
 
-    :param target: a path, ``-`` for standard output, or an open text stream.  A file is made with mode
-        0600, appended to, and must not be a symbolic link.  ``/dev/null`` keeps no records; no other
-        file that is not a regular one is accepted.
+    :param target: a path, ``-`` for standard output, or an open text stream. A file is made with
+        mode 0600, appended to, and must not be a symbolic link.
     :param rotation: rotation of a file; several processes may write and rotate the same file, if
         all have a limit.
     :param thread: where the file is written.
@@ -122,8 +119,7 @@ class JSONLinesAudit:
         """
         Write one line.
 
-        On failure the log gets the record and the error: a full disk must not end a console
-        session.  While the disk does not answer, up to 10 000 records wait in memory.
+        On failure the log gets the record and the error.  While the disk does not answer, up to 10 000 records wait in memory.
         """
         line = to_line(event)
         write = partial(self._write, line)
@@ -252,8 +248,7 @@ def to_line(event: Mapping[str, Any]) -> bytes:
     """
     Encode a record as one line of ASCII.
 
-    Names may come from users: the line has no control characters except its final newline, and long
-    texts are cut.
+    The line has no control characters except its final newline, and long texts are cut.
     """
     bounded = {
         key: value[:_LONGEST_VALUE] if isinstance(value, str) else value
@@ -293,9 +288,8 @@ class Trail:
         """
         Record the start of a session.
 
-        :param subject: values of :data:`SUBJECT_KEYS`, and of :data:`OPTIONAL_KEYS`; missing ones of the
-            former are empty, others are left out.  It is kept until the end of the session, and must not
-            change.
+        :param subject: values of :data:`SUBJECT_KEYS`, and of :data:`OPTIONAL_KEYS`. It is kept
+            until the end of the session, and must not change.
         :param resumes: the id of the session that the user wants to resume.
         """
         self.record("start", subject, {"resumes": resumes} if resumes else {})

@@ -2,7 +2,7 @@
 Reading of configuration files: YAML first, then each mapping key by key.
 
 The reader of a mapping takes each key that it knows, with its type; keys that are left at the end
-are an error.  So only a driver itself has to know its keys.
+are an error.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Reader:
     One mapping of the file.
 
     :param where: start of every message, such as ``runtime.yaml: classes[0] (vm)``.
-    :ivar name: name of the mapping, such as the machine class's; empty if it has none.
+    :ivar name: name of the mapping, such as the machine class's.
     :ivar quantity: for a machine class, the number of its lines; set by drivers of existing
         machines.
     :raises ConfigError: it is not a mapping.
@@ -147,8 +147,6 @@ class Reader:
         """
         Return a mapping of names to at least one mapping; call :meth:`done` of each after reading
         it.
-
-        A missing value (``NAME:`` alone) is an empty mapping.
         """
         section = self.take(key, dict)
         if not section:

@@ -1,10 +1,4 @@
-"""
-File descriptors of a program: their limit, and how many sessions and connections fit into it.
-
-A session of a hop in the middle holds two descriptors, one to its user and one to the next hop.  So
-the limit of descriptors is also one of sessions; beyond it connections would fail at random, for
-sessions and for the store alike.
-"""
+"""File descriptors of a program: their limit, and how many sessions and connections fit into it."""
 
 from __future__ import annotations
 
@@ -30,12 +24,7 @@ def descriptor_limit() -> int:
 
 
 def raise_descriptor_limit() -> None:
-    """
-    Raise the soft limit of descriptors to the hard one.
-
-    The soft limit is low (1024) for the sake of programs that use select(2); servers are to raise
-    it.
-    """
+    """Raise the soft limit of descriptors to the hard one."""
     global _inherited
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == hard:
@@ -57,12 +46,7 @@ def inherited_descriptor_limits() -> tuple[int, int] | None:
 
 
 def restore_descriptor_limit(pid: int) -> None:
-    """
-    Give a child process the limits that this process was started with.
-
-    Programs in a user's shell may use select(2), or close every possible descriptor when they
-    start.
-    """
+    """Give a child process the limits that this process was started with."""
     if _inherited is None:
         return
     try:
@@ -119,7 +103,7 @@ class SessionLimits:
         """
         Return how many connections that are not sessions fit.
 
-        Usually at most half of the descriptors, so that watches leave room for sessions.
+        Usually at most half of the descriptors.
 
         :param sessions: that are live.
         """

@@ -1,10 +1,9 @@
 """
 A thread for files, which does not hold the reactor when a disk does not answer.
 
-A healthy disk answers within a fraction of a millisecond, so the reactor waits for the answer: the
-caller goes on as if it had used the file itself.  After :data:`WAIT_SECONDS` (or
-:data:`LONG_WAIT_SECONDS`) it no longer waits: the call fails for now, the thread finishes it when the
-disk answers, and until then all further calls fail at once.
+After :data:`WAIT_SECONDS` (or :data:`LONG_WAIT_SECONDS`) of a call the reactor no longer waits: the
+call fails, the thread finishes it when the disk answers, and until then all further calls fail at
+once.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ class Unanswered(OSError):
     """
     The disk has not answered yet.
 
-    :ivar answer: fires with the result of the call when the disk answers; ``None`` if the call was not
-        begun, because the disk has not answered an earlier one.
+    :ivar answer: fires with the result of the call when the disk answers; ``None`` if the call was
+        not begun.
     """
 
     def __init__(self, answer: Deferred[Any] | None = None) -> None:
@@ -154,11 +153,7 @@ class DiskThread:
 
 
 class _Job:
-    """
-    A function that runs in the thread.
-
-    :ivar answer: fires only if the caller no longer waits.
-    """
+    """A function that runs in the thread."""
 
     __slots__ = ("_done", "_failure", "_function", "_lock", "_value", "answer", "is_late")
 

@@ -1,23 +1,12 @@
 """
 Garbage collection of a program: in small steps, so that no session waits for it.
 
-CPython's collector stops the program, and its full collections visit every container that the
-program has: with thousands of sessions several hundred milliseconds, during which nobody's keys
-pass.  Almost nothing of ours needs it, because sessions and connections are freed by their
-reference counts.  So:
-
 * Nothing is collected during the first turn of a service's start
   (:class:`~twisted_exec.program.service.AsyncService`).
 * Objects that exist when the program starts are frozen: collections leave them out.
 * Young objects are collected often, each time at most some thousand.
-* Old objects are collected while they are few.  Once they are many, they are frozen too.
-* A cycle among frozen objects stays.  So the policy compares the number of frozen objects with what
-  the open descriptors explain, and collects everything if there is much more: memory stays bounded.
-
-Collecting is a matter of the whole process.  So the programs
-(:func:`~twisted_exec.program.start.make_service`) use this policy, and an application that embeds
-our services keeps its own, unless it starts
-:class:`GarbagePolicy` itself.
+* Old objects are collected while they are few, and frozen once they are many.
+* Everything is collected if there are many more frozen objects than the open descriptors explain.
 """
 
 from __future__ import annotations
@@ -52,12 +41,7 @@ _LARGE_BYTES = 512 << 10
 
 
 def return_large_blocks() -> None:
-    """
-    Make the C library return each large block to the system as soon as it is freed.
-
-    glibc puts large blocks between small ones once a large one was freed, and then keeps nearly all
-    of them: after 150 Secrets of 1 MB were deleted, 300 MB stayed.
-    """
+    """Make the C library return each large block to the system as soon as it is freed."""
     try:
         ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
     except (OSError, AttributeError):

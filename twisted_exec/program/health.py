@@ -1,10 +1,9 @@
 """
 Health and readiness probes.
 
-``/healthz`` says that the process answers; ``/readyz`` also checks what it
-depends on.  ``/readyz`` needs no authentication, so concurrent requests share one round of probes, each
-probe has a time limit, and the *reason* of a failure goes to the log, and into the answer only for
-clients on the program's host.
+``/healthz`` says that the process answers; ``/readyz`` also checks what it depends on. Requests of
+``/readyz`` share one round of probes, each probe has a time limit, and the *reason* of a failure
+goes into the answer only for clients on the program's host.
 """
 
 from __future__ import annotations
@@ -73,10 +72,9 @@ class Health:
 
     async def ready(self, *, with_reasons: bool = False) -> tuple[bool, str]:
         """
-        Return whether all probes passed, and the listing (:func:`listing`); kept for a second.
+        Return whether all probes passed, and the listing (:func:`listing`); cached for a second.
 
-        Cached, because requests need no authentication and each round costs the API server and the
-        runtime work, too.  A program without probes is not ready.
+        A program without probes is not ready.
         """
         if self._clock.seconds() >= self._fresh_until:
             self._results = await self.check()

@@ -1,8 +1,7 @@
 """
 Messages between a program and its processes for jobs: a head in JSON, and bytes.
 
-Each message begins with the sizes of both, 4 bytes each.  The processes import this module, so it
-imports little.
+Each message begins with the sizes of both, 4 bytes each.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """
 Processes for jobs whose cost users choose, and the queue before them.
 
-A process does one job at a time.  A process that ends, or takes too long, costs its own job only.
-Idle processes end after a while.
+A process does one job at a time. Idle processes end after a while.
 """
 
 from __future__ import annotations
@@ -96,8 +95,8 @@ class JobProcesses(Generic[T]):
         Let a process do a job.
 
         :param key: whose job it is; keys take turns.
-        :return: fires with the result.  Cancelling gives the turn to another job, unless the job has
-            begun.  Fails with :class:`JobRefused` or :class:`JobFailed`.
+        :return: fires with the result. Cancelling gives the turn to another job. Fails with
+            :class:`JobRefused` or :class:`JobFailed`.
         """
         done: Deferred[T] = Deferred(lambda _: self._cancel(key, waiting))
         waiting = _Waiting(message, done)
@@ -167,13 +166,7 @@ class JobProcesses(Generic[T]):
 
 
 class _Process(ProcessProtocol, Generic[T]):
-    """
-    One process.
-
-    :param ready: called when a job has ended.
-    :param ended: called when the process takes no more jobs.
-    :ivar gone: fires when it has ended.
-    """
+    """One process."""
 
     _log = Logger()
     transport: Any = None

@@ -1,9 +1,8 @@
 """
 The listening sockets of this process, which another process can continue.
 
-Each has a description, such as an endpoint string.  A process that begins with sockets of its
-predecessor or of systemd takes them instead of opening its own: connections wait in the
-backlog meanwhile.
+A process that begins with sockets of its predecessor or of systemd takes them instead of opening
+its own.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """
 The twistd plugin of a program, and Ctrl-C while the program starts.
 
-Python answers Ctrl-C with a traceback, and Twisted's own handler is installed only when the reactor
-runs: seconds later, because a program imports much.  So SIGINT ends the process silently during the
-imports, when nothing is open yet, and from then on it stops the reactor as soon as that runs.
+SIGINT ends the process silently during the imports.
 
-Every twistd of this environment imports this module, so it must not import anything heavy.
+Every twistd of this environment imports this module.
 """
 
 from __future__ import annotations
@@ -51,7 +49,7 @@ def end_on_interrupt() -> None:
     """
     End the process on SIGINT without a traceback, and ignore SIGUSR2 until the program runs.
 
-    Does nothing if the process has a reactor: the reactor belongs to another program.
+    Does nothing if the process has a reactor.
     """
     is_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if "twisted.internet.reactor" in sys.modules:

@@ -1,8 +1,7 @@
 """
 Metrics in the format of Prometheus.
 
-Each program has its own registry, not the global one: one process may run several
-programs.
+Each program has its own registry, not the global one.
 """
 
 from __future__ import annotations
@@ -33,8 +32,6 @@ _LAG_TIMER_SECONDS = 0.01
 class MetricsRegistry(CollectorRegistry):
     """
     The metrics of one program.
-
-    ``twisted_exec_reactor_lag_seconds`` is measured for each scrape, by timers of the reactor.
 
     :param clock: the reactor; ``None`` to leave out its lag.
     """
@@ -193,10 +190,8 @@ class SessionMetrics:
         """
         A session whose right was withdrawn is over.
 
-        :param cause: one of :data:`REVOCATION_CAUSES`.
         :param seconds: from the withdrawal to the end of the session.
-        :param observed: something reported the withdrawal; otherwise a periodic review found it,
-            and the time counts from then.
+        :param observed: something reported the withdrawal; otherwise a periodic review found it.
         """
         self._revocations.labels(cause).observe(seconds)
         if not observed:
@@ -212,11 +207,7 @@ class SessionMetrics:
 
 
 class LatencyMetrics:
-    """
-    The latency of consoles: ``twisted_exec_echo_seconds`` and ``twisted_exec_ping_seconds``.
-
-    Only the machine's end of the sessions, which is in the runtime, can measure these.
-    """
+    """The latency of consoles: ``twisted_exec_echo_seconds`` and ``twisted_exec_ping_seconds``."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._echo = Histogram(
@@ -237,11 +228,7 @@ class LatencyMetrics:
         self._echo.observe(seconds)
 
     def pinged(self, seconds: float) -> None:
-        """
-        A client has answered a ping.
-
-        A client that was suspended answers late; that says nothing about the way to it.
-        """
+        """A client has answered a ping."""
         if seconds <= _LONGEST_PING_SECONDS:
             self._ping.observe(seconds)
 

@@ -1,17 +1,10 @@
 """
 Options of programs under twistd: command line, configuration file and help.
 
-Errors take one line and exit code 1.  By default twistd prints the whole help before a usage error.
-
 A configuration file is TOML with the names of options as keys; the command line takes precedence.
 
 A :class:`ProgramOption` is declared once: in the metadata of the field that it sets, or among the
-``more`` of a class of options.  Command line, file, help and manual page follow from that, and
-:func:`settings_of` fills the fields.
-
-Several programs share some options.  Two set the level of the log, for which twistd has no option.
-``--console-verbs`` is for programs that authorize consoles.  Options of the audit log are named after
-those of kube-apiserver.
+``more`` of a class of options.
 """
 
 from __future__ import annotations
@@ -64,8 +57,7 @@ def arguments_from(path: str, options: Options, arguments: Sequence[str]) -> lis
     """
     Return the options of a file as arguments.
 
-    Options that the command line has are left out: those that may be repeated would otherwise have
-    the values of both.
+    Options that the command line has are left out.
 
     :param options: the options of the program.
     :param arguments: the command line.
@@ -94,12 +86,7 @@ def _option_pairs(options: Options, arguments: Sequence[str]) -> list[tuple[str,
 
 
 def _arguments(options: Options, where: str, key: str, value: object) -> list[str]:
-    """
-    Return a key as arguments.
-
-    :param where: start of messages.
-    :raises UsageError: the key is unknown, or its value has another type.
-    """
+    """Return a key as arguments."""
     parameters = {name.removesuffix("=") for name in options.longOpt if name.endswith("=")}
     flags = {name for name in options.longOpt if not name.endswith("=")} - {"help", "version"}
     keys = (parameters | flags) - {CONFIG}
@@ -168,8 +155,6 @@ def limit_log(level: str, beginner: LogBeginner = globalLogBeginner) -> None:
     """
     Leave messages below a level out of the log, once it begins.
 
-    twistd chooses and starts the observer of the log itself, after it has read the options.
-
     :param level: one of :data:`LEVELS`.
     """
     begin = partial(LogBeginner.beginLoggingTo, beginner)
@@ -222,15 +207,15 @@ OPTION = "option"
 @dataclass(frozen=True)
 class ProgramOption:
     """
-    An option of a program.  An option without ``read`` whose default is true or false is a flag.
+    An option of a program.
 
     :param name: without dashes.
     :param read: converts the value; a :class:`ValueError` refuses it.
-    :param default: by default that of the field, or ``None``.  A flag reverses it.
+    :param default: by default that of the field, or ``None``.
     :param group: heading in the help; by default that of the class of options.
     :param short: a letter.
     :param reverse: help of the flag ``no-NAME``, for an option that is true by default.
-    :param is_path: made absolute, because twistd changes the working directory when it becomes a daemon.
+    :param is_path: made absolute.
     :param several: may be repeated; the value is the list of what ``read`` returns, or of all in the lists
         that it returns.
     :param required: how a missing option is refused; ``None`` if it may be missing.
@@ -338,7 +323,7 @@ class ProgramOptions(Options):
     :cvar paths: further options that are converted to absolute paths.
     :cvar required: further required options by name.
     :cvar group: heading of the class's own options in the help.
-    :cvar groups: further headings in their order, each with the names of further options.
+    :cvar groups: further headings in their order.
     """
 
     _LAST = "Program"

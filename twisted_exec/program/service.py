@@ -1,13 +1,10 @@
 """
 Services of a program: a start that may fail, and the time that sessions get to end.
 
-The start of an :class:`AsyncService` is asynchronous.  Twisted's ``startService`` cannot wait, and its
-exceptions become tracebacks.  So failures are reported by ``when_ready``, which
-:func:`twisted_exec.program.start.report_start` turns into one line.
+Failures are reported by ``when_ready``.
 
-When a program stops, its sessions get some time to end (:func:`let_sessions_end`).  The first drain
-with sessions logs how long it may take.  A second Ctrl-C ends all drains; the program then stops its
-parts in order as usual.
+When a program stops, its sessions get some time to end (:func:`let_sessions_end`). A second Ctrl-C
+ends all drains; the program then stops its parts in order as usual.
 """
 
 from __future__ import annotations
@@ -155,7 +152,6 @@ class DrainLimit:
     """
     The end of a drain: after its time, or after :func:`stop_at_once`.
 
-    :param sessions: number of sessions that are open now, for the log.
     :param expired: called at the end, unless :meth:`cancel` came first.
     :ivar is_over: the time is over.
     """

@@ -1,10 +1,6 @@
 """
 Start and end of programs under twistd.
 
-Errors take one line and exit code 1, not a traceback.  By default twistd prints a traceback for
-exceptions of ``makeService`` and ``startService``, and exits with code 0 if an asynchronous start
-fails.
-
 SIGUSR2 replaces the process by a successor: see :mod:`twisted_exec.program.handover`.
 """
 
@@ -59,11 +55,6 @@ def make_service(
 ) -> IService:
     """
     Return the service for a program's ``makeService``.
-
-    The process's limit of file descriptors is raised first, and its umask denies users outside
-    the group to write to anything that it creates.  Unless the reactor runs already, garbage is collected by
-    :class:`~twisted_exec.program.garbage.GarbagePolicy` once the service runs, and SIGUSR2 replaces the
-    process by a successor.
 
     :param make: creates the service, given the reactor.
     :param refused: exceptions that ``make`` raises for unusable options.
@@ -146,8 +137,7 @@ def fail_program(failure: Failure, program: str, reactor: IReactorCore) -> None:
     """
     End the program because it cannot start.
 
-    The message is logged, which for ``twistd -n`` means standard output.  On a terminal it is also
-    the last line, because services log their end after it.
+    The message is logged, which for ``twistd -n`` means standard output.
 
     :param failure: its exception has the message.
     """
@@ -164,9 +154,7 @@ def stop_once(reactor: Any) -> None:
     """
     Stop on SIGHUP (a closed terminal) as well, and only once.
 
-    Stopping may take a while because of open sessions.  A SIGINT (Ctrl-C) during the stop ends their
-    time, and the next SIGINT ends the process.  The first of other signals logs a line; Twisted
-    would log a traceback for each.  Only SIGINT is impatience: a closed terminal sends SIGHUP more than once.
+    A SIGINT (Ctrl-C) during the stop ends their time, and the next SIGINT ends the process.
     """
     stop_on_interrupt(reactor)
     reactor.callWhenRunning(_stop_on_hangup, reactor)

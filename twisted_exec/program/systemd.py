@@ -1,13 +1,10 @@
 """
 The interface between a program and systemd: notifications, and sockets that systemd opened.
 
-systemd considers a service of ``Type=notify`` started when it sends ``READY=1``, so units ordered
-after it find it listening.  Source: sd_notify(3): one datagram to the socket in ``NOTIFY_SOCKET``,
-where a leading ``@`` stands for the NUL of an abstract address.
+Source: sd_notify(3): one datagram to the socket in ``NOTIFY_SOCKET``, where a leading ``@`` stands
+for the NUL of an abstract address.
 
-systemd may also open listening sockets for this process.  Source: sd_listen_fds(3).  Twisted reads
-``LISTEN_FDS`` when its endpoints are imported, and removes it from the environment; the kernel still
-has the environment that this process was started with.
+systemd may also open listening sockets for this process. Source: sd_listen_fds(3).
 """
 
 from __future__ import annotations
@@ -59,11 +56,7 @@ def replaced_by(pid: int) -> str:
 
 
 def activated_sockets() -> list[ListeningSocket]:
-    """
-    Return the listening sockets of systemd.
-
-    They are duplicates: Twisted's ``systemd:`` endpoints know the original descriptors by number.
-    """
+    """Return the listening sockets of systemd."""
     listening = []
     for number in ListenFDs.fromEnvironment(_first_environment()).inheritedDescriptors():
         try:

@@ -71,11 +71,7 @@ class ShortTurns:
     """
     The turns of a coroutine with much to do, such as one step for each of thousands of sessions.
 
-    It awaits :meth:`breathe` before each step; when it has worked for :data:`TURN_SECONDS`, others
-    are served for :data:`REST_SECONDS`.
-
-    :param is_urgent: work for :data:`URGENT_TURN_SECONDS` and rest for :data:`URGENT_REST_SECONDS`,
-        because all must be done within a second.
+    :param is_urgent: work for :data:`URGENT_TURN_SECONDS` and rest for :data:`URGENT_REST_SECONDS`.
     """
 
     def __init__(self, clock: IReactorTime, *, is_urgent: bool = False) -> None:
@@ -107,11 +103,9 @@ class ShortTurns:
 
 class SharedTurns:
     """
-    Turns of many parties with much to do: one turn in each iteration of the reactor, so that a hundred parties hold
-    up others no longer than one does.
+    Turns of many parties with much to do: one turn in each iteration of the reactor.
 
-    The users take turns.  So a user with a hundred parties delays each turn of another user by one turn only.  Parties
-    without a user count as those of one user.
+    The users take turns.
     """
 
     def __init__(self, clock: IReactorTime) -> None:

@@ -15,7 +15,7 @@ class WindowLimit(Generic[K]):
     Counts within windows of time, one for each key.
 
     :param seconds: returns the time, by a monotonic clock.
-    :param window_seconds: length of a window, which begins with the first time.
+    :param window_seconds: length of a window.
     :param most_keys: keys that are remembered; the oldest window is forgotten first.
     """
 

@@ -4,7 +4,7 @@ Frame boundaries of streams that a hop forwards unread: WebSocket, SPDY, HTTP/2.
 A hop can insert a message of its own only between two frames.
 
 Headers and channels show whether the other end has reported how the session ended: by anything on
-the error channel or stream, or by the protocol's own close..
+the error channel or stream, or by the protocol's own close.
 
 Sources: SPDY Protocol, Draft 3, section 2.2; RFC 6455, section 5.2;
 ``k8s.io/client-go/tools/remotecommand`` for what clients read last.

@@ -1,17 +1,7 @@
 """
 Sessions, as the audit records of all hops show them.
 
-The hops of a session write starts and ends with the session's id.  The API server knows the
-user's address and program; the runtime alone counts the bytes that were typed, because the other
-hops count the framing, too.
-
-A user may resume a session over another connection, which has an id of its own and names the
-previous connection.  All connections of a session count as one use of the console.
-
-Audit files and their rotated predecessors are read record by record (:func:`read_records`).
-Programs may write and rotate the files meanwhile.  All files of one name are opened first, the
-newest before the older ones: a file that is renamed meanwhile is found again under its next name,
-and is read once.
+All connections of a session count as one use of the console.
 """
 
 from __future__ import annotations
@@ -78,11 +68,7 @@ class HopSession:
 
 
 class AuditedSession:
-    """
-    A session at all hops whose records were read.
-
-    :ivar later: the connections over which the user has resumed it, in order.
-    """
+    """A session at all hops whose records were read."""
 
     def __init__(self, key: Key) -> None:
         self.key = key
@@ -108,11 +94,7 @@ class AuditedSession:
 
     @property
     def caller(self) -> str:
-        """
-        The user who acted for the session's user.
-
-        Hops behind the API server name the hop before them.
-        """
+        """The user who acted for the session's user."""
         apiserver = self.hops.get("apiserver")
         return apiserver.record.text("caller") if apiserver is not None else ""
 

@@ -2,21 +2,13 @@
 ``twisted-exec completion``, and what shells and kubectl call for candidates.
 
 kubectl completes ``kubectl console`` by the program ``kubectl_complete-console``: its arguments are
-the words after the plugin's name, and its answer is that of cobra programs: one candidate per line,
-and a last line with a colon and a number.  Source: ``k8s.io/kubectl/pkg/cmd/plugin``
-(``plugin_completion.go``).
+the words after the plugin's name, and its answer is that of cobra programs. Source:
+``k8s.io/kubectl/pkg/cmd/plugin`` (``plugin_completion.go``).
 
-The candidates for the last word of a command line come from the parser of the program
-(:func:`complete`).  Words that the parser does not know, such as the names of machines, come from
-:class:`Values`.
-
-Names come from kubeconfigs and API servers (:class:`RealValues`).  A shell waits for them, so
-requests have a short time limit, and every error is silent: a message would appear in the middle of
-the line that the user types.
+A shell waits for candidates, so requests have a short time limit, and every error is silent.
 
 The completion script of each shell sends the words of the line to ``twisted-exec __complete`` and
-offers its answer.  bash splits words at ``=`` and ``:``, so its script sends the whole line
-instead.
+offers its answer.
 """
 
 from __future__ import annotations
@@ -85,11 +77,7 @@ def answer(arguments: Sequence[str], make_parser: MakeParser) -> int:
 
 
 def _answer_bash(line: str, word: str, make_parser: MakeParser) -> int:
-    """
-    Print candidates for bash, which replaces only ``word``.
-
-    :param line: the command line up to the cursor.
-    """
+    """Print candidates for bash, which replaces only ``word``."""
     program, *words = _split(line)
     completion = _completion(program.rpartition("/")[2], words, make_parser)
     last = words[-1] if words else ""

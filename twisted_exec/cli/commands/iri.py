@@ -1,24 +1,12 @@
 """
 ``twisted-exec iri``: requests to a machine runtime, without a cluster.
 
-The command is for operators of runtimes; it is the counterpart of ``irictl-machine`` and
-``orictl-machine`` of ironcore and onmetal, for all revisions of the interface.  The user needs
-access to the runtime's socket, or a certificate for it.
+Without ``--address`` the runtime is found by environment variables, then by the sockets of known
+programs.
 
-gRPC is imported only if there is a request to send.
+``twisted-exec iri exec ID`` opens a console by the exec URL of a runtime.
 
-Without ``--address`` the runtime is found as by the command lines of ironcore and onmetal: by
-environment variables, then by the sockets of known programs.  Both imply a revision, which
-``--revision`` overrides.
-
-``twisted-exec iri exec ID`` opens a console by the exec URL of a runtime.  The rules for the URL
-are those of a poollet (:mod:`twisted_exec.poollet.dialling`).  Runtimes of other projects use up a
-token with any request, even for a protocol that they do not support, so each protocol needs a URL
-of its own.
-
-``twisted-exec iri log ID`` reads the log of a machine's console from its runtime.  The rules for
-the URL are those of consoles.  Only this project's runtimes have logs; others answer that the
-method does not exist.
+``twisted-exec iri log ID`` reads the log of a machine's console from its runtime.
 """
 
 from __future__ import annotations

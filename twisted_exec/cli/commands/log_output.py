@@ -1,8 +1,8 @@
 """
 The output of ``twisted-exec logs``: which lines are printed, and with which colours.
 
-A line is searched without its timestamp and its escape sequences, so colours of the machine do not
-hide a word, and printed as it came, but for the colours of this program.
+A line is searched without its timestamp and its escape sequences, and printed as it came, but for
+the colours of this program.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""
-Checks of a machine (rights, objects, and console through poollet and runtime), and remedies.
-
-A remedy is what a user can do about a condition, a refused console or the end of a session.  It
-proposes no change of an immutable field.
-"""
+"""Checks of a machine (rights, objects, and console through poollet and runtime), and remedies."""
 
 from __future__ import annotations
 
@@ -150,12 +145,7 @@ class _MachineCheck:
             self._report.ok("rights", f"may {', '.join(allowed)} in namespace {self._namespace}")
 
     async def _console_rights(self) -> list[str]:
-        """
-        Return the user's rights at the console, and report if they do not suffice.
-
-        A host answers about its own rules: ``create`` of ``exec`` may include the verbs although it
-        denies them.
-        """
+        """Return the user's rights at the console, and report if they do not suffice."""
         plural = self._dialect.workload.plural
         opening = await self._review("create", "exec")
         rights = [f"create {plural}/exec"] if opening.get("allowed") else []
@@ -278,11 +268,7 @@ class _MachineCheck:
         return missing_class(name, names), other_class(dialect, name)
 
     async def _newest_warning(self, machine: Object, *, besides: str = "") -> str:
-        """
-        Return the newest Warning Event of the machine; empty without one.
-
-        :param besides: a text that the user reads already; an Event with it is left out.
-        """
+        """Return the newest Warning Event of the machine; empty without one."""
         selector = f"involvedObject.uid={machine['metadata'].get('uid', '')},type=Warning"
         try:
             listed = await self._client.list(
@@ -469,13 +455,7 @@ def other_pool(dialect: Dialect) -> str:
 def _of_connection(
     hop: str, next_hop: str, addresses: str, also: str, authority: str, default: str
 ) -> tuple[tuple[str, str], ...]:
-    """
-    Return the remedies for a connection between two programs, by the reason in the message.
-
-    :param addresses: the setting that decides which address is dialled.
-    :param also: what else the certificate must do.
-    :param authority: option of ``hop`` with the CA of the certificates of ``next_hop``.
-    """
+    """Return the remedies for a connection between two programs, by the reason in the message."""
     certificate = (
         f"the serving certificate of the {next_hop} must be valid, name this address{also} and be "
         f"signed by a CA in {authority} of the {hop}"

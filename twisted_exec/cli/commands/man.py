@@ -29,7 +29,7 @@ def register(
     make_parser: Callable[[], argparse.ArgumentParser],
 ) -> None:
     """
-    Add ``man`` to a program's commands.  Its options have ``run(options) -> int``.
+    Add ``man`` to a program's commands.
 
     :param make_parser: makes the parser of ``twisted-exec``.
     """

@@ -1,9 +1,4 @@
-"""
-The player of a recording: on a terminal with keys, and as an animated picture.
-
-:class:`Player` knows no terminal: time in, output out.  :func:`play` plays on a terminal in real
-time: keys in, output out.  :func:`animated_svg` draws what a terminal would show.
-"""
+"""The player of a recording: on a terminal with keys, and as an animated picture."""
 
 from __future__ import annotations
 
@@ -115,8 +110,7 @@ class Player:
         """
         Go to a time; return the output that shows it.
 
-        It is a reset and the output before the position, up to some hundred kilobytes of it: a
-        program that drew the screen earlier, and nothing since, is not shown.
+        It is a reset and the output before the position, up to some hundred kilobytes of it.
         """
         time = min(max(time, self.begin), self.end)
         block = block_before(self._file, int(time))
@@ -207,7 +201,7 @@ def play(player: Player, keys: int, screen: int, at: int | None = None) -> int:
     """
     Play until the end, or until the user quits.
 
-    :param keys: descriptor of the input, which may be no terminal; then there are no controls.
+    :param keys: descriptor of the input, which may be no terminal.
     :param screen: descriptor of the terminal.
     :param at: milliseconds since the epoch, where to begin.
     :return: the exit code.
@@ -269,8 +263,6 @@ _SHORTER = "choose a shorter time with --between"
 def animated_svg(file: BinaryIO, first: int, last: int, idle_seconds: float) -> bytes:
     """
     Return an SVG that shows a recording again and again.
-
-    It has what the machine printed, and no input.  Equal recordings have equal pictures.
 
     :param first: only what was printed at this time or later, in milliseconds since the epoch.
     :param last: only what was printed at this time or before.

@@ -1,7 +1,7 @@
 """
 ``twisted-exec recording``: list, export, verify, play and cut recordings of consoles.
 
-Recordings are files, or ConsoleRecordings of a cluster, whose content is fetched from it.
+Recordings are files, or ConsoleRecordings of a cluster.
 """
 
 from __future__ import annotations
@@ -529,11 +529,7 @@ def is_file(name: str) -> bool:
 
 
 def use_content(options: argparse.Namespace, use: Use) -> int:
-    """
-    Read the content of the ConsoleRecording that ``options.file`` names, and use it.
-
-    The content is in a temporary file without a name.
-    """
+    """Read the content of the ConsoleRecording that ``options.file`` names, and use it."""
     return runner.run_in_reactor("recording", lambda reactor: _using(options, use, reactor))
 
 

@@ -1,9 +1,4 @@
-"""
-Checks of the way to the API server, and reports of results.
-
-The checks are about kubeconfig, credentials, certificates, clocks and user.  A :class:`Findings` has
-their results, and prints them for people and programs.
-"""
+"""Checks of the way to the API server, and reports of results."""
 
 from __future__ import annotations
 
@@ -309,9 +304,6 @@ async def undiscovered(
 ) -> Unusable:
     """
     Return the error for machines that cannot be discovered.
-
-    A kube-apiserver forwards discovery to the API server of an APIService: it may be down, although
-    kube-apiserver answers.
 
     :param among: dialects that were sought.
     """

@@ -1,20 +1,10 @@
 """
 ``twisted-exec space``: access to a Space's API server, for programs that read kubeconfigs.
 
-Credentials of Spaces are rotated while they are in use.  So a kubeconfig of ``space kubeconfig``
-contains none without ``--static``: its exec plugin is ``exec-credential``, which reads the Space's
-Secret with the user's own rights.
-
-After a request to rotate credentials, the Space Manager copies the annotation to
-``status.rotated``, also if it cannot rotate them, and explains that in an Event.  So this program
-compares the Secrets.
-
-The plugin must find the cluster that has the Space, but when it runs, ``$KUBECONFIG`` may be the
-kubeconfig of the Space.  So the plugin's entry contains all options that select the cluster.
+A kubeconfig of ``space kubeconfig`` contains none without ``--static``.
 
 Source of the plugin: ``k8s.io/client-go/pkg/apis/clientauthentication``, and
-``plugin/pkg/client/auth/exec`` for when client-go runs it: at the first request, after
-``expirationTimestamp``, and after a 401.
+``plugin/pkg/client/auth/exec`` for when client-go runs it.
 """
 
 from __future__ import annotations
@@ -80,8 +70,7 @@ class CredentialRotation:
 
     async def wait(self, requested_at: str) -> str:
         """
-        Wait until the credentials differ from the noted ones; without the right to read them, until the
-        manager has answered.
+        Wait until the credentials differ from the noted ones.
 
         :param requested_at: value of the annotation.
         :return: the message for the user.
@@ -325,8 +314,6 @@ def asking(
 def command_line(name: SpaceName, options: argparse.Namespace, *more: str) -> str:
     """
     Return the shell command that writes a kubeconfig for a Space to a file, for messages.
-
-    Like the plugin's entry, it selects the cluster that has the Space.
 
     :param options: those of ``space kubeconfig`` or ``space exec-credential``.
     """

@@ -1,11 +1,8 @@
 """
 The run of ``twisted-exec web``: the credentials, the URL, the user's browser, and the end.
 
-The page usually opens in the user's browser.  Its URL has a secret, and every user of this computer can
-read the arguments of processes.  So the browser gets the name of a file that only this user can
-read, and that leads to the URL.
-
-:class:`Enter` waits for the Enter key in the terminal of a program that otherwise reads nothing.
+The page usually opens in the user's browser. The browser gets the name of a file that only this
+user can read, and that leads to the URL.
 """
 
 from __future__ import annotations
@@ -131,8 +128,7 @@ def follow_config(options: argparse.Namespace, context: str) -> ReloadingConfig:
     """
     Return the configuration that the options select, kept current.
 
-    :param context: its context.  ``kubectl config use-context`` in another terminal must not take an
-        open page to another cluster.
+    :param context: its context.
     :raises KubeConfigError: it cannot be used.
     """
     return ReloadingConfig(options.kubeconfig, context or None, overrides=overrides_of(options))
@@ -141,11 +137,7 @@ def follow_config(options: argparse.Namespace, context: str) -> ReloadingConfig:
 async def _machine(
     options: argparse.Namespace, config: ClientConfig, reactor: Any
 ) -> dict[str, str]:
-    """
-    Return what the page needs to open the machine.
-
-    :raises NotFound: it does not exist.
-    """
+    """Return what the page needs to open the machine."""
     name = options.machine.name
     machine = {"namespace": config.namespace, "name": name}
     client = CommandClient(config, reactor, timeout_seconds=_CHECK_SECONDS, agent=AGENT)
@@ -193,12 +185,7 @@ def has_browser(environ: Mapping[str, str], platform: str = sys.platform) -> boo
 
 
 def _new_directory(snaps: Path) -> Path:
-    """
-    Return a new directory that this user's browsers can read, and other users cannot.
-
-    A browser in a Snap has a ``/tmp`` of its own, and in the home directory it can read only names
-    without a dot in front.
-    """
+    """Return a new directory that this user's browsers can read, and other users cannot."""
     if snaps.is_dir():
         with suppress(OSError, RuntimeError):  # there is no home directory, or none to write to
             return Path(tempfile.mkdtemp(prefix=_PREFIX, dir=Path.home()))

@@ -1,14 +1,9 @@
 """
 The server of ``twisted-exec web``, on 127.0.0.1: the page, its login, and forwarded requests.
 
-A page of another site can make the user's browser send requests here.  With a name that it controls
-and that resolves to 127.0.0.1 it could also read the answers (DNS rebinding).  So of all pages only that
-of this server may send requests: ``Host`` must be ours, and ``Origin``
-and ``Sec-Fetch-Site``, which pages cannot set, must not be those of another site.  Of requests for the page's files only ``Host`` is checked.  The token proves
-the user; without it a request can only read the page's files, and log in with the secret of the URL.
-
-The lists of headers for the API server and for the page name those that pass, so headers of later
-browsers and servers do not.
+Of all pages only that of this server may send requests: ``Host`` must be ours, and ``Origin`` and
+``Sec-Fetch-Site`` must not be those of another site. The token proves the user; without it a
+request can only read the page's files, and log in with the secret of the URL.
 """
 
 from __future__ import annotations
@@ -154,7 +149,7 @@ class LocalConsole(Dispatcher):
     """
     Answers every request.
 
-    :param page: serves the page's files, to every user of this computer.
+    :param page: serves the page's files.
     :param place: see :class:`~twisted_exec.cli.commands.web_server.LocalServer`.
     :ivar port: the port of this server, once it listens.
     """
@@ -240,13 +235,10 @@ class Login:
     """
     The current secret, and the token.
 
-    Every program of every user on this computer can connect to a port of 127.0.0.1.  The URL, which
-    only this user sees, has a secret in its fragment, which browsers do not send.  The page
-    exchanges it for the token, once and soon: a URL stays in a browser's history and in a
-    terminal's scrollback.
+    The page exchanges it for the token, once and soon.
 
     :param clock: for the age of the secret.
-    :ivar token: the token of the page, which never expires: it ends with the program.
+    :ivar token: the token of the page, which never expires.
     """
 
     def __init__(self, clock: IReactorTime) -> None:
@@ -373,9 +365,7 @@ class Forwarder:
     """
     Forwards plain requests.
 
-    The requests of the page go to the API server with the credentials of a kubeconfig, as with
-    ``kubectl proxy``.  The answer passes at the page's pace, errors too, with the headers that the page
-    needs.  A redirect would carry the credentials elsewhere, so none is followed or passed on.
+    Redirects are not followed or passed on.
 
     :param config: returns the current configuration.
     :param server: the endpoint of the API server, instead of the one that ``config`` names.
@@ -395,8 +385,8 @@ class Forwarder:
         """
         Answer a request with the answer of the API server.
 
-        :raises APIError: the request cannot be passed on, or the API server cannot be reached or redirects.
-            Cancelling (the page left) closes its connection.
+        :raises APIError: the request cannot be passed on, or the API server cannot be reached or
+            redirects.
         """
         is_long = any(name in request.args for name in _LONG)
         try:
@@ -446,11 +436,7 @@ def _outgoing(request: Request) -> transport.Request:
 
 @implementer(IPushProducer)
 class _Answer:
-    """
-    An answer on its way to the page.
-
-    :ivar done: fires when all of it was written, or the page has left; cancelling ends the answer.
-    """
+    """An answer on its way to the page."""
 
     def __init__(self, request: Request, incoming: Incoming) -> None:
         self._request, self._incoming = request, incoming
@@ -571,11 +557,7 @@ _STOPPED = Ending(
 
 @dataclass(frozen=True)
 class _Socket:
-    """
-    An open WebSocket.
-
-    :param last_words: what the page gets when the program ends.
-    """
+    """An open WebSocket."""
 
     boundaries: WebSocketFrameBoundaries
     last_words: bytes
@@ -584,10 +566,6 @@ class _Socket:
 class SocketForwarder:
     """
     Forwards WebSockets.
-
-    WebSockets of the page are spliced with connections to the API server.  Consoles, watches and
-    followed logs come over them.  Bytes pass unread; only the boundaries of frames are tracked, so
-    that the program can tell the page when it ends.
 
     :param config: returns the current configuration.
     :param server: the endpoint of the API server, instead of the one that ``config`` names.
@@ -608,8 +586,8 @@ class SocketForwarder:
         """
         Open a WebSocket at the API server, and give it to the page.
 
-        :raises APIError: the handshake is not valid, too many WebSockets are open, or the API server
-            refuses or cannot be reached. Cancelling (the page left) closes its connection.
+        :raises APIError: the handshake is not valid, too many WebSockets are open, or the API
+            server refuses or cannot be reached.
         """
         try:
             check_websocket(request.method, header_pairs(request.requestHeaders))

@@ -1,9 +1,4 @@
-"""
-One machine of a fleet: its log, opened again for as long as that may help.
-
-The log itself continues when a connection is lost (:mod:`twisted_exec.streaming.text.resumption`).
-This module adds the losses that take longer, and the first attempt.
-"""
+"""One machine of a fleet: its log, opened again for as long as that may help."""
 
 from __future__ import annotations
 

@@ -1,21 +1,15 @@
 """
 Output of many machines through one descriptor, in fair turns.
 
-Each machine has a bounded buffer.  The machines with output take turns, a few kilobytes each, so
-that one that prints without end delays the others by one turn at most.  A full buffer depends on
-the reader:
+Each machine has a bounded buffer. The machines with output take turns. A full buffer depends on the
+reader:
 
 * a pipe or a file gets everything: the machine's log is paused until there is room again;
-* a terminal shows the present: older output is dropped, and a line says how many bytes these were.
+* a terminal shows the present: older output is dropped.
 
 The output of one machine becomes lines that begin with the machine's name, sans I/O
-(:class:`PrefixedLines`).  Nothing that a machine prints reaches other lines or the terminal's
-state: escape sequences and control characters are removed, except tabs, and colours if they
-are to stay, and these end with their line.  Characters that change the direction of text are
-replaced, because they would reorder the name, too.  The cost is linear, and the state is bounded.
-
-:class:`Positions`, sans I/O too, is the place behind the output that was printed, while later
-output waits.
+(:class:`PrefixedLines`). Nothing that a machine prints reaches other lines or the terminal's state:
+escape sequences and control characters are removed.
 """
 
 from __future__ import annotations
@@ -423,9 +417,6 @@ class Positions:
     """
     Remembers where the pieces of a machine's output begin.
 
-    Output is printed in order, so the bytes that are not printed yet are the last ones.  Their number
-    determines where the log has to continue.
-
     :param start: where the output begins.
     """
 
@@ -441,9 +432,6 @@ class Positions:
     def printed(self, waiting: int) -> Position:
         """
         Return where the log has to continue.
-
-        If a piece with a notice of a gap is printed only in part, the log continues before that piece: some
-        output is printed again, and none is lost.
 
         :param waiting: number of bytes that are not printed yet, never more than added.
         """

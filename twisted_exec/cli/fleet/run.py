@@ -1,11 +1,8 @@
 """
 ``--run`` for many machines: one command in the shell of each.
 
-A machine's API has no command of its own to run: its ``exec`` opens the console.  So the command is
-typed there, by the same script as for one machine (:mod:`twisted_exec.cli.console.script`), which
-finds the output and the exit code by marks.
-
-Equal results of the machines are folded together, and a table has the exit codes (:func:`report`).
+The command is typed at the console, by the same script as for one machine
+(:mod:`twisted_exec.cli.console.script`).
 """
 
 from __future__ import annotations
@@ -252,8 +249,6 @@ class Result:
 def report(results: Sequence[Result], *, for_terminal: bool = False) -> bytes:
     """
     Return the results for people: equal results once, with the names of their machines, then the table.
-
-    The largest group comes first.
 
     :param for_terminal: replace bytes that are not UTF-8.
     """

@@ -1,8 +1,7 @@
 """
 Machines of a fleet: those that a selector matches, in one cluster or in those of several Spaces.
 
-Each cluster answers for itself: its machines appear when it has answered, and the message of a failure
-names the cluster.  The number of machines is limited.
+The number of machines is limited.
 """
 
 from __future__ import annotations
@@ -90,8 +89,7 @@ class Selection:
     """
     The machines that the options select, as their clusters answer.
 
-    Each cluster has an equal share of the limit.  A cluster with more machines gets only what the others
-    leave of their shares, so it cannot take the share of a cluster that answers late.
+    Each cluster has an equal share of the limit.
 
     :param found: called with the machines of a cluster.
     :param failed: called with the name of one of several clusters, and why it has no machines here.
@@ -255,11 +253,7 @@ def _seconds(options: argparse.Namespace) -> float:
 async def _machines(
     cluster: Cluster, options: argparse.Namespace, reactor: Any
 ) -> list[FleetTarget]:
-    """
-    Return the machines of one cluster.
-
-    :raises SelectionError: there are more than the limit.
-    """
+    """Return the machines of one cluster."""
     among = [each for each in DIALECTS if options.dialect in (None, each.name)]
     namespace = "" if options.all_namespaces else cluster.config.namespace
     config, seconds = cluster.config, _seconds(options)

@@ -1,10 +1,4 @@
-"""
-``--tiled``: the terminal, the keys and the drawing around the screens and the sessions.
-
-The screens of the machines on the present page are fetched again and again (:class:`FleetScreens`).  A
-screen that changes is fetched every second, and a quiet screen every four seconds.  While a user
-types to a machine, its screen is fetched soon after each output.
-"""
+"""``--tiled``: the terminal, the keys and the drawing around the screens and the sessions."""
 
 from __future__ import annotations
 

@@ -1,13 +1,8 @@
 """
 The tiles, sans I/O: selected and marked machines, keys, places, and the drawing of screens.
 
-:class:`Model` is the state of the tiles: the selected and marked machines, and the meaning of keys.
-:class:`Grid` has their places in a terminal, and :func:`draw_tile` returns the escape sequences
-that draw one.
-
-A screen's text comes from a machine.  So each row is cut to its tile, and each character that a
-terminal does not simply show is replaced or left out.  Each row begins with its place: if the terminal gives a
-character another width, only that row is wrong.
+Each row is cut to its tile, and each character that a terminal does not simply show is replaced or
+left out.
 """
 
 from __future__ import annotations

@@ -3,9 +3,6 @@ Channels between processes of a program: to a successor, and to the processes th
 
 Each message is a JSON object on one line, over a UNIX socket pair.  File descriptors (SCM_RIGHTS)
 travel with the first bytes of their message.
-
-:class:`Lingering` has the channels to the processes that this process has replaced, and that still serve
-sessions.
 """
 
 from __future__ import annotations
@@ -138,11 +135,7 @@ def receive(end: socket.socket) -> tuple[Message, list[int]]:
 
 
 class Lingering:
-    """
-    Channels to the earlier processes, the oldest first.
-
-    A process passes them on to its successor, so that the newest process can stop all others.
-    """
+    """Channels to the earlier processes, the oldest first."""
 
     def __init__(self) -> None:
         self._channels: list[HandoverChannel] = []

@@ -1,9 +1,6 @@
 """
 The predecessor of this process: the new process's side of a hand-over.
 
-The predecessor waits until this process has read its options and made its service, and then sends
-its listening sockets and the state of its service.  It goes on at once if this process fails.
-
 It is imported before the other modules of the program, so it must not import anything heavy.
 """
 
@@ -91,7 +88,7 @@ class Predecessor:
 
     def attach(self, reactor: Any, lingering: Lingering) -> None:
         """
-        Continue in a reactor; the predecessor learns when this process stops.
+        Continue in a reactor.
 
         :param lingering: gets the predecessor, and those before it, once they are this process's.
         """

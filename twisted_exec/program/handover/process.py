@@ -1,19 +1,9 @@
 """
 The hand-over of this process: its successor, the time limits, and the signal that begins it.
 
-SIGUSR2 starts the successor from this process's own command line, so from the present code and
-configuration.  Nothing has changed until it has said hello.  Then the service freezes, and its
-state and the listening sockets move.  If the successor fails, hangs or takes too long
-(:class:`Patience`), it is killed, and this process goes on.  Otherwise this process serves its sessions
-until they end, for a limited time, and exits.
-
-The time limits tell a slow successor from a successor that hangs.  On a busy host a start takes many
-times as long as usual, so a fixed limit gives up successors that would have become ready.  But while
-the program is frozen, new connections and writes wait for the successor, so one that hangs must be
-given up soon.  The kernel knows the difference, also for releases that send no message meanwhile.
-
-:class:`ProcessHandOver` connects both sides to a program: sockets and state at the start, SIGUSR2, and
-the stop.
+SIGUSR2 starts the successor from this process's own command line. If the successor fails, hangs or
+takes too long (:class:`Patience`), it is killed, and this process goes on. Otherwise this process
+serves its sessions until they end, for a limited time, and exits.
 """
 
 from __future__ import annotations
@@ -78,12 +68,7 @@ class ProcessCommand:
 
     @classmethod
     def own(cls) -> ProcessCommand:
-        """
-        Return this process's own; call this before twistd changes the directory.
-
-        A script is started as it was for this process, so that its first line names the interpreter: behind a
-        symbolic link that has moved, that is the interpreter of another release.
-        """
+        """Return this process's own; call this before twistd changes the directory."""
         interpreter, *words = sys.orig_argv
         if words and _first_line(words[0]) == b"#!" + os.fsencode(interpreter):
             return cls(tuple(words), os.getcwd())
@@ -261,8 +246,7 @@ class HandOver:
     :param lingering: the processes before this one.
     :param listening: the listening sockets of this process.
     :param linger_seconds: how long sessions that cannot move are served.
-    :param limit_seconds: how long the successor may do nothing, and this process may take to get
-        its state.
+    :param limit_seconds: how long the successor may do nothing.
     """
 
     _log = Logger()
@@ -510,10 +494,6 @@ def read_activity(pid: int) -> tuple[float, bool]:
     """
     Return for how many seconds a process has run or waited for a processor, and whether it waits
     for a disk now.
-
-    The waiting is that of the first thread, where programs start; without it a process among many
-    busy processes would look idle.  A kernel that does not count it gives the running alone.  Sources:
-    proc(5), and the kernel's ``Documentation/scheduler/sched-stats.rst``.
     """
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
@@ -607,11 +587,7 @@ class ProcessHandOver:
         return Deferred.fromCoroutine(self._wait(predecessor))
 
     def _stop(self) -> Deferred[None]:
-        """
-        Stop a successor that is not ready, and the earlier processes that serve sessions.
-
-        A process that was replaced has left those to its successor.
-        """
+        """Stop a successor that is not ready, and the earlier processes that serve sessions."""
         self._hand_over.abandon()
         if self._predecessor is not None:
             self._predecessor.stopping()

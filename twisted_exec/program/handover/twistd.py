@@ -1,8 +1,4 @@
-"""
-The parts of twistd that a hand-over changes: the pidfile, daemons, the log.
-
-Two processes of one command line run at once.
-"""
+"""The parts of twistd that a hand-over changes: the pidfile, daemons, the log."""
 
 from __future__ import annotations
 
@@ -25,9 +21,6 @@ _log = Logger()
 def prepare_successor(options: MutableMapping[str, Any]) -> None:
     """
     Change twistd's options in a successor, before twistd acts on them.
-
-    The successor of a daemon has no terminal and no parent that waits for it, so it stays in the
-    foreground.  Its privileges are already those that twistd leaves to the program.
 
     :param options: twistd's, which were read from the command line of the predecessor.
     """
@@ -92,12 +85,7 @@ def _write(path: str) -> None:
 
 
 def append_to_log(options: MutableMapping[str, Any] | None) -> None:
-    """
-    Make this process append to its log file.
-
-    twistd's log writes at its own position in the file, and would overwrite the lines of another
-    process.
-    """
+    """Make this process append to its log file."""
     name = os.path.basename((options or {}).get("logfile") or _LOG)
     for number in os.listdir("/proc/self/fd"):
         try:

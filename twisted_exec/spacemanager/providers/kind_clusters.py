@@ -207,12 +207,7 @@ class _IndependentRun(ProcessProtocol):
 
 
 class _Run(ProcessProtocol):
-    """
-    One run of the manager.
-
-    :ivar ended: fires with the result.
-    :ivar gone: fires when the process is gone.
-    """
+    """One run of the manager."""
 
     def __init__(self, reactor: Any, title: str, seconds: float) -> None:
         self.ended: Deferred[CompletedRun] = Deferred(lambda _: self.kill())

@@ -268,12 +268,7 @@ def open_log(path: str) -> int:
 
 
 def last_error(path: str) -> str:
-    """
-    Return the last message of a log that explains a failure, or empty.
-
-    That is a log line of level ``warn`` or above, or a line from before logging began: a refused
-    option, or the last line of Python's traceback.
-    """
+    """Return the last message of a log that explains a failure, or empty."""
     try:
         with open(path, "rb") as file:
             file.seek(max(0, os.path.getsize(path) - _TAIL_BYTES))

@@ -79,6 +79,8 @@ def elsewhere(space: Mapping[str, Any], reference: Mapping[str, Any]) -> str:
 @dataclass(frozen=True)
 class ImportedCredentials:
     """
+    The user's credentials for a Space.
+
     :param contents: usable kubeconfigs, by viewpoint.
     :param endpoints: the public parts of them.
     :param problem: reason and message of a problem, or ``None``.
