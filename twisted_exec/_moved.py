@@ -84,7 +84,7 @@ class _Moved(ModuleType):
 
 
 class _Finder:
-    """Finds old paths.  It is the last finder, so imports of existing modules cost no more."""
+    """Finds old paths."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None

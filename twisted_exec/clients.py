@@ -1,8 +1,4 @@
-"""
-Clients of Kubernetes-style API servers and of consoles, for applications.
-
-No other module of the project imports this module.
-"""
+"""Clients of Kubernetes-style API servers and of consoles, for applications."""
 
 from __future__ import annotations
 

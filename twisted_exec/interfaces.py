@@ -2,7 +2,6 @@
 The interfaces of twisted-exec, for applications that embed it.
 
 Import from here what you implement or hold: the interfaces and the values that their methods take.
-No other module of the project imports this module.
 
 =============================  ======================================================================
 interface                      implementation or purpose

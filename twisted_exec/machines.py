@@ -1,9 +1,4 @@
-"""
-Runtimes of machines and their drivers, for applications that embed them.
-
-They serve or call the machine runtime interface, so they need gRPC.  No other module of the
-project imports this module.
-"""
+"""Runtimes of machines and their drivers, for applications that embed them."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""
-Services of twisted-exec and what they need, for applications that embed them.
-
-Each service has its ``Settings`` here under a name of its own.  Runtimes, which need gRPC, are in
-:mod:`twisted_exec.machines`.
-"""
+"""Services of twisted-exec and what they need, for applications that embed them."""
 
 from __future__ import annotations
 

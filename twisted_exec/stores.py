@@ -1,8 +1,4 @@
-"""
-Stores of an API server's objects, and the parts to write another, for applications.
-
-No other module of the project imports this module.
-"""
+"""Stores of an API server's objects, and the parts to write another, for applications."""
 
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ class PresentedCredentials:
     """
     The credentials that a client presented, not verified yet.
 
-    It outlives the request: a review of a session authenticates the same credentials again.
+    It outlives the request, for reviews of its session.
 
     :param certificate: of the client; its private key is proven, by the TLS handshake.
     :param token: the bearer token.  Authenticators use :meth:`bearer_token`.

@@ -1,11 +1,8 @@
 """
 The floor: the right to type at a console.
 
-One *user* has the floor at a time, with one session or several as *writers*.  Every other viewer is
-an *observer*, whose input is discarded.  The floor belongs to a user, not to a session, so a second
-terminal or a script of the same user may type, and a connection that died unnoticed does not lock the
-user out.  Observers do not count: a console with any number of observers and no writer has a free
-floor.
+One *user* has the floor at a time, with one session or several as *writers*. Every other viewer is
+an *observer*, whose input is discarded. The floor belongs to a user, not to a session.
 
 A role changes only by an explicit act:
 
@@ -24,18 +21,13 @@ loss of the connection   no role changes
 loss of the right drive  observer, with a notice; as release for the others
 ======================== ==========================================================
 
-Taking the floor from another user needs the right to take over.  Without that right the session stays
-an observer, with a notice.  A user who gets the right to drive again stays
-an observer.
+Taking the floor from another user needs the right to take over. Without that right the session
+stays an observer, with a notice.
 
-When the last writer leaves, waiting observers get a notice, but none of them becomes a writer.  They
-also get one when the connections of all writers are lost, and when one of them is back: until the
-sessions end, the user keeps the floor, and another user has to take over.
+When the last writer leaves, waiting observers get a notice, but none of them becomes a writer.
 
 A script takes the floor for a moment: a last writer without a terminal gives it back when it leaves.  The sessions
 that it took the floor from are writers again, with a notice, if they are still connected and may type.
-
-A session that did not ask for input stays an observer.
 """
 
 from __future__ import annotations
@@ -183,8 +175,6 @@ class Floor:
     def rejoin(self, participant: Participant, *, observe: bool = False) -> None:
         """
         Add a session of an earlier process, of which the role is unknown.
-
-        A new writer gets a notice, because the user may have been an observer.
 
         :param observe: as of :meth:`join`.
         """
@@ -402,18 +392,16 @@ class RoleNotices:
     """
     Reads the notices of one session, for the user's end.
 
-    A resumable session gets its notices as marks, beside the output, so use :meth:`read` alone: then
-    nothing that a machine prints changes the role here, and no name in a notice does.  Other sessions get
-    them in the output, where a machine can print the same text; nothing that matters to security depends
-    on it.
+    A resumable session gets its notices as marks, beside the output, so use :meth:`read` alone.
+    Other sessions get them in the output, where a machine can print the same text.
 
     :ivar is_observer: the last notice about the role is to an observer.
     :ivar is_denied: the last notice about the role says that the user may only observe.
     :ivar not_sent: why input was discarded, by the last notice about that; empty if none was.
     :ivar interruption: why the session had to wait for the machine to start again, by the last notice
         about that; empty if none was.
-    :ivar writer: the writer's name, from the last notice or attendance that says it; ``nobody`` if the
-        floor is free.  Empty before that, and after a notice that the user itself is the writer.
+    :ivar writer: the writer's name, from the last notice or attendance that says it; ``nobody`` if
+        the floor is free.
     """
 
     def __init__(self) -> None:
@@ -453,8 +441,7 @@ class RoleNotices:
         """
         Handle the sessions at the console, which name the writer after each change.
 
-        :return: a line for an observer that names the new writer; empty for the same writer, if none was
-            known before, and for a console without a writer.
+        :return: a line for an observer that names the new writer; empty for the same writer.
         """
         before, self.writer = self.writer, display_name(attendance.writer or "nobody")
         if not before or self.writer in (before, "nobody"):
@@ -465,10 +452,9 @@ class RoleNotices:
 
 def understood(notice: Notice) -> Notice:
     """
-    Return a notice with its kind, if known; that of a runtime of an earlier release is read from the wording.
+    Return a notice with its kind, if known.
 
-    The name of a user may read like a sentence.  So a text counts only as a whole, and not if it has two meanings:
-    "you have taken over this console from ann is back" may be about a user of either name.
+    A text counts only as a whole, and not if it has two meanings.
     """
     if notice.kind is not None:
         return notice

@@ -1,10 +1,5 @@
 """
 The input of one session: whether it reaches the machine, and what its user reads if it does not.
-
-The input of observers is discarded.  A writer's is discarded while a ConsolePolicy misses people or a
-recording, and while a recording cannot be written.  It is also discarded during an outage of the line
-or a restart of the machine, and if it may be older than the machine's start.  The user usually reads each
-reason once.
 """
 
 from __future__ import annotations
@@ -115,11 +110,7 @@ class ViewerInput:
         return self._is_accepted(outage=False)
 
     def _is_accepted(self, *, outage: bool = True) -> bool:
-        """
-        Return whether input reaches the machine now; otherwise tell the user why not.
-
-        :param outage: check the line, too.
-        """
+        """Return whether input reaches the machine now; otherwise tell the user why not."""
         if self._viewer.role is not Role.WRITER:
             self.refuse()
         elif missing := self._console.missing_people or self._missing_recording:
@@ -171,11 +162,7 @@ class ViewerInput:
 
     @property
     def is_discarded(self) -> bool:
-        """
-        True while input is discarded at once: then it is read even if the line accepts none.
-
-        So withheld input is not sent when more people have come, nor input for a line that has ended.
-        """
+        """True while input is discarded at once: then it is read even if the line accepts none."""
         return self.is_withheld or self.is_interrupted or self.is_behind
 
     @property
@@ -217,15 +204,13 @@ class ViewerInput:
         """
         Discard what the user may have typed for the previous boot, until the client has answered.
 
-        That is what is on the way, and what a client sends again that has lost its connection.
-
         :param offset: where the output of the present boot begins.
         """
         self.is_behind, self._restarted_at = True, offset
 
     def catch_up(self, position: Position) -> None:
         """
-        Repeat the notice of the present boot, which may be lost with the connection.
+        Repeat the notice of the present boot.
 
         :param position: what the user has seen.
         """
@@ -244,11 +229,7 @@ class ViewerInput:
         return self._ended_at is not None
 
     def end(self) -> None:
-        """
-        End the session, but never the line, after a quiet period.
-
-        A session whose input was discarded is a script that failed: it ends at once.
-        """
+        """End the session, but never the line, after a quiet period."""
         if self._discarded is not None:
             self._viewer.finish(self._discarded)
         elif self._ended_at is None:

@@ -14,20 +14,17 @@ class ILineTransport(Interface):
     The transport of a console line: everything that a shared console calls on
     ``protocol.transport``.
 
-    An :class:`~twisted_exec.streaming.interfaces.IConsole` connects the shared console's protocol
-    to such a transport.  Every stream transport of Twisted has these methods, without declaring
-    this interface. The transport calls the protocol's ``dataReceived`` with at least 1 byte, and
-    ``connectionLost`` once, also when the line ends by itself.
+    Every stream transport of Twisted has these methods, without declaring this interface. The
+    transport calls the protocol's ``dataReceived`` with at least 1 byte, and ``connectionLost``
+    once, also when the line ends by itself.
     """
 
     def write(data: bytes) -> None:
         """
         Send the users' input to the machine; must not block.
 
-        A line that cannot deliver input (it is output only, or its connection is lost) discards it.
-        It must neither raise nor close, and must not send the input later: keys that arrive at
-        another prompt do harm.  It may discard silently, or pass a notice (:func:`.floor.notice`)
-        to the protocol's ``notice_received``, at most once while the line is open or lost.
+        A line that cannot deliver input. It must neither raise nor close, and must not send the
+        input later.
 
         :param data: at least 1 byte.  May be called until ``connectionLost``, even after
             ``loseConnection``.
@@ -37,9 +34,9 @@ class ILineTransport(Interface):
         """
         Pause and resume the users' input; called once, when the line is open.
 
-        :param producer: an :class:`~twisted.internet.interfaces.IPushProducer`.  Call its
+        :param producer: an :class:`~twisted.internet.interfaces.IPushProducer`. Call its
             ``pauseProducing`` while the line accepts no more, then ``resumeProducing``; both may
-            repeat. A transport that always accepts input never calls them.
+            repeat.
         :param streaming: true.
         """
 
@@ -50,7 +47,7 @@ class ILineTransport(Interface):
         """
         Close the line; ``connectionLost`` follows.
 
-        Pending input may be discarded: a line under flow control would otherwise never close.
+        Pending input may be discarded.
         """
 
     def pauseProducing() -> None:

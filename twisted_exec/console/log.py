@@ -1,16 +1,15 @@
 """
 The log of a console: its journal as lines of text, and the HTTP response with them.
 
-A *line* ends with a newline.  All bytes are passed on unchanged, including the carriage return that
-a terminal or serial line sends before the newline; a lone carriage return, with which boot loaders
-redraw their countdown, ends no line.  With timestamps, each line is preceded by the time of its
-first byte.  Plain text is different: see :class:`~twisted_exec.wire.escape_sequences.PlainLines`.
+A *line* ends with a newline. All bytes are passed on unchanged, including the carriage return that
+a terminal or serial line sends before the newline. With timestamps, each line is preceded by the
+time of its first byte. Plain text is different: see
+:class:`~twisted_exec.wire.escape_sequences.PlainLines`.
 
 A log contains what the journal has retained.  A reader that is too slow gets a line
 about the missing output; the console never waits for readers of its log.
 
-A reader can continue the log of another reader from its :meth:`JournalLogReader.frame`: both together have
-returned what one reader would have returned.
+A reader can continue the log of another reader from its :meth:`JournalLogReader.frame`.
 """
 
 from __future__ import annotations
@@ -185,10 +184,6 @@ class JournalLogReader:
 def _range(journal: IJournal, options: LogOptions, machine: str) -> tuple[int, int | None]:
     """
     Return the first offset of a log, and its end; ``None`` for the end of a log that is followed.
-
-    First the boot or the offsets, then the times and ``tail_lines`` within.  The tail is that of
-    the whole range, and ``since`` applies to it, as in the kubelet
-    (``pkg/kubelet/kuberuntime/logs``).
     """
     first, last = journal.start, None if options.follow else journal.end
     boot = -1 if options.previous else options.boot
@@ -225,10 +220,7 @@ def _range_of_offsets(
 
 
 def _range_of_boot(journal: IJournal, boot: int, machine: str) -> tuple[int, int | None]:
-    """
-    :param boot: as :attr:`~twisted_exec.api.logs.LogOptions.boot`.
-    :raises BadRequest: the journal does not have the boot.
-    """
+    """:param boot: as :attr:`~twisted_exec.api.logs.LogOptions.boot`."""
     boots = journal.boots()
     if boot == 0 and not boots:
         return journal.start, None

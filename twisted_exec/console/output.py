@@ -5,12 +5,10 @@ A stream that provides :class:`~twisted_exec.streaming.interfaces.IMarkTransport
 machine printed and nothing else as output; positions and notices are marks beside it.  Any other
 stream has notices, and the sizes of gaps, in its output.
 
-A user may lose the stream and come back over another stream.  It is unknown how much of the written
-output has arrived, so the next stream begins at the position that the client says.  From the loss
-until the user has read everything again, output is not skipped to catch up.
+A user may lose the stream and come back over another stream. From the loss until the user has read
+everything again, output is not skipped to catch up.
 
-A terminal gets what was printed before its stream without the queries in it
-(:mod:`~twisted_exec.wire.escape_sequences`).
+A terminal gets what was printed before its stream without the queries in it.
 """
 
 from __future__ import annotations
@@ -51,11 +49,7 @@ class OutputState:
 
 
 class HarmlessOutput:
-    """
-    Output without queries, for the terminals of one console.
-
-    Most of them read the same output at the same time, so the newest piece is kept.
-    """
+    """Output without queries, for the terminals of one console."""
 
     def __init__(self, journal: IJournal) -> None:
         self._journal = journal
@@ -96,7 +90,8 @@ class ViewerOutput:
     :param oldest: where the oldest output begins that the user may have.
     :param answers: returns whether queries that the machine prints now are for this user's terminal.
     :param harmless: that of the console; by default one for this output alone.
-    :param readable: called when output may be read that the disk has not given before; by default :meth:`pump`.
+    :param readable: called when output may be read that the disk has not given before; by default
+        :meth:`pump`.
     :ivar offset: of the next byte to write.
     :ivar skipped: bytes that were skipped, and of which the user does not know yet.
     :ivar last: where the output ends; ``None`` while it goes on.
@@ -254,10 +249,8 @@ class ViewerOutput:
 
     def precede(self, notices: Iterable[Notice]) -> None:
         """
-        Queue notices that precede the prompt at the end of the output so far, or follow the output if there is none.
-        They are not sent yet.
-
-        More output would scroll them out of the user's sight, and the machine's prompt stays the last line.
+        Queue notices that precede the prompt at the end of the output so far, or follow the output
+        if there is none.
         """
         end = self._journal.end
         line = self._harmless.before(end).rpartition(b"\n")[2]
@@ -304,11 +297,7 @@ class ViewerOutput:
         return bool(self.skipped or self._notices)
 
     def _write_some(self) -> bool:
-        """
-        Write one notice or one piece of output.
-
-        :return: whether anything was written, or a gap was found.
-        """
+        """Write one notice or one piece of output."""
         assert self._stream is not None
         if self._marks is not None and self._attendance is not None:
             attendance, self._attendance = self._attendance, None

@@ -1,22 +1,16 @@
 """
 A shared console: one line and its viewers.
 
-A shared console opens its line and keeps it open while viewers come and go.  Output goes into one
-journal, from which each viewer reads at its own pace:
+Output of a shared console goes into one journal, from which each viewer reads at its own pace:
 
 * A paced line (a pty) is paused when even the *fastest* viewer is 512 KiB behind (:class:`Pacing`).
-  A machine's serial line does not wait for viewers.
-* A viewer that is more than 1 MiB behind skips to the newest byte, and learns that bytes are missing.
-  It delays no other viewer and has no buffer of its own.
-* A viewer with a lost stream does not skip, neither while it is away nor later, until it has read
-  everything.  A journal on disk usually has all of that; one in memory retains 1 MiB for it.
+* A viewer that is more than 1 MiB behind skips to the newest byte, and learns that bytes are
+  missing.
 
-Input of writers (:mod:`.floor`) goes to the line if nothing withholds it (:mod:`.input`).  Input that goes to the line is paused while the line is not
-open or accepts no more, during a BREAK, and during a suspension.
+Input of writers (:mod:`.floor`) goes to the line if nothing withholds it (:mod:`.input`).
 
 A console may have several lines, one after the other: when its machine ends and starts again, the
-console gets another line.  Meanwhile users at terminals wait for the next
-line (:class:`Interruption`).  :func:`build` makes the state machine for this.
+console gets another line. Meanwhile users at terminals wait for the next line.
 """
 
 from __future__ import annotations
@@ -147,15 +141,7 @@ def build(console: type[SharedConsole]) -> Any:
 
 
 class Interruption:
-    """
-    The sessions of one console that wait for its next line.
-
-    The time usually counts from the end of the last line that was open.
-
-    The sessions of users at terminals wait.  Their input meanwhile was meant for the machine that
-    has ended, so it is discarded: a shell that comes up must not execute it.  All other
-    sessions, and those that wait too long, end as the last line did.
-    """
+    """The sessions of one console that wait for its next line.  Input meanwhile is discarded."""
 
     def __init__(self, console: SharedConsole) -> None:
         self._console = console
@@ -171,8 +157,7 @@ class Interruption:
         """
         Let the sessions wait.
 
-        :param ending: of the line.  It replaces that of an interruption that has begun already: a
-            machine that restarts may be switched off.
+        :param ending: of the line.
         """
         before, self._ending = self.why, ending
         self.unsuspend()
@@ -248,9 +233,8 @@ class Pacing:
     """
     Pauses and resumes the line of one console.
 
-    The fastest viewer sets the pace; others may lose output.  A line without viewers is
-    read at a limited rate, because a process that prints without end would take half of a
-    processor.
+    The fastest viewer sets the pace; others may lose output. A line without viewers is read at a
+    limited rate.
 
     :param viewers: those of the console; the collection changes.
     :param pace_bytes: the line is paused while its fastest viewer is this far behind.
@@ -309,11 +293,7 @@ LONGEST_SECONDS = 2.0
 
 
 class Echo:
-    """
-    Measures the time from input to the next output, for the session that typed.
-
-    Input that follows within :data:`LONGEST_SECONDS`, before the machine has answered, is not measured.
-    """
+    """Measures the time from input to the next output, for the session that typed."""
 
     __slots__ = ("_clock", "_typed_at", "_viewer")
 
@@ -356,14 +336,8 @@ class Answers:
     """
     The answers to one machine.
 
-    Programs on a serial line ask the terminal for its size.  Without a terminal each of them waits:
-    systemd 257 and later a third of a second for each of two questions, at every boot.  So the
-    runtime answers while no user can.
-
-    A machine, or a file that it prints, may ask as well in order to have the answer typed into a
-    program that reads input.  So the answers are few, and have a fixed form: one escape sequence, which
-    ends no line and is itself no query.  They are limited in rate, and go only to the machine that has
-    asked, while no user has the floor.  Output from before this process is not answered.
+    The answers are few, and have a fixed form. They are limited in rate, and go only to the machine
+    that has asked, while no user has the floor.
 
     :param size: returns the size of the last terminal; ``None`` if there was none.
     :param send: sends an answer to the machine.
@@ -472,8 +446,7 @@ class SharedConsole:
     :param before_output: called once for each line, before its first output is written to the
         journal; that may be before the line is open.
     :param acted: called with acts of users such as take-overs, see :mod:`.acts`.
-    :param restarts: returns whether another line follows one that ended by itself.  Called with its
-        ending, and whether that is the exit code of a process.
+    :param restarts: returns whether another line follows one that ended by itself.
     :param recorder: provides :class:`.interfaces.IConsoleRecorder`; ``None`` if the console cannot be
         recorded.
     :param answers_queries: answer queries of the machine, such as for the size of a terminal, while no
@@ -599,9 +572,7 @@ class SharedConsole:
         """
         Open the line; call this once for each line, and again after :meth:`suspend`.
 
-        :return: fires when the line is open; fails as the console's ``connect`` does, after
-            the viewers of a first line were ended, or with :class:`LineEnded` if the console is over
-            already.
+        :return: fires when the line is open.
         """
         opened = self._opened = Deferred()
         self._lifecycle.open()
@@ -626,8 +597,7 @@ class SharedConsole:
         """
         Let go of the line, which goes on without this console, and of the journal.
 
-        Viewers stay: they get no output, and their input waits.  Must not be called while the line is
-        being opened.
+        Viewers stay. Must not be called while the line is being opened.
         """
         self._viewers.suspend()
         self.interruption.suspend()
@@ -679,8 +649,6 @@ class SharedConsole:
     def send_break(self, signal: Break) -> bool:
         """
         Send BREAK and pause all input until it has ended.
-
-        A request during a BREAK, or while the line is not open, is ignored.
 
         :return: whether this console supports BREAK.
         """
@@ -787,12 +755,7 @@ class SharedConsole:
         self._viewers.update_input()
 
     def _trim(self) -> None:
-        """
-        Discard output that neither a new viewer nor the slowest viewer needs.
-
-        Some output before the slowest viewer stays, as much as a new viewer gets: if the viewer's stream is
-        lost, the last output may be lost with it, and is sent again.
-        """
+        """Discard output that neither a new viewer nor the slowest viewer needs."""
         end = self.journal.end
         slowest = min((viewer.output.offset for viewer in self._viewers), default=end)
         oldest = max(slowest - self.limits.scrollback_bytes, end - self.limits.lag_bytes)

@@ -1,20 +1,13 @@
 """
 One user's session at a console: its stream, role and ending, and its state for another process.
 
-The session's input is in :mod:`.input`, and its output in :mod:`.output`.
-
-A viewer may lose its stream and get another stream (:class:`.IResumableAttachment`).  While it is away
-it stays in the console: it keeps its role and its place, but it does not count as a person.  A
-viewer that has ended is not in the console any more, and a new stream gets the rest of its output
-and its ending again.
+A viewer may lose its stream and get another stream (:class:`.IResumableAttachment`). While it is
+away it stays in the console.
 
 :attr:`Viewer.session` is the id of the newest stream, by which the user's hops know the session at
-present.  The journal names the session by the id of the stream with which it joined.
+present.
 
-A viewer can go on in another process.  Its state there, a :class:`ViewerState`, is what its user
-could notice the loss of: the role, the terms, the place in the output, and notices that are not
-sent yet.  The console is suspended while its viewers are exported, so none of their input is settled
-and none of their output is sent afterwards.
+A viewer can go on in another process.
 """
 
 from __future__ import annotations
@@ -118,11 +111,7 @@ class Viewer:
 
     @property
     def has_terminal(self) -> bool:
-        """
-        True if the user has a terminal, as far as it is known: the client has said its size.
-
-        Streams of users who may only watch do not pass sizes on.
-        """
+        """True if the user has a terminal, as far as it is known: the client has said its size."""
         if self._options is None or not self._options.tty:
             return False
         return self._size is not None or not self.may_write
@@ -144,11 +133,7 @@ class Viewer:
 
     @property
     def oldest(self) -> Position:
-        """
-        The position of the oldest output that the session may have: where it began.
-
-        It may be set to that of the same session in an earlier process, before :meth:`resumed`.
-        """
+        """The position of the oldest output that the session may have: where it began."""
         return Position(self._console.journal.epoch, self.output.oldest)
 
     @oldest.setter
@@ -194,8 +179,6 @@ class Viewer:
     def may_wait(self) -> bool:
         """
         True if the session goes on when the machine starts again: a user watches it at a terminal.
-
-        A script must not take the output of another boot for that of its own commands.
         """
         return self._options is not None and self._options.tty and not self.input.has_ended
 

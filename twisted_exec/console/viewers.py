@@ -1,9 +1,5 @@
 """
 The viewers of one console: their presence, the floor, their input, and the rules about all of them.
-
-:class:`Presence` is for users whose clients show the sessions at the console, the writer and the
-recordings.  The functions :func:`missing_people` and :func:`missing_place` are the rules of
-ConsolePolicies about the users who are at one console.
 """
 
 from __future__ import annotations
@@ -106,11 +102,7 @@ class Viewers:
         self.floor.stop()
 
     def answers(self, viewer: Viewer) -> bool:
-        """
-        Return whether a viewer gets the queries that the machine prints now.
-
-        Of all terminals at most one does, that of the writer; of a user's several terminals the newest.
-        """
+        """Return whether a viewer gets the queries that the machine prints now."""
         if not viewer.has_terminal:
             return True
         if viewer.role is not Role.WRITER:
@@ -366,12 +358,8 @@ def missing_people(sessions: Collection[Attendant]) -> str:
     """
     Return why the machine gets no input while these sessions are open; empty if it does.
 
-    A policy may require several people before a machine gets input (the rule of four eyes).  A
-    session counts whatever its right, but only by its user's name: two sessions of one user are
-    one person, and users without a name do not count, nor do anonymous ones.  The number is that of the writers' terms; if
-    they differ, the strictest count, since the policy protects the machine.  The terms
-    of observers do not count: they have no input to withhold.  A session whose connection is lost
-    is not a person either: nobody sees what the machine prints.
+    A session counts whatever its right, but only by its user's name. The number is that of the
+    writers' terms. A session whose connection is lost is not a person either.
     """
     strictest = FULL
     for each in sessions:
@@ -391,10 +379,8 @@ def missing_place(sessions: Collection[Attendant], terms: Terms) -> str:
     """
     Return why these sessions leave no place for another session with these terms; empty if they do.
 
-    A policy may limit the number of sessions.  The limit concerns new sessions: none that is open
-    has to leave, neither for a user with a higher right nor after a change of the policy.  A
-    session whose connection is lost keeps its place.  Only the terms of the new session count: any
-    client can send stricter terms for its own session, and would keep all others out with them.
+    The limit concerns new sessions. A session whose connection is lost keeps its place. Only the
+    terms of the new session count.
     """
     present = sum(not each.is_ending for each in sessions)
     if not terms.viewers or present < terms.viewers:

@@ -3,10 +3,8 @@ A client of machine runtimes over gRPC, with the interface of a local runtime.
 
 The runtime may use any revision of the interface (:mod:`.revisions`), transparently for callers.
 
-A runtime is another program, possibly by another vendor or operator.  So answers are checked here:
-malformed answers and excessive lists become a ``BadGateway`` with the likely cause.  A machine in
-an undefined state becomes a pending machine with a condition that says so, as it must not affect
-the other machines of a list.
+Answers are checked: malformed answers and excessive lists become a ``BadGateway`` with the likely
+cause. A machine in an undefined state becomes a pending machine with a condition that says so.
 """
 
 from __future__ import annotations
@@ -293,7 +291,7 @@ class IRIClient(Service):
         return self._call("recording", request, metadata)
 
     def _call(self, attribute: str, request: Message, metadata: Metadata = ()) -> Deferred[Any]:
-        """One unary call; fails with an :class:`APIError`.  Cancelling ends the call."""
+        """One unary call; fails with an :class:`APIError`."""
         try:
             call = CONSOLE.calls.get(attribute) or self.revision.call(attribute)
             raw = call.encode_request(request)
@@ -341,12 +339,7 @@ class IRIClient(Service):
         return self._link
 
     def _current_stamp(self) -> tuple[object, ...]:
-        """
-        Return a value that changes with the socket or the certificates.
-
-        A new socket means that the runtime was restarted: a new channel connects at once, without
-        the back-off of the old one.
-        """
+        """Return a value that changes with the socket or the certificates."""
         if self.target.is_unix:
             entry = os.lstat(self.target.path)
             return entry.st_dev, entry.st_ino, entry.st_ctime_ns

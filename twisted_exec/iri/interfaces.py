@@ -1,8 +1,7 @@
 """
 Interfaces of machine runtimes.
 
-Methods take protobuf messages (``iri.protos``), so that a runtime in the same process and one behind
-gRPC have the same interface.
+Methods take protobuf messages (``iri.protos``).
 """
 
 from __future__ import annotations
@@ -18,9 +17,7 @@ class IMachineRuntime(Interface):
     """
     Runs machines.
 
-    Deferreds fail with :class:`~twisted_exec.api.status.APIError`
-    (``NotFound`` for an unknown machine id, ``TooManyRequests`` when full ...);
-    the gRPC adapters translate to and from status codes.
+    Deferreds fail with :class:`~twisted_exec.api.status.APIError`.
     """
 
     def version(request: pb.VersionRequest) -> Deferred[pb.VersionResponse]:

@@ -12,16 +12,12 @@ is part of it.  It does not support:
 * the states stopped and terminating: they become suspended and terminated;
 * resources of classes other than CPU and memory; classes with others are left out of answers.
 
-Numbers as in ``ori/apis/machine/v1alpha1/api.proto`` of onmetal-api.
+In these revisions a *machine* has an image, and its disks are empty or connected. The machine's
+image becomes the disk :data:`IMAGE_DISK`.
 
-In these revisions a *machine* has an image, and its disks are empty or connected.  In the current
-revision a disk has the image.  So the machine's image becomes the disk :data:`IMAGE_DISK`.  Only
-its name distinguishes it from the user's disks: it has no size, no device, and no status.
-
-onmetal-api v0.1 has the ORI before volumes and network interfaces became part of a machine.  They are
-separate objects there, created first and then attached by id.  This project's runtimes do not have such
-objects, so they list none and cannot create any.  Besides the limits of onmetal's later revision, it
-does not support:
+onmetal-api v0.1 has the ORI before volumes and network interfaces became part of a machine. They
+are separate objects there, created first and then attached by id. Besides the limits of onmetal's
+later revision, it does not support:
 
 * connections of volumes, except the id of such an object (the handle of a connection without a
   driver);

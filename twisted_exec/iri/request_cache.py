@@ -1,11 +1,9 @@
 """
 One-time tokens for consoles, logs and recordings.
 
-An Exec, Log or Recording call returns a URL, and the token in it is the only credential that the
-stream server requires.  So it has 256 random bits and a short lifetime, works once and for one purpose,
-and is stored only as its SHA-256.  An upgrade request *reserves* a token; the completed upgrade
-uses it up, and a failed negotiation releases it.  A used token still identifies its open stream, so
-that its creator can end the stream.
+A token has 256 random bits and a short lifetime, works once and for one purpose, and is stored only
+as its SHA-256. An upgrade request *reserves* a token; the completed upgrade uses it up, and a
+failed negotiation releases it. A used token still identifies its open stream.
 """
 
 from __future__ import annotations
@@ -136,8 +134,7 @@ class RequestCache:
 
     :param ttl_seconds: from :meth:`insert` until a token expires.
     :param limit: outstanding tokens, reserved ones included.
-    :param user_limit: outstanding tokens of one named user, so that one cannot lock out the others; by
-        default a quarter of ``limit``.
+    :param user_limit: outstanding tokens of one named user.
     """
 
     def __init__(
@@ -311,11 +308,7 @@ def _digest(token: str) -> bytes:
 
 
 def _agrees(grant: Grant, user: str, machine_uid: str) -> bool:
-    """
-    Return whether a request names the user and UID of the token.
-
-    The hop that named them in the Exec names them again; a thief of the token alone cannot.
-    """
+    """Return whether a request names the user and UID of the token."""
     return grant.user in ("", user) and grant.machine_uid in ("", machine_uid)
 
 

@@ -1,13 +1,12 @@
 """
 Revisions of the machine runtime interface: wire messages and their translation.
 
-The interface has changed several times without a new name of its package or service.  So the revision
-cannot be detected on the wire and is configured.  The rest of the program uses the current revision,
+The interface has changed several times without a new name of its package or service. The revision
+cannot be detected on the wire and is configured. The rest of the program uses the current revision,
 ``machine_pb2``; a revision translates from and to it, with pure functions for client and server.
 
-Losses are reported to :data:`Lose`.  A *request* that would lose something important fails
-(:func:`strict`): better no machine than one with an unencrypted disk.  An *answer* is sent without
-it (:data:`lenient`), because the machine exists anyway.
+A *request* that would lose something important fails (:func:`strict`). An *answer* is sent without
+it (:data:`lenient`).
 """
 
 from __future__ import annotations

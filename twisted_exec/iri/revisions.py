@@ -9,7 +9,7 @@ The supported revisions of the machine runtime interface.
 ==================  ==========================================================================
 
 The first three share one service name, so a server can serve only one of them, and spheric's in
-addition. A client cannot detect them: an empty list of machines has the same encoding in all.
+addition. A client cannot detect them.
 """
 
 from __future__ import annotations

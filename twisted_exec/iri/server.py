@@ -4,10 +4,7 @@ A gRPC server for an ``IMachineRuntime``.
 One address has several services: ``machine.v1alpha1.MachineRuntime`` in one of its revisions,
 spheric's ``runtime.v1alpha1.RuntimeService``, and our ``Console`` if the runtime has logs.
 
-grpcio calls handlers in its own threads.  Each thread passes its call to the reactor
-(:meth:`callFromThread`), waits for the result, and returns it; the runtime itself runs in the
-reactor's thread only.  If the client disconnects, the thread stops waiting, but a change that has begun is
-completed.
+If the client disconnects, the thread stops waiting.
 """
 
 from __future__ import annotations
@@ -73,9 +70,7 @@ class CallLimits:
 
     :ivar connections: to a UNIX socket; further ones are closed.
     :ivar calls: further ones fail with ``RESOURCE_EXHAUSTED``.
-    :ivar changes: calls that change something and may take long; further ones fail with 429.  It is
-        lower than the number of threads, so that a poollet's checks of the runtime, read-only
-        calls, never wait for them.
+    :ivar changes: calls that change something and may take long; further ones fail with 429.
     """
 
     connections: int = MOST_CONNECTIONS
@@ -90,9 +85,7 @@ class IRIServer(Service):
     """
     Serves a runtime at a gRPC target.
 
-    :param runtime: provides :class:`~twisted_exec.iri.interfaces.IMachineRuntime`.  If it has alerts or
-        recordings, it also provides their interfaces and
-        :class:`~twisted_exec.iri.interfaces.IMachineLogs`.
+    :param runtime: provides :class:`~twisted_exec.iri.interfaces.IMachineRuntime`.
     :param target: in the form of :func:`~twisted_exec.iri.target.parse_target`; TCP
         port 0 listens on any free port, which :attr:`target` has afterwards.
     :param reactor: the reactor that the runtime uses.
@@ -179,7 +172,7 @@ class IRIServer(Service):
         """
         Finish calls in progress, with a time limit, and close all connections.
 
-        A UNIX socket stays open, so that clients wait; its owner accepts no connections meanwhile.
+        A UNIX socket stays open.
         """
         await self._stop_server()
         if self._gate is not None:
@@ -257,11 +250,7 @@ class IRIServer(Service):
         self._server.start()
 
     def _credentials(self) -> Any:
-        """
-        Check the files first: grpcio would only report that it cannot listen.
-
-        :raises TargetError: a file cannot be read, or is malformed.
-        """
+        """Check the files first: grpcio would only report that it cannot listen."""
         assert self._tls is not None
         files = ReloadingTLS(self._tls)
         served = files.current()
@@ -336,10 +325,7 @@ class IRIServer(Service):
             self._changes.release()
 
     def _outcome(self, call: RevisedCall, raw: bytes, context: Any) -> Message:
-        """
-        :raises APIError: the runtime refuses, or the request is invalid.
-        :raises TimeoutError: the call's deadline has passed; or CancelledError.
-        """
+        """:raises APIError: the runtime refuses, or the request is invalid."""
         outcome: concurrent.futures.Future[Message] = concurrent.futures.Future()
         request, facts = self._read(call, raw, context)
         context.add_callback(outcome.cancel)  # the client has gone

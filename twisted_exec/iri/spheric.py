@@ -10,8 +10,6 @@ It does not support:
 * handles of disks (left out of answers);
 * the states stopped and terminating: they become suspended and terminated;
 * resources of types: ``Status`` has names and numbers of types only.
-  Instances of *continuous* types have CPU and memory of their own; our machines get these from
-  their class, so requests leave them out.
 
 In the current revision a network interface has its subnet as attributes with the names
 :data:`SUBNET_ATTRIBUTES` and :data:`CIDRS_ATTRIBUTE`, and the network's UID as the id of the network.  Other attributes are not

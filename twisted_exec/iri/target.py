@@ -121,8 +121,8 @@ class ReloadingTLS:
     """
     The contents of the files of :class:`MutualTLS`, as they last fitted together.
 
-    Certificate and key cannot be replaced atomically, and grpcio would use a mismatched pair and
-    fail every handshake.  So the last good pair stays in use, and the problem is logged once.
+    The last certificate and key that fit together stay in use, and the problem of later ones is
+    logged once.
     """
 
     _log = Logger()
@@ -166,12 +166,9 @@ def check_socket(path: str, trusted_uids: Collection[int]) -> None:
     """
     Check that a UNIX socket is the runtime's and cannot be replaced by other users.
 
-    grpcio gives no access to the peer's credentials, so the check is that trusted users own the
-    socket and every directory above it.
-
     :param trusted_uids: users that may own it, besides root.
-    :raises TargetError: it is not a socket, belongs to another user, or is in a directory that others
-        own or may write.  :class:`FileNotFoundError` is passed on: there is no listener.
+    :raises TargetError: it is not a socket, belongs to another user, or is in a directory that
+        others own or may write.
     """
     trusted = {0, *trusted_uids}
     entry = os.lstat(path)
@@ -187,7 +184,7 @@ def check_directory(path: str, trusted_uids: Collection[int], *, sticky: bool) -
     Check that only trusted users can change the target of a path.
 
     :param sticky: whether ``path`` itself may be a sticky directory that all may write, such as
-        ``/tmp``.  Directories above it always may be.
+        ``/tmp``.
     :raises TargetError: another user owns or may write it, or a directory above it.
     """
     trusted = {0, *trusted_uids}

@@ -1,12 +1,7 @@
 """
 ConsoleAlerts: patterns for the machine runtime, and Events about what it finds.
 
-:class:`AlertController` carries ConsoleAlerts to the machine runtime, and its matches to the API
-server.  A match is acknowledged after its Event, if it has one, is written or refused.  An API server without the kind, or
-without permission to read it, has no alerts.
-
-:func:`make_rules` makes the patterns for the machines of a pool, and :func:`entry_of` the pool's
-entry in the status of each alert.
+A match is acknowledged after its Event.
 """
 
 from __future__ import annotations
@@ -206,11 +201,7 @@ class AlertController(RuntimeController):
         return next((each for each in self._machines() if each["metadata"]["uid"] == uid), None)
 
     async def _write(self, event: Object) -> bool:
-        """
-        Write an Event; repeat while the API server fails.
-
-        :return: false if the API server has it already.
-        """
+        """Write an Event; repeat while the API server fails."""
         backoff = Backoff()
         while True:
             try:
@@ -353,9 +344,6 @@ async def make_rules(
 ) -> PoolRules:
     """
     Return the rules of a pool.
-
-    Pure, in short turns of the reactor.  The result is the message for the machine runtime, and what is needed to
-    understand its matches.
 
     :param owner: identifies the poollet at the runtime.
     :param alerts: all that the poollet sees.
@@ -550,12 +538,7 @@ def event_of(
     dialect: Dialect,
     pool: str,
 ) -> Object:
-    """
-    Return the Event about a match.
-
-    The name of an Event is derived from the match, so that a match that the runtime lists again,
-    after a crash of either side, is no second Event.
-    """
+    """Return the Event about a match."""
     event = new_event(
         machine,
         dialect.workload,

@@ -3,8 +3,7 @@ Match MachineClasses with classes of the runtime.
 
 A class of the same name and capabilities matches; failing that, the only class with these
 capabilities, whatever its name (as ironcore's machine class mapper), unless it is selected only by
-its name: machines of such a class are usually processes of the host.  spheric's runtimes report classes by
-name, without capabilities: there the name decides.
+its name.
 """
 
 from __future__ import annotations

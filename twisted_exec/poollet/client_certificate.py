@@ -1,11 +1,8 @@
 """
 The client certificate of a poollet, signed by way of its API server.
 
-Without a certificate a poollet requests one with its bootstrap kubeconfig, for example a bootstrap
-token, which needs no other permissions and may expire soon.  From then on the poollet authenticates
-with its certificate and renews it by itself.  The bootstrap kubeconfig still says where the API server
-is.  Its credentials are needed again only without a valid certificate, for example after a long time
-off.
+Without a certificate a poollet requests one with its bootstrap kubeconfig. The credentials of the
+bootstrap kubeconfig are needed again only without a valid certificate.
 
 As in kubelets: ``pkg/kubelet/certificate/bootstrap`` of Kubernetes.
 """
@@ -46,8 +43,7 @@ class ClientCertificate(SignedCertificate):
     """
     The poollet's client certificate, as ``client.crt`` and ``client.key``.
 
-    :param beginning: returns the bootstrap kubeconfig, whose credentials are used while there is no
-        certificate.
+    :param beginning: returns the bootstrap kubeconfig, used while there is no certificate.
     :param client_of: creates a client from a function that returns the current configuration.
     :param directory: of the two files; created if missing.
     :param now: seconds since the epoch.

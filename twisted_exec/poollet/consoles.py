@@ -1,20 +1,14 @@
 """
 Consoles at a poollet: the gate, the permissions, ConsolePolicies, and the console's location.
 
-The routes of logs and screens (:mod:`twisted_exec.poollet.texts`) share the gate, the permissions
-and the location.
+A user whom a trusted proxy forwards needs a right at the console of that very machine
+(:mod:`twisted_exec.auth.console_rights`), and the proxy needs ``create`` on ``machinepools/proxy``
+of this pool; a user without a proxy needs both.
 
-The poollet authorizes every session itself.  A user whom a trusted proxy forwards needs a right at
-the console of that very machine (:mod:`twisted_exec.auth.console_rights`), and the proxy needs
-``create`` on ``machinepools/proxy`` of this pool; a user without a proxy needs both.  ironcore's
-own API server forwards no users; it can be configured as a user that needs only the proxy
-permission.
-
-A machine is identified by its UID, not its name: for every hop, a machine created again under the
-same name is another machine.
+A machine is identified by its UID, not its name.
 
 The poollet evaluates no ConsolePolicies: it refuses sessions under a policy that come without an
-API server that evaluates it (:class:`PoolPolicies`).
+API server that evaluates it.
 """
 
 from __future__ import annotations
@@ -119,8 +113,7 @@ class PoolAccess:
         """
         Return the permissions that a session needs.
 
-        The user needs what they open or read; the caller, or a user without one, needs the pool.  A
-        server that is its own user (:meth:`is_server`) needs only the pool.
+        The user needs what they open or read; the caller, or a user without one, needs the pool.
         """
         if self.is_server(context):
             return (self.proxy(context),)
@@ -221,13 +214,9 @@ class ExecLocator:
     """
     Finds the console, log or screen of the Machine in the context's subject.
 
-    ConsolePolicies apply to consoles and screens.  The options of a text go to the runtime, which alone
-    knows lines and times.
-
     :param store: the pool's Machines, as last seen.
     :param observed: the runtime's machines for a UID, as last listed.
     :param denials: records denied take-overs.
-    :param unknown_path: makes the error for a runtime that does not know the URL's path.
     """
 
     gate: Gate
@@ -295,11 +284,7 @@ class ExecLocator:
         self.denials.record(subject, machine, message)
 
     async def _to(self, subject: Subject, is_open: bool) -> Location:
-        """
-        Return the location of the console, according to the runtime at this moment.
-
-        :param is_open: for an open session, which may wait until the machine is on.
-        """
+        """Return the location of the console, according to the runtime at this moment."""
         try:
             target = await self._in_time(Deferred.fromCoroutine(self._target(subject)), is_open)
         except APIError:
@@ -333,11 +318,7 @@ class ExecLocator:
         )
 
     async def _machine(self, subject: Subject) -> Object:
-        """
-        Return the Machine; ask the API server if it is too new for our copy.
-
-        :raises NotFound: it does not exist, or is not bound to this pool.
-        """
+        """Return the Machine; ask the API server if it is too new for our copy."""
         dialect = self.access.dialect
         machine = self.store.get(subject.machine, subject.namespace)
         if machine is None:
@@ -374,14 +355,7 @@ class ExecLocator:
             raise Conflict(f"{name} is powered off")
 
     async def _check_again(self, subject: Subject, is_open: bool) -> None:
-        """
-        Check that the Machine still exists after the calls to the runtime.
-
-        It may have been deleted, or replaced under its name, while no session existed that the
-        deletion could have ended.
-
-        :raises APIError: the Machine is gone.
-        """
+        """Check that the Machine still exists after the calls to the runtime."""
         machine = await self._machine(subject)
         if machine["metadata"]["uid"] != subject.uid:
             raise self._unknown(subject)
@@ -442,10 +416,6 @@ _POLICIES = CONSOLEPOLICIES.resource
 class PoolPolicies:
     """
     The ConsolePolicies of a pool's machines.
-
-    The policies concern sessions of users who connect to the poollet directly, and of an API server
-    of another make that names no users.  The poollet lists the policies when such a session is
-    opened.  A later change that concerns a machine is a hint for the session guard.
 
     :param machines: the pool's Machines, as last seen.
     :ivar changed: is called when a policy may concern a machine that it did not concern before.
@@ -537,9 +507,6 @@ class PoolPolicies:
 class SessionPolicies:
     """
     The policies of the machine of one session, for its reviews.
-
-    It is :class:`~twisted_exec.auth.console_rights.SessionRequirements`, and the access of an API server that
-    names no user.
 
     :param server: the name of that API server; empty for a user.
     """

@@ -1,10 +1,7 @@
 """
 Keep the MachinePool object registered, with its addresses, classes and heartbeat.
 
-Every few seconds the poollet asks the runtime for its classes.  A change goes into the status of
-the MachinePool at once.  Every ten seconds a heartbeat renews the pool's Lease and the condition
-Ready, which is True only if the runtime answered.  A deleted pool is registered
-again: its machines still run here.
+Every ten seconds a heartbeat renews the pool's Lease and the condition Ready.
 """
 
 from __future__ import annotations
@@ -180,7 +177,7 @@ class Pool(BackgroundTask):
         await sleeping
 
     async def _look(self) -> bool:
-        """Ask the runtime and write changes to the API server.  Return whether both succeeded."""
+        """Ask the runtime and write changes to the API server."""
         answered = not self.runtime_problem
         try:
             offered = await self._ask_runtime()

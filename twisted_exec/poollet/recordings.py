@@ -1,9 +1,8 @@
 """
 The ConsoleRecordings of a pool: the runtime gets them, and its reports become their statuses.
 
-:class:`RecordingController` carries ConsoleRecordings to the machine runtime, and its signed heads
-to the API server.  A status is acknowledged after it is written, or refused for good.  The runtime retains a recording
-until it learns that the object is deleted.
+A status is acknowledged after it is written. The runtime retains a recording until it learns that
+the object is deleted.
 """
 
 from __future__ import annotations
@@ -144,12 +143,7 @@ class RecordingController(RuntimeController):
             await self._write(recording, report)
 
     async def _read(self, report: pb.RecordingStatus) -> Object | None:
-        """
-        Read a recording that the copy does not have; release it if its object is deleted.
-
-        The copy may be late: a session begins its recording as soon as the object is created.  One list
-        serves for all reports of an answer, because it is younger than they are.
-        """
+        """Read a recording that the copy does not have; release it if its object is deleted."""
         is_ours = report.owner == self._owner or self._has_machine(report.machine_uid)
         if not is_ours or report.uid in self._released:
             return None
@@ -234,8 +228,6 @@ async def request(
 ) -> pb.SetRecordingsRequest:
     """
     Return the message with the recordings of a pool that go on, of which there may be thousands.
-
-    Pure, in short turns of the reactor.
 
     :param released: UIDs of recordings whose objects are deleted, with those of their machines.
     """

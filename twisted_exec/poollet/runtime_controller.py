@@ -1,9 +1,5 @@
 """
 The common part of controllers that carry objects to the machine runtime, and its reports back.
-
-Two loops run side by side.  One sends the objects of the pool whenever they change.  The other
-lists the runtime's reports, with calls that wait for the next report; a report is acknowledged
-after it is handled.  A runtime that was restarted gets the objects again.
 """
 
 from __future__ import annotations
@@ -81,12 +77,7 @@ class RuntimeController:
     # Implemented by subclasses.
 
     async def _send(self, sent: str) -> str:
-        """
-        Send the objects to the runtime, unless their generation is ``sent``.
-
-        :return: their generation.
-        :raises APIError: the runtime does not take them.
-        """
+        """Send the objects to the runtime, unless their generation is ``sent``."""
         raise NotImplementedError
 
     async def _list_reports(self, instance: str, acknowledged: int) -> RuntimeReports:
@@ -98,11 +89,7 @@ class RuntimeController:
         raise NotImplementedError
 
     async def _unsupported(self) -> None:
-        """
-        Handle a runtime without the service.
-
-        :raises APIError: the API server fails; the runtime is called again soon.
-        """
+        """Handle a runtime without the service."""
 
     # The lifecycle.
 
@@ -131,11 +118,7 @@ class RuntimeController:
             self._log.failure("{label}", failure, label=self.label)
 
     def _provider(self) -> Any:
-        """
-        Return the runtime's service.
-
-        :raises NotImplementedByBackend: it has none.
-        """
+        """Return the runtime's service."""
         if not self.service.providedBy(self._runtime):
             raise NotImplementedByBackend(self.no_service)
         return self._runtime

@@ -1,9 +1,8 @@
 """
 The poollet of one pool, as a Twisted service.
 
-It listens, registers the pool, reconciles the runtime's machines with the API and serves consoles.
-The watch of the Machines is open here anyway, so a deleted or rebound Machine ends its sessions at
-once. A Machine that is powered off ends the sessions that do not wait for it.
+A deleted or rebound Machine ends its sessions at once. A Machine that is powered off ends the
+sessions that do not wait for it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """
 Texts at a poollet: their URLs, and locators of recordings and of the logs of deleted machines.
-
-Logs and screens of machines have the locator of consoles (:class:`.ExecLocator`).
 """
 
 from __future__ import annotations
@@ -50,7 +48,7 @@ async def screen_url(runtime: IMachineRuntime, machine_id: str, subject: Subject
     """
     Return the URL of a screen: what a terminal would show of the machine's console.
 
-    The runtime renders the screen, and serves it beside the log, for a token of a log.
+    The runtime renders the screen.
 
     :raises NotImplementedByBackend: the runtime has none.
     """
@@ -90,11 +88,7 @@ class _RetainedTextLocator(ExecLocator):
     """Finds a text that may outlive its machine; the context's subject names its object."""
 
     async def _retained(self, resource: Resource, subject: Subject) -> Object:
-        """
-        Return the object of a machine of this pool that may be deleted.
-
-        :raises NotFound: there is none, or it is of another pool.
-        """
+        """Return the object of a machine of this pool that may be deleted."""
         name = subject.machine
         unknown = NotFound(
             resource.plural,
@@ -142,11 +136,7 @@ class PoolDeletedLogLocator(_RetainedTextLocator):
 @implementer(IStreamLocator)
 @dataclass(frozen=True)
 class PoolContentLocator(_RetainedTextLocator):
-    """
-    Finds the content of a ConsoleRecording.
-
-    The content comes from the runtime that made the recording.
-    """
+    """Finds the content of a ConsoleRecording."""
 
     what: Subresource = RECORDING
     url: UrlOf = recording_url

@@ -1,9 +1,7 @@
 """
 Screens from journals: the selection of the output for the emulator, from states in memory.
 
-An emulator begins at the nearest key frame, or at most :data:`LOOK_BACK` bytes before the screen.  Most
-full-screen programs draw everything again more often.  Key frames are states of screens at offsets of
-journals; :class:`KeyFrames` keeps them in memory.
+Key frames are states of screens at offsets of journals; :class:`KeyFrames` keeps them in memory.
 """
 
 from __future__ import annotations
@@ -72,11 +70,7 @@ class Screens:
         return rendered.body
 
     async def _read(self, journal: IJournal, options: ScreenOptions) -> tuple[int, Job]:
-        """
-        Return the offset behind the screen's output, and what is rendered.
-
-        :raises Unanswered: the disk does not answer.
-        """
+        """Return the offset behind the screen's output, and what is rendered."""
         turns = ShortTurns(self._clock)
         end = await _end(journal, options, turns)
         frame = self._key_frames.nearest(journal.epoch, end - LOOK_BACK, end)

@@ -1,8 +1,4 @@
-"""
-The interfaces of terminal emulators and of the processes that run them.
-
-A pool and its processes exchange jobs and results as messages.
-"""
+"""The interfaces of terminal emulators and of the processes that run them."""
 
 from __future__ import annotations
 
@@ -23,7 +19,7 @@ class IScreen(Interface):
     """
     A terminal emulator.
 
-    Its input comes from an untrusted machine, so servers run it in other processes.
+    Its input comes from an untrusted machine.
     """
 
     def feed(text: str) -> None:
@@ -103,11 +99,9 @@ class IRenderer(Interface):
         Render a screen.
 
         :param key: names the machine.  Machines take turns.
-        :return: fires with a :class:`Rendered`.  Cancelling gives the turn to another job, unless the
-            job has begun.  Fails with
-            :class:`~twisted_exec.api.status.NotImplementedByBackend` if there is no emulator, and with
-            :class:`~twisted_exec.api.status.ServiceUnavailable`, for example if too many jobs wait or
-            the process takes too long.
+        :return: fires with a :class:`Rendered`. Fails with
+            :class:`~twisted_exec.api.status.NotImplementedByBackend` if there is no emulator, and
+            with :class:`~twisted_exec.api.status.ServiceUnavailable`.
         """
 
 

@@ -1,13 +1,9 @@
 """
 The process that runs a terminal emulator: ``pyavt``, of the asciinema project.
 
-The process reads jobs from its standard input and writes results to its standard output, one at a time,
-until the input ends.  Its limits are those of the kernel: a job that takes too much memory or time ends
-the process, and the pool notices.
+Its limits are those of the kernel.
 
-The emulator handles the sequences of xterm that full-screen programs use: the alternate screen, scroll
-regions, insertion, character sets, 256 and 16 million colours.  It ignores requests of the machine to
-resize the terminal.
+It ignores requests of the machine to resize the terminal.
 """
 
 from __future__ import annotations

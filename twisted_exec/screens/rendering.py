@@ -2,10 +2,7 @@
 The content of a screen and its forms: text, JSON, SVG and escape sequences; and an SVG of many screens.
 
 A further form is the state of a console's terminal, for a terminal that takes over from there
-(:func:`as_state`).  A picture of the screen is not enough for that: it lacks the screen behind the
-alternate one, the attributes of the next characters, scroll regions, modes, and the beginning of an
-incomplete escape sequence.  The key frame of the emulator has them, but in sequences that not every
-terminal knows.
+(:func:`as_state`).
 """
 
 from __future__ import annotations
@@ -287,10 +284,8 @@ class Animation:
     """
     An SVG that shows screens one after the other, again and again.
 
-    It contains each different row and each different screen once.  The screens form one column, which
-    a single CSS animation moves past the visible part: an animation for each screen would cost a
-    browser much more.  For readers who prefer reduced motion, and in programs that animate nothing, it
-    shows the last screen.
+    It contains each different row and each different screen once. For readers who prefer reduced
+    motion it shows the last screen.
     """
 
     def __init__(self) -> None:
@@ -407,12 +402,7 @@ def for_terminals(key_frame: str, columns: int) -> str:
 
 
 def _without_blanks(row: str, columns: int) -> str:
-    """
-    Return a row without the blanks at its end.
-
-    A row that is wrapped may end with rows of the screen that are blank, and these remain: the
-    first blank of the last one makes the terminal wrap.
-    """
+    """Return a row without the blanks at its end."""
     text = row.rstrip(" ")
     blanks = len(row) - len(text)
     blank_rows = blanks // columns if text else blanks // columns - 1

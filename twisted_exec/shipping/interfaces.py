@@ -65,7 +65,7 @@ class ShippedLine(NamedTuple):
 
 class SinkError(Exception):
     """
-    A sink failed; usually the shipper tries again.
+    A sink failed.
 
     :param kind: one word for the metric: ``unreachable``, ``refused``, ``answer`` or ``disk``.
     :param retry_seconds: the wait that the receiver requested; 0 if it requested none.
@@ -130,8 +130,7 @@ class ILineSink(Interface):
         Make sure that all accepted batches survive a failure of the receiver, as far as the
         protocol permits.
 
-        :return: fires when they do; fails with :class:`SinkError` if some may be lost.  The shipper
-            then sends everything since the last success again.
+        :return: fires when they do; fails with :class:`SinkError` if some may be lost.
         """
 
     def close() -> Deferred[None]:

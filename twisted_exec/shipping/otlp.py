@@ -1,10 +1,7 @@
 """
 OTLP over HTTP: OpenTelemetry collectors, Loki, VictoriaLogs and others.
 
-A batch is one POST.  The receiver acknowledges it with its answer, so nothing has to settle.
-
-The log messages are in protobuf's encoding, and are written by hand, because an object for each line
-would take most of the time.
+A batch is one POST.
 
 Sources: opentelemetry-proto, ``opentelemetry/proto/logs/v1/logs.proto``, ``common/v1/common.proto``
 and ``collector/logs/v1/logs_service.proto``; the OTLP specification 1.8, "OTLP/HTTP".
@@ -181,11 +178,7 @@ def read_headers(path: str) -> list[tuple[str, str]]:
 def collector_config(
     url: SplitResult, *, ca: str, certificate: str, key: str, token_file: str
 ) -> ClientConfig:
-    """
-    Return the configuration of the connection to a collector.
-
-    The files are read for each connection or request, so they may be renewed.
-    """
+    """Return the configuration of the connection to a collector."""
     return ClientConfig(
         server=f"{url.scheme}://{url.netloc}",
         ca=Material(path=ca),

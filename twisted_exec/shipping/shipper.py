@@ -2,16 +2,10 @@
 Sends the lines of many journals to sinks, with metrics for each sink.
 
 A :class:`Shipper` sends to one sink, and has no queue: it remembers an offset for each journal and
-builds a batch from the journals when the sink can take one.  A batch that fails is forgotten and built
-again later.  So an outage may last as long as the journals' retention, or the largest age of the sink's lines.
+builds a batch from the journals when the sink can take one. A failed batch is built again later.
 
-A cursor on disk follows the accepted offsets: regularly the sink makes sure that accepted
-lines are safe (:meth:`~.interfaces.ILineSink.settle`), then the cursors are saved.  After a crash of this
-program, or a failure of the receiver before that, the lines since the last save may be sent again.
-
-The work is done in short turns of the reactor, because consoles share the thread.
-
-:class:`Shipping` connects each sink of a runtime with each machine.  Metrics have the label ``sink``.
+A cursor on disk follows the accepted offsets. After a crash of this program or of the receiver, the
+lines since the last save may be sent again.
 """
 
 from __future__ import annotations
@@ -451,11 +445,7 @@ class Lagging(Protocol):
 
 
 class ShippingMetrics(Collector):
-    """
-    Metrics of all sinks: counters, and the lag of each at the time of a scrape.
-
-    An age is that of the oldest line that is not accepted.
-    """
+    """Metrics of all sinks: counters, and the lag of each at the time of a scrape."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._lagging: dict[str, Lagging] = {}

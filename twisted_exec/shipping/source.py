@@ -1,9 +1,9 @@
 """
 The position of one sink in one journal, and the lines from there.
 
-A line ends with a newline, at a boot, at a gap and at the end of a closed journal, and is split into
-parts when it is too long.  Text at the end of an open journal is a line only if the caller says so:
-more of it may come.
+A line ends with a newline, at a boot, at a gap and at the end of a closed journal, and is split
+into parts when it is too long. Text at the end of an open journal is a line only if the caller says
+so.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def read_lines(
     """
     Read lines from a journal without changing it.
 
-    :raises OSError: the journal cannot be read at present; it may raise that after some lines.
+    :raises OSError: the journal cannot be read at present.
     :param offset: where the first line starts.
     :param budget: stop after about this many bytes.
     :param line_bytes: most bytes of a line.
@@ -178,12 +178,7 @@ def read_lines(
 
 
 def _read(journal: Any, offset: int, limit: int, line_bytes: int) -> tuple[bytes, bool]:
-    """
-    Read at least one line, if there is a whole one.
-
-    :param limit: offset of the next boot, or of the end.
-    :return: the data, and whether no more can follow it directly.
-    """
+    """Read at least one line, if there is a whole one."""
     data = journal.read(offset, min(_READ_BYTES, limit - offset))
     while _NEWLINE not in data and len(data) < line_bytes + _LINE_END_BYTES:
         position = offset + len(data)
@@ -197,12 +192,7 @@ def _read(journal: Any, offset: int, limit: int, line_bytes: int) -> tuple[bytes
 
 
 def _split(data: bytes, line_bytes: int, is_complete: bool) -> Iterator[tuple[int, int, int]]:
-    """
-    Split data into lines.
-
-    :param is_complete: return the rest after the last newline, too.
-    :return: start and end of each text, and the start of the next.
-    """
+    """Split data into lines."""
     at = 0
     while at < len(data):
         newline = data.find(_NEWLINE, at)

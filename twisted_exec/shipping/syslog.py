@@ -1,14 +1,12 @@
 """
 Syslog over TLS (RFC 5425): rsyslog, syslog-ng and others.
 
-The protocol has no acknowledgement.  A receiver that crashes takes with it what it has received and
-not yet written.  So lines count as safe only when the receiver's kernel has acknowledged them *and*
-the connection has lasted for some time after that.  After a lost connection the other lines are sent
-again: they may arrive twice.
+The protocol has no acknowledgement. Lines count as safe only when the receiver's kernel has
+acknowledged them *and* the connection has lasted for some time after that.
 
-Messages are those of RFC 5424, each with its length in front (RFC 5425).  The host name is the machine's
-name, the process id its boot, and the message id ``line`` or ``gap``; further labels are structured data.
-The text is passed on byte for byte.
+Messages are those of RFC 5424, each with its length in front (RFC 5425). The host name is the
+machine's name, the process id its boot, and the message id ``line`` or ``gap``; further labels are
+structured data.
 """
 
 from __future__ import annotations
@@ -144,12 +142,7 @@ _CLOSE_SECONDS = 2.0
 
 @implementer(IPullProducer)
 class _Connection(Protocol):
-    """
-    A connection to a receiver, which never sends anything.
-
-    :param lost: called with the reason at its end.
-    :param send_seconds: see :class:`SyslogSink`.
-    """
+    """A connection to a receiver, which never sends anything."""
 
     transport: Any
 

@@ -47,10 +47,7 @@ class Waiting:
 
 
 class ISpaceConnection(Interface):
-    """
-    The connection to one Space.  The same object lives from engagement to disengagement, across
-    changes of credentials.
-    """
+    """The connection to one Space."""
 
     name = Attribute("Name of the Space (SpaceName).")
     uid = Attribute("UID of the Space (str).")
@@ -71,9 +68,7 @@ class ISpaceConnection(Interface):
 
     def reread(refused: ClientConfig) -> Deferred[bool]:
         """
-        Reread the credentials after a server answered 401 to this configuration, as
-        :attr:`client` does by itself.  For programs with a client of their own, such as a
-        :class:`~twisted_exec.kube.client.LateCredentials`.
+        Reread the credentials after a server answered 401 to this configuration.
 
         :return: see :data:`~twisted_exec.kube.client.Reread`.
         """
@@ -95,10 +90,7 @@ class ISpaceListener(Interface):
         """Handle a change of :meth:`ISpaceClient.waiting` without an engagement or disengagement."""
 
     def disengaged(space: ISpaceConnection, reason: str) -> None:
-        """
-        Handle the end of an engaged Space: it is deleted, leads to another server now, or the client
-        stops.  A Space that is temporarily NotReady, or whose provider is unreachable, stays engaged.
-        """
+        """Handle the end of an engaged Space."""
 
 
 class ISpaceClient(Interface):
@@ -132,10 +124,7 @@ class ISpaceClient(Interface):
         """Return the connections of all engaged Spaces."""
 
     def waiting() -> Sequence[Waiting]:
-        """
-        Return the Spaces that are neither engaged nor being deleted.  A program that represents
-        each Space by an object should keep the objects of these.
-        """
+        """Return the Spaces that are neither engaged nor being deleted."""
 
     def follow(listener: ISpaceListener) -> Callable[[], None]:
         """

@@ -1,27 +1,19 @@
 """
 Kubeconfigs of Spaces: in Secrets, by a one-time lookup, and with a user's own credentials.
 
-A kubeconfig in a Secret has endpoint and credentials of a Space's API server.  A Secret's ``data`` is
-base64 already.  Upstream encoded kubeconfigs a second time, so both forms are read; we write the single
-encoding.  The authors of such Secrets need no rights on this machine, so a kubeconfig must be
-self-contained: one that names files or programs is refused.  Each error of such a kubeconfig is a
-:class:`~twisted_exec.kube.kubeconfig.client_config.KubeConfigError`: one line that names the Secret
-and the key, and quotes no credentials.
+A kubeconfig in a Secret has endpoint and credentials of a Space's API server. The authors of such
+Secrets need no rights on this machine, so a kubeconfig must be self-contained: one that names files
+or programs is refused. Each error of such a kubeconfig is a one-line
+:class:`~twisted_exec.kube.kubeconfig.client_config.KubeConfigError` that quotes no credentials.
 
-Commands look up a Space once (:func:`find_space`).  Users who may only read one provider's namespace
-must name the provider, unless it is ``default``.
+Users who may only read one provider's namespace must name the provider.
 
 A user may also access a Space with their own credentials for another server, the hub
-(:func:`with_user_credentials`).  The address of the Space's server comes from an object on the hub, so
-its authors could point it anywhere.  They must not be able to collect the user's credentials:
+(:func:`with_user_credentials`).
 
-* A client certificate can be presented to any server: the key stays here, and the proof is only
-  valid within that connection.
-* A token or password can be used by every server that sees it.  It is only sent to the server that
-  it is for, identified by its address and the CA in the user's own kubeconfig, and to a server that
-  the user names explicitly.  No object can redirect it.
-
-This choice of credentials needs no I/O.
+* A client certificate can be presented to any server.
+* A token or password is only sent to the server that it is for, identified by its address and the
+  CA in the user's own kubeconfig, and to a server that the user names explicitly.
 """
 
 from __future__ import annotations
@@ -225,12 +217,7 @@ async def _of_default(hub: IKubeClient, name: str) -> FoundSpace | None:
 
 
 async def _of_provider(hub: IKubeClient, name: str, provider: str) -> FoundSpace:
-    """
-    Return the Space of a provider, or the imported one in the namespace of this name.
-
-    A user needs access to the right namespace only, so a refusal in the other namespace does not
-    matter.
-    """
+    """Return the Space of a provider, or the imported one in the namespace of this name."""
     own, refusal = namespace_of(provider), None
     for namespace in (own, provider):
         try:

@@ -2,9 +2,7 @@
 Informers for the Secrets of Spaces.
 
 Secrets with the Space Manager's label come from one watch per namespace, or one for all namespaces.
-Other Secrets, such as those of imported Spaces, get watches by name, which need no access to
-further Secrets.  A labelled Secret may arrive a moment after its Space, so watches by name
-only start after a delay.
+Other Secrets, such as those of imported Spaces, get watches by name.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """
 Demo machines, further classes, and a permission of the poollet, created once.
 
-So users can delete or change them.  The state directory records what was created.  A machine whose
-class was unavailable (because QEMU was not installed) is created later.
+The state directory records what was created.
 """
 
 from __future__ import annotations
@@ -181,9 +180,6 @@ async def console_commands(
     """
     Return three commands: the last two open the console of the virtual machine if it exists.
 
-    Without machines, the first command creates a shell.  It is bound to ``pool`` from the start, so
-    that ``kubectl console`` waits for it.
-
     :raises APIError: the request failed.
     """
     listed = await client.list(dialect.workload, NAMESPACE)
@@ -207,8 +203,6 @@ async def until_running(
 ) -> None:
     """
     Wait until a machine runs, or is deleted or powered off.
-
-    The API server's status may be from an earlier run, so this checks the runtime, too.
 
     :raises APIError: a request failed.
     """

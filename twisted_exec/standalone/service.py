@@ -2,16 +2,9 @@
 API server, poollet and runtime on one host, in one process.
 
 These are the same services as in separate programs, with the same sockets and certificates between
-them: the API server and the poollet use TLS on loopback ports, the runtime UNIX sockets in a
-private directory.  This module starts and stops them in the right order, and hands them over
-together (:class:`PartsHandOver`).
+them.
 
-The settings of the parts come from those of ``exec-standalone``.
-
-In a hand-over, each part hands over as the program of its own does.  The parts freeze one after the
-other, each before those that it uses: the space manager and the poollet send their last requests to
-the API server, over its listening socket.  In the new process the API server accepts connections
-before the poollet starts, for the same reason.
+In a hand-over, each part hands over as the program of its own does.
 """
 
 from __future__ import annotations
@@ -293,9 +286,6 @@ class Standalone(AsyncService):
     """
     API server, poollet and runtime in one process, with a Space Manager if that is wanted.
 
-    It provides :class:`IHandsOver`, unless its store cannot be handed over, or a parent process waits
-    for its end.
-
     :ivar kubeconfig: path of the administrator's kubeconfig, written when everything is ready.
     :ivar first_commands: what a user can type then, one line each.
     """
@@ -378,11 +368,7 @@ class Standalone(AsyncService):
         self._renewing.start(_RENEW_EVERY_SECONDS, now=False)
 
     def _probe(self) -> None:
-        """
-        Check that the program has started.
-
-        :raises ServiceUnavailable: the machines do not run, or the kubeconfig does not exist yet.
-        """
+        """Check that the program has started."""
         if not self.first_commands:
             raise ServiceUnavailable("exec-standalone is starting")
 
@@ -505,11 +491,7 @@ class Standalone(AsyncService):
         )
 
     def renew(self) -> None:
-        """
-        Renew what nears its end while we run; the services read it again.
-
-        Done twice a day by itself, from when everything is ready.
-        """
+        """Renew what nears its end while we run; the services read it again."""
         try:
             certificates = self._prepared()
             self._client_cas(certificates.pki)

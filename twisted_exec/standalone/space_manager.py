@@ -43,11 +43,8 @@ def manager(
 
     :param client: client of the API server with all permissions.
     :param directory: directory of the providers.
-    :param client_ca: path of our client CA: local spaces authenticate the same users, with the
-        roles that they have there.
-    :param exclusive: the API server's store is exclusive, so this is the only embedded manager.  A
-        separate manager process still waits for the Lease: two managers would create each physical
-        space twice.
+    :param client_ca: path of our client CA.
+    :param exclusive: the API server's store is exclusive.
     :param ports: ports for the API servers of local spaces; ``None`` for the default range.
     """
     settings = Settings(state_directory=directory, identity=IDENTITY if exclusive else "")

@@ -2,13 +2,9 @@
 Standard output and input: the first commands to type, and the end of the parent process.
 
 The commands that a user can type when the program is ready go to standard output
-(:class:`FirstCommands`).  They are not in the log, where a prefix on each line would spoil copies.
-The parts of the program log their last lines just after they are ready, so the commands wait for a
-pause of the log; otherwise they would scroll away.
+(:class:`FirstCommands`).
 
 The program stops together with its parent process, however that ends (:func:`stop_with_parent`).
-The parent holds the other end of our standard input.  When that is closed, by the parent or the
-kernel, we stop.
 """
 
 from __future__ import annotations

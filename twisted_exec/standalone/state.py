@@ -18,12 +18,10 @@ The directory is private, locked while the program runs, and has a version numbe
 ``admin.kubeconfig``  the administrator's kubeconfig, while the program is ready
 ==================  ============================================================
 
-The certificates (:func:`prepare`) are created once and renewed in time.  They are the same files
-that ``twisted-exec pki`` creates for separate programs, issued for loopback.  A certificate is renewed
-when it expires within :data:`RENEW_DAYS`, is unreadable or not valid yet, or does not belong to its key
-or to the authority next to it.  Near an authority's expiry, a new authority signs. The old authority
-stays trusted until it expires, so that connections survive.  The services reload replaced files by
-themselves.
+The certificates (:func:`prepare`) are created once and renewed in time. A certificate is renewed
+when it expires within :data:`RENEW_DAYS`, is unreadable or not valid yet, or does not belong to its
+key or to the authority next to it. Near an authority's expiry, a new authority signs. The old
+authority stays trusted until it expires.
 """
 
 from __future__ import annotations
@@ -83,7 +81,7 @@ class StateDirectory:
         """
         Take the lock of the process that this process replaces; call this before :meth:`open`.
 
-        :param lock: descriptor of the locked file: the lock belongs to the open file, not to a process.
+        :param lock: descriptor of the locked file.
         """
         self._lock = lock
 
@@ -96,7 +94,7 @@ class StateDirectory:
         """
         Create or check the directory, and lock it.
 
-        :raises StateError: it cannot be used, for example because another program uses it.
+        :raises StateError: it cannot be used.
         """
         try:
             private_directory(self.path)
@@ -132,8 +130,6 @@ class StateDirectory:
     def check_storage(self, location: str) -> None:
         """
         Check that the objects are in the same place as before.
-
-        With an empty store the poollet would delete the machines of the former store.
 
         :param location: as :attr:`IStorage.location`.
         :raises StateError: the objects were in another place.

@@ -1,10 +1,7 @@
 """
 A cluster in memory: versioned objects, watches and reviews without a server.
 
-It passes the contract suite of clients (``tests/contracts``): versions grow with each
-change, an update of an old version is a conflict, ``status`` is only writable through its
-subresource, finalizers delay deletion, field and label selectors work, and a watch from
-a forgotten version fails with ``Expired``.  It does not validate objects.
+It passes the contract suite of clients (``tests/contracts``). It does not validate objects.
 """
 
 from __future__ import annotations

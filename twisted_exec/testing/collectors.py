@@ -1,9 +1,4 @@
-"""
-Receivers of console lines for tests: an OTLP collector and a syslog receiver.
-
-They decode what they get with code of their own (google.protobuf, a regular expression), so that a
-mistake of the encoder does not hide behind the same mistake of a decoder.
-"""
+"""Receivers of console lines for tests: an OTLP collector and a syslog receiver."""
 
 from __future__ import annotations
 

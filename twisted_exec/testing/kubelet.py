@@ -1,14 +1,11 @@
 """
 A kubelet without a container runtime: an API server's streams end here in commands of this host.
 
-It has paths that kube-apiserver requests, with a kubelet's own answers: ``/exec``,
-``/attach``, ``/portForward`` (GET and POST, with a UID or without), ``/run``, ``/containerLogs``
-and ``/healthz``.  Source of routes, codes and texts: Kubernetes, ``pkg/kubelet/server/server.go``;
-of what the streams do, ``k8s.io/kubelet/pkg/cri/streaming``.  Over SPDY there are versions 4 to 1,
-over a WebSocket 5, 4 and 1.
+It has paths that kube-apiserver requests. Source of routes, codes and texts: Kubernetes,
+``pkg/kubelet/server/server.go``; of what the streams do, ``k8s.io/kubelet/pkg/cri/streaming``.
 
-The double is no sandbox: whoever may ask may run any command as the user of this process, so give
-it a client CA, or listen on loopback only::
+The double is no sandbox: whoever may ask may run any command as the user of this process, : give it
+a client CA, or listen on loopback only::
 
     kubelet = Kubelet(reactor, {("default", "web"): {"main": Container()}}, tls=tls, client_ca=pem)
     port = await kubelet.listen("tcp:0:interface=127.0.0.1")
@@ -164,12 +161,7 @@ class MainProcess:
 
 @implementer(IAttachment)
 class _Stream:
-    """
-    A client's streams, connected to a process.
-
-    :param over: called when the client has disconnected.
-    :ivar full: the client has stopped reading.
-    """
+    """A client's streams, connected to a process."""
 
     process: LocalProcess
     transport: ConsoleServer
@@ -649,11 +641,7 @@ def _all(request: Request, name: bytes) -> list[bytes]:
 
 
 def _stream_options(request: Request) -> StreamOptions:
-    """
-    Return the requested streams.
-
-    :raises BadRequest: no stream is requested; only ``1`` counts as true.
-    """
+    """Return the requested streams."""
     words = {b"input": Channel.STDIN, b"output": Channel.STDOUT, b"error": Channel.STDERR}
     if not any(_all(request, name)[:1] == [b"1"] for name in words):
         raise BadRequest("you must specify at least 1 of stdin, stdout, stderr")

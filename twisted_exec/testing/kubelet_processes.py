@@ -1,11 +1,6 @@
 """
 Processes in the containers of a kubelet's double: commands of this host, and logs of their output.
 
-Commands of this host play the commands of a container (:class:`LocalProcess`).  With a terminal a
-command gets a pseudo-terminal of its own, without one three pipes: so errors are apart, and the end
-of input is an end.  As in a container, the end of a client's input ends nothing that a terminal
-reads.
-
 A container's log is as a kubelet reads it: lines with a time and a stream (:class:`ContainerLog`).
 Sources of the rules: ``kubelet/server/server.go`` (``getContainerLogs``, for the options) and
 ``k8s.io/cri-client/pkg/logs`` (for the output).  ``tailLines`` counts the lines of all streams

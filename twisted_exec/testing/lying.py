@@ -1,9 +1,7 @@
 """
 A faulty machine runtime: it dies, hangs, and returns wrong answers.
 
-It wraps a real runtime and changes only the answers that a test configures, in order to test
-clients of runtimes.  The lies are faults that runtimes have shown, or that their interface
-permits.
+It wraps a real runtime and changes only the answers that a test configures.
 """
 
 from __future__ import annotations

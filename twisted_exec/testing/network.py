@@ -1,14 +1,9 @@
 """
 Connections and HTTP servers without sockets, for whole chains in one synchronous test.
 
-:class:`MemoryNetwork` behaves as TCP does where streams care: a full buffer pauses the producer, a
-paused reader sees neither bytes nor the end, a half-close goes one way, an abort discards what was
-not yet delivered.  Bytes move only in :meth:`MemoryNetwork.pump`; so interleavings can be
-tried, and repeated.
+Bytes move only in :meth:`MemoryNetwork.pump`.
 
-:class:`MemoryServer` is an HTTP server without sockets: raw requests in, parsed responses out.  The
-server is the real :class:`~twisted_exec.streaming.http.site.Site` on a
-:class:`~twisted.internet.testing.StringTransport`, so its limits and its parsing take part.
+:class:`MemoryServer` is an HTTP server without sockets: raw requests in, parsed responses out.
 """
 
 from __future__ import annotations

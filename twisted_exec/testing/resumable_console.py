@@ -1,9 +1,4 @@
-"""
-A console whose sessions can be resumed, as a client sees it: the protocol, without a machine.
-
-:class:`ResumableConsole` is the factory of a :class:`~twisted_exec.testing.network.MemoryNetwork`'s
-endpoint.  The test prints output, decides when the server sends an Ack, and lets sessions expire.
-"""
+"""A console whose sessions can be resumed, as a client sees it: the protocol, without a machine."""
 
 from __future__ import annotations
 
@@ -44,12 +39,7 @@ _SECONDS = 60
 
 @dataclass
 class _Session:
-    """
-    One user's session.
-
-    :ivar keys: valid keys, each with the id of the session that it was issued for.
-    :ivar settled: pieces of input; ``None`` after a restart of the server.
-    """
+    """One user's session."""
 
     keys: dict[str, str]
     settled: int | None = 0

@@ -54,10 +54,9 @@ def attachments(
     """
     Return which disks and network interfaces of the runtime's machine to attach, detach or change.
 
-    Volumes come before interfaces, and of both the detachments first.  Volumes lack their credentials.
+    Volumes come before interfaces, and of both the detachments first.
 
-    Pure.  A part stays attached while its object cannot be looked up: only parts that the Machine
-    no longer names, or that have changed, are detached.
+    A part stays attached while its object cannot be looked up.
     """
     machine_id, spec = observed.metadata.id, machine["spec"]
     disks = {part["name"] for part in spec.get(dialect.disks_field) or ()} | {IMAGE_DISK}

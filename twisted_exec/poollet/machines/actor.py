@@ -117,7 +117,7 @@ class ActionRunner:
             raise RefusedAction.because(refused, FAILURES[type(action)]) from None
 
     async def _patch_other(self, action: PatchObject) -> Done:
-        """Claim or release an object.  A conflict is passed on: the next plan sees who was faster."""
+        """Claim or release an object."""
         try:
             await self.client.patch(action.resource, action.name, action.patch, action.namespace)
         except APIError as refused:
@@ -259,11 +259,6 @@ class MachineListing:
     """
     One listing of all the runtime's machines.
 
-    A listing groups the runtime's machines by Machine, and deletes orphans.
-
-    A runtime may list anything: foreign machines, duplicates, many thousands.  None of that may
-    block the process or end a machine that this pool did not create.
-
     :param machines: returns the pool's Machines as last seen.
     :param synced: whether ``machines`` is complete.
     """
@@ -303,7 +298,7 @@ class MachineListing:
         Delete the runtime's machines whose Machine is no longer in this pool.
 
         Only machines with this pool's label are deleted, and only after the API server has
-        confirmed that: the copy behind ``machines`` may be stale.
+        confirmed that.
         """
         config = self.actor.config
         if not self.synced():

@@ -1,9 +1,7 @@
 """
 Conditions, state and part status of a Machine.
 
-Pure.  A condition is True only if the runtime said so just now: a disk that the runtime does not
-report is not ready, however long ago it was requested.  Other conditions of the runtime are copied,
-a bounded number of them.
+A condition is True only if the runtime said so just now.
 
 Source of names: ironcore ``poollet/machinepoollet/controllers/machine_controller.go``.
 """

@@ -24,10 +24,8 @@ class Downward:
     """
     Field paths, by label or annotation name.
 
-    This is the downward API: fields of an object that its runtime gets as labels and annotations.
-
-    Operators choose the fields and their names; the dialect adds a prefix to each name.  Source:
-    ironcore ``poollet/common/utils`` and ``k8s.io/kubectl/pkg/util/fieldpath`` (the field paths).
+    Source: ironcore ``poollet/common/utils`` and ``k8s.io/kubectl/pkg/util/fieldpath`` (the field
+    paths).
 
     :param labels: set once, when the runtime's machine is created.
     :param annotations: kept up to date while the machine exists.
@@ -97,8 +95,7 @@ class MachineConfig:
         """
         Label of the runtime's machine that holds the name of the pool.
 
-        ironcore does not have this label.  It tells orphans of this pool from the machines of
-        another pool when two poollets share a runtime.
+        The label tells orphans of this pool from the machines of another pool.
         """
         return f"{self.dialect.runtime_prefix}{self.dialect.noun}-pool"
 
@@ -156,8 +153,7 @@ class References:
     """
     The objects that a Machine refers to, as last read.
 
-    A lookup returns a copy that was read before, and never waits.  Errors say which object is missing
-    and what would help.
+    Errors say which object is missing, and what would help.
     """
 
     find: Callable[[Resource, str, str], Object | None] = _nothing

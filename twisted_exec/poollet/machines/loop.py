@@ -1,11 +1,8 @@
 """
 The reconcile loop: brings the runtime's machines in line with the Machines of the API.
 
-A change of a Machine, or of an object that it looks up, wakes the loop at once; a listing of the
-runtime's machines wakes it every few seconds.  A wake-up only says *look at this Machine*: the plan
-is made anew each time (:mod:`.plan`), so no event has to arrive in order, or at all.  Each Machine
-has at most one worker and its own back-off; a Machine in its desired state costs one comparison per
-listing and no request.
+The plan of a Machine is made anew each time (:mod:`.plan`), so no event has to arrive in order, or
+at all.
 """
 
 from __future__ import annotations
@@ -307,11 +304,7 @@ class Loop:
         return replace(planned, actions=needed)
 
     def _wake(self, uid: str, *, eager: bool = False) -> None:
-        """
-        Let a worker look at this Machine now, or again when it is done.
-
-        :param eager: even during a back-off.
-        """
+        """Let a worker look at this Machine now, or again when it is done."""
         if self.config is None or self._stopped:
             return
         work = self._work.setdefault(uid, _Work(Backoff(FIRST_PAUSE_SECONDS)))
@@ -358,11 +351,7 @@ class Loop:
             self._wake(uid)
 
     async def _reconcile(self, uid: str, work: _Work) -> float | None:
-        """
-        Plan and act until nothing is left to do.
-
-        :return: seconds until the next look, or ``None`` to wait for a change.
-        """
+        """Plan and act until nothing is left to do."""
         machine = self._machines_by_uid.get(uid)
         if machine is None:
             return None
@@ -395,10 +384,7 @@ class Loop:
         return None
 
     async def _rounds(self, machine: Object, work: _Work) -> MachinePlan:
-        """
-        Plan and act up to MAX_ROUNDS times.  Return the last plan; if it has actions, no round
-        helped.
-        """
+        """Plan and act up to MAX_ROUNDS times."""
         before: tuple[Action, ...] = ()
         secrets: dict[Key, Object | str] = {}
         uid = machine["metadata"]["uid"]
@@ -431,8 +417,6 @@ class Loop:
     def _is_new(self, machine: Object) -> bool:
         """
         Return whether the runtime certainly has no machine for a Machine that the last listing did not show.
-
-        The finalizer is written before anything is created, so a Machine without it is new.
         """
         assert self.config is not None
         finalizers = machine["metadata"].get("finalizers") or ()
@@ -500,11 +484,7 @@ class Loop:
         return ActionRunner(self.client, self.runtime, self.config, self.report)
 
     def _log_problem(self, machine: Object, work: _Work, problem: str, reason: str = "") -> None:
-        """
-        Log a problem when it is new, and its end.
-
-        :param reason: of an Event for users; empty sends none.
-        """
+        """Log a problem when it is new, and its end."""
         if problem == work.logged_problem:
             return
         work.logged_problem = problem

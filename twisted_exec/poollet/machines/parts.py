@@ -1,13 +1,10 @@
 """
 The disks, network interfaces and secret data of a Machine, in the form that a runtime takes.
 
-Pure: objects that a Machine refers to come from copies that were read before.  Missing objects are
-reported part by part; steps that must come first, such as claiming a Volume, are returned as
-patches.
+Missing objects are reported part by part.
 
 Source: ironcore ``poollet/machinepoollet/controllers`` (``machine_controller_volume.go``,
-``machine_controller_networkinterface.go``).  As there, ephemeral objects are created by ironcore's
-controller manager, not by a poollet.
+``machine_controller_networkinterface.go``).
 """
 
 from __future__ import annotations
@@ -314,9 +311,8 @@ def claim(
     """
     Return the patch that claims ``obj`` for the Machine; ``None`` if it is claimed already.
 
-    A Volume or NetworkInterface serves one Machine at a time and names it.  A poollet writes name
-    and UID of its Machine into the object before the Machine uses it, and removes them afterwards.  It does
-    not do so if another Machine has claimed the object.  As ironcore's ``utils/claimmanager``.
+    A poollet writes name and UID of its Machine into the object before the Machine uses it, and
+    removes them afterwards.
 
     :param label: how messages call the object.
     :param reason: of the refusal, CamelCase.
@@ -460,12 +456,7 @@ def with_secrets(
 
 
 def _read(key: Key, references: References, reason: str, type: str = "") -> Object:
-    """
-    Return a Secret.
-
-    :param type: the type that it must have; empty accepts any.
-    :raises MissingReference: it is missing, unreadable or of another type.
-    """
+    """Return a Secret."""
     secret = references.secrets.get(key, "was not read")
     if isinstance(secret, str):
         raise MissingReference(reason, f"{_secret(key)} {secret}")

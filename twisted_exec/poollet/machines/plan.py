@@ -2,16 +2,9 @@
 Plan the next actions for one Machine.
 
 The plan is a pure function of the desired state (the Machine in the API), the objects it refers to
-(:mod:`.config`) and the observed state (the runtime's machines with its UID).  It runs again after its
-actions and every change, so it keeps no memory: a restart, a lost answer and a new spec all look the
-same.
+(:mod:`.config`) and the observed state (the runtime's machines with its UID).
 
-Source of names and states: ironcore ``poollet/machinepoollet``.  Three of its faults are fixed
-here: ironcore's panics on two runtime machines, misses a state, and creates machines powered on.
-
-A plan has patches that bring the Machine's status up to date (:func:`status_patch`), and the
-machine to request from the runtime (:func:`runtime_machine`), with its annotations
-(:func:`annotations_of`).
+Source of names and states: ironcore ``poollet/machinepoollet``.
 """
 
 from __future__ import annotations
@@ -86,7 +79,7 @@ def plan(
     Return the next actions.
 
     :param machine: the Machine; bound to our pool.
-    :param observed: the runtime's machines with its UID; usually none means not created yet.
+    :param observed: the runtime's machines with its UID.
     :param now: the time as Kubernetes writes it, for conditions.
     :param trouble: why the last action failed, for the Machine's condition; or empty.
     :param references: the objects that the Machine refers to.
@@ -200,12 +193,7 @@ def _unread(
     *,
     new: bool = True,
 ) -> tuple[Key, ...]:
-    """
-    Return the Secrets that are needed but were not read.
-
-    :param volumes: those to pass to the runtime.
-    :param new: the machine is about to be created, with its ignition.
-    """
+    """Return the Secrets that are needed but were not read."""
     needed = [ignition_key(machine)] if new else []
     for volume in volumes:
         needed += parts.secrets.get(volume.name, ())
@@ -371,13 +359,7 @@ def _releases(
     *,
     ending: bool = False,
 ) -> list[PatchObject]:
-    """
-    Return patches that release the claims on objects that the Machine no longer uses.
-
-    The status lists the objects in use until their claims are released.
-
-    :raises Unread: the claimed objects are still being read.
-    """
+    """Return patches that release the claims on objects that the Machine no longer uses."""
     dialect, status = config.dialect, machine.get("status") or {}
     if not dialect.domain:
         return []
@@ -483,12 +465,7 @@ def reported_parts(
 def parts_status(
     machine: Object, observed: pb.Machine, parts: Parts, config: MachineConfig, now: str
 ) -> Object:
-    """
-    Return the fields of the status for disks and network interfaces.
-
-    A part that the Machine no longer names stays listed while the runtime has it: the plan reads
-    here which claim to release once the part is detached.
-    """
+    """Return the fields of the status for disks and network interfaces."""
     dialect, status, statuses = config.dialect, machine.get("status") or {}, {}
     has, reported = observed.spec, observed.status
     for name, there, reports, referents, reference in (
@@ -590,8 +567,7 @@ def annotations_of(
     """
     Return the annotations that the runtime's machine should have.
 
-    The runtime's own generation is recorded only along with a new generation of the Machine: some
-    runtimes count the recording itself as a change, which would go on for ever.
+    The runtime's own generation is recorded only along with a new generation of the Machine.
     """
     dialect, annotations = config.dialect, dict(observed.metadata.annotations)
     annotations.pop(BANNER, None)

@@ -1,9 +1,4 @@
-"""
-Copy the runtime's events to Events of the Machines that they concern.
-
-A runtime may keep no events and may forget old ones.  Every few seconds the poollet asks for those
-since the newest that it knows, by the runtime's clock.
-"""
+"""Copy the runtime's events to Events of the Machines that they concern."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ ClusterProfiles: discovers the clusters of an inventory, and reads their credent
 Profiles that space managers have published are ignored. A physical space has the name of its
 profile, and the namespace of the profile as its parent, except in the default namespace.
 
-It names *access providers*, each with a cluster entry as in a kubeconfig. We run no plugins, and
+A ClusterProfile names *access providers*, each with a cluster entry as in a kubeconfig. We run no plugins, and
 implement two of them: ``secretreader`` reads the ``token`` of a Secret with the name of the
 cluster, ``kubeconfig-secretreader`` reads a user from a kubeconfig in a Secret. An extension of the
 cluster entry names the Secret.
