@@ -23,8 +23,8 @@ class ILineTransport(Interface):
         """
         Send the users' input to the machine; must not block.
 
-        A line that cannot deliver input. It must neither raise nor close, and must not send the
-        input later.
+        A line that cannot deliver input discards it: it must neither raise nor close, and must not
+        send the input later.
 
         :param data: at least 1 byte.  May be called until ``connectionLost``, even after
             ``loseConnection``.

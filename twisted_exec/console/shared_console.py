@@ -572,7 +572,7 @@ class SharedConsole:
         """
         Open the line; call this once for each line, and again after :meth:`suspend`.
 
-        :return: fires when the line is open.
+        :return: fires when the line is open; fails as the console's ``connect`` does.
         """
         opened = self._opened = Deferred()
         self._lifecycle.open()

@@ -4,7 +4,7 @@ A gRPC server for an ``IMachineRuntime``.
 One address has several services: ``machine.v1alpha1.MachineRuntime`` in one of its revisions,
 spheric's ``runtime.v1alpha1.RuntimeService``, and our ``Console`` if the runtime has logs.
 
-If the client disconnects, the thread stops waiting.
+A change that has begun is completed even if the client disconnects.
 """
 
 from __future__ import annotations

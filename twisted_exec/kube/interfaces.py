@@ -23,7 +23,9 @@ class IKubeClient(Interface):
     """
     A client of one API server.
 
-    Deferreds fail with :class:`~twisted_exec.api.status.APIError` for an error answer.
+    Deferreds fail with :class:`~twisted_exec.api.status.APIError`: ``BadGateway`` for an unreachable server
+    or an invalid answer, ``GatewayTimeout`` for a slow server, ``ServiceUnavailable`` without a
+    configuration.
     """
 
     def look() -> int:
@@ -160,7 +162,7 @@ class IRecordedProtocol(Interface):
         """
         Recordings of the console have begun or ended, also those of other users.
 
-        :param recordings: Users are names from the network, empty if unknown.
+        :param recordings: those that go on; users are names from the network, empty if unknown.
         """
 
 

@@ -102,7 +102,9 @@ class ISpaceProvider(Interface):
     One provider of physical spaces.
 
     All Deferreds can be cancelled, and then leave nothing running that could disturb the next call.
-    They fail with :class:`~twisted_exec.api.status.APIError`.
+    They fail with :class:`~twisted_exec.api.status.APIError`: ``Unauthorized`` and ``Forbidden``
+    concern the provider's credentials; ``BadGateway``, ``GatewayTimeout`` and
+    ``ServiceUnavailable`` mean that the provider is unreachable, or cannot do it now.
     """
 
     default_parent = Attribute("Name of the default location (str), for messages; may be empty.")

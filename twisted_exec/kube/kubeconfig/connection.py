@@ -74,7 +74,8 @@ def endpoint(
     Return the endpoint of the API server.
 
     ``connect()`` fires after the handshake of TLS, if there is one. It fails with
-    :class:`KubeConfigError` if the configuration cannot be used.
+    :class:`KubeConfigError`, :class:`~twisted_exec.kube.proxy.ProxyError`, or as
+    :func:`twisted_exec.tls.endpoints.client_endpoint`.
 
     :param offered: protocols for ALPN, the preferred first.
     :param check: an additional check of the server's certificate.
