@@ -65,9 +65,7 @@ _BaseLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class _Loader(_BaseLoader):  # type: ignore[misc]
-    """
-    YAML 1.1 as Go's parser reads it: a date is a string, and so is 12:30 (not a base 60 number).
-    """
+    """YAML 1.1 as Go's parser reads it."""
 
 
 _OTHERS = ("timestamp", "int", "float")
@@ -101,7 +99,7 @@ def decode(
     Decode an object.
 
     :param content_type: the header; empty means JSON.
-    :param duplicates: receives at most 32 paths of repeated keys, of which the last one counts.
+    :param duplicates: receives at most 32 paths of repeated keys.
     :raises BadRequest: the body is malformed or not an object.
     :raises RequestEntityTooLarge: the body exceeds the limit.
     :raises UnsupportedMediaType: the media type is not supported.
@@ -145,7 +143,7 @@ def decode_any(
 
 
 def most_values(text: bytes) -> int:
-    """Return an upper bound for the number of values in JSON, in the time of a few scans."""
+    """Return an upper bound for the number of values in JSON."""
     return 1 + text.count(b",") + text.count(b"[") + text.count(b"{")
 
 
@@ -311,7 +309,7 @@ def _too_deep() -> BodyError:
 
 def check(value: Any, limit: int = OBJECT.values) -> None:
     """
-    Check that a computed object, such as the result of a patch, is within the limits of a body.
+    Check that a computed object is within the limits of a body.
 
     :param limit: largest number of values.
     :raises BadRequest: the object is nested deeper than :data:`LIMIT_DEPTH`, or is not plain JSON.

@@ -41,7 +41,6 @@ def with_conditions(
     ``lastTransitionTime`` changes only when the status does.
 
     :param changes: by type.
-    :param generation: the generation that the conditions describe, for kinds that have one.
     """
     before = {condition.get("type"): condition for condition in current}
     result = [dict(condition) for condition in current if condition.get("type") not in changes]

@@ -186,8 +186,7 @@ class Dialect:
 
     def poollet_path(self, namespace: str, name: str, subresource: str = "exec") -> str:
         """
-        Return the percent-encoded path of a machine's subresource at a poollet; it has no version
-        segment.
+        Return the percent-encoded path of a machine's subresource at a poollet.
 
         :param subresource: ``exec``, or ``log`` or ``screen`` at our own poollets.
         """
@@ -330,7 +329,7 @@ def by_name(name: str) -> Dialect:
 
 def one_per_group(names: Iterable[str]) -> tuple[Dialect, ...]:
     """
-    Return the dialects of a repeatable option, in order; the default if it is not set.
+    Return the dialects of a repeatable option, in order.
 
     :raises ValueError: a name is unknown or repeated.
     """
@@ -345,7 +344,7 @@ def one_per_group(names: Iterable[str]) -> tuple[Dialect, ...]:
 
 def missing_class(name: str, existing: Iterable[str] | None) -> str:
     """
-    Return the message about a class that does not exist, with at most ten that do.
+    Return the message about a class that does not exist.
 
     :param existing: names of all classes; ``None`` if they are not known.
     """
@@ -358,7 +357,7 @@ def missing_class(name: str, existing: Iterable[str] | None) -> str:
 
 
 def pool_labels(dialect: Dialect, machine: Mapping[str, Any]) -> str:
-    """Return at most ten of the labels that the machine selects pools by, as ``kubectl label`` takes them."""
+    """Return at most ten of the labels that the machine selects pools by."""
     selector = machine.get("spec", {}).get(dialect.pool_selector) or {}
     return " ".join(f"{key}={value}" for key, value in sorted(selector.items())[:_MOST_NAMED])
 

@@ -65,10 +65,10 @@ def encoded(obj: Object) -> Encoded:
 
 
 def json_of(obj: Object) -> bytes:
-    """Return the JSON of an object, from the cache if it has one."""
+    """Return the JSON of an object."""
     return obj.json if isinstance(obj, Encoded) else json_bytes(obj)
 
 
 def metadata_json_of(obj: Object) -> bytes:
-    """Return the JSON of an object's ``metadata``, from the cache if it has one."""
+    """Return the JSON of an object's ``metadata``."""
     return obj.metadata_json if isinstance(obj, Encoded) else json_bytes(obj["metadata"])

@@ -14,8 +14,7 @@ values without a schema, objects have parts and lists are atomic.
 
 :data:`ABSENT` is a missing value, as opposed to ``null``, which is present and empty.
 
-Except for :func:`insert`, public functions do not change their arguments, and results may share
-unchanged parts with them.
+Except for :func:`insert`, public functions do not change their arguments.
 
 Sources: ``sigs.k8s.io/structured-merge-diff/v4/fieldpath`` for sets, and
 ``sigs.k8s.io/structured-merge-diff/v4/typed`` for the rules of the merge.
@@ -202,7 +201,7 @@ def difference(left: FieldSet, right: FieldSet) -> FieldSet:
 
 
 def paths(fields: FieldSet, prefix: Path = ()) -> Iterator[Path]:
-    """Yield all paths in order: at each step first those that end there, then longer ones."""
+    """Yield all paths in order."""
     steps = sorted(_children(fields).items(), key=lambda item: item[0])
     for step, node in steps:
         if _is_member(node):
@@ -389,8 +388,7 @@ def compare(schema: Schema, old: Any, new: Any) -> Comparison:
     """
     Compare two values.
 
-    An object or item that only one side has counts with everything in it.  Equal parts are
-    skipped.
+    Equal parts are skipped.
     """
     comparison = Comparison()
     _compare(schema, old, new, (), comparison)
@@ -505,11 +503,7 @@ def without(schema: Schema | None, value: Any, unwanted: FieldSet) -> Any:
 
 
 def with_named_fields(schema: Schema | None, fields: FieldSet) -> FieldSet:
-    """
-    Add to a set of paths the parent fields that the schema names.
-
-    While such a field has content, no set contains it on its own.
-    """
+    """Add to a set of paths the parent fields that the schema names."""
     result: FieldSet = {}
     for step, node in fields.items():
         if step == ".":

@@ -2,13 +2,9 @@
 Options of a log request: the query of ``pods/log``, and of ``machines/log``.
 
 Names, rules and error messages are those of Kubernetes' ``PodLogOptions``:
-``k8s.io/kubernetes/pkg/apis/core/validation`` (``ValidatePodLogOptions``), and
-``k8s.io/apimachinery/pkg/runtime/conversion.go`` for the conversion of query values.  A machine
-has one container, its console.  Its log continues across boots; ``previous`` is the boot before the
-newest.
-
-The log of a machine has more options than that of a Pod: offsets, boots, an end time, text without
-escape sequences, and frames.
+``k8s.io/kubernetes/pkg/apis/core/validation`` (``ValidatePodLogOptions``), and ``k8s.io/apimachinery/pkg/runtime/conversion.go``.
+A machine has one container, its console. Its log continues across
+boots; ``previous`` is the boot before the newest.
 
 A hop decodes and checks the query.
 """
@@ -131,7 +127,7 @@ class LogOptions:
     state: int | None = None
 
     def query(self) -> bytes:
-        """Return the query for the next hop, in canonical form; may be empty."""
+        """Return the query for the next hop."""
         values: dict[str, object] = {}
         for name, flag in (
             ("follow", self.follow),
@@ -199,7 +195,7 @@ def check(options: LogOptions, name: str, streams: Sequence[str]) -> None:
 
     :param name: the object's name, for messages.
     :param streams: the streams that the log has.
-    :raises Invalid: a value is out of range, or two options exclude each other.
+    :raises Invalid: a value is out of range.
     """
     causes = _causes(options, streams)
     if causes:
@@ -211,8 +207,8 @@ def parse(args: Args, machine: str) -> LogOptions:
     Decode and check a query for a machine.
 
     :param machine: its name, for messages.
-    :raises BadRequest: a value is malformed, or requires something that no machine has.
-    :raises Invalid: a value is out of range, or two options exclude each other.
+    :raises BadRequest: a value is malformed.
+    :raises Invalid: a value is out of range.
     """
     options = replace(
         decode(args),

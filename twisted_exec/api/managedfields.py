@@ -9,8 +9,7 @@ apply takes them over.
 
 Fields that belong to the object rather than to a writer (name, UID, versions) are in no entry.
 
-``metadata.managedFields`` has one entry per manager, operation, API version and subresource (for an
-apply, whatever the version), with the manager's fields and their times.
+``metadata.managedFields`` has one entry per manager, operation, API version and subresource.
 
 Client-side ``kubectl apply`` records what it applied in an annotation.
 
@@ -219,7 +218,7 @@ class FieldManagerConflicts(Conflict):
     """
     An apply would change fields that other managers own.
 
-    :param conflicts: pairs of a manager and a path that it owns, grouped by manager.
+    :param conflicts: pairs of a manager and a path that it owns.
     """
 
     def __init__(self, conflicts: Iterable[tuple[Manager, Path]], api_version: str) -> None:
@@ -307,8 +306,7 @@ def updated(
 
     :param old: the stored object; ``None`` for a create.
     :param new: the object to store.
-    :param sent: ``managedFields`` of the request. It may drop entries; ``[{}]`` drops all of them,
-        and nothing is tracked until the next apply.
+    :param sent: ``managedFields`` of the request. It may drop entries; ``[{}]`` drops all of them.
     :return: the entries; empty if the object has no ``managedFields``.
     """
     version = kind.resource.api_version
@@ -496,12 +494,7 @@ KUBECTL = "kubectl"
 
 
 def unchanged_fields(kind: Kind, live: Object) -> frozenset[Path]:
-    """
-    Return the fields of the last client-side apply that are unchanged since.
-
-    Through the annotation kubectl managed them, whichever program created them, so kubectl may
-    take them over.
-    """
+    """Return the fields of the last client-side apply that are unchanged since."""
     annotations: Mapping[str, str] = live.get("metadata", {}).get("annotations", {})
     try:
         return _unchanged_fields(kind, live, json.loads(annotations.get(ANNOTATION, "")))

@@ -2,7 +2,7 @@
 Syntax of names, labels and annotations.
 
 Each check returns a list of problems, worded as in Kubernetes
-(``k8s.io/apimachinery/pkg/util/validation``); an empty list means that the value is valid.
+(``k8s.io/apimachinery/pkg/util/validation``).
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def generated(prefix: str) -> str:
 
 
 def banner_lines(text: str) -> list[str]:
-    """Return the lines of a banner: at most four, of at most 80 printable characters each."""
+    """Return the lines of a banner: at most four."""
     # The rest of the annotation may be long.
     lines = text[: 16 * _BANNER_LINES * _BANNER_COLUMNS].splitlines()
     plain = ["".join(char for char in line if char.isprintable()).strip() for line in lines]

@@ -1,9 +1,7 @@
 """
 Patterns that are searched in the output of machines: literal text and regular expressions.
 
-Regular expressions have the syntax of RE2, which needs linear time for every expression and every
-text. They need the package ``google-re2``, which has no wheels for some systems; literal text
-always works.
+Regular expressions have the syntax of RE2. They need the package ``google-re2``.
 
 Source: https://github.com/google/re2/wiki/Syntax.
 """
@@ -186,10 +184,7 @@ def _regex_set(several: Sequence[str]) -> Any:
 
 
 def problem(regex: str) -> str:
-    """
-    Return what is wrong with a regular expression, with the position of an error of syntax; empty if
-    nothing is.
-    """
+    """Return what is wrong with a regular expression."""
     return next(problems([regex]))
 
 

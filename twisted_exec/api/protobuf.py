@@ -38,7 +38,7 @@ def read_fields(message: memoryview) -> Iterator[tuple[int, memoryview | int]]:
     """
     Yield number and value of each field of a message, except those of fixed length.
 
-    :raises ValueError: the message is malformed; the text goes on behind the message's name.
+    :raises ValueError: the message is malformed.
     """
     at = 0
     while at < len(message):

@@ -30,8 +30,7 @@ def check_reason(text: str) -> str:
     """
     Return a reason without the spaces around it; an empty text is no reason.
 
-    :raises BadRequest: it is too long, or has characters that a terminal or an editor does not show
-        as they are.
+    :raises BadRequest: it is too long, or has a character that is not allowed.
     """
     reason = text.strip(" ")
     if len(reason) > LONGEST_REASON:
@@ -68,7 +67,7 @@ def reason_of_headers(values: Sequence[bytes]) -> str:
 
 def reason_of_command(words: Sequence[str]) -> str:
     """
-    Return the reason in the command ``console --reason TEXT``, by which kubectl opens a console.
+    Return the reason in the command ``console --reason TEXT``.
 
     :param words: the command and its arguments.
     :return: empty for any other command.

@@ -1,9 +1,8 @@
 """
 Structural schemas: the fields of an object, defined once per kind.
 
-A schema is an OpenAPI v3 schema object, as published for kubectl under ``/openapi/v3``. The same
-object serves to check types, to find unknown fields and drop them, and to set defaults, as
-Kubernetes does for custom resources. ``x-kubernetes-list-type``, ``x-kubernetes-list-map-keys`` and
+A schema is an OpenAPI v3 schema object. The same object serves to check types, to drop unknown
+fields, and to set defaults. ``x-kubernetes-list-type``, ``x-kubernetes-list-map-keys`` and
 ``x-kubernetes-map-type`` control merging; ``x-kubernetes-patch-strategy`` and
 ``x-kubernetes-patch-merge-key`` are for kubectl.
 """
@@ -54,7 +53,7 @@ def boolean(description: str = "") -> Schema:
 
 
 def quantity(description: str = "") -> Schema:
-    """Return the schema of a quantity, which is a number or a string in JSON."""
+    """Return the schema of a quantity."""
     return _described({"x-kubernetes-int-or-string": True}, description)
 
 
@@ -64,8 +63,8 @@ def array(
     """
     Return the schema of a list, which is atomic by default.
 
-    :param keys: fields that identify an item; then each item has owners of its own.
-    :param unique: a set of scalars; then each scalar has owners of its own.
+    :param keys: fields that identify an item.
+    :param unique: a set of scalars.
     """
     kind, keys = "map" if keys else "set" if unique else "atomic", list(keys)
     schema: dict[str, Any] = {"type": "array", "items": items, "x-kubernetes-list-type": kind}

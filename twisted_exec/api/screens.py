@@ -66,7 +66,7 @@ class ScreenOptions:
 
     :param at_offset: show the screen behind the output before this offset.
     :param at_nanoseconds: show the screen at this time, in nanoseconds since the epoch.
-    :param size: columns and rows of the terminal that shows it; ``None`` for the console's own.
+    :param size: columns and rows of the terminal that shows it.
     """
 
     at_offset: int | None = None

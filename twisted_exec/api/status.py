@@ -1,8 +1,7 @@
 """
 API errors, with all the content of a Kubernetes ``Status``.
 
-Their reasons are those of ``k8s.io/apimachinery/pkg/apis/meta/v1/types.go``, if it has one for the
-code.
+Their reasons are those of ``k8s.io/apimachinery/pkg/apis/meta/v1/types.go``.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ class APIError(Exception):
 
     @property
     def is_decided(self) -> bool:
-        """Return whether a 403 is from a server that knows the rights, and is not just starting."""
+        """Return whether a 403 is from a server that knows the rights."""
         return self.code == Forbidden.code and bool(self.details.get("causes"))
 
     def to_status(self) -> dict[str, Any]:
@@ -123,7 +122,7 @@ class NotFound(APIError):
     """
     ``machines.compute.ironcore.dev "x" not found``.
 
-    :param group: empty for the core group and if unknown: a runtime has none.
+    :param group: empty for the core group.
     """
 
     code, reason = 404, "NotFound"
@@ -219,7 +218,7 @@ class TooManyRequests(APIError):
     """
     A limit is reached for now (429).
 
-    :param retry_after_seconds: when the client may try again; ``None`` if that is not known.
+    :param retry_after_seconds: when the client may try again.
     """
 
     code, reason = 429, "TooManyRequests"
@@ -288,7 +287,7 @@ def one_line(text: str) -> str:
 
 
 def message_of(problem: BaseException | None) -> str:
-    """Return one printable line for an exception of any layer, such as for a user."""
+    """Return one printable line for an exception of any layer."""
     if problem is None:
         return "no reason is known"
     text = str(problem)
@@ -342,7 +341,7 @@ def _seconds(value: object) -> int | None:
 
 
 def from_code(code: int, message: str) -> APIError:
-    """Return the error for a plain HTTP status with a text, from servers without Status bodies."""
+    """Return the error for a plain HTTP status with a text."""
     return APIError(one_line(message), code=code, reason=_BY_CODE.get(code, "Unknown"))
 
 

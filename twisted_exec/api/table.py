@@ -46,7 +46,7 @@ def table(
 
 
 def column_definitions(kind: Kind) -> list[Object]:
-    """Return the columns: Name, the kind's own, Age, and the kind's columns for wide tables."""
+    """Return the columns."""
     if kind.own_columns:
         return [_definition(item.name, item.description, item.priority) for item in kind.columns]
     name = _definition("Name", NAME_DESCRIPTION)
@@ -90,7 +90,7 @@ def lasting_cells(kind: Kind, obj: Object) -> list[str | float]:
     """
     Return the cells of a row, which change only with the object.
 
-    :return: as :func:`cells`, with moments in seconds since the epoch in the place of ages.
+    :return: as :func:`cells`.
     """
     always, wide = kind.columns_by_priority
     if kind.own_columns:

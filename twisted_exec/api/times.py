@@ -54,7 +54,7 @@ def nanoseconds(text: str) -> int:
     """
     Parse an RFC 3339 time, truncated to nanoseconds.
 
-    :raises ValueError: the text is malformed, or outside the years 1 to 9999.
+    :raises ValueError: the text is malformed.
     """
     context = f"parsing time {shown(text)}"
     pieces = _pieces(text, context)
@@ -139,7 +139,7 @@ _RFC3339 = re.compile(
 
 
 def is_moment(text: str) -> bool:
-    """Return whether a text is an RFC 3339 time; Python's parser accepts many other forms."""
+    """Return whether a text is an RFC 3339 time."""
     try:
         return _RFC3339.fullmatch(text) is not None and seconds(text) is not None
     except (ValueError, OverflowError):

@@ -17,12 +17,9 @@ class User:
     A user of the API.
 
     :param groups: usually with ``system:authenticated``, unless the user is anonymous.
-    :param forwarded_by: the proxy that speaks for the user, if one does; not part of the user's
-        identity.
-    :param expires: the end of the credential that identified the user, in seconds since 1970;
-        infinite if there is none or nobody knows it.
-    :param impersonated_by: the user who acts as this user by ``Impersonate-`` headers; not part of
-        the user's identity.
+    :param forwarded_by: the proxy that speaks for the user.
+    :param expires: the end of the credential that identified the user, in seconds since 1970.
+    :param impersonated_by: the user who acts as this user.
     """
 
     name: str

@@ -60,7 +60,7 @@ def parse_yaml(text: str | bytes) -> object:
     """
     Return the document of a file.
 
-    :raises ValueError: it is not YAML, or nested too deep; the message is one line.
+    :raises ValueError: it is not YAML.
     """
     try:
         # libyaml's loader crashes the process on deep nesting.
@@ -77,7 +77,7 @@ def parse_yaml(text: str | bytes) -> object:
 
 
 def yaml_problem(error: Exception) -> str:
-    """Return position and problem of a YAML error on one line; its own text has several."""
+    """Return position and problem of a YAML error on one line."""
     mark = getattr(error, "problem_mark", None)
     place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
     problem = getattr(error, "problem", None) or str(error)

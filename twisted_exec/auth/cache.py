@@ -2,8 +2,7 @@
 A short-lived cache of answers that cost a round trip.
 
 Concurrent requests for the same key share one round trip. Failures of the round trip are not
-cached. The cache is limited in size and time; the time limits how long a withdrawn permission still
-counts.
+cached. The cache is limited in size and time.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class AnswerCache(Generic[T]):
         """
         Return the cached answer, or that of ``ask()``.
 
-        Cancelling the Deferred gives up this caller only; others may share the request.
+        Cancelling the Deferred gives up this caller only.
         """
         waiter: Deferred[T] = Deferred()
         cached = self._answers.get(key)

@@ -1,8 +1,7 @@
 """
 The CEL library, in this process or in one for expressions whose cost has no small bound.
 
-The library is ``cel-expr-python``, cel-cpp with the Python package of the CEL project: the core
-language, and its extensions for strings and optional values.
+The library is ``cel-expr-python``.
 
 The other process runs :func:`main`.
 """
@@ -57,7 +56,6 @@ class Expressions:
         """
         Evaluate in this process.
 
-        :return: the value, in the types of JSON if it has one of these.
         :raises Missing: the library is not installed.
         :raises EvaluationFailed: it does not compile, or has no value.
         """

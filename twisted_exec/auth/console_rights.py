@@ -1,10 +1,7 @@
 """
-The rights of users at consoles: the verbs of the virtual subresource ``machines/console``.
+The rights of users at consoles.
 
 ``create`` on ``machines/exec`` includes all of them, unless the verbs are strict.
-
-Five records of :class:`Subresource` describe what users open or read, the rights for it, and its
-options: :data:`EXEC`, :data:`LOG`, :data:`SCREEN`, and :data:`DELETED_LOG` and :data:`RECORDING`.
 """
 
 from __future__ import annotations
@@ -51,7 +48,6 @@ class ConsoleVerbs:
     :param machines: resources whose consoles are meant; Pods are always among them.
     :param is_strict: returns whether the verbs are strict for the machine of a request, because a
         ConsolePolicy says so.
-    :param pods: Pods are machines: a user who may drive a machine may open the console of its Pod.
     """
 
     def __init__(
@@ -146,7 +142,7 @@ class SessionRequirements(Protocol):
         """
         Return the present terms of the session.
 
-        :raises APIError: the session may not go on, or that is not known now.
+        :raises APIError: the session may not go on, or that is not known.
         """
 
 
@@ -185,7 +181,7 @@ async def highest_right(
 
     :param console: the permission on the machine's ``console``, without a verb.
     :param refusal: names the permission that a user without any right lacks.
-    :param wanted: the same where the verbs are strict, and for a user who only wants to observe.
+    :param wanted: the same where the verbs are strict.
     :raises APIError: the user has no right, or that is not known now.
     """
     # The highest first, because a session without --force can ask for the floor later, and
@@ -246,7 +242,6 @@ class ConsoleAccess:
         """
         Return the user's right for a new session.
 
-        :raises APIError: the user has no right at this console, or that is not known now.
         :raises TakeoverRefused: the user asks to take over without the right to do so.
         """
         right = await self._right(gate, self.permission.user)
@@ -261,8 +256,7 @@ class ConsoleAccess:
         """
         Return the terms at this moment.
 
-        :raises APIError: the user has no right at this console any more, a condition is not met, or
-            that is not known now.
+        :raises APIError: the session may not go on, or that is not known now.
         """
         right = await self._right(gate, user)
         if self.conditions is None:
@@ -270,12 +264,7 @@ class ConsoleAccess:
         return self.terms(self.conditions.terms(right))
 
     def terms(self, terms: Terms) -> Terms:
-        """
-        Return terms without a limit of a right that the request does not use.
-
-        Of a user who may only observe, the limit remains: a next hop may ignore that the request is
-        without input.
-        """
+        """Return terms without a limit of a right that the request does not use."""
         if self.options.takes_input or terms.right < Right.DRIVE:
             return terms
         return replace(terms, right=Right.TAKEOVER)
@@ -294,8 +283,7 @@ class ScreenAccess(ConsoleAccess):
     """
     A user's access to the screen of a console.
 
-    A screen takes no input. The terms limit no right, and a review does not end it when its user's
-    right changes to another.
+    A screen takes no input.
     """
 
     def terms(self, terms: Terms) -> Terms:
@@ -309,7 +297,6 @@ class SubresourceOptions:
     The options of one request for a subresource.
 
     :param log: the options of a log.
-    :param query: for the next hop, besides the options of a log or a stream.
     :param answer_headers: of the user's response.
     """
 
@@ -327,12 +314,11 @@ class Subresource:
     """
     A subresource of machines, or of what is left of them.
 
-    :param verb: that its users need; opening a console is a create whatever the HTTP method (k8s#78741).
+    :param verb: that its users need.
     :param permission: the subresource on which they need it.
-    :param options: checks a request, and returns its options; the text is the machine's name, for messages.
-    :param access: of users to the machine's console; ``None`` if the permission is all that they need.
-    :param is_stream: users may type.  Anything else is read, also while the machine is off; its session is never
-        resumed or recorded.
+    :param options: checks a request, and returns its options.
+    :param access: of users to the machine's console.
+    :param is_stream: users may type. Anything else is read, also while the machine is off.
     """
 
     name: str

@@ -64,12 +64,7 @@ class CredentialHeaders:
         return IDENTITY_HEADERS | declared
 
     def take_from(self, request: Any) -> PresentedCredentials:
-        """
-        Take the credentials out of a request; a second call returns the same.
-
-        The request keeps none of their headers: neither a handler nor the next hop can believe an
-        unverified header.
-        """
+        """Take the credentials out of a request; a second call returns the same."""
         if request.credentials is None:
             request.credentials = self._taken(request)
         credentials: PresentedCredentials = request.credentials
@@ -127,9 +122,7 @@ def presented(request: IRequest, declared: HeaderSet) -> PresentedCredentials:
 
 
 def _bearer_token(request: IRequest) -> bytes | None:
-    """
-    The token of ``Authorization``, or of a WebSocket's subprotocols, as browsers must send it.
-    """
+    """The token of ``Authorization``, or of a WebSocket's subprotocols."""
     lines = set(request.requestHeaders.getRawHeaders(b"Authorization", []))
     if len(lines) > 1:
         raise Unauthorized("more than one Authorization header")

@@ -1,12 +1,12 @@
 """
 Authentication and authorization by an API server: reviews, and hints from roles and bindings.
 
-A TokenReview identifies the user of a token, a SubjectAccessReview authorizes.  Answers are cached
-for 10 seconds at most, allowed and denied alike; an unreachable API server is an error, never a
-permission.  Source: the webhook authenticator and authorizer of ``k8s.io/apiserver/plugin/pkg``.
+A TokenReview identifies the user of a token, a SubjectAccessReview authorizes. Answers are cached
+for 10 seconds at most, allowed and denied alike. Source: the webhook authenticator and authorizer
+of ``k8s.io/apiserver/plugin/pkg``.
 
-Where it may read roles and bindings, a change of them that concerns the user of an open session is
-a hint: cached answers are forgotten, and the guard reviews its sessions.
+Where it may read roles and bindings, a change that concerns the user of an open session makes the
+guard review its sessions.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ class DelegatedAuthenticator:
     :param client: its credentials may create tokenreviews.
     :param audiences: if given, tokens must be for one of them.
     :param cache_seconds: at most 10.
-    :param retry_seconds: time limit for one review, longer while the API server answers others.
+    :param retry_seconds: time limit for one review.
     """
 
     credential_headers = NO_HEADERS
@@ -251,7 +251,7 @@ class DelegatedAuthorizer:
     :param client: its credentials may create subjectaccessreviews.
     :param allow_seconds: lifetime of a cached permission; at most 10.
     :param deny_seconds: lifetime of a cached denial; at most 10.
-    :param retry_seconds: time limit for one review, longer while the API server answers others.
+    :param retry_seconds: time limit for one review.
     """
 
     def __init__(
@@ -503,6 +503,6 @@ def _binding(obj: Object) -> Object:
 
 
 def _role(obj: Object) -> Object:
-    """Return a digest of a role's rules: of interest is only that they change."""
+    """Return a digest of a role's rules."""
     rules = json.dumps([obj.get("rules"), obj.get("aggregationRule")], sort_keys=True)
     return {**_head(obj), "rules": hashlib.sha256(rules.encode()).digest()}

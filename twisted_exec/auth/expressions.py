@@ -1,16 +1,13 @@
 """
-Evaluation of CEL expressions without holding the reactor, with an upper bound of their cost.
+Evaluation of CEL expressions without holding the reactor.
 
-The expressions are those of configurations and policies, and are about what users send.
-
-An evaluation with a small bound takes place at once, and many of them in short turns of the
-reactor. All others are done by processes of low priority, with limits of memory and CPU time; users
-take turns.
+An evaluation with a small bound takes place at once. All others are done by processes of low
+priority, with limits of memory and CPU time; users take turns.
 
 The unit of cost is about a nanosecond, or a byte that is copied:
 
 * An expression without the calls below reads its values at most once for each of its terms.
-* A loop (``all``, ``map`` and the like) repeats that for each entry; a loop in a loop repeats it again.
+* A loop (``all``, ``map`` and the like) repeats that for each entry.
 * A call whose cost or result may grow with the square of its values multiplies by their size.
 * A pattern of ``matches`` that is not a literal may be any pattern: its cost has no bound here.
 """
@@ -82,8 +79,8 @@ class Evaluator:
         :param user: the sender of the values.
         :return: the value, in the types of JSON if it has one of these.
         :raises Missing: the library is not installed.
-        :raises EvaluationFailed: it does not compile, has no value, or costs too much.
-        :raises TooManyEvaluations: too many costly ones wait, or no process can do it now.
+        :raises EvaluationFailed: it has no value, or costs too much.
+        :raises TooManyEvaluations: too many costly ones wait.
         """
         expressions.check(text)
         if growth_of(text).bound(values) <= MOST_COST:
@@ -180,7 +177,7 @@ class Growth:
     :param loops: depth of nested loops.
     :param squares: calls that multiply by the size of the values.
     :param splits: a call makes a list of a string.
-    :param pattern: weight of the largest literal pattern; infinite if a pattern is no literal.
+    :param pattern: weight of the largest literal pattern.
     """
 
     loops: int = 0
@@ -266,7 +263,7 @@ def _tokens(expression: str) -> Iterator[tuple[str, str]]:
 
 
 def _weight(pattern: str | None) -> float:
-    """Return the number of instructions of a pattern, about, and rather too many than too few."""
+    """Return the number of instructions of a pattern, about."""
     if pattern is None:
         return math.inf
     classes = len(_CLASS.findall(pattern))

@@ -94,13 +94,10 @@ class GatePolicy:
     """
     The settings of one program's gate.
 
-    :param allowed_origins: sites besides this server's own whose pages may send requests; ``None`` if
-        requests of all pages pass.
+    :param allowed_origins: sites besides this server's own whose pages may send requests.
     :param judges: names of users that are servers and check the origin of requests themselves.
-    :param proxy_is_caller: the caller of a user whom a proxy names is the proxy.
     :param accepts_session: whether a caller may bring the id of the session; never if ``None``.
-    :param callers_name_no_user: callers are servers that pass on the headers of their users without
-        saying who the user is.
+    :param callers_name_no_user: callers are servers that pass on the headers of their users.
     """
 
     impersonation: ImpersonationPolicy = ImpersonationPolicy.CHECKED
@@ -117,8 +114,7 @@ class Evidence:
     """
     The reason to allow a session.
 
-    :param credentials: of the sender; at most the proxy's certificate if a proxy names the sender and
-        nobody is impersonated.
+    :param credentials: of the sender.
     :param sender: as authenticated.
     :param user: as whom the request was answered; the sender, unless impersonated.
     :param console: the access of a session at a console.
@@ -174,9 +170,9 @@ class Gate:
         Find out as whom a request is answered; fills in the context's user and caller.
 
         :raises Unauthorized: no credential, or an invalid one.
-        :raises Forbidden: the sender may not act as that user; or it is not the sender who asks,
-            but a page in their browser.
-        :raises APIError: the impersonation makes no sense, or nothing can be decided now.
+        :raises Forbidden: the sender may not act as that user, or the page of another site may have
+            sent the request.
+        :raises APIError: the impersonation makes no sense.
         """
         began = time.monotonic()
         reason = context.request.requestHeaders.getRawHeaders(REASON_HEADER, ())
@@ -510,7 +506,7 @@ def _of_proxy(certificate: PeerCertificate) -> PresentedCredentials:
 
 
 def _is_same(now: User, before: User) -> bool:
-    """Compare names, and UIDs where both are known: a name may belong to a new account."""
+    """Compare names, and UIDs where both are known."""
     return now.name == before.name and (not now.uid or not before.uid or now.uid == before.uid)
 
 
@@ -550,8 +546,7 @@ class GatedEndpoint:
     The handler of a route, and what it needs to know of the path.
 
     :param target: makes the context's target of the matched path.
-    :param session: the facts of the target for a session's subject; ``None`` where no session is
-        opened.
+    :param session: the facts of the target for a session's subject.
     :param is_open: the handler authenticates by itself, if at all.
     """
 
@@ -678,7 +673,7 @@ def impersonation(headers: Headers, sender: User) -> Impersonation | None:
 
     :param sender: the authenticated user.
     :return: ``None`` without such headers.
-    :raises BadRequest: they are not UTF-8, name two users or UIDs, or one is unknown.
+    :raises BadRequest: they are invalid, or one is unknown.
     """
     name, uid = _single(headers, _USER), _single(headers, _UID)
     groups = tuple(group for line in headers.getRawHeaders(_GROUP, []) if (group := _text(line)))

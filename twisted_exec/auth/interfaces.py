@@ -45,12 +45,7 @@ class IVisibility(Interface):
         """Return the error for a request that names an object which the user may not see."""
 
     def since() -> int:
-        """
-        Return the version of the store since which the same names have been visible.
-
-        A watch that begins before it would miss objects that became visible without a change of
-        their own; its client has to list again.
-        """
+        """Return the version of the store since which the same names have been visible."""
 
     def follow(changed: Callable[[], None]) -> Callable[[], None]:
         """
@@ -66,8 +61,8 @@ class Decision:
     An authorizer's answer.
 
     :param reason: for people and the audit log; may be empty.
-    :param hidden: the user gets 404 instead of 403, as if the object did not exist.
-    :param visibility: the objects that the request is allowed for; ``None`` for all.
+    :param hidden: the user gets 404 instead of 403.
+    :param visibility: the objects that the request is allowed for.
     """
 
     allowed: bool
@@ -77,11 +72,7 @@ class Decision:
 
     @property
     def allows_everything(self) -> bool:
-        """
-        True if the request is allowed for every object.
-
-        A caller that applies no visibility must ask for this, and not for ``allowed``.
-        """
+        """True if the request is allowed for every object."""
         return self.allowed and self.visibility is None
 
 
@@ -101,9 +92,9 @@ class IAuthenticator(Interface):
         """
         Authenticate credentials.
 
-        :return: fires with the user, or with ``None`` if no credential is for this authenticator.
-            Fails with :class:`~twisted_exec.api.status.Unauthorized` if there is an invalid one,
-            and with another :class:`~twisted_exec.api.status.APIError` if that is not known now.
+        :return: fires with the user, or with ``None``. Fails with
+            :class:`~twisted_exec.api.status.Unauthorized` for an invalid credential, and with
+            another :class:`~twisted_exec.api.status.APIError` if that is not known now.
         """
 
 
@@ -115,7 +106,7 @@ class IProxyAuthenticator(IAuthenticator):
         Say why a proxy is not trusted any more; its sessions end then.
 
         :param certificate: of a proxy that was trusted when it opened a session.
-        :return: a message that names the proxy; empty while its CA and its name are trusted.
+        :return: a message that names the proxy; empty while it is trusted.
         """
 
 
@@ -126,9 +117,8 @@ class IAuthorizer(Interface):
         """
         Decide about one action.
 
-        :return: fires with a :class:`Decision`.  Fails with an
-            :class:`~twisted_exec.api.status.APIError` if no decision is possible now; the action
-            is refused then.
+        :return: fires with a :class:`Decision`. Fails with an
+            :class:`~twisted_exec.api.status.APIError` if no decision is possible now.
         """
 
 
@@ -154,14 +144,13 @@ class PresentedCredentials:
 
     It outlives the request, for reviews of its session.
 
-    :param certificate: of the client; its private key is proven, by the TLS handshake.
+    :param certificate: of the client.
     :param token: the bearer token.  Authenticators use :meth:`bearer_token`.
-    :param token_problem: why the bearer token cannot be read; empty when it can, or there is none.
-    :param token_in_header: the request has ``Authorization: Bearer``, which no page of another site
-        can make a browser send.
+    :param token_problem: why the bearer token cannot be read.
+    :param token_in_header: the request has ``Authorization: Bearer``.
     :param headers: those that the server's authenticators declare, and of impersonation if the server
         reads them.
-    :param address: the host that the connection comes from; empty when that is not known.
+    :param address: the host that the connection comes from.
     """
 
     certificate: PeerCertificate | None = None
@@ -189,7 +178,7 @@ class PresentedCredentials:
         return self.token
 
     def key(self) -> object:
-        """Return a key that equal credentials share; ``None`` if other headers are part of them."""
+        """Return a key that equal credentials share."""
         if self.token_problem or any(True for _ in self.headers.getAllRawHeaders()):
             return None
         certificate = b"" if self.certificate is None else self.certificate.digest

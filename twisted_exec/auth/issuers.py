@@ -1,9 +1,8 @@
 """
 OIDC issuers from kube-apiserver's AuthenticationConfiguration, or from its older options.
 
-As there, an unknown field is refused rather than ignored, because it may have been meant to
-restrict access. Source: ``k8s.io/apiserver/pkg/apis/apiserver`` (types and validation), as of
-v1.33.
+As there, an unknown field is refused rather than ignored. Source:
+``k8s.io/apiserver/pkg/apis/apiserver`` (types and validation), as of v1.33.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ class Issuers:
         """
         Return the issuers; they are read again when the file changes.
 
-        :param own: issuer names of this server's own tokens, which no provider may have.
+        :param own: issuer names of this server's own tokens.
         """
 
         def checked(content: bytes = b"") -> tuple[Issuer, ...]:
@@ -95,9 +94,9 @@ class _Fault(Exception):
 
 def read_configuration(content: bytes, what: str) -> tuple[Issuer, ...]:
     """
-    Parse the issuers of an AuthenticationConfiguration in YAML or JSON; there may be none.
+    Parse the issuers of an AuthenticationConfiguration in YAML or JSON.
 
-    :param what: name of the source in errors, such as ``authentication config '/etc/x.yaml'``.
+    :param what: name of the source in errors.
     :raises TLSConfigError: it is invalid, or uses an unsupported feature.
     """
     doubled: list[str] = []

@@ -1,7 +1,7 @@
 """
 JSON Web Tokens, signed and verified, and the keys that sign them.
 
-The reason of a refusal (:class:`InvalidToken`) contains nothing of the token, as it is logged.
+The reason of a refusal (:class:`InvalidToken`) contains nothing of the token.
 
 Keys come from PEM files, and from an issuer's JWKS.
 
@@ -53,7 +53,7 @@ class InvalidToken(Exception):
 
 
 class UnknownKey(InvalidToken):
-    """The token names a key that is not known; newer keys may include it."""
+    """The token names a key that is not known."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class _Registry(jws.JWSRegistry):
 
 
 def claimed(token: bytes) -> Claimed | None:
-    """Return a token's unverified claims; ``None`` if it is no JWT but another kind of token."""
+    """Return a token's unverified claims."""
     if token.count(b".") != 2 or len(token) > _LIMIT_BYTES:
         return None
     header, payload, _ = token.split(b".")
@@ -250,7 +250,7 @@ class VerifyingKey:
     """
     A public key of an issuer.
 
-    :param kid: key id in its tokens; empty if the issuer sets none.
+    :param kid: key id in its tokens.
     :param algorithms: algorithms it can be used with.
     :param key: the key for joserfc.
     """
@@ -282,7 +282,7 @@ def signing_key(pem: bytes, what: str) -> SigningKey:
     """
     Parse an unencrypted private key.
 
-    :param what: name of the source in errors, such as ``signing key '/etc/sa.key'``.
+    :param what: name of the source in errors.
     :raises TLSConfigError: there is no such key, or it cannot sign tokens.
     """
     try:
@@ -356,7 +356,7 @@ def jwks_keys(document: bytes) -> tuple[VerifyingKey, ...]:
     Keys that cannot be used are skipped, as RFC 7517 §5 recommends.
 
     :param document: as fetched; the caller limits its size.
-    :raises ValueError: it is malformed, has too many keys, or none for signatures.
+    :raises ValueError: it is malformed.
     """
     try:
         entries = bodies.decode("application/json", document).get("keys")

@@ -1,12 +1,8 @@
 """
 Users by OIDC ID token, as in kube-apiserver: issuers, their keys, and the mapping of claims.
 
-An invalid token of one of our issuers is refused at once: no later authenticator gets it, and the
-request is never anonymous. The reason goes to the log, not to the client, and without any part of
-the token. Distributed claims (``_claim_names``) are not fetched: a token could name any URL.
-
-An :class:`Issuer` is one record, whether from kube-apiserver's ``--oidc-`` options or from its
-AuthenticationConfiguration.
+An invalid token of one of our issuers is refused at once. The reason goes to the log, not to the
+client. Distributed claims (``_claim_names``) are not fetched: a token could name any URL.
 
 Unlike in Kubernetes, no token gives a reserved name (``system:...``, ``DOMAIN:system:...``).
 
@@ -106,7 +102,7 @@ class _Tokens:
         """
         Return the user of a token.
 
-        :raises Unauthorized: it is invalid, or cannot be verified now; the log has the reason.
+        :raises Unauthorized: it is invalid, or cannot be verified now.
         """
         # Keyed by HMAC: neither tokens nor digests that a guess could be tested against are stored.
         key = hmac.digest(self._secret, token, "sha256")
@@ -203,8 +199,7 @@ class OIDCAuthenticator:
         """
         As :meth:`ITokenAuthenticator.authenticate_token`.
 
-        Fails with :class:`~twisted_exec.api.status.Unauthorized` if the token claims one of our
-        issuers and is invalid, or cannot be verified now.
+        Fails with :class:`~twisted_exec.api.status.Unauthorized`.
         """
         claims = jwt.claimed(token)
         if claims is None:
@@ -309,9 +304,9 @@ class Issuer:
     :param url: exactly the ``iss`` of its tokens; https.
     :param audiences: a token must be for one of them.
     :param username: a claim or an expression with a string.
-    :param groups: likewise, with a string or a list of strings; ``None`` for no groups.
+    :param groups: likewise, with a string or a list of strings.
     :param uid: likewise, with a string; empty for none.
-    :param extra: by key, each a string or a list of strings; empty ones are left out.
+    :param extra: by key, each a string or a list of strings.
     :param required: claims that must have these values.
     :param claim_rules: conditions on the claims.
     :param user_rules: conditions on the resulting user.
@@ -370,8 +365,7 @@ async def user_of(claims: Mapping[str, Any], issuer: Issuer, evaluator: Evaluato
     """
     Map verified claims to a user.
 
-    :raises InvalidToken: they name no valid user, a required claim or a rule does not hold, or an
-        expression cannot be evaluated.
+    :raises InvalidToken: they name no valid user, or a rule does not hold.
     """
     token = _Claims(claims, f"{issuer.url} {claims.get('sub')}", evaluator)
     for name, value in issuer.required:
@@ -523,8 +517,7 @@ class HTTPSFetcher:
         """
         Post a form, such as to the token endpoint.
 
-        :return: fires with the code, whichever it is, and the document; fails with
-            :class:`Unpublished`.
+        :return: fires with the code and the document; fails with :class:`Unpublished`.
         """
         code, _, document = await self._collect(
             url,
@@ -603,7 +596,7 @@ class IssuerKeys:
 
     async def newer(self) -> tuple[VerifyingKey, ...]:
         """
-        Fetch the keys again, unless that was done just now; return the current ones.
+        Fetch the keys again, unless that was done just now.
 
         :raises Unpublished: as :meth:`known`.
         """

@@ -79,8 +79,8 @@ class IRuleSource(Interface):
 
     def snapshot() -> Deferred[RBACObjects]:
         """
-        :return: fires with all current RBAC objects: the *same instance* until one changes. Fails
-            with an :class:`~twisted_exec.api.status.APIError`.
+        :return: fires with all current RBAC objects. Fails with an
+            :class:`~twisted_exec.api.status.APIError`.
         """
 
 
@@ -105,12 +105,7 @@ class RBACAuthorizer:
         """
         Check for privilege escalation: users must not grant more than they have.
 
-        For writing a role, ``rules`` are its rules, or
-        :data:`~twisted_exec.auth.rules.ALL_RULES` for one with an ``aggregationRule``;
-        for writing a binding, those of :meth:`rules_of`.
-
-        :return: fires with ``None``; fails with :class:`Forbidden` and the missing rules, or as
-            :meth:`rules_for` and :func:`~twisted_exec.auth.rules.uncovered` do.
+        :return: fires with ``None``; fails with :class:`Forbidden` and the missing rules.
         """
         return Deferred.fromCoroutine(self._confirm_covered(user, namespace, tuple(rules)))
 
@@ -732,11 +727,7 @@ def bootstrap_objects(
 
 
 def smallest_role(verb: str, group: str, resource: str, subresource: str = "") -> str:
-    """
-    Return the smallest default role of people that includes a permission; empty if none does.
-
-    Of ``create`` on ``machines/exec``, the part that opens a console is meant: ``drive`` suffices for it.
-    """
+    """Return the smallest default role of people that includes a permission."""
     if (verb, subresource) == ("create", "exec") and group:
         verb, subresource = Right.DRIVE.verb, CONSOLE
     roles = _default_roles()

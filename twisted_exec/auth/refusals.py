@@ -29,7 +29,7 @@ class RefusalLimit:
         self._limit = WindowLimit[tuple[str, ...]](seconds, window_seconds=EVERY_SECONDS)
 
     def is_due(self, subject: Subject) -> bool:
-        """Return whether there was no report a short time ago; if so, count this report."""
+        """Return whether there was no report a short time ago."""
         return self._limit.allows(
             (
                 subject.resource,
@@ -68,7 +68,7 @@ class TakeoverDenials:
         Write the audit record.
 
         :param uid: of the machine; empty if unknown.
-        :param writers: the users who have the floor, as far as they are known.
+        :param writers: the users who have the floor.
         :param message: of the refusal, for the audit record only.
         :param impersonator: the user who acts as the subject's user.
         :return: the text of the Event.

@@ -106,7 +106,7 @@ ALL_RULES = (
 
 def uncovered(own: Sequence[Rule], required: Iterable[Rule]) -> list[Rule]:
     """
-    Return the part of ``required`` that ``own`` does not allow: the escalation check.
+    Return the part of ``required`` that ``own`` does not allow.
 
     :return: rules of one combination each; empty if everything is covered.
     :raises BadRequest: there are too many combinations to check.
@@ -127,10 +127,7 @@ def uncovered(own: Sequence[Rule], required: Iterable[Rule]) -> list[Rule]:
 
 
 class _Held:
-    """
-    A user's rules, indexed by their targets: a linear search for thousands of rules would block the
-    reactor for seconds.
-    """
+    """A user's rules, indexed by their targets."""
 
     def __init__(self, own: Sequence[Rule]) -> None:
         self._own = own
@@ -190,9 +187,8 @@ class Attributes:
 
     :param verb: a Kubernetes verb (``get``, ``create`` ...), or for a path the
         HTTP method in lower case.
-    :param field_selector: of a list, a watch or a deletecollection; selects everything otherwise.
-    :param strict: of a verb of ``machines/console``: ``create`` on ``machines/exec`` does not include
-        it.
+    :param field_selector: of a list, a watch or a deletecollection.
+    :param strict: ``create`` on ``machines/exec`` does not include the verb.
     """
 
     user: User

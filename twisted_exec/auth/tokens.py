@@ -4,7 +4,7 @@ Authentication by bearer tokens: of files, of ServiceAccounts, and bootstrap tok
 The token of a ServiceAccount is a JWT with Kubernetes' claims. It is valid while its signature is
 by one of our keys, it has not expired, and its ServiceAccount and the object it is bound to still
 exist with the same UID. Sources:
-``pkg/serviceaccount/{claims,jwt}.go``registry/core/serviceaccount/storage/token.go``/registry/core/serviceaccount/storage/token.go``
+``pkg/serviceaccount/{claims,jwt}.go``
 of Kubernetes.
 
 The id in such a token is public: it names the Secret with the other part, which is compared in
@@ -76,8 +76,7 @@ class ITokenAuthenticator(Interface):
     def authenticate_token(token: bytes) -> Deferred[User | None]:
         """
         :return: fires with the user, or with ``None`` if the token is unknown here; fails with an
-            :class:`~twisted_exec.api.status.APIError` if it is invalid, or that cannot be
-            determined.
+            :class:`~twisted_exec.api.status.APIError` if it is invalid.
         """
 
 
@@ -86,8 +85,7 @@ class Known:
     """
     The user of a token, and its audiences.
 
-    :param audiences: those of the requested audiences that it is for; empty if it comes from a
-        source without audiences.
+    :param audiences: those of the requested audiences that it is for.
     """
 
     user: User
@@ -111,8 +109,7 @@ class BearerAuthenticator:
     Authenticates users by ``Authorization: Bearer``.
 
     :param sources: tried in order until one knows the token.
-    :param audiences: this server's audiences, which tokens without audiences are for; empty if
-        not configured.
+    :param audiences: this server's audiences, which tokens without audiences are for.
     """
 
     credential_headers = NO_HEADERS
@@ -188,8 +185,7 @@ class TokenFileAuthenticator:
         """
         Read the file now.
 
-        :raises TLSConfigError: it cannot be read, is not CSV, or a record is invalid; the message does
-            not quote it.
+        :raises TLSConfigError: it cannot be read.
         """
         self._users.load()
 
@@ -285,7 +281,7 @@ class AccountKeys:
         """
         Read the files now.
 
-        :raises TLSConfigError: a file cannot be read, or has no key or one that cannot be used.
+        :raises TLSConfigError: a file cannot be read.
         """
         for each in self._known:
             each.load()
@@ -523,7 +519,7 @@ def user_of(
     secret: Mapping[str, Any], token_id: str, token_secret: bytes, now: float
 ) -> User | None:
     """
-    Return the user of a token; ``None`` if a part is wrong, or the token is not valid for authentication now.
+    Return the user of a token.
 
     :param secret: the Secret named by the id.
     """

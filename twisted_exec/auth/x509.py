@@ -84,8 +84,7 @@ class CertificateJudge:
     :param ca: path of a PEM file with one or more CAs; or its content, as bytes.
     :param clock: monotonic.
     :param now: time for validity checks, timezone-aware.
-    :param apart_from: path of another such file, whose CAs must be others, and neither have signed
-        these nor be signed by them.
+    :param apart_from: path of another such file, whose CAs must be others.
     """
 
     _log = Logger()
@@ -185,10 +184,7 @@ def _followed(ca: str, apart_from: str, clock: IReactorTime) -> Reloading[bytes]
 
 
 def _checked(paths: Sequence[str], ca_pem: bytes, *others: bytes) -> bytes:
-    """
-    :raises TLSConfigError: it contains no CA, shares one with the other file, or one of them has
-        signed one of the other's, so that certificates for one purpose would pass for the other.
-    """
+    """:raises TLSConfigError: it contains no CA, or shares one with the other file."""
     cas, *apart = (
         pem.certificates(content, f"client CA {path!r}")
         for path, content in zip(paths, (ca_pem, *others), strict=True)
@@ -267,7 +263,7 @@ def certified_user(peer: PeerCertificate, end: datetime | None = None) -> User:
     """
     Return the user that a verified certificate names.
 
-    :param end: of the validity of the certificate and those that vouch for it.
+    :param end: of the validity of the certificate.
     """
     name = peer.common_name
     return User(
@@ -287,8 +283,7 @@ class HeaderNames:
     """
     The headers in which proxies name the user.
 
-    Several headers for the name or the UID are tried in order; all headers for groups and extra fields
-    count.  Header names are case-insensitive.
+    Several headers for the name or the UID are tried in order. Header names are case-insensitive.
     """
 
     user: tuple[str, ...] = ("X-Remote-User",)
@@ -339,7 +334,7 @@ class RequestHeaderAuthenticator:
 
     :param ca: path of the forwarding CA, or its PEM.
     :param allowed_names: common names of trusted proxies, one or more.
-    :param apart_from: path of the user CA, which must be another; empty if there is none.
+    :param apart_from: path of the user CA, which must be another.
     :param names: names of the headers.
     :param any_name: allow an empty list of names.
     :raises TLSConfigError: there are no names, or one is empty.
@@ -389,9 +384,8 @@ class RequestHeaderAuthenticator:
         """
         As :meth:`IAuthenticator.authenticate`.
 
-        :return: fires with the user that the proxy names, whose ``forwarded_by`` is the proxy; with
-            ``None`` when no trusted proxy sends the request, or it names no user.
-            Fails with :class:`Unauthorized` when a trusted proxy's headers cannot be read.
+        :return: fires with the user that the proxy names; with ``None`` when no trusted proxy names
+            one. Fails with :class:`Unauthorized` when a trusted proxy's headers cannot be read.
         """
         return maybeDeferred(self._user, credentials)
 

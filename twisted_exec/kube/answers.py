@@ -87,7 +87,7 @@ def loads(content: bytes, most_values: int = MAX_VALUES) -> Any:
     """
     Parse a JSON document.
 
-    :raises ValueError: it cannot be parsed; ``TooManyValues`` if it would take too much memory.
+    :raises ValueError: it cannot be parsed.
     """
     # Counted before parsing: an empty object takes three bytes here and about seventy of memory.
     if len(content) > most_values and sum(map(content.count, _SEPARATORS)) > most_values:
@@ -143,7 +143,7 @@ def object_of(
     Return the object of a 2xx answer.
 
     :param most_values: as of :func:`~twisted_exec.kube.answers.loads`.
-    :raises APIError: the code is another; or the body is not an object, or has too many values.
+    :raises APIError: the code is another.
     """
     try:
         document = loads(body, most_values)

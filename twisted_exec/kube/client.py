@@ -1,6 +1,4 @@
-"""
-A client of one API server: the Kubernetes verbs over HTTP, with credentials that may come late.
-"""
+"""A client of one API server: the Kubernetes verbs over HTTP."""
 
 from __future__ import annotations
 
@@ -79,7 +77,7 @@ class LateCredentials:
         self, send: Callable[[], Deferred[T]], may_repeat: Callable[[], bool] = lambda: True
     ) -> T:
         """
-        Send a request, and once more if it got a 401 and the credentials changed.
+        Send a request, and once more after a 401 if the credentials changed.
 
         :param send: sends the request with the credentials of :meth:`config`.
         :param may_repeat: called after a 401.
@@ -160,8 +158,7 @@ class KubeClient:
     """
     Client of one API server.
 
-    :param config: the server and our credentials, or :class:`.LateCredentials` if they may arrive
-        later.
+    :param config: the server and our credentials, or :class:`.LateCredentials`.
     :param reactor: a real reactor (sockets and time).
     :param timeout_seconds: for one whole request; watches have their own limit.
     :param server: the endpoint, instead of the one that ``config`` names.
@@ -221,7 +218,7 @@ class KubeClient:
 
     async def resources(self, group: str, version: str) -> list[str]:
         """
-        Return the resources of one group and version, such as ``machines`` and ``machines/exec``.
+        Return the resources of one group and version.
 
         :raises APIError: the request failed; 404 if the server does not have the version.
         """

@@ -1,6 +1,4 @@
-"""
-A machine's console, from the user's side of an API server: the session, and news of its recordings.
-"""
+"""A machine's console, from the user's side of an API server."""
 
 from __future__ import annotations
 
@@ -54,10 +52,10 @@ if TYPE_CHECKING:
 
 async def served_dialects(client: KubeClient, among: Iterable[Dialect]) -> Sequence[Dialect]:
     """
-    Return the dialects that an API server speaks, by discovery, as kubectl does.
+    Return the dialects that an API server speaks.
 
     :param among: the dialects of interest.
-    :return: dialects whose consoles the server has, in the server's order of groups.
+    :return: dialects whose consoles the server has.
     :raises APIError: discovery failed.
     """
     expected = list(among)
@@ -98,7 +96,7 @@ class ConsoleOptions:
     :param server: the endpoint, instead of the one that the kubeconfig names.
     :param protocols: tried in this order, see
         :func:`~twisted_exec.streaming.remotecommand.client.connect`.
-    :param stream: the options of the stream; with ``read_only`` no input reaches the machine.
+    :param stream: the options of the stream.
     :param among: the possible dialects of the machine. The first is tried without discovery.
     :param agent: the ``User-Agent``; ASCII.
     :param reason: that the user declares, see :mod:`twisted_exec.api.reasons`.
@@ -106,7 +104,6 @@ class ConsoleOptions:
         for no recording.
     :param resume: after a loss of the connection open the next one, if the server can resume
         sessions.
-    :param silence_seconds: silence after which the connection of such a session is lost.
     :param give_up_seconds: time to resume a session; ``None`` for as long as the server is not in
         reach.
     """
@@ -149,14 +146,12 @@ def open_console(
     Open the console of one machine.
 
     :param user: receives the events of the session, ``attached`` first.
-    :param requested: called for each attempt to begin the session, while its connection is made,
-        with the credentials and the dialect.
+    :param requested: called for each attempt to begin the session.
     :param connected: called when a connection to the server is open and verified.
-    :return: fires with the stream once it is attached.  Fails with an
-        :class:`~twisted_exec.api.status.APIError`: the server's error, or 502
-        or 504 naming the server if it cannot be reached; with
-        :class:`~twisted_exec.kube.kubeconfig.client_config.KubeConfigError` if there are no
-        usable credentials.  Cancelling closes the connection.
+    :return: fires with the stream once it is attached. Fails with an
+        :class:`~twisted_exec.api.status.APIError`, or with
+        :class:`~twisted_exec.kube.kubeconfig.client_config.KubeConfigError` without usable
+        credentials. Cancelling closes the connection.
     """
     opening = _Opening(config, namespace, name, user, reactor, options, requested, connected)
     return Deferred.fromCoroutine(
@@ -442,11 +437,7 @@ def recorded_for(recordings: Sequence[OpenRecording]) -> str:
 
 
 class RecordingNews:
-    """
-    The recordings of a console that the user of one session knows of.
-
-    Messages are ends of a sentence about the console, such as ``recorded for ann (input: masked)``.
-    """
+    """The recordings of a console that the user of one session knows of."""
 
     def __init__(self) -> None:
         self.present = ""

@@ -6,7 +6,6 @@ For example::
     endpoint = clientFromString(reactor, "console:demo-vm:kubeconfig=admin.kubeconfig")
     expect = await connectProtocol(endpoint, Expect())
 
-The protocol's writes are the machine's input, and it receives the machine's output.
 ``loseWriteConnection`` ends the input if the protocol has a message for it, ``loseConnection`` ends
 the session.
 """

@@ -3,7 +3,7 @@ Local copies of resources that follow the API server, and the work queues that t
 
 Source of the rules: ``k8s.io/client-go/tools/cache/reflector.go``.
 
-A work queue has one worker per key at a time, a limit for all, and back-off for keys that fail.
+A work queue has one worker per key at a time.
 """
 
 from __future__ import annotations
@@ -58,9 +58,7 @@ def key_of(obj: Object) -> Key:
 
 
 class Backoff:
-    """
-    Exponential back-off up to a limit; each pause is a random part of its length, at least half.
-    """
+    """Exponential back-off up to a limit."""
 
     def __init__(
         self,
@@ -87,9 +85,9 @@ class Reflector:
     """
     A local copy of the objects of ``resource``.
 
-    :param of: name of the cluster, for the log of a program that follows several.
+    :param of: name of the cluster.
     :param on_change: called for each difference, in order.
-    :param trim: returns the part of an object to store; it may change the object in place.
+    :param trim: returns the part of an object to store.
     :param optional: the server may lack the resource.
     :param max_objects: list again if a watch brings more objects.
     """
@@ -166,7 +164,7 @@ class Reflector:
 
     def forget(self) -> None:
         """
-        Prepare for another server: list again, report the differences, and be unsynced until then.
+        Prepare for another server.
 
         If the reflector is running, call this again after :meth:`stop` has fired.
         """
@@ -398,8 +396,7 @@ class WorkQueue(Generic[K]):
     A queue of keys.
 
     :param work: handles one key; called again with back-off after a failure.
-    :param refused: called after an API error, with the key, the error, and the number of consecutive
-        failures of this key.
+    :param refused: called after an API error of a key.
     """
 
     _log = Logger()
@@ -421,11 +418,7 @@ class WorkQueue(Generic[K]):
         return len(self._work)
 
     def add(self, key: K) -> None:
-        """
-        Queue a key; a key that is queued already stays queued once.
-
-        A key that failed lately waits for its back-off: frequent changes must not bypass it.
-        """
+        """Queue a key; a key that is queued already stays queued once."""
         if self._stopped:
             return
         work = self._work.setdefault(key, _Work())
@@ -532,7 +525,7 @@ class Listeners:
         return len(self._each)
 
     def add(self, changed: Callable[..., None]) -> Callable[[], None]:
-        """Add a callback; return a function that removes it, which may be called more than once."""
+        """Add a callback; return a function that removes it."""
         token = object()
         self._each[token] = changed
 

@@ -6,10 +6,9 @@ name is in the Lease leads.
 
 Clocks of different hosts are never compared: each candidate counts on its own monotonic clock from
 when it *saw* the Lease change. A leader counts from before it *sent* its last successful renewal,
-and stops well before other candidates may take over (after 10 of 15 s), even if requests are still
-pending. So two replicas never lead at once, as long as clocks count seconds.
+and stops before other candidates may take over.
 
-A leader that stops releases the Lease, so that its successor need not wait.
+A leader that stops releases the Lease.
 
 Source: ``k8s.io/component-helpers/apimachinery/lease/controller.go`` for Nodes, and ironcore v0.5
 ``poollet/machinepoollet/controllers/machinepool_heartbeat.go``.
@@ -65,8 +64,7 @@ class ElectionTimings:
 
     :param lease_seconds: time without renewal after which any candidate may take the Lease.
     :param renew_seconds: time without successful renewal after which a leader stops.
-    :param retry_seconds: pause between two attempts of the leader; that of others is up to 2.2 times as
-        long.
+    :param retry_seconds: pause between two attempts of the leader.
     """
 
     lease_seconds: int = 15
@@ -81,7 +79,7 @@ def holder_of(lease: Object) -> str:
 
 class LeaseObservation:
     """
-    One candidate's view of the Lease, with the time of its last change on the candidate's clock.
+    One candidate's view of the Lease.
 
     :param terms: duration for a Lease that has none.
     """
@@ -155,7 +153,7 @@ class Election(Service):
     :param now: seconds since the epoch.
     :param chance: returns a random number from 0 to 1.
     :param lease: kind, namespace and name of the Lease, for messages.
-    :param on_failure: called with a message for users, each time that the log has one.
+    :param on_failure: called with a message for users.
     """
 
     _log = Logger()
@@ -431,7 +429,7 @@ EVENT_REASON = "LeaderElectionFailed"
 @implementer(ILeader)
 class LeaderServices(Service):
     """
-    The services of one term: from :meth:`elected` to :meth:`deposed`, or as long as this service runs.
+    The services of one term.
 
     :param make: creates the services for a term.
     """
@@ -489,7 +487,7 @@ class LeaderElected:
     :param make: creates the services for a term.
     :param now: seconds since the epoch.
     :param name: identity of the replica, by default from :func:`identity`.
-    :param when: fires when the replica is able to lead; it is not a candidate before.
+    :param when: fires when the replica is able to lead.
     """
 
     def __init__(
@@ -565,7 +563,7 @@ class Lease:
 
     :param namespace: namespace of the Lease; empty to disable it.
     :param now: seconds since the epoch.
-    :param holder: identity of the holder; by default a random one, unique to this process.
+    :param holder: identity of the holder.
     """
 
     _log = Logger()
@@ -588,8 +586,7 @@ class Lease:
         """
         Renew the Lease.  A problem is logged once.
 
-        :param owner: owner reference (``apiVersion``, ``kind``, ``name``, ``uid``), so that the
-            Lease is deleted with its owner.
+        :param owner: owner reference (``apiVersion``, ``kind``, ``name``, ``uid``).
         """
         if not self._namespace:
             return

@@ -1,8 +1,7 @@
 """
-A machine's log, and the content of a recording, from the user's side of an API server.
+A machine's log, and the content of a recording.
 
-A log that is cut off, because the API server was lost, can continue at its offset
-(:mod:`twisted_exec.streaming.text.resumption`).
+A log that is cut off can continue at its offset (:mod:`twisted_exec.streaming.text.resumption`).
 """
 
 from __future__ import annotations
@@ -77,7 +76,7 @@ class MachineLog:
         Read the log to its end.
 
         :param options: with ``frames`` if the log is to continue after a loss.
-        :param data: called with each piece of text; an exception ends the log, and is raised here.
+        :param data: called with each piece of text.
         :param opened: called before the first text with the log, which can be paused.
         :raises APIError: the server refuses, cannot be reached, or the log was cut off.
         :raises KubeConfigError: there are no usable credentials.
@@ -152,7 +151,7 @@ async def deleted_log(
     config: ClientConfig, namespace: str, machine: str, reactor: Any, **more: Any
 ) -> MachineLog:
     """
-    Return the log of a deleted machine; of several with that name, of the one deleted last.
+    Return the log of a deleted machine, the newest of that name.
 
     :param more: parameters of :class:`MachineLog`.
     :raises APIError: the server knows of no such machine, or refuses.

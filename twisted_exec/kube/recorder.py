@@ -107,7 +107,7 @@ class Recorder:
     """
     Writes Events about objects, asynchronously.
 
-    :param about: kind of the objects; items of lists have no ``kind`` of their own.
+    :param about: kind of the objects.
     :param component: ``source.component``.
     :param host: ``source.host``.
     :param now: seconds since the epoch.

@@ -314,8 +314,7 @@ class ServingCertificate(SignedCertificate):
         """
         Create a self-signed certificate if there is no usable one, so that the program can listen.
 
-        :raises TLSConfigError: the directory is not writable, or the name is too long for a
-            certificate.
+        :raises TLSConfigError: the directory is not writable.
         """
         self.make_directory()
         try:

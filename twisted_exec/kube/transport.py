@@ -3,9 +3,7 @@ HTTP requests to one API server, limited in time and size.
 
 The time limit covers the whole exchange, not only the head of the response, except for
 :meth:`HTTPTransport.open`. A cancelled or timed-out exchange aborts its connection. Compressed
-answers are decompressed in pieces, so a limit of size holds for the decompressed body.
-
-A request that got a 401 is sent once more if the credential plugin then returns another credential.
+answers are decompressed in pieces.
 """
 
 from __future__ import annotations
@@ -57,8 +55,7 @@ class Body(Protocol):
     """
     Gives a response's body to ``receive``.
 
-    ``done`` fires at its end; cancelling it, or an exception of ``receive``,
-    aborts the connection.
+    ``done`` fires at its end.
     """
 
     def __init__(self, receive: Callable[[bytes], None], abort: Callable[[], object]) -> None:
@@ -372,8 +369,8 @@ class HTTPTransport:
         """
         Send a request and return the whole answer.
 
-        :raises BadGateway: there are no usable credentials, the connection failed or broke, or the
-            answer is not valid or larger than ``limit_bytes``.
+        :raises BadGateway: there are no usable credentials, the connection failed, or the answer is
+            not valid or too large.
         :raises GatewayTimeout: the answer was not complete in time.
         """
 
@@ -398,8 +395,7 @@ class HTTPTransport:
 
         ``begun`` is called first, when the head has arrived.
 
-        Any other answer is collected and returned, as :meth:`collect` does;
-        after a stream the returned body is empty.  Errors are those of
+        Any other answer is collected and returned, as :meth:`collect` does. Errors are those of
         :meth:`collect`; an exception of ``receive`` ends the stream and is raised.
         """
 

@@ -70,7 +70,7 @@ class Upstream:
 
     :param config: returns its current configuration.
     :param label: name in messages, such as ``the target cluster``.
-    :param connect_seconds: for connections; the opener of a stream has a limit of its own.
+    :param connect_seconds: for connections.
     :param connecting: returns the endpoint.
     """
 

@@ -4,8 +4,8 @@ A kubelet without a container runtime: an API server's streams end here in comma
 It has paths that kube-apiserver requests. Source of routes, codes and texts: Kubernetes,
 ``pkg/kubelet/server/server.go``; of what the streams do, ``k8s.io/kubelet/pkg/cri/streaming``.
 
-The double is no sandbox: whoever may ask may run any command as the user of this process, : give it
-a client CA, or listen on loopback only::
+The double is no sandbox: whoever may ask may run any command as the user of this process; give it a
+client CA, or listen on loopback only::
 
     kubelet = Kubelet(reactor, {("default", "web"): {"main": Container()}}, tls=tls, client_ca=pem)
     port = await kubelet.listen("tcp:0:interface=127.0.0.1")

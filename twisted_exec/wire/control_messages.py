@@ -102,7 +102,7 @@ class Break:
 
 
 class Role(Enum):
-    """The role of one user at a console, as the user requests it and as the floor assigns it."""
+    """The role of one user at a console."""
 
     WRITER = "drive"
     """The user's input goes to the machine."""
@@ -201,8 +201,7 @@ def decode_status(document: bytes) -> Ending:
     A foreign server's failure has none of our reasons.
 
     :param document: the complete JSON text.  Empty means success, as in client-go.
-    :raises RemoteProtocolError: the document is not a Status, is too large, or says that a process
-        exited without a code from 0 to 255.
+    :raises RemoteProtocolError: the document is not a valid Status.
     """
     # client-go reads the channel to its end, and takes no bytes for success (errorstream.go).
     if not document:
@@ -295,7 +294,7 @@ class SizeDecoder:
         """
         Take bytes of the resize channel.
 
-        :param data: all of a message, or a piece of a stream; more than 4 KiB count as invalid.
+        :param data: more than 4 KiB count as invalid.
         :return: the complete events, oldest first.
         """
         events: list[TerminalSize | Break | Role] = []

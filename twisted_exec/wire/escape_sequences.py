@@ -3,7 +3,7 @@ Escape sequences in the output of a machine, sans I/O: text without them, and te
 
 All control characters are removed, except tab, carriage return and newline; for terminals U+0080 to
 U+009F are control characters, too. A newline ends every sequence, also an operating system command
-(OSC) that lacks its end: text after it stays visible.
+(OSC) that lacks its end.
 
 A terminal answers some sequences (*queries*) as if its user had typed the answer, and a shell may
 read it later.
@@ -25,9 +25,6 @@ query                                 changed byte           result
 ``ESC Z``                             ``Z``                  ``ESC \``, which ends no string
 ``ENQ``                               itself                 NUL, which terminals ignore
 ====================================  =====================  ==================================
-
-CAN, which aborts a sequence, is an exception: some terminals carry out an operating system command
-that CAN aborts.
 
 Sources: ECMA-48, 5th edition (5.3 to 5.6 for the forms of sequences); DEC STD 070; xterm's ``ctlseqs``;
 the keyboard, graphics, colour and clipboard protocols of kitty; iTerm2's "Proprietary Escape Codes".
@@ -106,7 +103,7 @@ class PlainLines(Stripper):
     Plain text of a console as lines, each of which ends with a newline alone.
 
     Any other carriage return, by which programs redraw a line, becomes a newline if there is text
-    on both sides: a line that was overwritten on the screen stays visible.
+    on both sides.
 
     :param mid_line: the text so far ends within a line.
     :param returned: the last piece ended with a carriage return.
@@ -288,8 +285,7 @@ class QueryFilter:
     """
     Makes the queries of a stream harmless, wherever it is split.
 
-    :param found: called for each query that is a control sequence, unless it is too long, with the
-        bytes after ``ESC [``, without control characters.
+    :param found: called for each query that is a control sequence.
     """
 
     def __init__(self, found: Callable[[bytes], None] = lambda query: None) -> None:

@@ -3,8 +3,7 @@ Frame boundaries of streams that a hop forwards unread: WebSocket, SPDY, HTTP/2.
 
 A hop can insert a message of its own only between two frames.
 
-Headers and channels show whether the other end has reported how the session ended: by anything on
-the error channel or stream, or by the protocol's own close.
+Headers and channels show whether the other end has reported how the session ended.
 
 Sources: SPDY Protocol, Draft 3, section 2.2; RFC 6455, section 5.2;
 ``k8s.io/client-go/tools/remotecommand`` for what clients read last.
@@ -148,10 +147,7 @@ class SPDYFrameBoundaries(FrameBoundaries):
         self._tracked = 0
 
     def from_user(self, data: bytes) -> bool:
-        """
-        Track the user's bytes as :meth:`FrameBoundaries.from_user` does, until the error stream is
-        open.
-        """
+        """Track the user's bytes as :meth:`FrameBoundaries.from_user` does."""
         if self._reader is None:
             return False
         self._tracked += len(data)
@@ -346,8 +342,7 @@ class Frames:
         """
         Yield complete frames in runs, with each GOAWAY on its own, in order.
 
-        :raises ValueError: a frame exceeds the size limit (checked before it is buffered), or is
-            malformed.
+        :raises ValueError: a frame exceeds the size limit (checked before it is buffered).
         """
         data, self._rest = self._rest + data, b""
         begun = at = 0

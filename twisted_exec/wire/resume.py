@@ -1,8 +1,7 @@
 """
 Resuming and rejoining a console session, sans I/O: headers, marks and reports.
 
-A client *resumes* a session whose connection was lost.  A hop *rejoins* a lost stream towards the
-machine without its client noticing.
+A client *resumes* a session whose connection was lost.
 
 A client that can resume sends the header ``X-Twisted-Exec-Resume`` with its request.  The first
 request says ``marks``; a client that lost its connection sends the key of the connection and the
@@ -21,16 +20,15 @@ those of the hops behind it::
 
     X-Twisted-Exec-Resume: key=KEY; seconds=SECONDS; hops=apiserver/412,poollet/96
 
-Without an answer the session is an ordinary one.  With an answer the output (channel 1) has only
-bytes of the machine, and messages arrive as marks.
+Without an answer the session is an ordinary one. With an answer the output (channel 1) has only
+bytes of the machine.
 
 Requests of a page in a browser have a further field: the machine's end sends it at most so many
 bytes of output beyond those that the page has taken::
 
     X-Twisted-Exec-Resume: marks; credit=131072
 
-A *mark* is a JSON object and a newline on channel 4 towards the client, where clients of Kubernetes
-expect nothing and are sent nothing.
+A *mark* is a JSON object and a newline on channel 4 towards the client.
 
 ======================== ==============================================================
 mark                     meaning
@@ -182,11 +180,7 @@ class RoundTrip:
 
 @dataclass(frozen=True)
 class Resumable(IssuedKey):
-    """
-    The answer to a client that can resume; the key names its connection.
-
-    :param round_trips: of the hops that know theirs, from the client to the machine.
-    """
+    """The answer to a client that can resume; the key names its connection."""
 
     round_trips: tuple[RoundTrip, ...] = ()
 
@@ -287,8 +281,7 @@ def header_fields(header: str, value: str, forms: dict[str, re.Pattern[str]]) ->
     Read fields of the form ``NAME=TEXT; NAME=TEXT``; unknown ones are ignored.
 
     :param forms: the required fields.
-    :raises RemoteProtocolError: the value is too long, or a field is missing, not valid, or there
-        twice.
+    :raises RemoteProtocolError: the value is too long.
     """
     if len(value) > _LONGEST:
         raise RemoteProtocolError(f"header {header} is longer than {_LONGEST} characters")
@@ -317,8 +310,7 @@ class At:
     """
     The next byte of output has this position.
 
-    :param exact: false if an unknown amount of output is missing before it: the machine may never
-        have printed as much as the offsets differ.
+    :param exact: false if an unknown amount of output is missing before it.
     :param end: the offset at which the output ends at present; ``None`` if unknown.
     """
 
@@ -367,10 +359,10 @@ class Notice:
     """
     A message for the user.
 
-    :param text: is made printable, in one line, as the other texts are.
+    :param text: is made printable.
     :param kind: ``None`` if the other side is of an earlier release.
-    :param role: the role of the session from now on; ``None`` if the notice does not say it.
-    :param writer: the user who has the floor, to an observer; empty without one.
+    :param role: the role of the session from now on.
+    :param writer: the user who has the floor, to an observer.
     :param why: the reason of a notice that input was discarded, or that the machine has ended.
     :param hint: the end of the text, if that names keys and options of ``kubectl console``.
     """
@@ -443,8 +435,7 @@ class OpenRecording:
     A recording of the console that goes on.
 
     :param input: ``none``, ``masked`` or ``all``.
-    :param user: the user who asked for it, or the user of the first session that a policy wants
-        recorded; empty if unknown.
+    :param user: the user who asked for it.
     """
 
     input: str
@@ -456,7 +447,7 @@ class Attendance:
     """
     The sessions at the console.
 
-    :param writer: the user who has the floor; empty if the console has no writer.
+    :param writer: the user who has the floor.
     :param seconds: how long this user has had it.
     :param recordings: those of the console that go on, :data:`MOST_RECORDINGS` at most; ``None`` if
         unknown.
@@ -566,7 +557,7 @@ def parse_report(message: bytes) -> Report | None:
     """
     Read a message of a page on channel 4.
 
-    :return: ``None`` if it is something else, such as a size of the terminal.
+    :return: ``None`` if it is something else.
     :raises RemoteProtocolError: the number of a report is not valid.
     """
     if len(message) > _LONGEST_REPORT:
@@ -587,7 +578,7 @@ def parse_report(message: bytes) -> Report | None:
 
 
 class MarkDecoder:
-    """Decodes marks; unknown ones are left out, so that later releases can add some."""
+    """Decodes marks; unknown ones are left out."""
 
     def __init__(self) -> None:
         self._pending = b""

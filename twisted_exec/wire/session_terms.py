@@ -68,8 +68,7 @@ class Terms:
     :param until: when the session ends, in seconds since 1970; 0 for no such time.
     :param policy: the names of the ConsolePolicies, for messages.
     :param recording: ``UID/INPUT``: the console accepts input only while the ConsoleRecording with
-        this UID records it, with at least this input (:data:`RECORDED_INPUT`).
-        Empty if no recording is required.
+        this UID records it. Empty if no recording is required.
     """
 
     right: Right = Right.TAKEOVER
@@ -148,7 +147,7 @@ def parse_terms(text: str) -> Terms:
     """
     Parse the header.
 
-    :raises RemoteProtocolError: it has a term that this release cannot enforce, or is malformed.
+    :raises RemoteProtocolError: it has a term that this release cannot enforce.
     """
     if len(text) > _LONGEST:
         raise RemoteProtocolError("the terms of the session are too long")

@@ -3,8 +3,7 @@ SPDY/3.1, sans I/O: frames, and header blocks with their compression.
 
 A frame has a header of eight bytes. In a *control* frame it starts with a set bit, a version and a
 type; in a *data* frame with a stream id. Both continue with eight flags and a length of 24 bits.
-Control frames are short, and are parsed when they are complete; the announced length is checked
-first.
+Control frames are short, and are parsed when they are complete.
 
 Header blocks contain names and values. All blocks of one direction form a single zlib stream,
 whichever SPDY stream they belong to.
@@ -12,8 +11,7 @@ whichever SPDY stream they belong to.
 Outgoing blocks are not compressed (*stored* blocks of RFC 1951).
 
 Sources: SPDY Protocol, Draft 3, section 2, and 2.6.10 for header blocks;
-``github.com/moby/spdystream``, ``spdy/{types,read,write}.go`` (and CVE-2026-35469 for what its
-header blocks lacked).
+``github.com/moby/spdystream``, ``spdy/{types,read,write}.go``.
 """
 
 from __future__ import annotations
@@ -520,7 +518,7 @@ class FrameWriter:
     """
     Encodes one direction of a connection.
 
-    The results must be sent in order: header blocks depend on each other.
+    The results must be sent in order.
     """
 
     def __init__(self) -> None:

@@ -148,9 +148,8 @@ class SPDYConnection:
     """
     One end of a connection.
 
-    :param client: we are the side that requested the upgrade; its stream ids and ping ids are odd,
-        the server's are even.
-    :param max_streams: limit for concurrent streams of the peer; further streams are refused.
+    :param client: we are the side that requested the upgrade.
+    :param max_streams: limit for concurrent streams of the peer.
     """
 
     def __init__(self, *, client: bool, max_streams: int) -> None:

@@ -30,10 +30,10 @@ class StreamOptions:
     Options of one request.
 
     :param channels: the streams that the client will open. ``None`` when the request does not say.
-    :param tty: the client has a terminal, so stderr is merged into stdout.
+    :param tty: the client has a terminal.
     :param read_only: the client only watches; its input never reaches the machine.
     :param observe: begin as an observer, who may ask for the role of the writer later.
-    :param force: take what another session may have to give up, such as an exclusive line.
+    :param force: take what another session may have to give up.
     :param input_ended: the session begins as if its input had just ended.
     """
 

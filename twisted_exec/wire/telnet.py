@@ -104,9 +104,9 @@ class TelnetClient:
     """
     One connection to a telnet server.
 
-    :param offers: options of our side that we request; those in ``agrees`` only if the peer asks.
+    :param offers: options of our side that we request.
     :param wants: options of their side that we request; ``allows`` likewise.
-    :ivar window: the last known size in columns and rows, sent while NAWS is on.
+    :ivar window: the last known size in columns and rows.
     """
 
     OFFERS = (Option.BINARY, Option.SGA)
@@ -149,11 +149,7 @@ class TelnetClient:
     # Sending.
 
     def encode(self, text: bytes) -> bytes:
-        """
-        Encode typed input.
-
-        Without BINARY a carriage return is followed by NUL, or it would be half of a newline.
-        """
+        """Encode typed input."""
         data = text.replace(_IAC, _IAC + _IAC)
         if Option.BINARY not in self._ours.on:
             # RFC 854, "The NVT printer and keyboard".
@@ -194,8 +190,7 @@ class TelnetClient:
         Take received bytes in any chunks; :meth:`to_send` may have an answer afterwards.
 
         :return: events as they are decoded; iterate to the end.
-        :raises RemoteProtocolError: the peer does not speak telnet, or an option's parameters are
-            too long.
+        :raises RemoteProtocolError: the peer does not speak telnet.
         """
         at = 0
         while at < len(data):
@@ -393,7 +388,7 @@ class LineSettings:
     :param parity: a key of :data:`PARITIES`.
     :param stop_bits: a key of :data:`STOP_BITS`.
     :param flow: a key of :data:`FLOWS`.
-    :param dtr: whether DTR is on while the line is open; ``None`` leaves it as it is.
+    :param dtr: whether DTR is on while the line is open.
     :param rts: likewise for RTS.
     """
 
@@ -418,8 +413,7 @@ class ServerParameter:
     """
     A parameter that the server has set.
 
-    :param problem: empty if the server applied the requested value, else a sentence for an
-        operator.
+    :param problem: empty if the server applied the requested value.
     """
 
     ask: Ask

@@ -1,8 +1,7 @@
 """
 The modes of a terminal that the machine's programs have set, sans I/O.
 
-The output is searched for such changes, and modes that are still set at the end are reset; an
-unchanged terminal gets no output.
+The output is searched for such changes, and modes that are still set at the end are reset.
 
 Source: xterm's ``ctlseqs``.
 """

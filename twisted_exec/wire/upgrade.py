@@ -51,7 +51,7 @@ _ACCEPT_GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 @dataclass(frozen=True)
 class HeaderSet:
     """
-    A set of header names, some of them known by their beginning only; made by :meth:`of`.
+    A set of header names, some of them known by their beginning only.
 
     Case does not matter, and an underscore counts as a hyphen.
     """
@@ -124,11 +124,8 @@ def is_cross_site(
     If the browser sends ``Sec-Fetch-Site``, that header decides about all sites but ``allowed``
     ones. Otherwise ``Origin`` is compared with ``Host``.
 
-    Browsers present a client certificate to any host that a page connects to.
-
-    :param shows_certificate: the request carries a certificate, or anything else that a browser
-        adds by itself.
-    :param secure: the request came over TLS, so the page must have, too.
+    :param shows_certificate: the request carries a certificate.
+    :param secure: the request came over TLS.
     :param allowed: other permitted sites.
     :param reads_only: the request changes nothing and is no upgrade.
     """
@@ -192,9 +189,9 @@ def subprotocol_token(headers: Headers) -> bytes | None:
 
     Source: ``k8s.io/apiserver/pkg/authentication/request/websocket/protocol.go``.
 
-    :return: ``None`` without a token, or if the request is not for a WebSocket.
-    :raises RemoteProtocolError: there are several tokens, the token is not unpadded base64url of
-        UTF-8, or the client offers no other subprotocol to answer with.
+    :return: ``None`` without a token.
+    :raises RemoteProtocolError: the token is malformed or repeated, or no other subprotocol is
+        offered.
     """
     return _carried(headers, BEARER_SUBPROTOCOL, "bearer token")
 
@@ -203,9 +200,8 @@ def subprotocol_resume(headers: Headers) -> bytes | None:
     """
     Return the value of ``X-Twisted-Exec-Resume`` among a WebSocket's subprotocols.
 
-    :return: ``None`` without one, or if the request is not for a WebSocket.
-    :raises RemoteProtocolError: as :func:`subprotocol_token`; or it has characters that no header
-        may have.
+    :return: ``None`` without one.
+    :raises RemoteProtocolError: as :func:`subprotocol_token`.
     """
     value = _carried(headers, RESUME_SUBPROTOCOL, "request to resume")
     if value is not None and not _PRINTABLE.fullmatch(value):
@@ -304,9 +300,6 @@ def forwarded_request_headers(
 ) -> list[tuple[bytes, bytes]]:
     """
     Return the headers of a request that the next hop may see.
-
-    Left out are hop-by-hop headers, credentials, and the headers that every hop sets or judges
-    itself.
 
     :param credentials: names of the headers that say who is asking.
     """

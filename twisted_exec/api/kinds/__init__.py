@@ -93,7 +93,7 @@ def of(dialect: Dialect) -> tuple[Kind, ...]:
 
 def served(dialects: Sequence[Dialect]) -> tuple[Kind, ...]:
     """
-    Return the kinds of an API server, in the order of their groups in discovery.
+    Return the kinds of an API server.
 
     :param dialects: the dialects that are served, each once.
     """
@@ -102,7 +102,7 @@ def served(dialects: Sequence[Dialect]) -> tuple[Kind, ...]:
 
 
 def aggregated(dialects: Sequence[Dialect]) -> tuple[Kind, ...]:
-    """Return the kinds of an aggregated API server: those that a cluster does not have already."""
+    """Return the kinds of an aggregated API server."""
     own = [kind for dialect in dialects for kind in of(dialect)]
     return (*own, *_OF_CONSOLES, *_all_beside(dialects))
 

@@ -110,7 +110,7 @@ PRESETS: Mapping[str, tuple[AlertPattern, ...]] = {"linux": _LINUX}
 
 
 def patterns_of(spec: Mapping[str, Any]) -> tuple[AlertPattern, ...]:
-    """Return the patterns of a ConsoleAlert's valid spec, those of its sets first."""
+    """Return the patterns of a ConsoleAlert's valid spec."""
     patterns = [each for preset in spec.get("presets", ()) for each in PRESETS.get(preset, ())]
     for each in spec.get("patterns", ()):
         is_regex = "regex" in each

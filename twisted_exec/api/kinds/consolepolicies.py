@@ -1,5 +1,5 @@
 """
-Console policies: conditions under which consoles of machines may be used, and at which hours.
+Console policies: conditions under which consoles of machines may be used.
 
 Policies only restrict: a user also needs the permission for the console.
 
@@ -125,7 +125,7 @@ def time_zone(name: str) -> tzinfo:
     """
     Return a time zone by its IANA name.
 
-    :raises ValueError: this program has no such zone; the message says what to do.
+    :raises ValueError: this program has no such zone.
     """
     if name == "UTC":
         return UTC

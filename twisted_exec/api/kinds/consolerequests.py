@@ -170,7 +170,7 @@ def _decision_problems(status: Object, before: Object) -> Iterator[Cause]:
 
 
 def _state(request: Object) -> str:
-    """Return the state for a table, as far as it does not depend on the time."""
+    """Return the state for a table."""
     status = request.get("status", {})
     if "deletionTimestamp" in request["metadata"]:
         return DELETED

@@ -1,7 +1,7 @@
 """
 Kinds as CustomResourceDefinitions, for a kube-apiserver to serve.
 
-Rules that a definition cannot express. Source:
+Rules that a definition cannot express are left out. Source:
 ``k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1/types.go``.
 """
 

@@ -1,7 +1,7 @@
 """
 Events: reports about objects, retained for about an hour.
 
-v1; in/Stored as core/v1; in/v1; in ``events.k8s.io/v1`` some fields have other names.
+Stored as core/v1; in ``events.k8s.io/v1`` some fields have other names.
 
 Sources: ``k8s.io/api/core/v1`` (Event), ``pkg/apis/core/validation/events.go``,
 ``pkg/registry/core/event`` and the columns of ``pkg/printers/internalversion`` of Kubernetes.

@@ -46,7 +46,7 @@ def cell(*path: str, missing: str = NOTHING) -> Callable[[Object], str]:
     """
     Return a function that reads a field as the text of a cell; a boolean is ``true`` or ``false``.
 
-    :param path: the keys that lead to the field, such as ``"spec", "machine"``.
+    :param path: the keys that lead to the field.
     :param missing: the text if the field is absent or empty.
     """
 
@@ -106,20 +106,19 @@ class Kind:
     :param own_columns: ``columns`` is complete, without an implied NAME and AGE.
     :param has_status: ``status`` is written through the ``status`` subresource, and not with the
         object.
-    :param status_parts: subresources other than ``status`` that write the status, or a part of it.
+    :param status_parts: subresources other than ``status`` that write the status.
     :param counts_generation: ``metadata.generation`` counts the changes of
         everything but metadata and status.
-    :param work_factor: how much more work the validation of a value is than for other kinds.
+    :param work_factor: how much more work the validation of a value is.
     :param name_rule: returns the problems of a name.
     :param fields: fields for field selectors, in addition to name and namespace.
     :param unconditional_update: ``resourceVersion`` is optional in updates.
-    :param stored: false for reviews, which are answered and not stored, and for read-only kinds.
+    :param stored: false for reviews.
     :param kept_as: the resource in the store, if it differs.
-    :param read_only: clients may only read; usually a view of objects of another kind.
-    :param server_made: clients may only read and delete; the value is the error message for other
-        verbs.
+    :param read_only: clients may only read.
+    :param server_made: clients may only read and delete.
     :param initial_status: status of a new object.
-    :param server_fields: top-level fields that clients cannot write; they have no field manager.
+    :param server_fields: top-level fields that clients cannot write.
     :param terminating_status: merged into the status when deletion begins.
     :param held_by: returns the finalizers that delay the removal of a deleted object.
     :param prepare: sets computed defaults in place.
@@ -130,11 +129,9 @@ class Kind:
     :param validate_status: returns the problems of a new status, after ``carry_status``.
     :param connects: subresources that open a stream, by name.
     :param confidential: messages must not quote the content of objects.
-    :param texts: readable subresources in plain text, by name; with the schemas of their
-        query parameters.
+    :param texts: readable subresources in plain text, by name.
     :param text_types: the content types of texts that are not plain.
-    :param requests: subresources that are created, answered and not stored, by name; with the
-        kind of the request.
+    :param requests: subresources that are created, answered and not stored, by name.
     """
 
     resource: Resource

@@ -1,9 +1,6 @@
 """
 Kinds that route traffic to network interfaces in onmetal-api.
 
-These are alias prefixes, load balancers, NAT gateways and virtual IPs, and the routings with the
-interfaces of each.
-
 Source: onmetal-api v0.1 ``api/networking/v1alpha1`` and ``internal/apis/networking/validation``.
 """
 

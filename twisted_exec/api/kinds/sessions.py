@@ -4,7 +4,7 @@ Console sessions, and the consoles of deleted machines.
 A session represents a user who is connected to a console now.
 
 The console of a deleted machine shows where to find the output after the machine is gone. The
-output itself is in the journal of the machine's runtime, which retains it for some days.
+output itself is in the journal of the machine's runtime.
 """
 
 from __future__ import annotations

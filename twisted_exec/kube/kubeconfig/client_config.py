@@ -1,8 +1,6 @@
 """
 The configuration of a client, and the parts of it that the environment gives.
 
-A :class:`ClientConfig` has address and trust of one API server, and our credentials.
-
 Sources: ``k8s.io/client-go/rest.InClusterConfig``, and for proxies
 ``golang.org/x/net/http/httpproxy``, which Go's HTTP client uses.
 """
@@ -90,7 +88,7 @@ class ExecPlugin:
     :param api_version: version of its ``ExecCredential``.
     :param interactive_mode: :data:`NEVER`, :data:`IF_AVAILABLE` or :data:`ALWAYS`.
     :param provide_cluster_info: whether it gets the server's address and CA.
-    :param cluster_config: JSON for it from the cluster's entry in the kubeconfig, or empty.
+    :param cluster_config: JSON for it.
     :param install_hint: message for users who lack the program.
     """
 
@@ -208,8 +206,8 @@ _LONGEST_TOKEN = 64 << 10
 
 def expiry_of(config: ClientConfig) -> float | None:
     """
-    Return the earliest expiry time of the credentials, in seconds since the epoch, as far as they
-    contain one, or their plugin says it.
+    Return the earliest expiry time of the credentials, in seconds since the epoch, as far as it is
+    known.
 
     The values are unverified and only for information.
     """
@@ -251,7 +249,7 @@ _MAX_NAME_BYTES = 253
 
 def in_cluster(environ: Mapping[str, str], directory: str) -> dict[str, Any] | None:
     """
-    Return a kubeconfig for the Pod that this process runs in; ``None`` outside of Pods, and without a token.
+    Return a kubeconfig for the Pod that this process runs in.
 
     It names the token's file instead of the token.
 
@@ -285,8 +283,7 @@ def _namespace(environ: Mapping[str, str], directory: str) -> str:
 
 def proxy_for(url: SplitResult, environ: Mapping[str, str]) -> str:
     """
-    Return the proxy for ``url`` by ``HTTPS_PROXY``, ``HTTP_PROXY`` and ``NO_PROXY``, or an empty
-    string.
+    Return the proxy for ``url`` by ``HTTPS_PROXY``, ``HTTP_PROXY`` and ``NO_PROXY``.
 
     Loopback addresses never use a proxy.
 

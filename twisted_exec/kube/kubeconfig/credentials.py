@@ -30,8 +30,7 @@ def settled(
     Return the configuration with a credential in place of its plugin.
 
     :param interactive: as of :func:`~twisted_exec.kube.kubeconfig.plugin.run_plugin`.
-    :return: fires at once if no plugin has to run; fails with
-        :class:`~twisted_exec.kube.kubeconfig.client_config.KubeConfigError`.
+    :return: fails with :class:`~twisted_exec.kube.kubeconfig.client_config.KubeConfigError`.
     """
     if not config.needs_plugin:
         return succeed(config)
@@ -46,8 +45,7 @@ def renewed(
     Get another credential from the plugin after a server answered 401.
 
     :param refused: the result of :func:`settled` that the server rejected.
-    :return: fires with the configuration to try instead, or ``None`` if there is no other; fails as
-        :func:`settled` does.
+    :return: fires with the configuration to try instead, or ``None`` if there is no other.
     """
     if not config.needs_plugin:
         return succeed(None)

@@ -22,10 +22,7 @@ class _OverLimit(ValueError):
 
 
 class _Loader(_BaseLoader):  # type: ignore[misc]
-    """
-    Reads scalars other than booleans and null as text: kubeconfigs have no numbers, and parsing
-    long ones is slow.
-    """
+    """Reads scalars other than booleans and null as text."""
 
 
 _NO_TEXT = ("bool", "null")
@@ -39,8 +36,7 @@ def parse_untrusted(text: str | bytes) -> object:
     """
     Parse YAML.
 
-    :raises ValueError: it is malformed, exceeds a limit, or has aliases or tags; the message is one
-        line.
+    :raises ValueError: it is malformed or exceeds a limit; the message is one line.
     """
     try:
         _check(text)
@@ -53,7 +49,7 @@ def parse_untrusted(text: str | bytes) -> object:
 
 
 def _check(text: str | bytes) -> None:
-    """:raises ValueError: the data exceeds a limit, or has aliases or tags; the message is one line."""
+    """:raises ValueError: the data exceeds a limit; the message is one line."""
     values = 0
     for event in yaml_events(text, _Loader, MAX_DEPTH):
         # They expand a few hundred bytes to gigabytes.

@@ -1,7 +1,7 @@
 """
 The files of a kubeconfig, and their entries by name.
 
-Errors are one line that names the file, and the entry and the key if one is at fault.
+Errors are one line that names the file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from twisted_exec.kube.kubeconfig.client_config import KubeConfigError, Material
 
 
 def _json(content: bytes) -> Any:
-    """Parse as JSON, which most programs write, and which is a hundred times faster than YAML."""
+    """Parse as JSON."""
     if content.startswith(b"{"):
         try:
             return json.loads(content)

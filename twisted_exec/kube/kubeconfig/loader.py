@@ -3,8 +3,6 @@ Loading and writing of kubeconfig files.
 
 Merging follows ``k8s.io/client-go/tools/clientcmd``: of several files, the first that defines a
 name provides the whole entry. An unsupported kind of credential or proxy is an error.
-
-A kubeconfig that is written has one cluster, one user and one context.
 """
 
 from __future__ import annotations
@@ -81,8 +79,7 @@ _INSTEAD_OF_PROVIDER = {
 @dataclass(frozen=True)
 class Overrides:
     """
-    Values that override the files, like kubectl's options of these names; ``None`` and empty do
-    not.
+    Values that override the files, like kubectl's options of these names.
 
     Paths are relative to the working directory.
 
@@ -176,7 +173,7 @@ def load(
     :param context: instead of ``current-context``.
     :param overrides: values that override the files.
     :param service_account: mount point of a Pod's credentials.
-    :raises KubeConfigError: there is no file, or it is not readable or not usable.
+    :raises KubeConfigError: there is no usable file.
     """
     environ = os.environ if environ is None else environ
     overrides = overrides or Overrides()
@@ -191,9 +188,9 @@ def context_name(
     path: str | None = None, context: str | None = None, *, environ: Mapping[str, str] | None = None
 ) -> str:
     """
-    Return the name of the context that :func:`load` would use; empty if there is none.
+    Return the name of the context that :func:`load` would use.
 
-    :raises KubeConfigError: there is no file, or it is not readable or lacks its current context.
+    :raises KubeConfigError: there is no usable file.
     """
     if context:
         return context
@@ -209,12 +206,12 @@ def load_inline(
     environ: Mapping[str, str] | None = None,
 ) -> ClientConfig:
     """
-    Return the configuration of a kubeconfig that is not a file, such as one from a Secret.
+    Return the configuration of a kubeconfig that is not a file.
 
     Fields that would make this process run a program or open a file are refused first.
 
     :param content: YAML or JSON, 256 KiB or less.
-    :param source: name for messages in place of the file, such as ``secret a/b``.
+    :param source: name for messages in place of the file.
     :param context: instead of ``current-context``.
     :raises KubeConfigError: it cannot be used.
     """
@@ -229,10 +226,9 @@ def load_inline(
 
 def check_inline(content: bytes, source: str) -> ConfigFile:
     """
-    Parse a kubeconfig that is not a file, and check that none of its entries refers to files or
-    programs.
+    Parse and check a kubeconfig that is not a file.
 
-    :raises KubeConfigError: it is empty, too large, malformed, or names a file or a program.
+    :raises KubeConfigError: it cannot be used, or names a file or a program.
     """
     if len(content) > MAX_INLINE_BYTES:
         raise KubeConfigError(

@@ -1,11 +1,10 @@
 """
 Credential plugins (``exec`` of a kubeconfig's user).
 
-The plugin gets its request in ``KUBERNETES_EXEC_INFO``, may use standard error (and standard input
-in an interactive session) to talk to the user, and prints an ``ExecCredential``. Source:
+The plugin gets its request in ``KUBERNETES_EXEC_INFO``, and prints an ``ExecCredential``. Source:
 ``k8s.io/client-go/plugin/pkg/client/auth/exec``.
 
-It is third-party software, so its output and its run time are limited.
+Its output and its run time are limited.
 """
 
 from __future__ import annotations
@@ -64,8 +63,7 @@ def run_plugin(
 
     :param config: the server, as far as the plugin may know it.
     :param interactive: standard input is a terminal with a user.
-    :return: fires with its answer; fails with :class:`KubeConfigError`, with a message for the user, if
-        there is no valid answer.  Cancelling kills it.
+    :return: fires with its answer; fails with :class:`KubeConfigError`. Cancelling kills it.
     """
 
     async def ran() -> Credential:

@@ -1,7 +1,7 @@
 """
 A kubeconfig that reloads after a change of its files, or of files that they name.
 
-Files that cannot be used (half written, or a new certificate with the old key) change nothing.
+Files that cannot be used change nothing.
 """
 
 from __future__ import annotations
@@ -52,9 +52,7 @@ def _named(config: ClientConfig) -> tuple[Material, ...]:
 
 
 def _read(config: ClientConfig) -> ClientConfig:
-    """
-    :raises KubeConfigError: a file cannot be used, or the key is not the certificate's.
-    """
+    """:raises KubeConfigError: a file cannot be used."""
     ca, certificate, key = (
         Material(data=each.read()) for each in (config.ca, config.certificate, config.key)
     )
