@@ -39,7 +39,7 @@ def add_namespace_option(parser: argparse.ArgumentParser) -> None:
 
 def possible_dialects(options: argparse.Namespace) -> Sequence[Dialect]:
     """
-    Return the dialects that the machine can have, by its kind and ``--dialect``.
+    Return the dialects that the machine can have.
 
     :raises ValueError: there is none; the message is for the user.
     """
@@ -65,7 +65,7 @@ def run_with_machine(
     Run a command with :func:`add_machine_options` in a reactor; return the exit code.
 
     :param name: of the command, for messages.
-    :param main: gets the options, with the possible dialects as ``among``, and the reactor.
+    :param main: gets the options.
     """
     from twisted_exec.cli import runner  # not for kubectl console, which starts faster without it
 
@@ -78,7 +78,7 @@ def run_with_machine(
 
 @dataclass(frozen=True)
 class MachineName:
-    """A machine on a command line; ``among`` are its possible dialects, by the given kind."""
+    """A machine on a command line."""
 
     name: str
     kind: str = ""
@@ -97,10 +97,7 @@ def machine_name(text: str) -> MachineName:
 
 
 def _is_kind(kind: str, dialect: Dialect) -> bool:
-    """
-    Return whether ``kind`` names the dialect: ``machines``, ``machine.GROUP`` or ``machines.VERSION.GROUP``; or
-    ``pod``, as which kubectl lists machines of every dialect.
-    """
+    """Return whether ``kind`` names the dialect."""
     if kind in ("pod", "pods"):
         return True
     word, _, group = kind.partition(".")

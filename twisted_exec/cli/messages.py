@@ -28,7 +28,7 @@ def one_line(text: str) -> str:
 
 
 def rows(line: str, columns: int) -> list[str]:
-    """Return the rows of a message for a terminal of so many columns, broken at blanks."""
+    """Return the rows of a message for a terminal of so many columns."""
     from twisted_exec.wire.control_messages import wrapped
 
     text, kubectl, command = line.partition(": kubectl ")
@@ -38,7 +38,7 @@ def rows(line: str, columns: int) -> list[str]:
 
 
 def for_stderr(text: str) -> str:
-    """Return a message for standard error, without control characters; a terminal gets it broken at blanks."""
+    """Return a message for standard error, without control characters."""
     line, stderr = one_line(text), sys.stderr
     if stderr is None or not stderr.isatty():
         return line
@@ -56,9 +56,8 @@ def explain(error: BaseException, namespace: str = "", config: ClientConfig | No
     """
     The one line for a session that could not be opened.
 
-    :param namespace: of the machine, for the message that it does not exist.
-    :param config: of the server that refused, for the messages that it does not know the credentials,
-        or cannot be reached.
+    :param namespace: of the machine.
+    :param config: of the server that refused.
     """
     from twisted_exec.api.status import APIError
     from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
@@ -113,7 +112,7 @@ _DENIED = re.compile(
 
 
 def role_to_request(message: str) -> str:
-    """Return the remedy for a right that the user lacks; empty if the message is not about one, or has it."""
+    """Return the remedy for a right that the user lacks."""
     lacking = _DENIED.search(message)
     if lacking is None:
         return ""
@@ -128,8 +127,7 @@ def ask_for_role(
     user: str, verb: str, group: str, kind: str, subresource: str, namespace: str
 ) -> str:
     """
-    Return the remedy for a right that a user lacks: the smallest role, and the command that grants
-    it.
+    Return the remedy for a right that a user lacks.
 
     :param kind: the resource, such as ``machines``.
     :param namespace: empty for all.

@@ -1,4 +1,4 @@
-"""Commands that send requests in a reactor of their own, and report errors on one line."""
+"""Commands that send requests in a reactor of their own."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def server_command(
 
 async def ask_server(command: str, ask: Ask, options: argparse.Namespace, reactor: Any) -> int:
     """
-    Run a command with a client, and print its answer, or an error on one line.
+    Run a command with a client.
 
     :param options: those of :func:`~twisted_exec.cli.options.add_cluster_options`.
     :return: the exit code.

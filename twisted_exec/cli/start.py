@@ -1,8 +1,7 @@
 """
 Entry points of the commands, which Ctrl-C ends without a traceback at their start and end.
 
-SIGINT ends the process silently until a command has something to clean up, and again when it has
-finished.
+SIGINT ends the process silently until a command has something to clean up.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ def _run(load: Load) -> int:
 
 
 def _unraisable(problem: Any) -> None:
-    """End the process if Ctrl-C came in a callback of the interpreter, which swallows exceptions."""
+    """End the process if Ctrl-C came in a callback of the interpreter."""
     if problem.exc_type is KeyboardInterrupt:
         _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
         _signal.raise_signal(_signal.SIGINT)

@@ -27,7 +27,7 @@ def hint_after(
     """
     Return the hint of :func:`suggest_machine` after a refused console.
 
-    :return: empty if the refusal is not that the machine does not exist.
+    :return: empty for other refusals.
     """
     looking = Deferred.fromCoroutine(_hint_after(refusal, config, name, reactor))
     return looking.addTimeout(_SECONDS, reactor)
@@ -36,7 +36,7 @@ def hint_after(
 async def explain_with_hint(
     refusal: APIError, config: ClientConfig, name: str, reactor: Any
 ) -> str:
-    """Return the line about a refused request for a machine, with the hint of :func:`hint_after`."""
+    """Return the line about a refused request for a machine."""
     hint = await hint_after(refusal, config, name, reactor).addErrback(lambda _: "")
     message = explain(refusal, config.namespace, config)
     return f"{message}; {hint}" if hint else message
@@ -60,10 +60,9 @@ async def _hint_after(
 
 async def suggest_machine(client: IKubeClient, dialect: Dialect, name: str, namespace: str) -> str:
     """
-    Return a hint: the namespaces that have the machine, or a similar name in this namespace, or
-    the command that lists this namespace.
+    Return a hint.
 
-    :return: empty if there is none of these, or if machines cannot be listed.
+    :return: empty if there is none of these.
     """
     others = await _names(client, dialect, "", f"metadata.name={name}")
     if others:
@@ -79,7 +78,7 @@ async def suggest_machine(client: IKubeClient, dialect: Dialect, name: str, name
 async def _names(
     client: IKubeClient, dialect: Dialect, namespace: str, field_selector: str = ""
 ) -> list[tuple[str, str]]:
-    """Return namespaces and names of machines; none if the user may not list them."""
+    """Return namespaces and names of machines."""
     try:
         listed = await client.list(dialect.workload, namespace, field_selector=field_selector)
     except APIError:

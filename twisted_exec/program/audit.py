@@ -1,8 +1,4 @@
-"""
-Audit records of sessions, as lines of JSON.
-
-Each line of a file is one system call, and the file is opened for appending.
-"""
+"""Audit records of sessions, as lines of JSON."""
 
 from __future__ import annotations
 
@@ -73,8 +69,8 @@ class JSONLinesAudit:
     """
     Audit records as lines of JSON.
 
-    :param target: a path, ``-`` for standard output, or an open text stream. A file is made with
-        mode 0600, appended to, and must not be a symbolic link.
+    :param target: a path, ``-`` for standard output, or a text stream. A file is made with mode
+        0600, appended to, and must not be a symbolic link.
     :param rotation: rotation of a file; several processes may write and rotate the same file, if
         all have a limit.
     :param thread: where the file is written.
@@ -177,7 +173,7 @@ class JSONLinesAudit:
             os.close(descriptor)
 
     def _open_with_room(self, size: int) -> int:
-        """Open and lock the file, after a rotation if a line of this size would be too much."""
+        """Open and lock the file."""
         while True:
             descriptor = self._open()
             try:
@@ -260,7 +256,7 @@ def to_line(event: Mapping[str, Any]) -> bytes:
 
 
 class Facts(Protocol):
-    """The subject of a session: a mapping, or an object that returns facts like one."""
+    """The subject of a session."""
 
     def get(self, fact: str, /) -> Any:
         """Return a fact of :data:`SUBJECT_KEYS`; ``reason`` is the declared reason."""
@@ -288,8 +284,7 @@ class Trail:
         """
         Record the start of a session.
 
-        :param subject: values of :data:`SUBJECT_KEYS`, and of :data:`OPTIONAL_KEYS`. It is kept
-            until the end of the session, and must not change.
+        :param subject: values of :data:`SUBJECT_KEYS`, and of :data:`OPTIONAL_KEYS`.
         :param resumes: the id of the session that the user wants to resume.
         """
         self.record("start", subject, {"resumes": resumes} if resumes else {})
@@ -343,7 +338,7 @@ class AuditSession:
             message of a refusal.
         :param code: the HTTP status of a refusal.
         :param policy: the names of the ConsolePolicies that the session was held to.
-        :param right: the highest right that the session had at the console; empty if it had none.
+        :param right: the highest right that the session had at the console.
         :param resumes: the id of the session that this session has resumed.
         """
         if self._ended:

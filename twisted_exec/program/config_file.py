@@ -27,7 +27,7 @@ def read_yaml(path: str) -> object:
     """
     Return the document of a file.
 
-    :raises ConfigError: it cannot be read, is larger than :data:`MAX_FILE_BYTES`, or is not YAML.
+    :raises ConfigError: it cannot be read, is too large, or is not YAML.
     """
     try:
         with open(path, "rb") as file:
@@ -48,8 +48,7 @@ class Reader:
 
     :param where: start of every message, such as ``runtime.yaml: classes[0] (vm)``.
     :ivar name: name of the mapping, such as the machine class's.
-    :ivar quantity: for a machine class, the number of its lines; set by drivers of existing
-        machines.
+    :ivar quantity: for a machine class, the number of its lines.
     :raises ConfigError: it is not a mapping.
     """
 
@@ -64,7 +63,7 @@ class Reader:
 
     @property
     def keys(self) -> list[str]:
-        """The keys that its reader has looked for so far; all others are errors."""
+        """The keys that its reader has looked for so far."""
         return list(self._known)
 
     def error(self, why: str) -> ConfigError:
@@ -80,8 +79,7 @@ class Reader:
         Return the value of ``key``, or ``default`` if it is missing.
 
         :param kind: ``str``, ``int``, ``float``, ``bool``, ``list``, ``dict``, or several.
-        :raises ConfigError: it is ``null``, missing without a default, of another type, or a
-            string with a NUL.
+        :raises ConfigError: it is missing, or of another type.
         """
         self._known.append(key)
         value = self._left.pop(key, default)

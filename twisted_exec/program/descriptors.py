@@ -1,4 +1,4 @@
-"""File descriptors of a program: their limit, and how many sessions and connections fit into it."""
+"""File descriptors of a program."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _inherited: tuple[int, int] | None = None
 
 
 def inherited_descriptor_limits() -> tuple[int, int] | None:
-    """Return the limits, soft and hard, that this process was started with; ``None`` for the present ones."""
+    """Return the limits, soft and hard, that this process was started with."""
     return _inherited
 
 

@@ -34,8 +34,7 @@ class Unanswered(OSError):
     """
     The disk has not answered yet.
 
-    :ivar answer: fires with the result of the call when the disk answers; ``None`` if the call was
-        not begun.
+    :ivar answer: fires with the result of the call when the disk answers.
     """
 
     def __init__(self, answer: Deferred[Any] | None = None) -> None:
@@ -47,7 +46,7 @@ class Files(Protocol):
     """
     Runs functions that use files, such as in a thread.
 
-    :ivar late: called when the disk does not answer, once until it answers.
+    :ivar late: called when the disk does not answer.
     :ivar answered: called when it answers again.
     """
 
@@ -167,7 +166,7 @@ class _Job:
         self.is_late = False
 
     def run(self) -> bool:
-        """Run the function in the thread; return whether its caller no longer waits."""
+        """Run the function in the thread."""
         try:
             self._value = self._function()
         except BaseException:

@@ -65,7 +65,7 @@ class GarbagePolicy:
         self._baseline = self._descriptors = 0
 
     def start(self) -> None:
-        """Freeze what exists, and collect in small steps from now on; once per process."""
+        """Freeze what exists, and collect in small steps from now on."""
         if any(isinstance(getattr(each, "__self__", None), GarbagePolicy) for each in gc.callbacks):
             return
         self._thresholds = gc.get_threshold()
@@ -77,7 +77,7 @@ class GarbagePolicy:
         self._ticking.start(TICK_SECONDS, now=False)
 
     def settle(self, _result: None = None) -> None:
-        """Freeze what the start of the services has added, such as the objects of the store."""
+        """Freeze what the start of the services has added."""
         if not self._ticking.running:
             return
         gc.freeze()

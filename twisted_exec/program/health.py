@@ -104,7 +104,7 @@ class Health:
         return outcome.addCallbacks(passed, failed)
 
     def _tell_log(self, name: str, problem: str) -> None:
-        """Log changes only, because requests need no authentication and would fill the log."""
+        """Log changes only."""
         previous, self._known[name] = self._known.get(name, ""), problem
         if problem and problem != previous:
             self._log.warn("probe {name} failed: {problem}", name=name, problem=problem)
@@ -129,7 +129,7 @@ def listing(
 
     :param check: the name of the path: ``readyz``, ``healthz`` or ``livez``.
     :param excluded: names of probes to ignore.
-    :param with_reasons: include the reasons of failed probes, which may name paths and addresses.
+    :param with_reasons: include the reasons of failed probes.
     """
     lines = [_line(name, error, name in excluded, with_reasons) for name, error in results]
     names = [name for name, _ in results]

@@ -43,11 +43,10 @@ class JobKind(Generic[T]):
     """
     The jobs of a pool, and words for messages.
 
-    :param result: returns the result in head and body of an answer; raises :exc:`ValueError` if it
-        is none.
+    :param result: returns the result in head and body of an answer.
     :param worker: the program in the processes, such as ``the terminal emulator``.
     :param jobs: such as ``screens wait to be rendered``.
-    :param owner: the program that has the pool, such as ``the machine runtime``.
+    :param owner: the program that has the pool.
     :param seconds: for one job.
     :param waiting: jobs that wait for a process.
     :param waiting_of_key: jobs of one key that wait.

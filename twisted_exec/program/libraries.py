@@ -16,7 +16,7 @@ def install(*packages: str) -> str:
 
 
 def missing_library(error: ModuleNotFoundError) -> str:
-    """Return the one line for a module that cannot be imported, with a remedy if one is known."""
+    """Return the one line for a module that cannot be imported."""
     name = (error.name or "").partition(".")[0]
     if name in _OF_SERVERS:
         if hasattr(sys, "frozen"):  # by PyInstaller

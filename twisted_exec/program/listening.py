@@ -137,7 +137,7 @@ class ListeningSockets:
             each.socket.close()
 
     def share(self) -> None:
-        """Leave the sockets and their paths to another process whenever the ports are closed."""
+        """Leave the sockets and their paths to another process."""
         for _, port, _ in self._ports:
             if port.connected:
                 _share(port)
@@ -244,7 +244,7 @@ def _share(port: Any) -> None:
 
 
 def _is_at(listening: socket.socket, address: Address) -> bool:
-    """Return whether a socket listens at an address; that of systemd may be for IPv4 and IPv6."""
+    """Return whether a socket listens at an address."""
     name = listening.getsockname()
     if isinstance(address, str):
         return listening.family == socket.AF_UNIX and os.fsdecode(name) == address

@@ -62,7 +62,7 @@ def end_on_interrupt() -> None:
 
 
 def stop_on_interrupt(reactor: Any) -> None:
-    """Stop a reactor on SIGINT, also before it runs; call this after :func:`end_on_interrupt`."""
+    """Stop a reactor on SIGINT."""
 
     def stop(number: int, frame: Any) -> None:
         # A second stop would be an error; the handler for signals during the stop comes with the stop.

@@ -54,7 +54,7 @@ class MetricsRegistry(CollectorRegistry):
 
 
 async def _lag_seconds(clock: IReactorTime) -> float:
-    """Return how late the latest of a few timers is: turns of the reactor take so long."""
+    """Return how late the latest of a few timers is."""
     latest = 0.0
     for _ in range(_LAG_TIMERS):
         due_at = clock.seconds() + _LAG_TIMER_SECONDS
@@ -68,7 +68,7 @@ def new_registry(clock: IReactorTime | None = None, *, process: bool = True) -> 
     Return a registry for one program.
 
     :param clock: as for :class:`MetricsRegistry`.
-    :param process: whether to include those of the process, such as its release and memory.
+    :param process: whether to include those of the process.
     """
     registry = MetricsRegistry(clock)
     if process:
@@ -272,7 +272,7 @@ class ExpiryMetrics(Collector):
     ``twisted_exec_certificate_expiry_seconds{file}``: remaining lifetime of certificates; negative
     after their expiry.
 
-    :param ends: returns expiry times in seconds since the epoch, by names that are not secret.
+    :param ends: returns expiry times in seconds since the epoch.
     :param now: seconds since the epoch.
     """
 

@@ -144,7 +144,7 @@ def read_level(text: str) -> str:
 
 
 def _log_level(text: str) -> str:
-    """:raises ValueError: it is no level; the message names the option, which subclasses do for their own."""
+    """:raises ValueError: it is no level."""
     try:
         return read_level(text)
     except ValueError as error:
@@ -190,8 +190,8 @@ class Required:
     """
     A required option.
 
-    :param what: its value, in a few words, for the message when it is missing.
-    :param unless: other options; with one of them the option is not required.
+    :param what: its value.
+    :param unless: other options.
     """
 
     what: str = ""
@@ -212,13 +212,12 @@ class ProgramOption:
     :param name: without dashes.
     :param read: converts the value; a :class:`ValueError` refuses it.
     :param default: by default that of the field, or ``None``.
-    :param group: heading in the help; by default that of the class of options.
+    :param group: heading in the help.
     :param short: a letter.
-    :param reverse: help of the flag ``no-NAME``, for an option that is true by default.
+    :param reverse: help of the flag ``no-NAME``.
     :param is_path: made absolute.
-    :param several: may be repeated; the value is the list of what ``read`` returns, or of all in the lists
-        that it returns.
-    :param required: how a missing option is refused; ``None`` if it may be missing.
+    :param several: may be repeated.
+    :param required: how a missing option is refused.
     :param convert: converts the option's value to that of the field.
     """
 
@@ -268,7 +267,7 @@ class ProgramOption:
         return opt
 
     def value(self, options: Mapping[str, Any]) -> Any:
-        """Return the value of the field, or ``None`` if the option has none."""
+        """Return the value of the field."""
         if self.reverse:
             return not options[f"no-{self.name}"]
         value = options[self.name]
@@ -315,10 +314,10 @@ def settings_of(settings: type[_Settings], options: Mapping[str, Any], **more: A
 
 class ProgramOptions(Options):
     """
-    Options with a configuration file and with error messages of one line, which name the option.
+    Options with a configuration file.
 
     :cvar program: the plugin's name, for messages.
-    :cvar settings_class: dataclass whose fields have options; those of a base class are not declared again.
+    :cvar settings_class: dataclass whose fields have options.
     :cvar more: further options.
     :cvar paths: further options that are converted to absolute paths.
     :cvar required: further required options by name.
@@ -425,7 +424,7 @@ class ProgramOptions(Options):
         return self._under_headings(text)
 
     def _under_headings(self, text: str) -> str:
-        """Sort the options of a help text by heading, in the order of the classes."""
+        """Sort the options of a help text by heading."""
         options, blank, description = text.partition("\n\n")
         sections: dict[str, list[str]] = {}
         section: list[str] = []
@@ -455,7 +454,7 @@ class ProgramOptions(Options):
         """
         Read the command line and the configuration file.
 
-        :raises SystemExit: with a message and exit code 1; with 0 after the help or the version.
+        :raises SystemExit: with a message and exit code 1.
         """
         arguments = list(sys.argv[1:] if options is None else options)
         if self.parent is not None and predecessor() is not None:
@@ -476,7 +475,7 @@ class ProgramOptions(Options):
         return True
 
     def _from_file(self, arguments: Sequence[str]) -> list[str]:
-        """Return the options of the configuration file, if there is one, as arguments."""
+        """Return the options of the configuration file."""
         path = path_in(self, arguments)
         return arguments_from(path, self, arguments) if path and self.is_options_file(path) else []
 
@@ -508,7 +507,7 @@ class ProgramOptions(Options):
 
     @classmethod
     def _required(cls) -> dict[str, Required]:
-        """Return the required options of all base classes, those of the last class first."""
+        """Return the required options of all base classes."""
         required: dict[str, Required] = {}
         for base in cls.__mro__:
             for name, each in base.__dict__.get("required", {}).items():
@@ -536,7 +535,7 @@ class ProgramOptions(Options):
 
 
 def _print_and_exit(text: str) -> NoReturn:
-    """Print a text and exit with 0, also if the output's reader has ended, as with ``| head``."""
+    """Print a text and exit with 0."""
     try:
         print(text)
         sys.stdout.flush()
@@ -774,7 +773,7 @@ _DURATION = re.compile(r"(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,6})s)?", re.ASCI
 
 def duration(text: str) -> float:
     """
-    Coerce hours, minutes and seconds in Go's format, such as ``8760h`` or ``1h30m``, to seconds.
+    Coerce hours, minutes and seconds in Go's format.
 
     :raises ValueError: it is malformed.
     """
@@ -786,7 +785,7 @@ def duration(text: str) -> float:
 
 
 def refusal(program: str, why: str) -> SystemExit:
-    """Return the exception for ``postOptions`` or ``makeService``: Python prints it and exits with 1."""
+    """Return the exception for ``postOptions`` or ``makeService``."""
     line = " ".join(why.split())
     tell_failure(line)
     return SystemExit(f"{program}: {line}; see twistd {program} --help")

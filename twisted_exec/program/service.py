@@ -1,10 +1,10 @@
 """
-Services of a program: a start that may fail, and the time that sessions get to end.
+Services of a program.
 
 Failures are reported by ``when_ready``.
 
 When a program stops, its sessions get some time to end (:func:`let_sessions_end`). A second Ctrl-C
-ends all drains; the program then stops its parts in order as usual.
+ends all drains.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ def pause(clock: IReactorTime, seconds: float) -> Deferred[None]:
 
 async def let_sessions_end(reactor: Any, seconds: float, count: Callable[[], int]) -> None:
     """
-    Wait until no session is open, at most until the limit of the drain.
+    Wait until no session is open.
 
     :param count: returns the number of sessions to wait for.
     """

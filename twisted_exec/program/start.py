@@ -59,9 +59,8 @@ def make_service(
     :param make: creates the service, given the reactor.
     :param refused: exceptions that ``make`` raises for unusable options.
     :param options: the command line.
-    :param limits: returns the limits of sessions, which the log shows when the program is ready.
-    :raises SystemExit: with the message of such an exception; or ``limits`` fails, or the state of
-        a predecessor cannot be used.
+    :param limits: returns the limits of sessions.
+    :raises SystemExit: with the message of such an exception.
     """
     from twisted.internet import reactor
 

@@ -1,8 +1,7 @@
 """
-The interface between a program and systemd: notifications, and sockets that systemd opened.
+The interface between a program and systemd.
 
-Source: sd_notify(3): one datagram to the socket in ``NOTIFY_SOCKET``, where a leading ``@`` stands
-for the NUL of an abstract address.
+Source: sd_notify(3).
 
 systemd may also open listening sockets for this process. Source: sd_listen_fds(3).
 """
@@ -46,7 +45,7 @@ def notify(state: str, environ: Mapping[str, str] = os.environ) -> bool:
 
 
 def reloading() -> str:
-    """Return the state of a service that reads its configuration again, until it is ready."""
+    """Return the state of a service that reads its configuration again."""
     return f"RELOADING=1\nMONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}"
 
 

@@ -1,6 +1,4 @@
-"""
-Coroutines of services: methods that return a Deferred, background work, and parts that stop.
-"""
+"""Coroutines of services."""
 
 from __future__ import annotations
 
@@ -69,7 +67,7 @@ URGENT_REST_SECONDS = 0.0005
 
 class ShortTurns:
     """
-    The turns of a coroutine with much to do, such as one step for each of thousands of sessions.
+    The turns of a coroutine with much to do.
 
     :param is_urgent: work for :data:`URGENT_TURN_SECONDS` and rest for :data:`URGENT_REST_SECONDS`.
     """
@@ -95,7 +93,7 @@ class ShortTurns:
             self._until = self._clock.seconds() + self._turn_seconds
 
     def stop(self) -> None:
-        """End the rest, and do not rest any more: the coroutine sees that its service has stopped."""
+        """End the rest, and do not rest any more."""
         self._is_over = True
         if self._rest is not None:
             self._rest.cancel()
@@ -118,7 +116,7 @@ class SharedTurns:
         return turn in self._users
 
     def soon(self, turn: Callable[[], object], user: str = "") -> None:
-        """Call a function in a turn of its own, after those of others; repeated calls until then do nothing."""
+        """Call a function in a turn of its own."""
         if turn not in self._users:
             self._users[turn] = user
             self._waiting.setdefault(user, {})[turn] = None

@@ -1,6 +1,4 @@
-"""
-A limit on how often something may happen, for each of many users or objects.
-"""
+"""A limit on how often something may happen."""
 
 from __future__ import annotations
 

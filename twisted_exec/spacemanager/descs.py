@@ -2,7 +2,7 @@
 Spec and status of a SpaceProviderDesc, without I/O.
 
 ``spec.SpacePrefixForDiscovery`` is a prefix, with an empty value or ``*`` for everything. It may
-also be a glob, which contains any of ``*``, ``?`` and ``[``.
+also be a glob.
 """
 
 from __future__ import annotations
@@ -212,10 +212,7 @@ def status_of(
 
 
 def events_for(before: Sequence[Object], after: Sequence[Object]) -> list[tuple[str, str, str]]:
-    """
-    Return the Events for changed conditions: type, reason and message of each that has become good,
-    or bad for a new reason.
-    """
+    """Return the Events for changed conditions."""
     previous = {each.get("type"): each for each in before}
     events = []
     for condition in after:

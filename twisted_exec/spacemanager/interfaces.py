@@ -1,5 +1,5 @@
 """
-Interfaces of the Space Manager: providers of physical spaces, and the manager's view of them.
+Interfaces of the Space Manager.
 
 Every call may be repeated, in any order and after any failure.
 """
@@ -22,8 +22,7 @@ class Physical:
     Identity of a physical space within its provider.
 
     :param name: never empty.
-    :param parent: location at the provider (a workspace path in kcp); always empty for the default
-        location.
+    :param parent: location at the provider (a workspace path in kcp).
     """
 
     name: str
@@ -134,10 +133,7 @@ class ISpaceProvider(Interface):
         """Fires with all physical spaces, whoever created them, each once; access may be left out."""
 
     def list_names() -> Deferred[Sequence[Physical]]:
-        """
-        Fires with the sorted names of all physical spaces; with some providers this is cheaper than
-        :meth:`list_spaces`.
-        """
+        """Fires with the sorted names of all physical spaces."""
 
     def get(physical: Physical) -> Deferred[SpaceInfo]:
         """
@@ -148,8 +144,6 @@ class ISpaceProvider(Interface):
     def watch(changed: Callable[[Physical | None], None]) -> Callable[[], None]:
         """
         Call ``changed`` when one physical space, or any (``None``), may have changed.
-
-        The calls are hints.
 
         :return: a function that stops the calls.
         """
@@ -170,17 +164,13 @@ class IRotatesCredentials(Interface):
 
 
 class IHostLocal(Interface):
-    """
-    A provider whose physical spaces are on the manager's own host; provided in addition to
-    :class:`ISpaceProvider`.
-    """
+    """A provider whose physical spaces are on the manager's own host."""
 
 
 @dataclass(frozen=True)
 class ProviderSpec:
     """
-    Configuration of a provider from its SpaceProviderDesc.  If it changes, the provider is
-    recreated.
+    Configuration of a provider from its SpaceProviderDesc.
 
     :param secret: decoded content of its Secret; ``None`` if it names none.
     :param secret_ref: ``namespace/name`` of the Secret, for messages.
@@ -232,10 +222,7 @@ class ProviderCondition:
 
 
 class IProviderView(Interface):
-    """
-    The manager's view of one provider: its SpaceProviderDesc, the provider itself, and its last
-    list.
-    """
+    """The manager's view of one provider."""
 
     name = Attribute("Name of the SpaceProviderDesc (str).")
     desc = Attribute("The SpaceProviderDesc as last observed; read-only.")
@@ -305,8 +292,7 @@ class ISpaces(Interface):
 
     def follow(changed: Callable[[Object | None, Object | None], None]) -> Callable[[], None]:
         """
-        Call ``changed`` with each changed Space before and after; ``None`` if it did not or does
-        not exist.
+        Call ``changed`` with each changed Space before and after.
 
         :return: a function that stops the calls.
         """

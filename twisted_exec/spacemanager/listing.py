@@ -1,11 +1,8 @@
 """
 A copy of a provider's list of physical spaces, and what follows from it.
 
-Silence proves nothing: the last list stays in force.
-
-A physical space that is missing from one answer may still exist. A physical space is gone when two
-answers were without it, whose requests were at least :data:`CONFIRM_SECONDS` apart and came after
-it was last observed or created.
+A physical space is gone when two answers were without it, whose requests were at least
+:data:`CONFIRM_SECONDS` apart and came after it was last observed or created.
 """
 
 from __future__ import annotations
@@ -136,12 +133,12 @@ class ProviderCopy(BackgroundTask):
             timer.reset(soon)
 
     def _may_get(self, physical: Physical) -> bool:
-        """Return whether a single request is due; constant changes must not cause constant requests."""
+        """Return whether a single request is due."""
         since = self._clock.seconds() - self._got.get(physical, -SOON_SECONDS)
         return since >= SOON_SECONDS and len(self._gets) < MAX_HINTS
 
     def making(self, physical: Physical) -> None:
-        """Handle the start of a creation: answers without the space prove nothing from now on."""
+        """Handle the start of a creation."""
         self._making[physical] = self._making.get(physical, 0) + 1
 
     def made(self, physical: Physical) -> None:

@@ -47,11 +47,7 @@ def cluster_rules() -> tuple[Rule, ...]:
 
 
 def secret_rules() -> tuple[Rule, ...]:
-    """
-    Return a separate ClusterRole for Secrets, the most sensitive permission: the manager writes
-    kubeconfigs next to their Spaces, and reads the Secrets of SpaceProviderDescs and imported
-    Spaces.
-    """
+    """Return a separate ClusterRole for Secrets, the most sensitive permission."""
     return (_on(SECRETS.resource, *_FOLLOW, "create", "update", "delete"),)
 
 
@@ -67,5 +63,5 @@ def namespaced_rules(election: str = NAMESPACE) -> Iterator[tuple[str, tuple[Rul
 
 
 def kubeflex_rules() -> tuple[Rule, ...]:
-    """Return the ClusterRole for a KubeFlex in the cluster with the Spaces, which needs no Secret."""
+    """Return the ClusterRole for a KubeFlex in the cluster with the Spaces."""
     return (_on(CONTROLPLANES, *_FOLLOW, "create", "delete"),)

@@ -1,4 +1,4 @@
-"""Registry of all providers: a view of each SpaceProviderDesc, its namespace, and its status."""
+"""Registry of all providers."""
 
 from __future__ import annotations
 
@@ -270,7 +270,7 @@ _IN_EVERY_NAMESPACE = {
 
 class ProviderNamespaces:
     """
-    The namespaces of providers: created for a SpaceProviderDesc, and deleted after it once empty.
+    The namespaces of providers.
 
     A namespace is not deleted while it still has objects of others, of the kinds in
     :data:`BLOCKING`.
@@ -371,7 +371,7 @@ class ProviderNamespaces:
 
 
 def _is_deletable(resource: Resource, obj: Object) -> bool:
-    """Return whether an object may be deleted with its namespace: it is ours, or in every namespace."""
+    """Return whether an object may be deleted with its namespace."""
     metadata = obj["metadata"]
     if (resource.plural, metadata["name"]) in _IN_EVERY_NAMESPACE:
         return True

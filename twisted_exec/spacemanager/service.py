@@ -1,5 +1,5 @@
 """
-The Space Manager as a service: health and metrics on each replica, controllers on the leader.
+The Space Manager as a service.
 
 Only the leader exports metrics of Spaces and providers.
 """
@@ -56,9 +56,8 @@ class Settings:
     :param state_directory: private to managers; created if it is missing.
     :param namespace: namespace of the Lease for leader election.
     :param lease: name of the Lease.
-    :param identity: this replica's identity in the Lease; empty for a random one. It must be
-        unique.
-    :param health_listen: a Twisted endpoint string for probes and metrics; empty for none.
+    :param identity: this replica's identity in the Lease. It must be unique.
+    :param health_listen: a Twisted endpoint string for probes and metrics.
     """
 
     state_directory: str = field(

@@ -1,12 +1,9 @@
 """
-View of one provider: its SpaceProviderDesc, its Secret, the provider itself, and its list's copy.
+View of one provider.
 
-The provider is recreated when its configuration has changed, such as its Secret.
-
-The place of physical spaces (:func:`place_of`) identifies the host that they are on. The physical
-spaces of a provider such as ``local`` or ``kind`` only exist on one host and ``--state-dir``. The
-first manager that uses such a provider records its place in the ``status``, and managers elsewhere
-report the place instead of using the provider.
+The physical spaces of a provider such as ``local`` or ``kind`` only exist on one host and
+``--state-dir``. The first manager that uses such a provider records its place in the ``status``,
+and managers elsewhere report the place instead of using the provider.
 """
 
 from __future__ import annotations
@@ -252,7 +249,7 @@ class ProviderView:
         copy.start()
 
     async def _claim(self) -> None:
-        """Record this host as the place of the physical spaces, before any request."""
+        """Record this host as the place of the physical spaces."""
         here, recorded = self._environment.around.place, recorded_place(self.desc)
         if recorded and not is_same(here, recorded):
             raise InvalidDesc(
@@ -317,7 +314,7 @@ class CallMetrics(Protocol):
         """
         Count a finished call.
 
-        :param code: 0 for success, 499 for a cancelled call, otherwise the code of the error.
+        :param code: 0 for success, otherwise the code of the error.
         """
 
 
@@ -329,7 +326,7 @@ class NoMetrics:
 
 
 class CreationListener(Protocol):
-    """Is notified of creations: while one is under way, lists without the physical space prove nothing."""
+    """Is notified of creations."""
 
     def making(self, physical: Physical) -> None:
         """Handle the start of a creation."""
@@ -461,8 +458,7 @@ _LONGEST = 1024
 
 def place_of(directory: str) -> str:
     """
-    Return the place of a state directory: an ID, created on first use, and for people its current
-    host and path.
+    Return the place of a state directory.
 
     :param directory: absolute path of an existing directory.
     :raises TLSConfigError: the ID cannot be written.
@@ -486,7 +482,7 @@ def recorded_place(desc: Mapping[str, Any]) -> str:
 
 
 def is_same(first: str, second: str) -> bool:
-    """Return whether two places have the same ID, even if the directory was moved."""
+    """Return whether two places have the same ID."""
     return _id(first) == _id(second)
 
 

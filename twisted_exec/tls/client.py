@@ -2,11 +2,10 @@
 TLS as a client: verify the server, present a client certificate.
 
 A server is verified twice: OpenSSL checks its chain against the given CA, service_identity checks
-its name (DNS or IP subject alternative names, never the common name).
+its name.
 
-A client that opens many connections to the same servers may resume sessions. A resumed session is
-at most ten minutes old, has the same CA, and its certificate is checked again for the time, the
-name and by ``check``.
+A resumed session is at most ten minutes old, has the same CA, and its certificate is checked again
+for the time, the name and by ``check``.
 """
 
 from __future__ import annotations
@@ -73,8 +72,7 @@ class ClientTLS:
     :param key_pem: its private key.
     :param insecure_skip_verify: accept any certificate; ``check`` still runs.
     :param check: an additional check of the server's certificate.
-    :param resumes: resume sessions with this server, if it offers that; not without its verification,
-        nor with intermediates of our own.
+    :param resumes: resume sessions with this server, if it offers that.
     :raises TLSConfigError: a PEM text or the hostname cannot be used.
     """
 
@@ -199,7 +197,7 @@ class TLSResumption:
         return True
 
     def keep(self, connection: SSL.Connection) -> None:
-        """Keep the session of a connection that ends, unless an equally good session is kept."""
+        """Keep the session of a connection that ends."""
         last, now = _resumable.get(self._server), time.monotonic()
         if last is not None and last.verified >= self._verified and now - last.since < KEPT_SECONDS:
             return  # a thousand connections may end at once
@@ -226,7 +224,7 @@ class _Verdict:
 
     def look_again(self, connection: SSL.Connection) -> None:
         """
-        Check the certificate of a resumed session, for which OpenSSL does not call back.
+        Check the certificate of a resumed session.
 
         :raises VerificationError: the server is refused.
         """
@@ -260,7 +258,7 @@ class _Verdict:
 def _on_certificate(
     connection: SSL.Connection, certificate: X509, code: int, depth: int, ok: int
 ) -> bool:
-    """OpenSSL's verify callback; one for all connections, as one each would be a reference cycle each."""
+    """OpenSSL's verify callback."""
     protocol = connection.get_app_data()
     verdict = getattr(protocol, "verdict", None)
     if verdict is None:
@@ -417,7 +415,7 @@ def _new_context(
 
 @lru_cache(_NAMES_KEPT)
 def _service(hostname: str) -> tuple[DNS_ID | IPAddress_ID, bytes]:
-    """Return the name that the certificate must carry, and the SNI to send (none for an address)."""
+    """Return the name that the certificate must carry."""
     name = server_name(hostname)
     if isinstance(name, str):
         try:

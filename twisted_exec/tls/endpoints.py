@@ -135,11 +135,11 @@ def server_endpoint(
     Its ``listen()`` fails with :class:`TLSConfigError`, and with
     :class:`twisted.internet.error.CannotListenError` when the address is not available.
 
-    :param description: a Twisted endpoint string without TLS, such as
-        ``tcp:6443:interface=127.0.0.1`` or ``unix:/run/exec/sock:mode=660``.  Without ``backlog``
-        that is :data:`~twisted_exec.tls.listening.BACKLOG`; without ``mode`` a UNIX socket is for its owner only.
+    :param description: a Twisted endpoint string without TLS. Without ``backlog`` that is
+        :data:`~twisted_exec.tls.listening.BACKLOG`; without ``mode`` a UNIX socket is for its owner
+        only.
     :param tls: ``None`` listens in the clear.
-    :param sockets: has the socket if another process has opened it, and takes note of it otherwise.
+    :param sockets: has the socket if another process has opened it.
     :raises TLSConfigError: the description is malformed.
     """
     kind = description.partition(":")[0]
@@ -159,7 +159,7 @@ def server_endpoint(
 
 
 def address_text(address: IAddress) -> str:
-    """Return the address of a listening port for logs, such as ``0.0.0.0:6443 (all IPv4 addresses)``."""
+    """Return the address of a listening port for logs."""
     if isinstance(address, UNIXAddress):
         return f"unix:{os.fsdecode(address.name or b'')}"
     if not isinstance(address, IPv4Address | IPv6Address):
@@ -184,7 +184,7 @@ class _ListeningAddress:
 
 
 def _address(endpoint: object, description: str) -> Address | None:
-    """Return where Twisted's endpoint listens; ``None`` if any port will do, or for other kinds."""
+    """Return where Twisted's endpoint listens."""
     if not isinstance(endpoint, TCP4ServerEndpoint | TCP6ServerEndpoint | UNIXServerEndpoint):
         return None
     # Twisted parses descriptions with escapes and positional arguments, and publishes no result.
@@ -221,9 +221,9 @@ def client_endpoint(
     """
     Return an endpoint to connect to by TCP.
 
-    :param host: DNS name or IP address to reach; ``tls`` says what the certificate must name.
+    :param host: DNS name or IP address to reach.
     :param tls: ``None`` connects in the clear.
-    :param timeout_seconds: for resolving, TCP and TLS together; ``None`` if the caller has a limit.
+    :param timeout_seconds: for resolving, TCP and TLS together.
     :param first_address: number of the name's address that is tried first, from 0; the others
         follow.
     :return: its ``connect()`` fires with the protocol once the peer is
@@ -296,7 +296,7 @@ def client_endpoint_over(
     timeout_seconds: float | None = 10.0,
 ) -> IStreamClientEndpoint:
     """
-    Return an endpoint that connects through another endpoint, such as a proxy's tunnel.
+    Return an endpoint that connects through another endpoint.
 
     Fires and fails as :func:`client_endpoint`, and passes on errors of ``inner``.
 
@@ -311,7 +311,7 @@ def unix_client_endpoint(
     """
     Return an endpoint to connect to by UNIX socket.  Fires and fails as :func:`client_endpoint`.
 
-    :raises TLSConfigError: the path is empty, too long for a socket, or holds a NUL.
+    :raises TLSConfigError: the path cannot be used.
     """
     checked = checked_socket_path(path)
     inner = UNIXClientEndpoint(unbuffered_connector(reactor), checked, timeout=timeout_seconds)
@@ -394,7 +394,7 @@ class _DescriptorEndpoint(_ClientEndpoint):
 
 
 class _Gates(Factory):
-    """Factory of one gate; passes start and stop on to the caller's factory."""
+    """Factory of one gate."""
 
     noisy = False
 

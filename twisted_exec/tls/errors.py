@@ -40,4 +40,4 @@ class OutsideValidity(VerificationError):
 
 
 class ConnectTimeout(TLSError, error.TimeoutError):
-    """The peer did not answer in time: no TCP connection, or no TLS over it."""
+    """The peer did not answer in time."""

@@ -1,7 +1,6 @@
 """
 PEM files that may be replaced while the program runs.
 
-A :class:`Reloading` value is parsed from one or more files, and again when one of them changes.
 After a parse error the last good value stays in use, the error is logged once, and a later use
 tries again.
 """
@@ -37,8 +36,7 @@ def read_file(path: str, what: str = "file") -> bytes:
     Return the content of a small regular file.
 
     :param what: name of the content, for the error.
-    :raises TLSConfigError: missing, unreadable, not a regular file, or larger
-        than 4 MiB.
+    :raises TLSConfigError: it cannot be read, is not a regular file, or larger than 4 MiB.
     """
     try:
         # open() of a FIFO would block the reactor.
@@ -69,7 +67,7 @@ def warn_if_public(path: str, mode: int) -> None:
 
 
 def owner_only(path: str, flags: int) -> int:
-    """Open a file that is created for its owner only, whatever the umask: an ``opener`` of :func:`open`."""
+    """Open a file that is created for its owner only."""
     return os.open(path, flags | os.O_CLOEXEC, 0o600)
 
 
@@ -81,7 +79,7 @@ def _why(problem: Exception) -> str:
 
 
 class Replaceable(Protocol):
-    """A source of a value that may change while the program runs, such as :class:`Reloading`."""
+    """A source of a value that may change while the program runs."""
 
     @property
     def paths(self) -> Sequence[str]:
@@ -146,7 +144,7 @@ class Reloading(Generic[T]):
         """
         Read the files if they have changed, without the limit of once a second.
 
-        :return: the number of values so far: it differs from an earlier one if there is a new value.
+        :return: a number that differs from an earlier one if there is a new value.
         """
         if self._value:
             self._look()
@@ -180,8 +178,7 @@ class Expiry:
     """
     Expiry times of certificates.
 
-    For a server's or client's file this is the first certificate, without its intermediates; for a
-    CA bundle it is the CA that expires last.
+    For a server's or client's file this is the first certificate, without its intermediates.
 
     :param files: paths, by the names to report.
     :param readers: functions that return PEM data kept elsewhere, by name.
@@ -199,7 +196,7 @@ class Expiry:
 
     def ends(self) -> dict[str, float]:
         """
-        Return the expiry times by name, in seconds since the epoch, read from the files now.
+        Return the expiry times by name, in seconds since the epoch.
 
         Files that are missing or cannot be read are left out.
         """

@@ -34,8 +34,7 @@ def server_name(text: str) -> Address | str:
     """
     Return an IP address, or a DNS name in ASCII without its final dot.
 
-    :param text: an address, with or without the brackets of a URL, or a DNS name, which may be
-        internationalized.
+    :param text: an address, with or without brackets, or a DNS name.
     :raises TLSConfigError: the text is neither an address nor a DNS name.
     """
     try:
@@ -70,7 +69,7 @@ def certificates(pem: bytes, what: str) -> list[x509.Certificate]:
     """
     Return the certificates of a text, at least 1, in order.
 
-    :raises TLSConfigError: the text has no certificate, or a malformed or incomplete one.
+    :raises TLSConfigError: the text has no certificate.
     """
     try:
         certificates = x509.load_pem_x509_certificates(pem)
@@ -82,7 +81,7 @@ def certificates(pem: bytes, what: str) -> list[x509.Certificate]:
 
 
 def _is_cut(pem: bytes) -> bool:
-    """Return whether a block lacks its END line; parsers skip it silently, so a CA would be missing."""
+    """Return whether a block lacks its END line."""
     if pem.count(_BEGIN) > pem.count(_END):
         return True
     rest = pem[pem.rfind(_END) + len(_END) :].strip()
@@ -163,7 +162,7 @@ def private_key(pem: bytes, what: str) -> PrivateKey:
 
 
 def pem_of_key(key: PrivateKey) -> bytes:
-    """Return a private key as PEM, in the form that most clients read."""
+    """Return a private key as PEM."""
     # fabric8 reads EC keys only in SEC 1 (RFC 5915), and Go, OpenSSL and Python read both forms.
     is_ec = isinstance(key, ec.EllipticCurvePrivateKey)
     form = PrivateFormat.TraditionalOpenSSL if is_ec else PrivateFormat.PKCS8
@@ -182,7 +181,7 @@ def use_certificate(
     Set the certificate, the intermediates and the key of a context.
 
     :param chain_pem: the certificate, followed by its intermediates.
-    :raises TLSConfigError: a text cannot be used, or the key does not match the certificate.
+    :raises TLSConfigError: a text cannot be used.
     """
     leaf, *intermediates = certificates(chain_pem, chain_what)
     key = private_key(key_pem, key_what)
@@ -215,7 +214,7 @@ def trust(store: X509Store | None, ca_pem: bytes, what: str) -> None:
 
 def new_context(method: int, *, tickets: bool = False) -> SSL.Context:
     """
-    Return a context with the settings that clients and servers share, such as TLS 1.2 or newer.
+    Return a context with the settings that clients and servers share.
 
     :param tickets: a server's clients may resume sessions.
     """
@@ -231,7 +230,7 @@ def new_context(method: int, *, tickets: bool = False) -> SSL.Context:
 
 
 def openssl_reason(problem: SSL.Error) -> str:
-    """Return the last reason in an OpenSSL error, such as ``wrong version number``."""
+    """Return the last reason in an OpenSSL error."""
     queue = problem.args[0] if problem.args else None
     if isinstance(queue, list) and queue:
         return str(queue[-1][-1]) or "unknown reason"

@@ -1,9 +1,8 @@
 """
 A small certificate authority, and the directory of certificates that it issues and renews.
 
-The authority issues only what the programs need: server certificates for DNS names and IP
-addresses, client certificates with a user (common name) and groups (organizations), as Kubernetes
-reads them, and certificates that sign recordings. New keys are P-256, all texts PEM.
+The authority issues server certificates, client certificates with a user (common name) and groups
+(organizations), and certificates that sign recordings. New keys are P-256, all texts PEM.
 
 The directory (:class:`PKI`) has three authorities and their certificates, under fixed names:
 
@@ -22,13 +21,11 @@ The directory (:class:`PKI`) has three authorities and their certificates, under
 ``service-account.key``       key that signs tokens of ServiceAccounts
 ============================  ==================================================
 
-Certificates that expire soon are renewed: a renewed certificate has the same names and usages, a new
-key, and is signed by the current authority.
+Certificates that expire soon are renewed.
 
-An authority is replaced in steps, so that hosts trust the certificates in between. *Renewed*, it
-signs with a new key, and its file holds the new certificate followed by the previous ones: hosts
-with the new file trust both. After all certificates are issued anew and every host has them, the
-previous authorities are *retired*: removed from the file.
+*Renewed*, it signs with a new key, and its file holds the new certificate followed by the previous
+ones. After all certificates are issued anew and every host has them, the previous authorities are
+*retired*: removed from the file.
 """
 
 from __future__ import annotations
@@ -78,7 +75,7 @@ class Issued:
         """
         Write both files, mode 0600, the key first.
 
-        :raises TLSConfigError: a file exists and ``replace`` is false, or cannot be written.
+        :raises TLSConfigError: a file exists and ``replace`` is false.
         """
         if not replace:
             for path in (certificate_path, key_path):
@@ -121,8 +118,7 @@ class Authority:
 
         :param certificate_what: name of the certificate in errors.
         :param key_what: name of the key in errors.
-        :raises TLSConfigError: one is malformed, they do not match, or the certificate is not a
-            CA's.
+        :raises TLSConfigError: they cannot be used.
         """
         certificate = pem.certificates(certificate_pem, certificate_what)[0]
         key = pem.private_key(key_pem, key_what)
@@ -162,8 +158,8 @@ class Authority:
         Issue a server's certificate.
 
         :param names: DNS names and IP addresses, one or more.
-        :param common_name: the subject, such as a poollet's pool; empty for the first of ``names``.
-        :raises TLSConfigError: there are no names, or one of them or the common name cannot be used.
+        :param common_name: the subject, such as a poollet's pool.
+        :raises TLSConfigError: there are no names, or one cannot be used.
         """
         if not names:
             raise TLSConfigError("a server certificate needs a name: a DNS name or an IP address")
@@ -215,8 +211,8 @@ class Authority:
 
         It expires no later than the authority's own certificate.
 
-        :param names: DNS names and IP addresses of a server; empty for a client's certificate.
-        :raises TLSConfigError: the authority has expired, or a name, the user or a group cannot be used.
+        :param names: DNS names and IP addresses of a server.
+        :raises TLSConfigError: the authority has expired, or a name cannot be used.
         """
         life = min(life, self._certificate.not_valid_after_utc - now)
         if life <= timedelta(0):
@@ -273,7 +269,7 @@ def request_server(common_name: str, organizations: Sequence[str], names: Sequen
     certificate.
 
     :param names: DNS names and IP addresses, one or more.
-    :raises TLSConfigError: a name cannot be used, because of its form, length or characters.
+    :raises TLSConfigError: a name cannot be used.
     """
     key = ec.generate_private_key(ec.SECP256R1())
     alternatives = x509.SubjectAlternativeName([_general_name(name) for name in names])
@@ -296,7 +292,7 @@ def request_client(common_name: str, organizations: Sequence[str]) -> Issued:
 
 
 def new_key_pem() -> bytes:
-    """Return a new private key as PEM, to sign something other than certificates."""
+    """Return a new private key as PEM."""
     return pem.pem_of_key(ec.generate_private_key(ec.SECP256R1()))
 
 
@@ -418,10 +414,9 @@ class PKI:
     """
     The certificates in one directory, from :func:`create_pki` or :func:`open_pki`.
 
-    Every ``issue`` method writes one or two certificates with their keys (mode 0600) and
-    returns the paths; it raises :class:`TLSConfigError` when one exists and
-    ``replace`` is false, or cannot be issued or written.  The certificates are valid from
-    five minutes before the present, or before ``now``.
+    Every ``issue`` method writes one or two certificates with their keys (mode 0600) and returns
+    the paths; it raises :class:`TLSConfigError` when one exists and ``replace`` is false, or on an
+    error. The certificates are valid from five minutes before the present.
     """
 
     def __init__(self, directory: str) -> None:
@@ -495,7 +490,7 @@ class PKI:
 
     def issue_runtime(self, runtime: str, names: Sequence[str], *, replace: bool = False) -> Pair:
         """
-        Issue a runtime's serving certificate, for its stream server and its gRPC server.
+        Issue a runtime's serving certificate.
 
         :param runtime: name of its files.
         :param names: DNS names and IP addresses at which poollets reach it.
@@ -510,7 +505,7 @@ class PKI:
         """
         Issue a certificate that signs recordings.
 
-        :param recorder: name of its files, and its common name, which verifiers print.
+        :param recorder: name of its files.
         """
         name = f"recorder-{_file_name(recorder, 'recorder')}"
         issued = self.authority(SERVING).issue_recorder(recorder, now=now)
@@ -572,8 +567,7 @@ def create_pki(directory: str, *, replace: bool = False, now: datetime | None = 
     """
     Create a private directory with three new authorities.
 
-    :raises TLSConfigError: it holds authorities already and ``replace`` is
-        false, or it cannot be made private.
+    :raises TLSConfigError: it holds authorities already and ``replace`` is false.
     """
     pki = PKI(private_directory(directory))
     named = [(name, Authority.create(title, now=now)) for name, title in AUTHORITIES.items()]
@@ -616,8 +610,7 @@ def write_kubeconfig(
 
     :param server: ``https://HOST:PORT``.
     :param key_pem: embedded as :func:`.pem_of_key` writes keys, whatever its form.
-    :raises TLSConfigError: the key is malformed; or the file exists and ``replace`` is false, or
-        cannot be written.
+    :raises TLSConfigError: the key is malformed; or the file exists and ``replace`` is false.
     """
     if os.path.lexists(path) and not replace:
         raise TLSConfigError(f"{path!r} exists already: give --force to replace it")
@@ -668,7 +661,7 @@ def _file_name(name: str, what: str) -> str:
 
 def renew_authority(pki: PKI, name: str, now: datetime) -> None:
     """
-    Give an authority a new key; certificates of the old key stay trusted until it is retired.
+    Give an authority a new key.
 
     :param name: a key of :data:`~twisted_exec.tls.pki.AUTHORITIES`.
     :raises TLSConfigError: its files cannot be used or written.
@@ -703,7 +696,7 @@ def is_of_previous(pki: PKI, pair: Pair) -> bool:
     """
     Return whether a previous authority has signed a certificate.
 
-    :raises TLSConfigError: it is malformed, or not from an authority of this directory.
+    :raises TLSConfigError: it is malformed.
     """
     certificate = _bundle(pair)[0]
     issuer = _issuer(pki, certificate, pair)
@@ -717,10 +710,9 @@ def renew(
     Renew certificates that expire soon, or that a previous authority has signed.
 
     :param within: time to the expiry; ``None`` renews all but ``waiting``.
-    :param waiting: a certificate of a previous authority, for as long as clients do not trust the new
-        authority.  It is renewed only if it expires soon.
+    :param waiting: a certificate of a previous authority. It is renewed only if it expires soon.
     :return: the renewed certificates.
-    :raises TLSConfigError: a certificate is malformed, or not from an authority of this directory.
+    :raises TLSConfigError: a certificate is malformed.
     """
     done = []
     for pair in pairs(pki):
@@ -736,7 +728,7 @@ def renew(
 
 
 def pairs(pki: PKI) -> Iterator[Pair]:
-    """Return the certificates of the directory, other than the authorities', in order of their names."""
+    """Return the certificates of the directory."""
     for name in sorted(os.listdir(pki.directory)):
         stem, extension = os.path.splitext(name)
         if extension == ".crt" and stem not in AUTHORITIES and not name.startswith("."):

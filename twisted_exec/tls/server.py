@@ -53,17 +53,16 @@ class ServerTLS:
     """
     A server's identity, from PEM files.
 
-    The files are opened by :meth:`load` (a listening endpoint calls it) or by
-    the first connection, and read again when they change.
+    The files are opened by :meth:`load` or by the first connection, and read again when they
+    change.
 
     :param certificate: path of the certificate, followed by its intermediates.
     :param key: path of its private key, without a passphrase.
     :param client_cas: paths of the CAs of client certificates.  Without any, and without
         ``published_cas``, no client certificate is requested.
-    :param published_cas: returns further CAs as PEM, which may change between calls; empty while they
-        are not known.
+    :param published_cas: returns further CAs as PEM.
     :param resumable: clients with a certificate of their own, without intermediates, may resume
-        sessions until the files or the CAs change.
+        sessions.
     :param clock: times the checks for changed files.
     """
 
@@ -182,7 +181,7 @@ class PeerCertificate:
 
     @cached_property
     def common_name(self) -> str:
-        """The subject's only common name; empty when it has none or more than one."""
+        """The subject's only common name."""
         names = self._subject(NameOID.COMMON_NAME)
         return names[0] if len(names) == 1 else ""
 
@@ -193,7 +192,7 @@ class PeerCertificate:
 
     @cached_property
     def authority(self) -> str:
-        """Common name of the CA that signed the leaf or the last intermediate, or its whole name."""
+        """Common name of the CA that signed the leaf or the last intermediate."""
         issuer = (self.leaf, *self.chain)[-1].issuer
         names = issuer.get_attributes_for_oid(NameOID.COMMON_NAME)
         return str(names[0].value) if len(names) == 1 else issuer.rfc4514_string()
@@ -229,7 +228,7 @@ def peer_certificate(transport: object) -> PeerCertificate | None:
 
 @lru_cache(maxsize=_KNOWN)
 def _known(leaf: x509.Certificate, chain: tuple[x509.Certificate, ...]) -> PeerCertificate:
-    """Return one shared object for the same bytes, so that its properties are computed once."""
+    """Return one shared object for the same bytes."""
     return PeerCertificate(leaf, chain)
 
 
@@ -239,13 +238,13 @@ def verify(
     """
     Verify a *client* certificate against some CAs.
 
-    OpenSSL verifies the chain. The leaf must have the extended key usage ``clientAuth`` (or any)
-    and must not be a CA. A CA with extended key usages must have that usage too, as in Go's
-    ``crypto/x509``. The leaf's names must not contain control characters.
+    The leaf must have the extended key usage ``clientAuth`` (or any) and must not be a CA. A CA
+    with extended key usages must have that usage too, as in Go's ``crypto/x509``. The leaf's names
+    must not contain control characters.
 
     :param ca_pem: the only CAs to trust.
     :param now: time of the verification, timezone-aware; ``None`` for the present.
-    :return: the leaf and the CAs that vouch for it; the certificate is valid while all of them are.
+    :return: the leaf and the CAs that vouch for it.
     :raises VerificationError: the certificate is not accepted; the message says why.
     :raises TLSConfigError: ``ca_pem`` holds no certificate that can be used.
     """

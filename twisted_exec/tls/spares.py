@@ -83,8 +83,7 @@ class SpareConnections:
         return SparingEndpoint(self, peer, inner, tls)
 
     def close(self) -> None:
-        """Close all, and make none until :meth:`resume`: the program stops, or another program
-        takes its place."""
+        """Close all, and make none until :meth:`resume`."""
         self._is_closed = True
         attempts, self._attempts = self._attempts, {}
         for attempt in attempts.values():
@@ -104,7 +103,7 @@ class SpareConnections:
             self._attempts[peer] = self.clock.callLater(PAUSE_SECONDS, self._connect, endpoint)
 
     def take(self, peer: Hashable) -> Any:
-        """Return the transport of the spare connection to a peer, which is used up, or ``None``."""
+        """Return the transport of the spare connection to a peer."""
         self._postpone(peer)
         spare = self._spares.get(peer)
         return None if spare is None else spare.take()
@@ -163,7 +162,7 @@ class SparingEndpoint:
         """
         Use up the spare connection.
 
-        :return: the factory's protocol, connected, or ``None`` if there is no connection that can be used.
+        :return: the factory's protocol, connected.
         """
         transport = self._spares.take(self.peer)
         if transport is None:
@@ -204,7 +203,7 @@ class _Spare(Protocol):
             self.close()
 
     def take(self) -> Any:
-        """Return the transport if a request may be sent on it, and close it if none ever may."""
+        """Return the transport if a request may be sent on it."""
         if not self._is_current():
             self.close()
         elif _is_quiet(self.transport):

@@ -6,8 +6,7 @@ of each. When the connection has used up its part of the reactor's turn, the res
 following turns, in which all waiting connections take part one after the other. Meanwhile the
 transport does not read.
 
-Slices follow the protocol's frames (:class:`IFramed`): the rest of a large frame is cheap, however
-long, and comes in one piece; of what follows only :data:`SLICE_BYTES` are delivered.
+Slices follow the protocol's frames (:class:`IFramed`).
 
 TLS handshakes take part in the same turns.
 """
@@ -99,8 +98,7 @@ class Turns:
         """
         Return whether one more step of a TLS handshake may be made in this turn.
 
-        The first step of an address in a turn is made at once, until the turn has taken twice its
-        time.
+        The first step of an address in a turn is made at once.
 
         :param origin: see :func:`origin_of`.
         """
@@ -143,7 +141,7 @@ class Turns:
             self._next = self._clock.callLater(0, self._begin)
 
     def _begin(self) -> None:
-        """Begin a turn: let the waiting connections work, each once at most, and handshakes between them."""
+        """Begin a turn: let the waiting connections work."""
         self._next, self._spent_seconds = None, 0.0
         self._shaken.clear()
         self._number += 1
@@ -251,7 +249,7 @@ class TurnTaking(_Transport):
         raise NotImplementedError
 
     def deliver(self, data: bytes) -> None:
-        """Pass what was read to the protocol: now, or in the following turns."""
+        """Pass what was read to the protocol."""
         if self._backlog is not None:
             self._backlog.append(data)
             return
@@ -286,7 +284,7 @@ class TurnTaking(_Transport):
             self._start = 0
 
     def resume_rest(self) -> None:
-        """The protocol has resumed the transport: deliver what waits, in the next turn."""
+        """The protocol has resumed the transport."""
         if self._backlog and not self._working:
             self._wait()
 
@@ -329,7 +327,7 @@ class TurnTaking(_Transport):
             self._settle()
 
     def _work(self, size: int = SLICE_BYTES + 1) -> None:
-        """Deliver slices until the connection's time is used up; ``size`` is that of the read."""
+        """Deliver slices until the connection's time is used up."""
         turns = self.turns()
         cpu = turns.cpu
         began = now = cpu()

@@ -61,8 +61,7 @@ def private_directory(path: str) -> str:
     is made private if it is empty, and refused otherwise.
 
     :return: its absolute path.
-    :raises TLSConfigError: it cannot be created, is a symbolic link, owned by another user, open to
-        others, or not a directory.
+    :raises TLSConfigError: it cannot be created, or is not private.
     """
     path = os.path.abspath(path)
     try:
@@ -75,10 +74,7 @@ def private_directory(path: str) -> str:
 
 
 def _make(path: str) -> None:
-    """
-    ``os.makedirs`` with the mode for parents too: users who may write there could rename our
-    directory.
-    """
+    """``os.makedirs`` with the mode for parents too."""
     if os.path.lexists(path):
         return
     _make(os.path.dirname(path))
@@ -120,8 +116,8 @@ def runtime_directory(key: str = "") -> str:
 
     Names of up to 47 bytes fit in it.
 
-    :param key: purpose of the directory, such as the state directory's path: the same
-        key returns the same directory, also after a crash.  Empty creates a new one.
+    :param key: purpose of the directory: the same key returns the same directory. Empty creates a
+        new one.
     :return: its absolute path; the caller removes it.
     :raises TLSConfigError: no such directory can be created.
     """

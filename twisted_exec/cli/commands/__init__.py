@@ -1,5 +1,3 @@
-"""
-The subcommands of ``twisted-exec``: parsers, and what they import when a command runs.
-"""
+"""The subcommands of ``twisted-exec``."""
 
 from __future__ import annotations

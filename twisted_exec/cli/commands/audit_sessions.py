@@ -44,7 +44,7 @@ class HopSession:
     _recorded: set[tuple[str, datetime]] = field(default_factory=set)
 
     def add(self, record: AuditRecord) -> None:
-        """Add a start or an end; a second copy of a record does not count."""
+        """Add a start or an end."""
         if (record.event, record.time) in self._recorded:
             return
         self._recorded.add((record.event, record.time))
@@ -61,7 +61,7 @@ class HopSession:
 
     @property
     def record(self) -> AuditRecord:
-        """The end, which repeats the facts of the start; without an end, the start."""
+        """The end; without an end, the start."""
         record = self.end or self.start
         assert record is not None
         return record
@@ -114,7 +114,7 @@ class AuditedSession:
 
     @property
     def ended(self) -> datetime | None:
-        """The end at the best hop, or at another hop if that hop was killed and recorded none."""
+        """The end at the best hop."""
         if self.later:
             return self.last.ended
         if self.best.ended is not None:
@@ -129,7 +129,7 @@ class AuditedSession:
 
     @property
     def drove(self) -> bool | None:
-        """True if the user typed, False if not; ``None`` if the records do not say."""
+        """True if the user typed, False if not."""
         each = [self._drove, *(connection.drove for connection in self.later)]
         return True if True in each else None if None in each else False
 
@@ -193,7 +193,7 @@ def collect(
     """
     Return sessions in the order of their starts.
 
-    :param matches: whether a record selects its session; all later records of a selected session count.
+    :param matches: whether a record selects its session.
     :param since: leave out sessions that ended before.
     """
     sessions: dict[Key, AuditedSession] = {}
@@ -211,7 +211,7 @@ def collect(
 
 
 def _joined(connections: Iterable[AuditedSession]) -> list[AuditedSession]:
-    """Return sessions in the order of their starts; connections that resume one are part of it."""
+    """Return sessions in the order of their starts."""
     sessions: dict[Key, AuditedSession] = {}  # by the key of each connection
     for connection in sorted(connections, key=lambda each: each.started):
         _, namespace, machine = connection.key
@@ -284,8 +284,7 @@ class AuditRecord:
         return value if isinstance(value, str) else ""
 
     def number(self, key: str) -> float:
-        """Return a number; 0 without a number of that name, or with a number that no program
-        writes."""
+        """Return a number; 0 without a valid number of that name."""
         value = self.facts.get(key, 0)
         if not isinstance(value, (int, float)) or isinstance(value, bool):
             return 0
@@ -315,7 +314,7 @@ def read_records(path: str, damage: Damage) -> Iterator[AuditRecord]:
 
 
 def _opened(path: str, stack: ExitStack) -> list[tuple[str, BinaryIO]]:
-    """Open a file and its predecessors; the oldest is the first of the result."""
+    """Open a file and its predecessors."""
     if path == "-":
         return [("standard input", sys.stdin.buffer)]
     opened: dict[tuple[int, int], tuple[str, BinaryIO]] = {}
@@ -334,7 +333,7 @@ def _opened(path: str, stack: ExitStack) -> list[tuple[str, BinaryIO]]:
 def _open(
     name: str, opened: dict[tuple[int, int], tuple[str, BinaryIO]], stack: ExitStack
 ) -> FileNotFoundError | None:
-    """Open a file that is not open yet; return the error if there is none of that name."""
+    """Open a file that is not open yet."""
     try:
         stream = stack.enter_context(open(name, "rb"))  # noqa: SIM115
     except FileNotFoundError as error:
@@ -351,7 +350,7 @@ def _unpacked(name: str, stream: BinaryIO, stack: ExitStack) -> BinaryIO:
 
 
 def _old_files(path: str) -> list[str]:
-    """Return the names of old files, the newest first: ``FILE.1``, or ``FILE.1.gz`` by logrotate."""
+    """Return the names of old files, the newest first."""
     names: dict[int, str] = {}
     for name in glob.glob(f"{glob.escape(path)}.*"):
         match = _OLD.fullmatch(name[len(path) :])
@@ -372,7 +371,7 @@ def _records(name: str, stream: BinaryIO, damage: Damage) -> Iterator[AuditRecor
 
 
 def _lines(stream: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
-    """Yield the number and the bytes of each line; ``None`` for a line that is too long."""
+    """Yield the number and the bytes of each line."""
     number, is_long = 0, False
     while line := stream.readline(LONGEST_LINE_BYTES):
         is_complete = line.endswith(b"\n")

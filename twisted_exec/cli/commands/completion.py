@@ -1,8 +1,7 @@
 """
 ``twisted-exec completion``, and what shells and kubectl call for candidates.
 
-kubectl completes ``kubectl console`` by the program ``kubectl_complete-console``: its arguments are
-the words after the plugin's name, and its answer is that of cobra programs. Source:
+kubectl completes ``kubectl console`` by the program ``kubectl_complete-console``. Source:
 ``k8s.io/kubectl/pkg/cmd/plugin`` (``plugin_completion.go``).
 
 A shell waits for candidates, so requests have a short time limit, and every error is silent.
@@ -93,7 +92,7 @@ def _answer_bash(line: str, word: str, make_parser: MakeParser) -> int:
 
 
 def _split(line: str) -> list[str]:
-    """Split a line that may end inside quotes; the last word is empty after a space."""
+    """Split a line that may end inside quotes."""
     words, word, quote, is_word = [], "", "", False
     marks = iter(line)
     for mark in marks:
@@ -154,7 +153,7 @@ class Values(Protocol):
         Return the values of an argument.
 
         :param name: one of ``context``, ``cluster``, ``user``, ``namespace``, ``machine``, ``space``.
-        :param options: the options on the command line, by the names of their attributes.
+        :param options: the options on the command line.
         """
 
 
@@ -163,7 +162,7 @@ class Completion:
     """
     Candidates for a word.
 
-    :param words: the candidates, and a short description of each, which may be empty.
+    :param words: the candidates.
     :param is_path: the word is a path, which the shell completes.
     """
 
@@ -188,7 +187,7 @@ def complete(parser: argparse.ArgumentParser, words: Sequence[str], values: Valu
     """
     Return the candidates for the last word.
 
-    :param words: all words after the program's name; the last one may be empty.
+    :param words: all words after the program's name.
     """
     *before, last = words or [""]
     line = _Line(parser)

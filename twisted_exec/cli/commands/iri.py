@@ -1,12 +1,7 @@
 """
 ``twisted-exec iri``: requests to a machine runtime, without a cluster.
 
-Without ``--address`` the runtime is found by environment variables, then by the sockets of known
-programs.
-
-``twisted-exec iri exec ID`` opens a console by the exec URL of a runtime.
-
-``twisted-exec iri log ID`` reads the log of a machine's console from its runtime.
+Without ``--address`` the runtime is found by environment variables, then by the sockets of known programs.
 """
 
 from __future__ import annotations
@@ -134,9 +129,9 @@ def _pair(text: str) -> tuple[str, str]:
 
 def run(ask: Ask, options: argparse.Namespace) -> int:
     """
-    Send a request in a reactor of its own, and print the answer.
+    Send a request in a reactor of its own.
 
-    :return: the exit code: 0, 1 after an error message of one line, or 130 after SIGINT.
+    :return: the exit code.
     """
     try:
         where = place(options)
@@ -147,7 +142,7 @@ def run(ask: Ask, options: argparse.Namespace) -> int:
 
 async def answer(ask: Ask, options: argparse.Namespace, where: RuntimePlace, reactor: Any) -> int:
     """
-    Send a request to one runtime, and print the answer or an error of one line.
+    Send a request to one runtime.
 
     :return: the exit code.
     """
@@ -173,7 +168,7 @@ def connect(options: argparse.Namespace, where: RuntimePlace, reactor: Any) -> I
     """
     Return a client of the selected runtime.
 
-    :raises TargetError: its address is unusable, or a file for TLS is missing.
+    :raises TargetError: its address is unusable.
     """
     from twisted_exec.iri.client import IRIClient
     from twisted_exec.iri.target import MutualTLS, TargetError
@@ -192,7 +187,7 @@ def connect(options: argparse.Namespace, where: RuntimePlace, reactor: Any) -> I
 
 
 def explain_refusal(refusal: Any, client: IRIClient) -> str:
-    """Return the message for an error; it may name the runtime's address, because the user did."""
+    """Return the message for an error."""
     if client.trouble:
         return f"{client.target}: {client.trouble}"
     message = str(refusal.message).replace('machines "', 'machine "')
@@ -562,7 +557,7 @@ def login() -> str:
 
 
 def headers_for(login: str, machine_uid: str = "") -> list[tuple[bytes, bytes]]:
-    """Return the headers of a request with a token: its user and the machine's UID."""
+    """Return the headers of a request with a token."""
     from twisted_exec.streaming.interfaces import UID_HEADER, USER_HEADER
 
     headers = [(USER_HEADER, quote(login, safe="").encode("ascii"))]
@@ -589,7 +584,7 @@ async def open_console(
 
     :param user: receives the events of the session, ``attached`` first.
     :param login: user name for the Exec and for the request.
-    :param protocols: tried in this order, each with a URL of its own; by default all.
+    :param protocols: tried in this order.
     :raises APIError: the runtime refuses, or its URL does not work.
     """
     from twisted_exec.api.status import APIError, BadGateway

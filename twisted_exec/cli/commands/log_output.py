@@ -1,8 +1,7 @@
 """
-The output of ``twisted-exec logs``: which lines are printed, and with which colours.
+The output of ``twisted-exec logs``.
 
-A line is searched without its timestamp and its escape sequences, and printed as it came, but for
-the colours of this program.
+A line is searched without its timestamp and its escape sequences.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ class LogOutput:
     :param write: prints bytes.
     :param search: print matching lines only; ``None`` for all lines.
     :param has_timestamps: the lines of the log begin with timestamps.
-    :param has_colours: highlight matches in lines without escape sequences, and show timestamps dimly.
+    :param has_colours: highlight matches in lines without escape sequences.
     :ivar matches: number of matching lines.
     """
 
@@ -48,7 +47,7 @@ class LogOutput:
         self.matches = 0
 
     def feed(self, data: bytes) -> None:
-        """Print a piece of the log, as far as its lines can be decided."""
+        """Print a piece of the log."""
         if self._search is not None:
             self._feed_lines(data)
         elif self._has_timestamps and self._has_colours:
@@ -57,7 +56,7 @@ class LogOutput:
             self._write(data)
 
     def finish(self) -> None:
-        """Print the rest of the log, which may be a part of a line."""
+        """Print the rest of the log."""
         held, self._held = self._held, b""
         if held and self._search is not None:
             self._print(held)
@@ -77,7 +76,7 @@ class LogOutput:
         self._held = rest
 
     def _may_match(self, block: bytes) -> bool:
-        """Return whether a line may match; whole lines without a match are the usual case."""
+        """Return whether a line may match."""
         assert self._search is not None
         if not self._search.finds_in_blocks or b"\r\r" in block or self._mid_line:
             return True
@@ -86,7 +85,7 @@ class LogOutput:
         return self._search.end_in(strip(block).replace(b"\r\n", _NEWLINE)) >= 0
 
     def _print(self, line: bytes) -> None:
-        """Print a line, or a part of a long line, if it matches."""
+        """Print a line."""
         assert self._search is not None
         size = 0 if self._mid_line else self._stamp_bytes
         stamp, text = line[:size], line[size:]

@@ -1,4 +1,4 @@
-"""Checks of a machine (rights, objects, and console through poollet and runtime), and remedies."""
+"""Checks of a machine, and remedies."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class _MachineCheck:
         return f'{self._dialect.noun} "{self._name}"'
 
     async def _find(self, among: Sequence[Dialect]) -> Object | None:
-        """Find the machine and its dialect; ``None`` if we may not read it."""
+        """Find the machine and its dialect."""
         try:
             served = await served_dialects(self._client, among)
         except APIError as problem:
@@ -248,7 +248,7 @@ class _MachineCheck:
         self._report.warning("machine", message, self._unready_remedy)
 
     async def _check_class(self, machine: Object) -> tuple[str, str]:
-        """Return the problem of the machine's class, and the remedy; empty if the class exists."""
+        """Return the problem of the machine's class."""
         dialect, name = self._dialect, self._dialect.class_name(machine)
         if not name:
             return "", ""
@@ -455,7 +455,7 @@ def other_pool(dialect: Dialect) -> str:
 def _of_connection(
     hop: str, next_hop: str, addresses: str, also: str, authority: str, default: str
 ) -> tuple[tuple[str, str], ...]:
-    """Return the remedies for a connection between two programs, by the reason in the message."""
+    """Return the remedies for a connection between two programs."""
     certificate = (
         f"the serving certificate of the {next_hop} must be valid, name this address{also} and be "
         f"signed by a CA in {authority} of the {hop}"

@@ -116,7 +116,7 @@ def _command_page(parser: argparse.ArgumentParser, name: str) -> str:
 
 
 def _commands(parser: argparse.ArgumentParser) -> Iterator[str]:
-    """Yield a section for each command of a program, and for the commands of these."""
+    """Yield a section for each command of a program."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for command in action.choices.values():

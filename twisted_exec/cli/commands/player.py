@@ -1,4 +1,4 @@
-"""The player of a recording: on a terminal with keys, and as an animated picture."""
+"""The player of a recording."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Player:
 
     Times are milliseconds since the epoch.
 
-    :param idle_seconds: pauses of the console are shortened to this; 0 keeps them.
+    :param idle_seconds: pauses of the console are shortened to this.
     :ivar time: the moment that is shown.
     :ivar is_paused: true while time stands still.
     :ivar ended: true behind the last event.
@@ -74,7 +74,7 @@ class Player:
         return frame.data if frame.code == "o" else b""
 
     def wait_seconds(self) -> float | None:
-        """Return the time until the next event; ``None`` while paused and at the end."""
+        """Return the time until the next event."""
         if self._next is None or self.is_paused:
             return None
         return max(0.0, (self._next.time - self.time) / 1000 / self.speed)
@@ -110,7 +110,7 @@ class Player:
         """
         Go to a time; return the output that shows it.
 
-        It is a reset and the output before the position, up to some hundred kilobytes of it.
+        It is a reset and the output before the position.
         """
         time = min(max(time, self.begin), self.end)
         block = block_before(self._file, int(time))
@@ -128,7 +128,7 @@ class Player:
         """
         Go to the next output with a text.
 
-        :return: the output that shows it; ``None`` if there is no such output.
+        :return: the output that shows it.
         """
         if self._next is None or not text:
             return None
@@ -264,10 +264,10 @@ def animated_svg(file: BinaryIO, first: int, last: int, idle_seconds: float) -> 
     """
     Return an SVG that shows a recording again and again.
 
-    :param first: only what was printed at this time or later, in milliseconds since the epoch.
+    :param first: only what was printed at this time or later.
     :param last: only what was printed at this time or before.
     :param idle_seconds: pauses of the console are shortened to this.
-    :raises InputError: nothing was printed in this time, or too much, or the package pyavt is missing.
+    :raises InputError: nothing was printed in this time, or the package pyavt is missing.
     :raises InvalidRecording: a line is not of the format.
     """
     from twisted_exec.screens.rendering import Animation, AnimationTooLarge
@@ -288,7 +288,7 @@ def animated_svg(file: BinaryIO, first: int, last: int, idle_seconds: float) -> 
 
 
 def _screens(file: BinaryIO, first: int, last: int) -> Iterator[tuple[int, Screen]]:
-    """Iterate over the screens after output between two times, each with the time of its output."""
+    """Iterate over the screens after output between two times."""
     try:
         from twisted_exec.screens.process import AvtScreen, size_within_limits
     except ModuleNotFoundError:

@@ -524,7 +524,7 @@ def _row(recording: Object) -> list[str]:
 
 
 def is_file(name: str) -> bool:
-    """Return whether an argument is a file; otherwise it is the name of a ConsoleRecording."""
+    """Return whether an argument is a file."""
     return os.sep in name or os.path.exists(name)
 
 

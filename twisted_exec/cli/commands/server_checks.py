@@ -237,7 +237,7 @@ def _remedy(problem: Exception) -> str:
 
 
 async def _compare_clocks(server: ExaminedServer) -> None:
-    """Compare our clock with the ``Date`` of an answer, which has a resolution of a second."""
+    """Compare our clock with the ``Date`` of an answer."""
     transport = HTTPTransport(server.config, server.reactor, agent=AGENT)
     before = server.now()
     try:
@@ -347,7 +347,7 @@ def _unavailable(service: Object) -> str:
 
 
 def condition_of(obj: Object, type: str) -> Object:
-    """Return a condition of an object; empty if it has none of this type."""
+    """Return a condition of an object."""
     conditions = (obj.get("status") or {}).get("conditions") or []
     return next((each for each in conditions if each.get("type") == type), {})
 
@@ -380,7 +380,7 @@ class Finding:
     Result of one check.
 
     :param check: name of the part that was checked, such as ``clock``.
-    :param remedy: what the user can do; empty if there is nothing to do.
+    :param remedy: what the user can do.
     """
 
     check: str
@@ -390,7 +390,7 @@ class Finding:
 
 
 class Unusable(Exception):
-    """A check failed, and the checks after it cannot run; the error is in the report."""
+    """A check failed, and the checks after it cannot run."""
 
 
 @dataclass

@@ -1,5 +1,5 @@
 """
-``twisted-exec space``: access to a Space's API server, for programs that read kubeconfigs.
+``twisted-exec space``: access to a Space's API server.
 
 A kubeconfig of ``space kubeconfig`` contains none without ``--static``.
 
@@ -119,7 +119,7 @@ def check_provider(space: Object, name: SpaceName) -> None:
     """
     Check that the Space has a provider.
 
-    :raises InputError: the Space has no provider, so the manager cannot rotate its credentials.
+    :raises InputError: the Space has no provider.
     """
     for each in _problems(space):
         if each.get("reason") == NO_PROVIDER:
@@ -127,7 +127,7 @@ def check_provider(space: Object, name: SpaceName) -> None:
 
 
 def _trouble(space: Object) -> str:
-    """Return the message of the first condition that is not true; or empty."""
+    """Return the message of the first condition that is not true."""
     return next((str(each["message"]) for each in _problems(space)), "")
 
 
@@ -139,7 +139,7 @@ def _problems(space: Object) -> Iterator[Object]:
 
 
 async def _digests(client: IKubeClient, space: Object) -> dict[str, bytes] | None:
-    """Return digests of the Space's kubeconfigs by viewpoint; ``None`` without the right to read them."""
+    """Return digests of the Space's kubeconfigs by viewpoint."""
     digests = {}
     for viewpoint in VIEWPOINTS:
         ref, _ = secret_of(space, viewpoint)
@@ -155,7 +155,7 @@ async def _digests(client: IKubeClient, space: Object) -> dict[str, bytes] | Non
 
 
 async def _why(client: IKubeClient, location: FoundSpace) -> str:
-    """Return the message of the manager's Event, or empty without the right to read it."""
+    """Return the message of the manager's Event."""
     selector = f"involvedObject.uid={location.space['metadata'].get('uid', '')}"
     try:
         listed = await client.list(
@@ -274,7 +274,7 @@ def kubeconfig_content(
 
     :param config: the Space's configuration with its credentials.
     :param options: those of ``space kubeconfig``.
-    :raises InputError: a kubeconfig cannot express it, or would contain a secret of the command line.
+    :raises InputError: a kubeconfig cannot express it.
     """
     from twisted_exec.kube.kubeconfig.loader import written
 
@@ -313,7 +313,7 @@ def asking(
 
 def command_line(name: SpaceName, options: argparse.Namespace, *more: str) -> str:
     """
-    Return the shell command that writes a kubeconfig for a Space to a file, for messages.
+    Return the shell command that writes a kubeconfig for a Space to a file.
 
     :param options: those of ``space kubeconfig`` or ``space exec-credential``.
     """
@@ -326,7 +326,7 @@ def command_line(name: SpaceName, options: argparse.Namespace, *more: str) -> st
 def _words(
     command: str, name: SpaceName, options: argparse.Namespace, environ: Mapping[str, str]
 ) -> Iterator[str]:
-    """Return a command for the Space, with the options that select it and its cluster."""
+    """Return a command for the Space."""
     yield from ("space", command, name.name, f"--provider={name.provider or name.namespace}")
     if options.in_cluster:
         yield "--in-cluster"
@@ -334,7 +334,7 @@ def _words(
 
 
 def _program() -> str:
-    """Return the path of this program: users of the kubeconfig may have another ``PATH``."""
+    """Return the path of this program."""
     own = os.path.abspath(sys.argv[0])
     if os.path.basename(own) == PROGRAM and os.access(own, os.X_OK):
         return own
@@ -363,7 +363,7 @@ def _check_no_secrets(options: argparse.Namespace) -> None:
 
 
 def _hub_words(options: argparse.Namespace, environ: Mapping[str, str]) -> Iterator[str]:
-    """Return the options that select the cluster, with the current context if none was given."""
+    """Return the options that select the cluster."""
     from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
     from twisted_exec.kube.kubeconfig.loader import context_name
 
@@ -406,8 +406,7 @@ async def credential(client: CommandClient, options: argparse.Namespace) -> str:
     Return the output: one ``ExecCredential``.
 
     :param client: client of the cluster that has the Space.
-    :raises InputError: the request is not supported or is for another server, or the answer cannot
-        express the credentials.
+    :raises InputError: the request is not supported, or the answer cannot express the credentials.
     """
     from twisted_exec.spaces.kubeconfigs import config_in, find_space
 
@@ -483,10 +482,7 @@ def answered(
 
 
 def ask_again(config: ClientConfig, now: float) -> float:
-    """
-    Return the ``expirationTimestamp`` in seconds since the epoch: early enough to notice rotated
-    credentials, and usually before these expire.
-    """
+    """Return the ``expirationTimestamp`` in seconds since the epoch."""
     from twisted_exec.kube.kubeconfig.client_config import expiry_of
 
     end = expiry_of(config)

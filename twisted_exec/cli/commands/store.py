@@ -1,6 +1,4 @@
-"""
-``twisted-exec backup`` and ``twisted-exec restore``: copies of a SQLite store, also into etcd.
-"""
+"""``twisted-exec backup`` and ``twisted-exec restore``."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-``twisted-exec web`` and ``kubectl console --web``: options, and the run in a reactor.
-"""
+"""``twisted-exec web`` and ``kubectl console --web``."""
 
 from __future__ import annotations
 

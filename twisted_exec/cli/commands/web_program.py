@@ -1,5 +1,5 @@
 """
-The run of ``twisted-exec web``: the credentials, the URL, the user's browser, and the end.
+The run of ``twisted-exec web``.
 
 The page usually opens in the user's browser. The browser gets the name of a file that only this
 user can read, and that leads to the URL.
@@ -48,7 +48,7 @@ async def serve(options: argparse.Namespace, reactor: Any) -> None:
     Serve the page until the reactor stops.
 
     :param options: those of the command, and ``among``.
-    :raises APIError: the machine does not exist, or the port is not free.
+    :raises APIError: the machine does not exist.
     :raises KubeConfigError: there are no usable credentials.
     """
     context = chosen_context(options)
@@ -117,7 +117,7 @@ def _open_browser(url: str, reactor: Any) -> None:
 
 
 def chosen_context(options: argparse.Namespace) -> str:
-    """Return the name of the context; empty without one, as in a Pod or with ``--server``."""
+    """Return the name of the context."""
     try:
         return context_name(options.kubeconfig, options.context)
     except KubeConfigError:
@@ -207,7 +207,7 @@ class BrowserPage:
             file.write(_PAGE.format(url=escape(url)))
 
     def open(self) -> None:
-        """Open it, in a thread: some browsers return only when they are closed."""
+        """Open it."""
         arguments = (self.path.as_uri(),)
         threading.Thread(target=webbrowser.open, args=arguments, daemon=True).start()
 
@@ -229,7 +229,7 @@ class Enter:
         self._input: TerminalInput | None = None
 
     def start(self) -> None:
-        """Start reading; nothing happens if the descriptor cannot be waited for, as a file."""
+        """Start reading."""
         if os.isatty(self._fd):
             # In the background a read would stop the program; ignored, the read fails instead.
             signal.signal(signal.SIGTTIN, signal.SIG_IGN)

@@ -1,5 +1,5 @@
 """
-The server of ``twisted-exec web``, on 127.0.0.1: the page, its login, and forwarded requests.
+The server of ``twisted-exec web``, on 127.0.0.1.
 
 Of all pages only that of this server may send requests: ``Host`` must be ours, and ``Origin`` and
 ``Sec-Fetch-Site`` must not be those of another site. The token proves the user; without it a
@@ -78,7 +78,7 @@ class LocalServer:
     The server on 127.0.0.1.
 
     :param config: returns the cluster and the current credentials.
-    :param place: tells the page after its login where it is: ``cluster``, ``namespace`` and ``machine``.
+    :param place: tells the page after its login where it is.
     :param server: the endpoint of the API server, instead of the one that ``config`` names.
     :ivar login: exchanges the secret of the URL.
     :ivar site: makes the protocol of each connection.
@@ -320,7 +320,7 @@ def check_origin(request: Request) -> None:
     """
     Refuse requests of pages of other sites; ``Host`` has been checked.
 
-    :raises Forbidden: a page of another site sent the request, or may have sent it.
+    :raises Forbidden: a page of another site sent the request.
     """
     headers = request.requestHeaders
     host = headers.getRawHeaders(b"Host", [b""])[0].lower()
@@ -385,8 +385,7 @@ class Forwarder:
         """
         Answer a request with the answer of the API server.
 
-        :raises APIError: the request cannot be passed on, or the API server cannot be reached or
-            redirects.
+        :raises APIError: the request cannot be passed on.
         """
         is_long = any(name in request.args for name in _LONG)
         try:
@@ -506,7 +505,7 @@ _ANSWER = HeaderSet.of(
 
 def request_headers(request: Request) -> list[tuple[bytes, bytes]]:
     """
-    Return the headers of a request for the API server; the identity is not among them.
+    Return the headers of a request for the API server.
 
     :raises BadRequest: a value is not ASCII.
     """
@@ -535,7 +534,7 @@ def set_answer_headers(request: Request, headers: Iterable[tuple[bytes, bytes]])
 
 
 def set_own_headers(request: Request) -> None:
-    """Set the headers of every answer outside the page: nothing of the cluster stays on the disk."""
+    """Set the headers of every answer outside the page."""
     protect(request.responseHeaders)
     request.setHeader(b"Cache-Control", b"no-store")
 
@@ -586,8 +585,8 @@ class SocketForwarder:
         """
         Open a WebSocket at the API server, and give it to the page.
 
-        :raises APIError: the handshake is not valid, too many WebSockets are open, or the API
-            server refuses or cannot be reached.
+        :raises APIError: the handshake is not valid, or the API server refuses or cannot be
+            reached.
         """
         try:
             check_websocket(request.method, header_pairs(request.requestHeaders))
@@ -657,7 +656,7 @@ class SocketForwarder:
             self._all_closed.callback(None)
 
     async def close(self) -> None:
-        """Tell every page that the program ends, and close; takes half a second at most."""
+        """Tell every page that the program ends, and close."""
         if not self._open:
             return
         self._all_closed = Deferred()

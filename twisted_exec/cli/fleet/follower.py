@@ -1,4 +1,4 @@
-"""One machine of a fleet: its log, opened again for as long as that may help."""
+"""One machine of a fleet."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class FollowerState(Enum):
 
 class Follower:
     """
-    Prints the log of one machine until the machine is deleted, or until a refusal is final.
+    Prints the log of one machine until the machine is deleted.
 
     :param open_log: returns the log.
     :param position: where to begin; ``None`` for the last lines.
@@ -162,7 +162,7 @@ class Follower:
         return explain(error, self.target.namespace)
 
     def failed(self, failure: Failure) -> None:
-        """Give up after an error of ours, such as one that a hostile server's answer provokes."""
+        """Give up after an error of ours."""
         assert failure.value is not None
         self._become(FollowerState.REFUSED, self._explain(failure.value))
 

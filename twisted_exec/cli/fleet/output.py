@@ -201,7 +201,7 @@ class FairOutput:
             self._await_quiet(lane)
 
     def when_sent(self, call: Callable[[], None]) -> None:
-        """Call when everything is written that was printed so far; nothing is printed before."""
+        """Call when everything is written that was printed so far."""
         self._when_sent.append(call)
         self._schedule()
 
@@ -343,7 +343,7 @@ class PrefixedLines:
 
     def feed(self, data: bytes) -> bytes:
         """
-        Return the lines of some output, also of a last one without an end.
+        Return the lines of some output.
 
         :param data: ends with a line, or where no more output is expected soon.
         """
@@ -386,7 +386,7 @@ class PrefixedLines:
 
 def cut(data: bytes | bytearray, limit: int) -> int:
     """
-    Return where to cut output, at the end of a line if possible.
+    Return where to cut output.
 
     :param limit: the longest part.
     :return: 0 if a line is not complete yet, and not too long.
@@ -408,7 +408,7 @@ class _Piece(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """True if each byte of the piece is one of the journal: there is no notice of a gap in it."""
+        """True if each byte of the piece is one of the journal."""
         is_same = self.before.epoch == self.after.epoch
         return is_same and self.after.offset - self.before.offset == self.size
 
@@ -433,7 +433,7 @@ class Positions:
         """
         Return where the log has to continue.
 
-        :param waiting: number of bytes that are not printed yet, never more than added.
+        :param waiting: number of bytes that are not printed yet.
         """
         left = waiting
         position = self._last

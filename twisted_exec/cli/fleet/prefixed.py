@@ -181,7 +181,7 @@ class _Printing:
         return self._sent().addCallback(written)
 
     def _sent(self) -> Deferred[None]:
-        """Fire when everything is written that was printed so far, before more is printed."""
+        """Fire when everything is written that was printed so far."""
         sent: Deferred[None] = Deferred()
         self._output.when_sent(lambda: sent.callback(None))
         return sent
@@ -285,7 +285,7 @@ class StateFile:
         """
         Read the file; it need not exist.
 
-        :raises PositionsError: it is not a state file, or cannot be read or written.
+        :raises PositionsError: it is not a state file.
         """
         try:
             with open(self.path, encoding="utf-8") as file:

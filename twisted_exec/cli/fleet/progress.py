@@ -1,6 +1,4 @@
-"""
-Messages about the machines of a fleet, few at a time however many machines fail at once.
-"""
+"""Messages about the machines of a fleet."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ class RunTask(Task):
         self._timer = self.reactor.callLater(_PROGRESS_SECONDS, inform)
 
     def _inform_recorded(self) -> None:
-        """Print which consoles are recorded, with one line for all that are recorded alike."""
+        """Print which consoles are recorded."""
         recorded, self._recorded = self._recorded, {}
         for news in dict.fromkeys(recorded.values()):
             names = listed(label for label, each in recorded.items() if each == news)
@@ -155,7 +155,7 @@ class MachineRun:
         self._output = _Collected(lambda: reactor.callLater(0, session.output_lost, None))
 
     def start(self) -> Deferred[Result]:
-        """Run the command; cancelling the result ends the session, and not the command."""
+        """Run the command."""
         options, session, script = self._options, self._session, self._script
         script.drive(session)
         limit = SECONDS if options.timeout is None else options.timeout
@@ -182,7 +182,7 @@ class MachineRun:
         return result
 
     def left(self) -> Deferred[Any]:
-        """Fire when the session is over, which takes a second at most after it was cancelled."""
+        """Fire when the session is over."""
         return self._session.finished
 
     def _open(self, session: ConsoleSession) -> Any:
@@ -231,7 +231,7 @@ class Result:
     The result of one machine.
 
     :param label: name of the machine.
-    :param code: exit code of the command, or why there is none, as for ``kubectl console --run``.
+    :param code: exit code of the command.
     :param output: of the command, cut after a limit.
     :param cut_bytes: size of the rest.
     :param digest: of the whole output.
@@ -248,7 +248,7 @@ class Result:
 
 def report(results: Sequence[Result], *, for_terminal: bool = False) -> bytes:
     """
-    Return the results for people: equal results once, with the names of their machines, then the table.
+    Return the results for people.
 
     :param for_terminal: replace bytes that are not UTF-8.
     """

@@ -1,5 +1,5 @@
 """
-Machines of a fleet: those that a selector matches, in one cluster or in those of several Spaces.
+Machines of a fleet.
 
 The number of machines is limited.
 """
@@ -50,7 +50,7 @@ REMEDY = "narrow the selection with -l, -n or --space"
 
 
 class SelectionError(Exception):
-    """Nothing can be opened, of a cluster or at all; the message is for the user."""
+    """Nothing can be opened, of a cluster or at all."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Cluster:
 
     :param name: of its Space; empty for the cluster of the kubeconfig.
     :param agent: the ``User-Agent``.
-    :param remedy: for credentials that the server does not accept; may be empty.
+    :param remedy: for credentials that the server does not accept.
     """
 
     name: str
@@ -93,7 +93,7 @@ class Selection:
 
     :param found: called with the machines of a cluster.
     :param failed: called with the name of one of several clusters, and why it has no machines here.
-    :ivar waiting: the names of the clusters that have not answered; not that of the only one.
+    :ivar waiting: the names of the clusters that have not answered.
     """
 
     def __init__(

@@ -1,6 +1,4 @@
-"""
-The work of ``kubectl console`` for many machines: stop, time limits, and messages to the user.
-"""
+"""The work of ``kubectl console`` for many machines."""
 
 from __future__ import annotations
 
@@ -84,7 +82,7 @@ class Task:
         """
         Work on all machines that are selected.
 
-        :param begin: starts the work on the machines of a cluster; what it returns is cancelled at the end.
+        :param begin: starts the work on the machines of a cluster.
         :raises SelectionError: there are none.
         :raises Stopped: the program is to end.
         """

@@ -1,5 +1,5 @@
 """
-The tiles, sans I/O: selected and marked machines, keys, places, and the drawing of screens.
+The tiles, sans I/O.
 
 Each row is cut to its tile, and each character that a terminal does not simply show is replaced or
 left out.
@@ -30,7 +30,7 @@ class Grid:
 
     :param columns: number of tiles side by side.
     :param rows: number of tiles one below the other.
-    :param width: columns of the terminal for each tile, with an empty one at its right.
+    :param width: columns of the terminal for each tile.
     :param height: rows of the terminal for each tile, with its title.
     """
 
@@ -52,7 +52,7 @@ class Grid:
 
 def grid_for(columns: int, rows: int, count: int) -> Grid:
     """
-    Return the grid with the largest tiles that shows all machines, or as many as are possible.
+    Return the grid with the largest tiles that shows all machines.
 
     :param columns: of the terminal.
     :param count: number of machines, at least 1.
@@ -124,7 +124,7 @@ class ScreenText:
     """
     The text of a machine's screen, the parts with a style, and its cursor, from 0.
 
-    :param note: why the screen has no text; empty if it has some.
+    :param note: why the screen has no text.
     """
 
     position: tuple[str, int]
@@ -206,7 +206,7 @@ def _at(place: tuple[int, int], row: int) -> str:
 
 
 def _visible_rows(screen: ScreenText, height: int) -> range:
-    """Return the rows of the screen that fit: the last ones that are in use."""
+    """Return the rows of the screen that fit."""
     used = [index for index, line in enumerate(screen.lines) if line.strip()]
     last = max([*used[-1:], min(screen.row, len(screen.lines) - 1)], default=0)
     first = max(0, last + 1 - height)
@@ -216,7 +216,7 @@ def _visible_rows(screen: ScreenText, height: int) -> range:
 def _styled(
     place: tuple[int, int], runs: Sequence[StyledText], width: int, skip: int
 ) -> Iterator[str]:
-    """Draw the parts of a row that have a style, over its text."""
+    """Draw the parts of a row that have a style."""
     for run in runs:
         first, end = max(run.column - skip, 0), min(run.column + run.columns - skip, width)
         if first < end:
@@ -452,7 +452,7 @@ class Model:
         return None
 
     def take_ahead(self) -> bytes:
-        """Return what was typed before the consoles were open; nothing when called again."""
+        """Return what was typed before the consoles were open."""
         ahead, self._ahead = self._ahead, bytearray()
         return bytes(ahead)
 

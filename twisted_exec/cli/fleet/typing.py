@@ -32,7 +32,7 @@ class TypingSession:
     The session of one machine.
 
     :param printed: called when the machine has printed something.
-    :param changed: called after changes, such as when the session is ready or fails.
+    :param changed: called after changes.
     :param noticed: called with messages for the user.
     :ivar problem: why the user cannot type; empty if that is possible.
     """
@@ -63,7 +63,7 @@ class TypingSession:
 
     @property
     def recorded(self) -> str:
-        """For whom the console is recorded, and which input; empty if it is not."""
+        """For whom the console is recorded, and which input."""
         return self._recordings.present.replace("(input: ", "(")  # tiles are narrow
 
     def type(self, data: bytes) -> None:

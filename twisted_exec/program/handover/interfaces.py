@@ -36,8 +36,7 @@ class IHandsOver(Interface):
 
     In the old process :meth:`freeze` comes first, then either :meth:`thaw` or :meth:`retire`;
     ``stopService`` may come at any time, and means no hand-over unless :meth:`retire` was called.
-    In the new process :meth:`inherit` comes before ``startService``. The program hands over the
-    listening sockets, which are no part of the state.
+    In the new process :meth:`inherit` comes before ``startService``.
 
     A service that holds another service is adapted by ``__conform__``.
     """

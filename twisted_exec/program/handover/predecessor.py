@@ -31,7 +31,7 @@ class Predecessor:
 
     :param end: this process's end of the channel.
     :ivar channel: the channel, once it is in a reactor.
-    :ivar earlier: channels to the processes before the predecessor, until that one leaves.
+    :ivar earlier: channels to the processes before the predecessor.
     """
 
     def __init__(self, end: socket.socket) -> None:
@@ -53,7 +53,7 @@ class Predecessor:
         Take the sockets and the state of the predecessor; blocks until they arrive.
 
         :param listening: gets the sockets.
-        :raises ValueError: the state is not valid, or the service cannot continue from one.
+        :raises ValueError: the state is not valid.
         :raises EOFError: the predecessor has ended.
         """
         from twisted_exec.program.handover.channel import HELLO, STATE, encode, receive
@@ -90,7 +90,7 @@ class Predecessor:
         """
         Continue in a reactor.
 
-        :param lingering: gets the predecessor, and those before it, once they are this process's.
+        :param lingering: gets the predecessor, and those before it.
         """
         from twisted.internet.defer import Deferred
 

@@ -1,5 +1,5 @@
 """
-The hand-over of this process: its successor, the time limits, and the signal that begins it.
+The hand-over of this process.
 
 SIGUSR2 starts the successor from this process's own command line. If the successor fails, hangs or
 takes too long (:class:`Patience`), it is killed, and this process goes on. Otherwise this process
@@ -89,7 +89,7 @@ class Successor(ProcessProtocol):
     """
     A process that is about to replace this process.
 
-    :ivar hello: fires with the release and the version of the state; fails if the process ends.
+    :ivar hello: fires with the release and the version of the state.
     :ivar ready: fires when the process can serve; fails if it ends.
     :ivar ended: fires when the process has ended.
     :ivar channel: the channel to the process; ``None`` before :meth:`spawn`.
@@ -228,7 +228,7 @@ def _directory() -> str:
 
 
 class ProcessStage(Enum):
-    """The stage of a process; the value is the answer to another SIGUSR2."""
+    """The stage of a process."""
 
     STARTING = "this program is not ready yet: the hand-over begins when it is"
     SERVING = ""
@@ -418,7 +418,7 @@ class Patience:
     """
     Waits for a process as long as it goes on.
 
-    :ivar is_over: the whole time has passed, and not only that of a silent process.
+    :ivar is_over: the whole time has passed.
     """
 
     is_over = False
@@ -433,7 +433,7 @@ class Patience:
         """
         Wait for a result, which is cancelled when the time is over.
 
-        :raises TimeoutError: the process does nothing any more, or the whole time has passed.
+        :raises TimeoutError: the process does nothing any more.
         """
         watch = _Watch(self._pid, self._clock, self._silent_seconds, self._ends_at, waiting)
         try:
@@ -491,10 +491,7 @@ class _Watch:
 
 
 def read_activity(pid: int) -> tuple[float, bool]:
-    """
-    Return for how many seconds a process has run or waited for a processor, and whether it waits
-    for a disk now.
-    """
+    """Return for how many seconds a process has run or waited for a processor."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             state, *numbers = file.read().rpartition(b")")[2].split()
@@ -567,7 +564,7 @@ class ProcessHandOver:
 
     def until_ready(self, ready: Deferred[None]) -> None:
         """
-        Let a Deferred wait further, after it has fired, until the predecessor has left.
+        Let a Deferred wait further.
 
         :param ready: fires when the service is ready.
         """

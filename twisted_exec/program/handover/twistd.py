@@ -1,4 +1,4 @@
-"""The parts of twistd that a hand-over changes: the pidfile, daemons, the log."""
+"""The parts of twistd that a hand-over changes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def prepare_successor(options: MutableMapping[str, Any]) -> None:
     """
     Change twistd's options in a successor, before twistd acts on them.
 
-    :param options: twistd's, which were read from the command line of the predecessor.
+    :param options: twistd's.
     """
     # twistd would refuse to start while the pidfile names the predecessor.
     if options.get("pidfile"):

@@ -27,7 +27,7 @@ class Watchers:
     The watchers of one provider.
 
     :param of: the provider, for the log.
-    :param end: called after the last watcher; fires when the source has ended.
+    :param end: called after the last watcher.
     """
 
     def __init__(
@@ -102,8 +102,6 @@ class Hints:
     """
     Watches of objects of several kinds.
 
-    The initial objects cause no individual hints; :meth:`follow` can give one hint for all of them.
-
     :param changed: called with each hint.
     """
 
@@ -157,7 +155,7 @@ class Hints:
 
 
 def bare(obj: Object, *more: str) -> Object:
-    """Reduce an object to its identity, version, owners and time of deletion, and the fields in ``more``."""
+    """Reduce an object to its identity, version, owners and time of deletion."""
     metadata = obj["metadata"]
     keys = ("name", "namespace", "uid", "resourceVersion", "ownerReferences", "deletionTimestamp")
     reduced = {key: metadata[key] for key in keys if key in metadata}

@@ -1,6 +1,4 @@
-"""
-The cluster where a provider stores its objects: connection, owners and conditions of the objects.
-"""
+"""The cluster where a provider stores its objects."""
 
 from __future__ import annotations
 
@@ -136,7 +134,7 @@ def reach(
 ) -> ProviderCluster:
     """
     Return the cluster of a SpaceProviderDesc: that of the kubeconfig in its Secret, or the
-    manager's own if there is no Secret, or only other keys.
+    manager's own if there is no Secret.
 
     :param other_keys: further keys that the Secret may have.
     :raises Invalid: the Secret's content is not usable.

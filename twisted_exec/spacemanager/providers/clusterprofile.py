@@ -1,13 +1,12 @@
 """
 ClusterProfiles: discovers the clusters of an inventory, and reads their credentials from Secrets.
 
-Profiles that space managers have published are ignored. A physical space has the name of its
-profile, and the namespace of the profile as its parent, except in the default namespace.
+A physical space has the name of its profile, and the namespace of the profile as its parent, except
+in the default namespace.
 
-A ClusterProfile names *access providers*, each with a cluster entry as in a kubeconfig. We run no plugins, and
-implement two of them: ``secretreader`` reads the ``token`` of a Secret with the name of the
-cluster, ``kubeconfig-secretreader`` reads a user from a kubeconfig in a Secret. An extension of the
-cluster entry names the Secret.
+A ClusterProfile names *access providers*, each with a cluster entry as in a kubeconfig. We run no
+plugins, and implement two of them: ``secretreader`` reads the ``token`` of a Secret with the name
+of the cluster, ``kubeconfig-secretreader`` reads a user from a kubeconfig in a Secret.
 
 The Secret of credentials must be in the namespace of the profile or in one that the provider's
 Secret allows.
@@ -281,7 +280,7 @@ def _labelled(obj: Object) -> Object:
 
 
 def _without_content(secret: Object) -> Object:
-    """Return a Secret with the keys that have values, but without the values."""
+    """Return a Secret with the keys that have values."""
     data = secret.get("data") or {}
     keys = {key: "x" for key, value in data.items() if value}
     return {**_labelled(secret), "type": secret.get("type", ""), "data": keys}
@@ -386,7 +385,7 @@ class Places:
         return Physical(name, "" if namespace == self.default else namespace)
 
     def namespace(self, physical: Physical) -> str:
-        """Return the namespace of a profile; empty if there can be no such profile."""
+        """Return the namespace of a profile."""
         if not physical.parent:
             return self.default
         if self.only or physical.parent == self.default or names.dns_label(physical.parent):
@@ -395,7 +394,7 @@ class Places:
 
 
 def is_ours(profile: Object) -> bool:
-    """Return whether a space manager has written this profile, so that it is not a new cluster."""
+    """Return whether a space manager has written this profile."""
     manager = mapping(mapping(profile.get("spec")).get("clusterManager")).get("name")
     return MANAGER in (manager, _labels(profile).get(MANAGER_LABEL))
 
@@ -500,7 +499,7 @@ class ProfileCredentials:
     """
     The Secret with the credentials for a profile.
 
-    :param way: the access provider; ``None`` if the Secret has a whole kubeconfig.
+    :param way: the access provider.
     :param problem: the reason, if there is no Secret.
     """
 
@@ -529,7 +528,7 @@ def is_withheld(secret: Object) -> bool:
 
 
 def by_push(reading: ProfileFields, pushed: Iterable[Object]) -> ProfileCredentials:
-    """Return the Secret labelled for a profile: one for this manager, or the only one."""
+    """Return the Secret labelled for a profile."""
     for_it = [each for each in pushed if pushed_for(each) == reading.physical.name]
     for_us = [each for each in for_it if _labels(each).get(PUSHED_TO) == MANAGER]
     chosen = for_us or for_it

@@ -32,7 +32,7 @@ from twisted_exec.spaces.kubeconfigs import unwrapped
 
 
 class KubeconfigVerdicts:
-    """The last verdict on each physical space, while its version stays the same."""
+    """The last verdict on each physical space."""
 
     def __init__(self) -> None:
         self._refused: dict[Physical, SpaceInfo] = {}
@@ -74,7 +74,7 @@ def clean(content: bytes, source: str, name: str, context: str = "") -> Access:
 
 def combined(cluster: Mapping[str, Any], user: Mapping[str, Any], source: str, name: str) -> Access:
     """
-    Combine a cluster and a user from different sources, each in the format of a kubeconfig.
+    Combine a cluster and a user from different sources.
 
     :raises KubeConfigError: as for :func:`clean`.
     """
@@ -143,15 +143,12 @@ class Token:
     expires: float
 
     def is_due(self, now: float) -> bool:
-        """
-        Return whether the token should be replaced: half of its lifetime has passed, or our clock
-        was ahead when it was issued.
-        """
+        """Return whether the token should be replaced."""
         return not self.issued <= now < (self.issued + self.expires) / 2
 
 
 def account_name(provider: str) -> str:
-    """Return the name of a provider's account: several managers must not share one."""
+    """Return the name of a provider's account."""
     return f"{MANAGER}-{provider}"
 
 
@@ -164,7 +161,7 @@ async def ensure_account(client: IKubeClient, name: str, at: Place) -> None:
     """
     Create or repair the account, with all permissions in its physical space.
 
-    :raises APIError: the account cannot be created; ``Conflict`` if its binding's name is in use.
+    :raises APIError: the account cannot be created.
     """
     labels = {MANAGED_BY: MANAGER}
     namespace = {"metadata": {"name": NAMESPACE, "labels": labels}}
@@ -263,8 +260,7 @@ class CachedTokens:
 
     async def current(self, what: Hashable) -> Token:
         """
-        Return a token with at least half of its lifetime left; if none can be requested, the
-        cached one.
+        Return a token with at least half of its lifetime left.
 
         :raises APIError: there is no valid token.
         """

@@ -2,9 +2,7 @@
 Workspaces of a kcp server as physical spaces.
 
 The provider requires a kubeconfig of a user who may create Workspaces in the used parents and is an
-administrator in them: kcp's ``kcp-admin``, or another member of the group ``system:kcp:admin``.
-
-kcp answers 403 for paths that do not exist.
+administrator in them.
 
 Users of a workspace get a token of our account in it
 (:mod:`twisted_exec.spacemanager.providers.credentials`).
@@ -101,13 +99,12 @@ async def _nothing_found() -> Sequence[Physical]:
 @implementer(ISpaceProvider, IRotatesCredentials)
 class KcpProvider(CoroutineProvider):
     """
-    See :class:`ISpaceProvider`; parameters are ``type`` and ``typePath``. After a rotation the old
-    token stays valid until it expires.
+    See :class:`ISpaceProvider`; parameters are ``type`` and ``typePath``.
 
-    :param client: client of the kcp server; resources include the path of the workspace.
+    :param client: client of the kcp server.
     :param clock: provides ``IReactorTime``.
     :param now: seconds since the epoch.
-    :param known: returns the known physical spaces; the first list includes their parents.
+    :param known: returns the known physical spaces.
     """
 
     def __init__(
@@ -224,9 +221,7 @@ class KcpProvider(CoroutineProvider):
         return obj
 
     async def _is_absent(self, path: str) -> bool:
-        """
-        Return whether a forbidden workspace does not exist; ``False`` if that is unknown.
-        """
+        """Return whether a forbidden workspace does not exist."""
         parent, _colon, name = path.rpartition(":")
         if not parent:
             return False

@@ -2,10 +2,10 @@
 Provider ``kind``: clusters that the ``kind`` program creates.
 
 A label of the nodes names the owner; until it is readable, a record does
-(:class:`~twisted_exec.spacemanager.providers.kind_clusters.Records`). The record is written first.
+(:class:`~twisted_exec.spacemanager.providers.kind_clusters.Records`).
 
-External clients reach a cluster through its published ports. The internal viewpoint is only offered
-if, by the provider's Secret, the hub is in the nodes' own network.
+The internal viewpoint is only offered if, by the provider's Secret, the hub is in the nodes' own
+network.
 """
 
 from __future__ import annotations
@@ -366,10 +366,7 @@ class KindProvider(CoroutineProvider):
     # The API server.
 
     async def _probed(self, cluster: _Cluster) -> _Cluster:
-        """
-        Check the API server of a cluster that may have one; its owner label takes precedence over
-        the record.
-        """
+        """Check the API server of a cluster that may have one."""
         if not cluster.listed or cluster.standing.which not in (COMPLETE, OTHERS, FAILED):
             return cluster
         name = cluster.name
@@ -390,7 +387,7 @@ class KindProvider(CoroutineProvider):
         return cluster
 
     def _learned(self, name: str, check: _Check | None) -> None:
-        """Remember the last check of a cluster, and close the connections of the previous one."""
+        """Remember the last check of a cluster."""
         before = self._checks.pop(name, None)
         if check is not None:
             self._checks[name] = check
@@ -500,7 +497,7 @@ class KindProvider(CoroutineProvider):
         raise ServiceUnavailable(f'cluster "{name}" cannot be made yet: {what}')
 
     def _adopt(self, cluster: _Cluster, owner: str) -> None:
-        """Adopt an unrecorded cluster with our label: its records are another manager's, or lost."""
+        """Adopt an unrecorded cluster with our label."""
         check = self._checks.get(cluster.name)
         who = check.identity if check is not None else None
         if who is None or who.owner != owner:

@@ -1,5 +1,5 @@
 """
-Clusters of the ``kind`` program: runs and output of kind, settings, records and states.
+Clusters of the ``kind`` program.
 
 Source: ``sigs.k8s.io/kind`` v0.32.0, ``pkg/cluster/internal/create/create.go``,
 ``pkg/apis/config/v1alpha4``.
@@ -75,8 +75,7 @@ class KindCli:
     Runs the program.
 
     Runs that only read or delete belong to the manager: they end when they are cancelled or time
-    out, together with their children (docker, podman). A run that creates a cluster is independent:
-    it logs to a file, survives the manager.
+    out. A run that creates a cluster is independent, and survives the manager.
 
     ``KUBECONFIG`` is never passed on, and every run that writes a kubeconfig gets a file of its
     own.
@@ -100,7 +99,7 @@ class KindCli:
         """
         Run the program and wait for its end.
 
-        :raises ServiceUnavailable: the program cannot be started, or was ended by a signal.
+        :raises ServiceUnavailable: the program cannot be started.
         :raises GatewayTimeout: the run took too long, and was killed.
         :raises BadGateway: the output was too large.
         """
@@ -280,7 +279,7 @@ class _Run(ProcessProtocol):
 
 
 def error_of(stderr: bytes) -> str:
-    """Return kind's error: the text from the last ``ERROR:`` on, or else the last lines."""
+    """Return kind's error."""
     text = stderr.decode("utf-8", "replace")
     _before, mark, error = text.rpartition("ERROR: ")
     chosen = error if mark else text[-500:]
@@ -373,7 +372,7 @@ def _wrong(spec: ProviderSpec, key: str, problem: str) -> APIError:
 
 
 def config_of(settings: KindSettings, owner: str) -> bytes:
-    """Return the configuration of a cluster; the owner is a label of its nodes."""
+    """Return the configuration of a cluster."""
     nodes = settings.config.get("nodes") or [{"role": "control-plane"}]
     marked = [{**node, "labels": {**(node.get("labels") or {}), OWNER: owner}} for node in nodes]
     # JSON is YAML, and json.dumps() is a safe writer.
@@ -426,7 +425,7 @@ def check_name(physical: Physical, *, new: bool = False) -> None:
 
 
 def is_name(name: str) -> bool:
-    """Return whether a name is valid for us; kind itself also accepts ``..`` and ``-v``."""
+    """Return whether a name is valid for us."""
     return len(name) <= 200 and _NAME.fullmatch(name) is not None
 
 

@@ -1,8 +1,7 @@
 """
 KubeFlex: control planes as ControlPlane objects, which KubeFlex's manager reconciles.
 
-The objects of a ControlPlane are in the namespace ``NAME-system``. ``status.secretRef`` names the
-Secret and a key per viewpoint.
+The objects of a ControlPlane are in the namespace ``NAME-system``.
 
 Credentials cannot be rotated: KubeFlex creates them only once.
 
@@ -76,7 +75,7 @@ class ControlPlaneFields:
     """
     The relevant fields of a ControlPlane, comparable by value.
 
-    :param secret: name of the Secret in the ControlPlane's namespace; empty before it is known.
+    :param secret: name of the Secret in the ControlPlane's namespace.
     :param keys: keys of the Secret by viewpoint.
     """
 
@@ -176,7 +175,7 @@ def info_of(
     Return the state of a ControlPlane, without access; see :func:`with_access`.
 
     :param namespace: the namespace ``NAME-system``.
-    :param secret: the Secret that the reading names; its values may be trimmed.
+    :param secret: the Secret that the reading names.
     """
     reading = _in_namespace(reading, namespace)
     if reading.state == USABLE and not present(reading, secret):
@@ -223,7 +222,7 @@ def maker_of(namespace: Object) -> str:
 
 
 def left_of(namespace: Object) -> SpaceInfo | None:
-    """Return the state of a deleted ControlPlane whose namespace remains; ``None`` for other namespaces."""
+    """Return the state of a deleted ControlPlane whose namespace remains."""
     uid, name = maker_of(namespace), namespace["metadata"]["name"].removesuffix(SUFFIX)
     if not uid:
         return None
@@ -587,7 +586,7 @@ def _secret_names(readings: Iterable[ControlPlaneFields]) -> Sequence[str]:
 
 
 def _without_content(secret: Object) -> Object:
-    """Return a Secret with the keys that have values, but without the values."""
+    """Return a Secret with the keys that have values."""
     data = secret.get("data") or {}
     return {**bare(secret), "data": {key: "x" for key, value in data.items() if value}}
 

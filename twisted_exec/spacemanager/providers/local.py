@@ -1,12 +1,10 @@
 """
-Local spaces: each is an API server, a poollet and a runtime in a process of its own, on this host.
+Local spaces.
 
 The processes are children of the manager and end with it.
 
 Only one instance uses the state at a time
-(:class:`~twisted_exec.spacemanager.providers.local_processes.Store`); others report who does.
-
-The kubeconfig of a space has a token of our account in it. It is revoked by deleting the account.
+(:class:`~twisted_exec.spacemanager.providers.local_processes.Store`).
 """
 
 from __future__ import annotations
@@ -344,10 +342,10 @@ def make(
     ports: range | None = None,
 ) -> ISpaceProvider:
     """
-    Create the provider of a SpaceProviderDesc of type ``local``; it needs no Secret.
+    Create the provider of a SpaceProviderDesc of type ``local``.
 
-    :param client_ca: path of a further client CA for the spaces; empty for none.
-    :param ports: ports for the API servers of new spaces; ``None`` for the default range.
+    :param client_ca: path of a further client CA for the spaces.
+    :param ports: ports for the API servers of new spaces.
     """
     store = Store(os.path.join(around.directory, "local", spec.name))
     environment = space_environment(spec, around, client_ca, ports)
@@ -491,7 +489,7 @@ class LocalSpace:
 
     @as_deferred
     async def become(self, record: SpaceRecord) -> None:
-        """Switch to a new record; fires when the work for it has started."""
+        """Switch to a new record."""
         if record.going:
             self._tell(GOING)
         self.record = record

@@ -1,8 +1,6 @@
 """
 Processes of local spaces, and their state on disk.
 
-A process (:class:`ProcessRun`) stops when its standard input ends.
-
 The state on disk (:class:`Store`) says which spaces exist, and which process may run them:
 
 =====================  =========================================================================
@@ -10,8 +8,6 @@ The state on disk (:class:`Store`) says which spaces exist, and which process ma
 ``records/NAME.json``  one for each space, written before anything is done for it
 ``spaces/UID/``        all else of a space: its state directory, kubeconfig and log
 =====================  =========================================================================
-
-The data of a space is under its UID.
 """
 
 from __future__ import annotations
@@ -123,10 +119,7 @@ def argv(state_directory: str, port: int, client_ca: str = "") -> list[str]:
 
 
 def environment(ours: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """
-    Return the environment of the process: no variables that may be secret or meant for the
-    manager.
-    """
+    """Return the environment of the process."""
     variables = {name: ours[name] for name in _KEPT_VARIABLES if name in ours}
     variables |= {name: value for name, value in ours.items() if name.startswith(("LC_", "PYTHON"))}
     # The same installation of this program, wherever it was started from.
@@ -177,7 +170,7 @@ class ProcessRun(ProcessProtocol):
         return None if self.how else self.transport.pid
 
     def ended(self) -> Deferred[str]:
-        """Return a new Deferred that fires with how the process ended, in words."""
+        """Return a new Deferred that fires with how the process ended."""
         waiting: Deferred[str] = Deferred(self._waiting.remove)
         self._waiting.append(waiting)
         if self.how:
@@ -262,7 +255,7 @@ def _signal_name(number: int) -> str:
 
 
 def open_log(path: str) -> int:
-    """Open a log file for a new run, without the output of earlier runs."""
+    """Open a log file for a new run."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
     return os.open(path, flags, 0o600)
 
@@ -298,7 +291,7 @@ class SpaceRecord:
 
     :param uid: of the physical space; also the name of its directory.
     :param owner: the mark: UID of the Space that it was made for.
-    :param port: of its API server on loopback; 0 until one was chosen.
+    :param port: of its API server on loopback.
     :param made: it was usable once.
     :param going: it is being deleted.
     :param damaged: why nothing is known but the name.
@@ -353,9 +346,9 @@ class Store:
 
     def open(self) -> None:
         """
-        Create or check the directory, and lock it; later only check that it is still the same.
+        Create or check the directory, and lock it.
 
-        :raises ServiceUnavailable: another process has it, or it is not usable, or it was removed.
+        :raises ServiceUnavailable: another process has it.
         """
         try:
             if self._lock < 0:
@@ -466,7 +459,7 @@ class Store:
         return stamp, _parse(name, entry.path)
 
     def home(self, record: SpaceRecord, *parts: str) -> str:
-        """Return the path of a space's directory, or of an entry in it."""
+        """Return the path of a space's directory."""
         assert record.uid, (
             record
         )  # a damaged record has no UID, and must not mean the parent directory

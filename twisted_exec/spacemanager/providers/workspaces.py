@@ -1,16 +1,13 @@
 """
-Workspaces of a kcp server: the provider's Secret, and conversion to physical spaces, without I/O.
+Workspaces of a kcp server.
 
-A Workspace is an object in its parent workspace, and URLs contain the path of the parent:
-``/clusters/<parent>/apis/tenancy.kcp.io/v1alpha1/workspaces``.
+A Workspace is an object in its parent workspace, and URLs contain the path of the parent.
 
-The keys of the provider's Secret are those of KubeStellar, and :data:`PARENTS_KEY`. The manager
-uses ``kubeconfig``, while ``incluster`` and ``external`` describe the same server from a viewpoint.
+The keys of the provider's Secret are those of KubeStellar, and :data:`PARENTS_KEY`.
 
 A server's URL may end in the path of a workspace (``/clusters/root``).
 
-Sources: ``github.com/kcp-dev/sdk`` v0.32.3 (0.28.3 has the same without ``Terminating`` and
-``Deleting``), ``apis/tenancy/v1alpha1/types_workspace.go`` and
+Sources: ``github.com/kcp-dev/sdk`` v0.32.3, ``apis/tenancy/v1alpha1/types_workspace.go`` and
 ``apis/core/v1alpha1/logicalcluster_types.go``; ``github.com/kcp-dev/kcp`` v0.32.3,
 ``pkg/reconciler/tenancy/workspace/workspace_reconcile_phase.go``.
 """
@@ -227,7 +224,7 @@ class KcpSettings:
     :param config: the manager's configuration; its server has no workspace path.
     :param default_parent: parent of physical spaces that name none.
     :param parents: further workspaces whose children are discovered.
-    :param viewpoints: how to reach the server from each known viewpoint, without credentials.
+    :param viewpoints: how to reach the server from each known viewpoint.
     """
 
     config: ClientConfig
@@ -247,9 +244,7 @@ def is_path(path: str) -> bool:
 
 
 def split_server(server: str) -> tuple[str, str]:
-    """
-    Split a server's URL into the URL without the workspace path, and that path or empty.
-    """
+    """Split a server's URL from the workspace path in it."""
     scheme, rest = server.split("://", 1)
     host, _slash, path = rest.partition("/")
     before, _clusters, workspace = f"/{path}/".partition(_CLUSTERS)

@@ -1,10 +1,8 @@
 """
-Imported Spaces: users supply the credentials, and the manager creates and deletes no control plane.
+Imported Spaces: users supply the credentials.
 
 As in upstream's design, deleting the object while its control plane lives usually brings it back,
 unless the annotation ``space.twisted-exec.dev/forget: "true"`` was set before.
-
-:class:`ImportedWorker` processes one Space.
 
 Users' Secrets are only read in the Space's own namespace.
 """
@@ -95,7 +93,7 @@ def credentials_of(space: Object, existing: Mapping[str, Object | None]) -> Impo
     """
     Read the credentials of a Space.
 
-    :param existing: the Secrets that the Space names, by viewpoint; ``None`` for a missing one.
+    :param existing: the Secrets that the Space names, by viewpoint.
     """
     named, problem = references(space), None
     contents: dict[str, bytes] = {}
@@ -262,8 +260,8 @@ class ImportedWorker:
     Processes one imported Space.
 
     :param key: namespace and name.
-    :param space: the Space as last observed; ``None`` if it does not exist.
-    :param record: the record of a deleted Space, as last observed; ``None`` if there is none.
+    :param space: the Space as last observed.
+    :param record: the record of a deleted Space.
     :param probe: probes now, regardless of earlier results.
     """
 
@@ -451,7 +449,7 @@ class ImportedSecrets:
         self._secrets = SpaceSecrets(hub, clock, (), self._secret_changed, labelled=False)
 
     def space_changed(self, before: Object | None, after: Object | None) -> None:
-        """Watch the Secrets of a changed Space; ``None`` if it did not or does not exist."""
+        """Watch the Secrets of a changed Space."""
         old, new = _secrets_of(before), _secrets_of(after)
         key = key_of(after or before or {})
         for ref in new - old:

@@ -1,9 +1,4 @@
-"""
-The controller of Spaces: processes each Space, and discovers physical spaces.
-
-Spaces of one provider share a queue, and so do imported Spaces of one namespace: a dead provider
-delays no other provider's Spaces.
-"""
+"""The controller of Spaces: processes each Space, and discovers physical spaces."""
 
 from __future__ import annotations
 
@@ -184,7 +179,7 @@ class SpaceLoop(Service):
         return DeferredList([each.stop() for each in parts])
 
     def _tick(self) -> None:
-        """Start processing once everything has been read: an object that is not read yet is not gone."""
+        """Start processing once everything has been read."""
         if not (self._spaces.synced and self._secrets.synced and self._providers.synced):
             return
         self._begun = True
@@ -225,7 +220,7 @@ class SpaceLoop(Service):
             self._orphan(obj)
 
     def _orphan(self, obj: Object) -> None:
-        """Queue the Space that an object of ours belongs to, whether it exists or not."""
+        """Queue the Space that an object of ours belongs to."""
         name = secrets.written_for(obj)
         if name:
             provider = (obj["metadata"].get("labels") or {}).get(spaces.PROVIDER_LABEL, "")
@@ -348,7 +343,7 @@ def _desired(space: Object) -> object:
 
 
 def _is_profile(view: IProviderView | None) -> bool:
-    """Return whether a Space comes from a ClusterProfile, which is not published again."""
+    """Return whether a Space comes from a ClusterProfile."""
     spec = view.desc.get("spec") if view is not None else None
     return bool(spec and spec.get("ProviderType") == spaces.CLUSTERPROFILE)
 
@@ -438,7 +433,7 @@ class SpaceQueues:
         self.add(provider, key)
 
     def _queue(self, provider: str, namespace: str) -> WorkQueue[Work]:
-        """Return the queue of a provider; Spaces without an existing provider share one per namespace."""
+        """Return the queue of a provider."""
         name = provider if provider and self._is_there(provider) else f"/{namespace}"
         if name not in self._queues:
             self._tidy()
@@ -468,14 +463,14 @@ class SpaceIndex:
         self._physical: dict[tuple[str, Physical], dict[Key, None]] = {}
 
     def changed(self, before: Object | None, after: Object | None) -> None:
-        """Update the index for a changed Space; ``None`` if it did not or does not exist."""
+        """Update the index for a changed Space."""
         if before is not None:
             self._drop(before)
         if after is not None:
             self._put(after)
 
     def of_provider(self, name: str) -> Sequence[Object]:
-        """Return the Spaces of one provider, or imported ones if empty, as last observed."""
+        """Return the Spaces of one provider."""
         spaces_ = (self._get(key[1], key[0]) for key in self._providers.get(name, ()))
         return [each for each in spaces_ if each is not None]
 
@@ -488,9 +483,7 @@ class SpaceIndex:
         return list(self._physical.get((provider, physical), ()))
 
     def rival(self, space: Object) -> str:
-        """
-        Return the name of another Space, which has precedence for the same physical space, or empty.
-        """
+        """Return the name of another Space with precedence for the same physical space, or empty."""
         metadata, provider = space["metadata"], provider_of(space)
         others = self._physical.get((provider, physical_of(space)), {})
         if len(others) < 2:
@@ -556,7 +549,7 @@ async def create_space(hub: IKubeClient, view: IProviderView, physical: Physical
 
 
 async def _is_there(view: IProviderView, physical: Physical) -> bool:
-    """Ask the provider: the copy may be outdated, and would bring back a deleted space."""
+    """Ask the provider."""
     try:
         info = await view.provider.get(physical)
     except NotFound:
@@ -577,8 +570,7 @@ async def delete_secrets(hub: IKubeClient, key: Key, left: Iterable[Object]) -> 
     """
     Delete the Secrets of deleted Spaces of a name.
 
-    :param left: Secrets for a Space of that name, as last observed; those of an existing Space
-        stay.
+    :param left: Secrets for a Space of that name, as last observed.
     :raises APIError: retry later.
     """
     ours = [each for each in left if secrets.is_ours(each)]
@@ -589,7 +581,7 @@ async def delete_secrets(hub: IKubeClient, key: Key, left: Iterable[Object]) -> 
 
 
 async def _uid(hub: IKubeClient, key: Key) -> str | None:
-    """Read the Space's UID: the copy may be outdated, and a deletion is final."""
+    """Read the Space's UID."""
     try:
         existing = await hub.get(spaces.SPACES, key[1], key[0])
     except NotFound:

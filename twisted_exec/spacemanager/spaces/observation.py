@@ -1,7 +1,7 @@
 """
-Values around the plan for one Space, without I/O: observations, verdicts of probes, and steps.
+Values around the plan for one Space, without I/O.
 
-Verdicts on a kubeconfig come from an API server's answers. The server's messages are not passed on.
+The server's messages are not passed on.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Provider:
     :param passes: discovery selects the physical space.
     :param is_gone: the physical space certainly does not exist.
     :param rotates: the provider can rotate credentials.
-    :param refusal: the provider's reason why this physical space is impossible, or empty.
+    :param refusal: the provider's reason why this physical space is impossible.
     """
 
     name: str
@@ -207,7 +207,7 @@ class ProbeResult:
     :param digest: digest of the probed kubeconfigs.
     :param valid: value of the condition CredentialsValid.
     :param ready: value of the condition PhysicalSpaceReady.
-    :param version: version of the API server, such as ``v1.33.1``; empty if unknown.
+    :param version: version of the API server, such as ``v1.33.1``.
     """
 
     digest: str

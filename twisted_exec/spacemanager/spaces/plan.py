@@ -1,12 +1,7 @@
 """
 The plan for one Space of a provider; :mod:`.worker` carries it out.
 
-The plan is a pure function from observations (the Space, its provider, the provider's current
-answer, the Secrets, the last probe) to steps.
-
-A managed Space is desired state: its physical space is created, and recreated when it is gone. The
-finalizer is written first, then the record in ``status``, then the physical space is created. An
-unmanaged Space is a mirror: if discovery has created it, it disappears with its physical space.
+The finalizer is written first, then the record in ``status``, then the physical space is created.
 """
 
 from __future__ import annotations
@@ -68,7 +63,7 @@ class SpacePlan:
     :param physical: value of the condition PhysicalSpaceReady; ``None`` to leave it.
     :param synced: value of the condition Synced.
     :param physical_space: the existing physical space; ``None`` if there is none.
-    :param intended: the existing or planned physical space; ``None`` to leave the record.
+    :param intended: the existing or planned physical space.
     :param again_seconds: delay before the next check without events.
     :param is_over: nothing is left to write.
     """
@@ -162,10 +157,7 @@ def _is_on_loopback(observation: SpaceObservation) -> bool:
 
 
 def no_provider(name: str) -> ConditionValue:
-    """
-    Return the value for all conditions without a provider: the same text, because there is one
-    remedy.
-    """
+    """Return the value for all conditions without a provider."""
     message = (
         f'there is no SpaceProviderDesc "{name}": make it, and the Space is looked after again'
     )
@@ -406,7 +398,7 @@ EXPIRING_SECONDS = 60.0
 
 
 def secret_steps(observation: SpaceObservation, info: SpaceInfo) -> list[Step]:
-    """Return the steps to the Secrets for the Space's viewpoints; none after a refused step."""
+    """Return the steps to the Secrets for the Space's viewpoints."""
     if observation.refused is not None:
         return []
     steps: list[Step] = []
@@ -471,7 +463,7 @@ def asked_to_rotate(space: Mapping[str, Any]) -> str:
 
 
 def renews(observation: SpaceObservation, info: SpaceInfo) -> bool:
-    """Return whether to rotate credentials: on request, or because they expire soon or were rejected."""
+    """Return whether to rotate credentials."""
     if not observation.provider.rotates or not info.access:
         return False
     if Rotate in observation.done or observation.has_failed(Rotate):

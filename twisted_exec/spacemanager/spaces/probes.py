@@ -1,5 +1,5 @@
 """
-Probes of kubeconfigs: requests that show whether a kubeconfig gives access to an API server.
+Probes of kubeconfigs.
 
 Sources: ``pkg/registry/authentication/selfsubjectreview`` of Kubernetes; for older servers without
 this review, an access review.
@@ -157,9 +157,6 @@ class ProbeSchedule:
     """
     Probes the kubeconfigs of Spaces.
 
-    New kubeconfigs are usually probed at once, within a limit per provider. Healthy ones are probed
-    again regularly, spread over time; others soon, with back-off.
-
     :param changed: called with a Space whose result has changed.
     """
 
@@ -191,12 +188,11 @@ class ProbeSchedule:
         is_away: bool = False,
     ) -> ProbeResult | None:
         """
-        Return the last result for a Space's kubeconfigs; for new ones ``None``, and a probe is
-        scheduled.
+        Return the last result for a Space's kubeconfigs.
 
         :param what: name of the Space for messages.
-        :param was_well: an earlier leader found them healthy, so the first probe is not urgent.
-        :param is_away: there is no provider, or it reports that the physical space is not usable.
+        :param was_well: an earlier leader found them healthy.
+        :param is_away: there is no provider.
         """
         if not contents:
             self.forget(key)
@@ -225,8 +221,7 @@ class ProbeSchedule:
         return entry is not None and entry.result is not None and entry.result.is_refused
 
     def again(self, key: Key) -> None:
-        """Probe a Space now; if a probe is under way, it may be too early, and another probe
-        follows."""
+        """Probe a Space now."""
         entry = self._entries.get(key)
         if entry is None:
             return

@@ -1,8 +1,7 @@
 """
 Secrets that the manager writes for Spaces: their content, and their ownership.
 
-A Secret is ours if it has the right name, our labels, and a Space as its owner; any other is left
-alone. Annotations hold digests of the sources.
+A Secret is ours if it has the right name, our labels, and a Space as its owner.
 """
 
 from __future__ import annotations
@@ -85,7 +84,7 @@ def owner_of(space: Mapping[str, Any]) -> Object:
 
 
 def owner_uid(obj: Mapping[str, Any]) -> str:
-    """Return the UID of the Space that owns an object; empty for none."""
+    """Return the UID of the Space that owns an object."""
     for each in obj["metadata"].get("ownerReferences") or ():
         ours = str(each.get("apiVersion", "")).startswith(f"{spaces.GROUP}/")
         if ours and each.get("kind") == spaces.SPACES.kind and each.get("controller"):
@@ -94,7 +93,7 @@ def owner_uid(obj: Mapping[str, Any]) -> str:
 
 
 def written_for(obj: Mapping[str, Any]) -> str:
-    """Return the name of the Space that an object belongs to, by its labels; empty for none."""
+    """Return the name of the Space that an object belongs to."""
     labels = obj["metadata"].get("labels") or {}
     ours = labels.get(spaces.MANAGED_BY) == spaces.MANAGER
     return str(labels.get(spaces.SPACE_LABEL, "")) if ours else ""
@@ -191,8 +190,7 @@ def form(
     """
     Return the desired Secret.
 
-    :param before: the existing Secret; other programs' labels and annotations stay, and so does the
-        version.
+    :param before: the existing Secret.
     """
     metadata: Object = dict((before or {}).get("metadata") or {})
     metadata.setdefault("name", spaces.secret_name(space["metadata"]["name"], viewpoint))

@@ -1,8 +1,4 @@
-"""
-The worker for one Space: carries out the steps of its plan, in the hub and at the provider.
-
-Every update in the hub names the version that it was decided on.
-"""
+"""The worker for one Space."""
 
 from __future__ import annotations
 
@@ -367,7 +363,7 @@ class SpaceWorker:
             await self._ask_whose(physical, uid)
 
     async def _ask_whose(self, physical: Physical, uid: str) -> None:
-        """Check the owner of a physical space that already exists; the next turn handles the rest."""
+        """Check the owner of a physical space that already exists."""
         assert self._view is not None
         info = await self._view.provider.get(physical)
         if info.owner == uid:
@@ -478,9 +474,7 @@ class SpaceWorker:
 
 
 async def delete_ours(hub: IKubeClient, obj: Object) -> None:
-    """
-    Delete a Secret of ours; a missing or replaced one is no failure.
-    """
+    """Delete a Secret of ours."""
     metadata = obj["metadata"]
     try:
         await hub.delete(

@@ -3,11 +3,8 @@ TLS on the socket's own descriptor.
 
 OpenSSL reads and writes the descriptor itself, and the transport *is* the connection.
 
-A read that has to write waits for the write event, and no write bypasses a queue.
-
-close_notify ends the stream: ``loseConnection`` sends it after the queue and waits for the peer's, and
-the peer's is answered after the queue.  A socket that ends without one was cut.  There is no half-close:
-the end of a stream is a message inside it.
+close_notify ends the stream: ``loseConnection`` sends it after the queue and waits for the peer's,
+and the peer's is answered after the queue. A socket that ends without one was cut.
 """
 
 from __future__ import annotations
@@ -202,7 +199,7 @@ class _TLSOnDescriptor(_Socket):
         return self._receive() if self._handshaken else self._shake_in_turn()
 
     def _shake_in_turn(self) -> BaseException | None:
-        """Make a step of the handshake, now or in one of the next turns."""
+        """Make a step of the handshake."""
         turns, origin = self.turns(), origin_of(self.getPeer())
         if not turns.admits_handshake(origin):
             self.stopReading()
@@ -331,7 +328,7 @@ class _TLSOnDescriptor(_Socket):
             self.resumeProducing()
 
     def _why_nothing(self, got: int) -> SSL.Error | None:
-        """Return the error that ended the stream, or ``None`` if there is only no data."""
+        """Return the error that ended the stream."""
         assert self._engine is not None
         try:
             self._engine._raise_ssl_error(self._openssl, got)
@@ -368,7 +365,7 @@ class _TLSOnDescriptor(_Socket):
         return None
 
     def _why(self, problem: SSL.Error) -> BaseException:
-        """Return the reason for the end of the connection; the first one counts."""
+        """Return the reason for the end of the connection."""
         if self._broken is None:
             if self._refusal is not None and self._refusal.value is not None:
                 self._broken = self._refusal.value
@@ -381,7 +378,7 @@ class _TLSOnDescriptor(_Socket):
     # Writing.
 
     def startWriting(self) -> None:
-        """During the handshake only take note: OpenSSL alone knows when it has to write."""
+        """During the handshake only take note."""
         if self._handshaken or self._engine is None:
             super().startWriting()
         else:
@@ -410,10 +407,7 @@ class _TLSOnDescriptor(_Socket):
             super().write(data)
 
     def writeSomeData(self, data: bytes) -> Any:
-        """
-        Called by ``doWrite``; returns the number of bytes sent, or the error that ends the
-        connection.
-        """
+        """Return the number of bytes sent, or the error that ends the connection."""
         return self._encrypt(data)
 
     def _encrypt(self, data: bytes) -> int | BaseException:
@@ -433,9 +427,7 @@ class _TLSOnDescriptor(_Socket):
         return sent
 
     def _why_unsent(self, took: int) -> BaseException | None:
-        """
-        Return the error that ends the connection, or ``None`` if the kernel's buffer is only full.
-        """
+        """Return the error that ends the connection."""
         assert self._engine is not None
         try:
             self._engine._raise_ssl_error(self._openssl, took)
@@ -527,7 +519,7 @@ class _TLSOnDescriptor(_Socket):
             deadline.cancel()
 
     def _unanswered(self) -> None:
-        """Close without a reset, so that a slow peer can still read what the kernel has taken."""
+        """Close without a reset."""
         self._deadline = None
         self.connectionLost(Failure(main.CONNECTION_LOST))
 
@@ -613,9 +605,7 @@ _MOST_ACCEPTED = 256
 
 
 class _Accepting:
-    """
-    Accepts the connections of a port; takes the places of its factory and of its transports meanwhile.
-    """
+    """Accepts the connections of a port."""
 
     def __init__(self, port: Any, accepted: Callable[..., TLSServer]) -> None:
         self.port, self.transport = port, accepted

@@ -1,8 +1,7 @@
 """
 The clock and the loop of a program's reactor.
 
-Timers use the monotonic clock. See https://github.com/twisted/twisted/issues/2424. Code that needs
-the time of day must not ask the reactor for it.
+Timers use the monotonic clock. Code that needs the time of day must not ask the reactor for it.
 
 With :func:`shorten_turns` a turn of the loop has a limited number of events.
 """
@@ -48,7 +47,7 @@ _log = Logger()
 
 def shorten_turns(reactor: Any) -> None:
     """
-    Limit the events of each turn of a reactor, and make turns cheap.
+    Limit the events of each turn of a reactor.
 
     Does nothing if the reactor runs, is none of Twisted's epoll reactors, or lacks a name of
     :mod:`twisted_exec.tls.fast.names`.
@@ -82,7 +81,7 @@ def _iterate(reactor: Any, timeout: float | None) -> None:
 
 
 def _main_loop(reactor: Any) -> None:
-    """Do the same as ``ReactorBase.mainLoop``, with one look at the clock in each turn."""
+    """Do the same as ``ReactorBase.mainLoop``."""
     while reactor._started:
         try:
             _run(reactor)

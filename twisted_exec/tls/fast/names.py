@@ -50,10 +50,10 @@ class PrivateName:
     A private name, or one without a promise.
 
     :ivar library: its distribution.
-    :ivar owner: class, module or object that has it; :func:`is_usable` gets it by this name.
+    :ivar owner: class, module or object that has it.
     :ivar parts: which parts use it.
     :ivar reason: why no public name serves.
-    :ivar ticket: address where the library discusses a public one; empty if there is none.
+    :ivar ticket: address where the library discusses a public one.
     """
 
     library: str

@@ -1,12 +1,9 @@
 """
 Socket transports that send at once, and TLS without write aggregation.
 
-``write`` sends at once if the queue is empty; data that the kernel does not take is queued in
-Twisted's buffers, with Twisted's producer signals. Unchanged from Twisted: the order of bytes,
+``write`` sends at once if the queue is empty. Unchanged from Twisted: the order of bytes,
 ``registerProducer``, flushing by ``loseConnection``, and that ``write`` does not end the
 connection.
-
-Received data is delivered in turns of the reactor (:mod:`twisted_exec.tls.turns`).
 """
 
 from __future__ import annotations
@@ -52,10 +49,7 @@ else:
 
 
 class _AtOnce(_Socket):
-    """
-    Mixin for socket transports: :meth:`write` sends at once if it can, and reads are delivered in
-    turns of the reactor.
-    """
+    """Mixin for socket transports: :meth:`write` sends at once if it can."""
 
     _is_writing = False  # the queue waits for the write event
     _is_aborted = False
@@ -87,7 +81,7 @@ class _AtOnce(_Socket):
         super().stopWriting()
 
     def startReading(self) -> None:
-        """Called for many reasons; while bytes wait for their turn, nothing is read."""
+        """While bytes wait for their turn, nothing is read."""
         if not self._held:
             super().startReading()
 
@@ -201,8 +195,7 @@ class UNIXClient(_AtOnce, unix.Client):
     """
     An outgoing UNIX connection.
 
-    If the server's backlog is full, Linux answers EAGAIN (connect(2)), and no event tells when
-    there is room. Another attempt follows soon, until the connector's time limit.
+    If the server's backlog is full, another attempt follows soon, until the connector's time limit.
     """
 
     _attempt: IDelayedCall | None = None
@@ -277,7 +270,7 @@ def accept_unbuffered(port: IListeningPort) -> None:
 
 
 def accept_as(port: Any, transport: Callable[..., Any]) -> None:
-    """Set the class of a port's *later* connections, and accept a few in each turn."""
+    """Set the class of a port's *later* connections."""
     # Twisted's documented place for another server transport.
     port.transport = transport
 
@@ -331,7 +324,7 @@ class Connecting:
 
 
 def unbuffered_connector(reactor: Any) -> Any:
-    """Return the reactor to pass to client endpoints; unchanged if it is not a socket reactor."""
+    """Return the reactor to pass to client endpoints."""
     return Connecting(reactor) if isinstance(reactor, PosixReactorBase) else reactor
 
 
@@ -424,11 +417,7 @@ class LimitedTLS(TLSMemoryBIOProtocol):
 
 @implementer(IFramed)
 class StreamTLS(TurnTaking, LimitedTLS):
-    """
-    TLS for streams: no aggregation, and a time limit for all of the end.
-
-    The data of one read is delivered in turns of the reactor, to most protocols in one piece.
-    """
+    """TLS for streams: no aggregation, and a time limit for all of the end."""
 
     receiver = "wrappedProtocol"
     _is_over = False  # of TLS
@@ -560,7 +549,7 @@ class StreamTLSFactory(TLSMemoryBIOFactory):
     """
     Wraps a factory's protocols in :class:`StreamTLS`, or :class:`LimitedTLS` without its names.
 
-    :param handshake_seconds: time limit of the handshake; ``None`` if the caller has its own.
+    :param handshake_seconds: time limit of the handshake.
     """
 
     def __init__(
