@@ -92,7 +92,7 @@ class IAuthenticator(Interface):
         """
         Authenticate credentials.
 
-        :return: fires with the user, or with ``None``. Fails with
+        :return: fires with the user, or with ``None`` if no credential is for this authenticator. Fails with
             :class:`~twisted_exec.api.status.Unauthorized` for an invalid credential, and with
             another :class:`~twisted_exec.api.status.APIError` if that is not known now.
         """

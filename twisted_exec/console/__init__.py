@@ -1,3 +1,1 @@
-"""
-A console line and its viewers: shared console, floor, input, output and log.
-"""
+"""A console line and its viewers."""

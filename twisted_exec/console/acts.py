@@ -26,8 +26,7 @@ class Act:
     :param kind: :data:`TAKEOVER`, :data:`TAKEOVER_DENIED` or :data:`INPUT_DENIED`.
     :param session: the id of the session.
     :param user: the session's user; empty if unknown.
-    :param other: the user who had the floor before the take-over, or who has it; empty if the floor
-        is free, or that user has no name or is the user of the session.
+    :param other: the user who had the floor before the take-over, or who has it; may be empty.
     :param message: a sentence for people, printable.
     """
 
@@ -44,7 +43,7 @@ def ignore(act: Act) -> None:
 
 class ActReports:
     """
-    Reports the acts at one console, at a limited rate for each user.
+    Reports the acts at one console.
 
     :param acted: called with each act that is reported.
     :param seconds: returns the time.
@@ -55,7 +54,7 @@ class ActReports:
         self._limit = WindowLimit[tuple[str, str]](seconds, window_seconds=_WINDOW_SECONDS)
 
     def report(self, act: Act) -> None:
-        """Report an act, unless the user had too many of this kind in the last minute."""
+        """Report an act."""
         # Users of hops that name no users differ by their sessions.
         if self._limit.allows((act.kind, act.user or act.session), _MOST[act.kind]):
             self._acted(act)

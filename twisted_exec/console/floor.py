@@ -201,7 +201,7 @@ class Floor:
                 self.follow_presence()
 
     def dismiss(self, participants: Collection[Participant]) -> None:
-        """Remove sessions that end together, without telling each of them that the others leave."""
+        """Remove sessions that end together."""
         self._participants = [each for each in self._participants if each not in participants]
         self.follow_presence()
 
@@ -228,7 +228,7 @@ class Floor:
             self.follow_presence()
 
     def right_to_write_changed(self, participant: Participant) -> None:
-        """Follow a change of ``may_write``: without the right to drive a writer loses the floor."""
+        """Follow a change of ``may_write``."""
         # Still an observer: the keys that this user has typed in vain must not reach the machine.
         if participant.may_write:
             text = f"you may type at this console again; {self.status}"
@@ -348,7 +348,7 @@ class Floor:
                 each.tell(replace(_WRITER, text=text))
 
     def _announce_later(self, leaver: Participant) -> None:
-        """Tell the observers that a writer has lost the right to type, if they keep theirs."""
+        """Tell the observers that a writer has lost the right to type."""
         if self.writers:
             return
         self.stop()
@@ -379,12 +379,12 @@ class Floor:
 
 
 def notice(text: str) -> bytes:
-    """Wrap a message of this program; the guest may have left the cursor anywhere in a line."""
+    """Wrap a message of this program."""
     return encode_notice(text)
 
 
 def notice_text(output: bytes) -> str:
-    """Return the text of a piece of output that is a whole notice; empty for anything else."""
+    """Return the text of a piece of output that is a whole notice."""
     return decode_notice(output) if _NOTICE.fullmatch(output) else ""
 
 
@@ -393,15 +393,13 @@ class RoleNotices:
     Reads the notices of one session, for the user's end.
 
     A resumable session gets its notices as marks, beside the output, so use :meth:`read` alone.
-    Other sessions get them in the output, where a machine can print the same text.
 
     :ivar is_observer: the last notice about the role is to an observer.
     :ivar is_denied: the last notice about the role says that the user may only observe.
-    :ivar not_sent: why input was discarded, by the last notice about that; empty if none was.
-    :ivar interruption: why the session had to wait for the machine to start again, by the last notice
-        about that; empty if none was.
-    :ivar writer: the writer's name, from the last notice or attendance that says it; ``nobody`` if
-        the floor is free.
+    :ivar not_sent: why input was discarded, by the last notice about that.
+    :ivar interruption: why the session had to wait for the machine to start again, by the last
+        notice about that.
+    :ivar writer: the writer's name, from the last notice or attendance that says it.
     """
 
     def __init__(self) -> None:
@@ -439,9 +437,9 @@ class RoleNotices:
 
     def attended(self, attendance: Attendance) -> str:
         """
-        Handle the sessions at the console, which name the writer after each change.
+        Handle the sessions at the console.
 
-        :return: a line for an observer that names the new writer; empty for the same writer.
+        :return: a line for an observer that names the new writer.
         """
         before, self.writer = self.writer, display_name(attendance.writer or "nobody")
         if not before or self.writer in (before, "nobody"):
@@ -451,11 +449,7 @@ class RoleNotices:
 
 
 def understood(notice: Notice) -> Notice:
-    """
-    Return a notice with its kind, if known.
-
-    A text counts only as a whole, and not if it has two meanings.
-    """
+    """Return a notice with its kind, if known."""
     if notice.kind is not None:
         return notice
     meanings = [_meaning(notice.text, table) for table in (_BEGIN_WITH_WORDS, _BEGIN_WITH_NAMES)]

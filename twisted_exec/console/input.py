@@ -1,6 +1,4 @@
-"""
-The input of one session: whether it reaches the machine, and what its user reads if it does not.
-"""
+"""The input of one session."""
 
 from __future__ import annotations
 
@@ -36,11 +34,11 @@ class InputState:
     """
     The input of a session that goes on in another process.
 
-    :param discarded: the ending of a script whose input was discarded; ``None`` if none was.
+    :param discarded: the ending of a script whose input was discarded.
     :param is_told: the user has the notice about that.
-    :param missing_people: why the machine gets no input from this writer; empty if it does.
+    :param missing_people: why the machine gets no input from this writer.
     :param restarted_at: where the present boot of the machine begins, if input may have been typed
-        before; otherwise ``None``.
+        before.
     """
 
     discarded: Ending | None
@@ -84,7 +82,7 @@ class ViewerInput:
         )
 
     def restore(self, state: InputState) -> None:
-        """Go on from an earlier process; the time of a quiet period begins anew."""
+        """Go on from an earlier process."""
         self._discarded, self._is_told = state.discarded, state.is_told
         self._missing_people = state.missing_people
         self.bytes_to_machine = state.bytes_to_machine
@@ -106,11 +104,11 @@ class ViewerInput:
         self._console.typed(data, self._viewer)
 
     def may_send_break(self) -> bool:
-        """Return whether a BREAK reaches the machine, also over a line that is lost; otherwise tell why not."""
+        """Return whether a BREAK reaches the machine, also over a line that is lost."""
         return self._is_accepted(outage=False)
 
     def _is_accepted(self, *, outage: bool = True) -> bool:
-        """Return whether input reaches the machine now; otherwise tell the user why not."""
+        """Return whether input reaches the machine now."""
         if self._viewer.role is not Role.WRITER:
             self.refuse()
         elif missing := self._console.missing_people or self._missing_recording:
@@ -123,7 +121,7 @@ class ViewerInput:
 
     @property
     def _missing_recording(self) -> str:
-        """Why the recording that a policy requires is not written at present; otherwise empty."""
+        """Why the recording that a policy requires is not written at present."""
         recording = self._viewer.terms.recording
         return str(self._console.recorder.problem(recording)) if recording else ""
 
@@ -133,7 +131,7 @@ class ViewerInput:
         self._discard(reason, self._console.floor.refusal(self._viewer))
 
     def _discard(self, reason: str, notice: Notice) -> None:
-        """Tell the user that input is discarded: once, and again when the cause has changed."""
+        """Tell the user that input is discarded."""
         if reason != LINE_LOST:
             writers = self._console.floor.writers
             user = self._viewer.user
@@ -162,12 +160,12 @@ class ViewerInput:
 
     @property
     def is_discarded(self) -> bool:
-        """True while input is discarded at once: then it is read even if the line accepts none."""
+        """True while input is discarded at once."""
         return self.is_withheld or self.is_interrupted or self.is_behind
 
     @property
     def outage(self) -> str:
-        """Why this user's input is discarded at present, if not for the role or for a policy; or empty."""
+        """Why this user's input is discarded at present."""
         if self.is_interrupted:
             return self._console.interruption.why or "the machine is starting"
         return TYPED_BEFORE if self.is_behind else self._console.outage
@@ -176,7 +174,7 @@ class ViewerInput:
         """
         Tell a writer whether the machine gets input.
 
-        :param missing: why it gets none; empty if it does, and for observers.
+        :param missing: why it gets none.
         :return: whether that has changed.
         """
         was_withheld, self._missing_people = bool(self._missing_people), missing

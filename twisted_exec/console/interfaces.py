@@ -11,12 +11,11 @@ from zope.interface import Attribute, Interface
 
 class ILineTransport(Interface):
     """
-    The transport of a console line: everything that a shared console calls on
-    ``protocol.transport``.
+    The transport of a console line.
 
     Every stream transport of Twisted has these methods, without declaring this interface. The
     transport calls the protocol's ``dataReceived`` with at least 1 byte, and ``connectionLost``
-    once, also when the line ends by itself.
+    once.
     """
 
     def write(data: bytes) -> None:
@@ -35,8 +34,7 @@ class ILineTransport(Interface):
         Pause and resume the users' input; called once, when the line is open.
 
         :param producer: an :class:`~twisted.internet.interfaces.IPushProducer`. Call its
-            ``pauseProducing`` while the line accepts no more, then ``resumeProducing``; both may
-            repeat.
+            ``pauseProducing`` while the line accepts no more, then ``resumeProducing``.
         :param streaming: true.
         """
 
@@ -73,7 +71,7 @@ class IConsoleRecorder(Interface):
         """
 
     def problem(recording: str) -> str:
-        """Return why the console is not recorded as a session requires; empty if it is."""
+        """Return why the console is not recorded as a session requires."""
 
     def typed(session: str, data: bytes) -> bool:
         """

@@ -1,6 +1,4 @@
-"""
-The protocol of a console's line, how a line ends, and the limit on the rate of reading from lines.
-"""
+"""The protocol of a console's line."""
 
 from __future__ import annotations
 
@@ -44,7 +42,7 @@ class Line(Protocol):
             self._core.printed(data)
 
     def notice_received(self, text: bytes) -> None:
-        """Show a notice of the line to the viewers; the journal has only what the machine printed."""
+        """Show a notice of the line to the viewers."""
         if self._core is not None:
             self._core.noticed(text)
 
@@ -73,7 +71,7 @@ class LineEnded(Exception):
 
 
 def has_exited(reason: Failure) -> bool:
-    """Return whether a process has ended itself with an exit code, and was not killed by a signal."""
+    """Return whether a process has ended itself with an exit code."""
     error = reason.value
     return isinstance(error, ProcessDone) or (
         isinstance(error, ProcessTerminated) and error.signal is None

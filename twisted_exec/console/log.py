@@ -1,9 +1,8 @@
 """
-The log of a console: its journal as lines of text, and the HTTP response with them.
+The log of a console: its journal as lines of text.
 
-A *line* ends with a newline. All bytes are passed on unchanged, including the carriage return that
-a terminal or serial line sends before the newline. With timestamps, each line is preceded by the
-time of its first byte. Plain text is different: see
+A *line* ends with a newline. All bytes are passed on unchanged. With timestamps, each line is
+preceded by the time of its first byte. Plain text is different: see
 :class:`~twisted_exec.wire.escape_sequences.PlainLines`.
 
 A log contains what the journal has retained.  A reader that is too slow gets a line
@@ -48,7 +47,7 @@ class JournalLogReader:
     One reader's position in a journal, and the format of what it reads.
 
     :param machine: its name, for messages.
-    :raises BadRequest: the journal does not have the boot, or ends before the offset.
+    :raises BadRequest: the journal does not have the boot.
     :raises OSError: the journal cannot be read at present.
     :ivar framing: the facts of the log for a reader that wants frames.
     """
@@ -87,7 +86,7 @@ class JournalLogReader:
 
         :return: empty if the journal's next piece has no plain text; ``None`` if there is nothing
             to read yet, or the log is :attr:`over`.
-        :raises OSError: the journal cannot be read at present; the next call returns the piece.
+        :raises OSError: the journal cannot be read at present.
         """
         if self.over:
             return None
@@ -182,9 +181,7 @@ class JournalLogReader:
 
 
 def _range(journal: IJournal, options: LogOptions, machine: str) -> tuple[int, int | None]:
-    """
-    Return the first offset of a log, and its end; ``None`` for the end of a log that is followed.
-    """
+    """Return the first offset of a log."""
     first, last = journal.start, None if options.follow else journal.end
     boot = -1 if options.previous else options.boot
     if boot is not None:
@@ -239,7 +236,7 @@ def _range_of_boot(journal: IJournal, boot: int, machine: str) -> tuple[int, int
 
 
 def _known(boots: Sequence[Boot]) -> str:
-    """Return how many boots there are, and the numbers of the newest, for a message."""
+    """Return how many boots there are."""
     newest = ", ".join(str(each.number) for each in boots[-9:])
     if len(boots) < 2:
         return f"there is 1 boot: {newest}" if boots else "there are no boots"

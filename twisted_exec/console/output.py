@@ -1,9 +1,8 @@
 """
-The output of a console on its way to one user: from the journal to a stream, with notices and gaps.
+The output of a console on its way to one user.
 
 A stream that provides :class:`~twisted_exec.streaming.interfaces.IMarkTransport` gets what the
-machine printed and nothing else as output; positions and notices are marks beside it.  Any other
-stream has notices, and the sizes of gaps, in its output.
+machine printed and nothing else as output; positions and notices are marks beside it.
 
 A user may lose the stream and come back over another stream. From the loss until the user has read
 everything again, output is not skipped to catch up.
@@ -38,7 +37,7 @@ class OutputState:
 
     :param offset: of the next byte for the user.
     :param oldest: where the oldest output begins that the user may have.
-    :param notices: those that wait, and the offset after which each is sent.
+    :param notices: those that wait.
     :param bytes_to_user: output that was written, without notices.
     """
 
@@ -60,7 +59,7 @@ class HarmlessOutput:
         self._filter, self._offset, self._newest = QueryFilter(), -1, b""
 
     def of(self, offset: int, data: bytes) -> bytes:
-        """Return as many bytes as a piece of output has, in which a terminal finds nothing to answer."""
+        """Return as many bytes as a piece of output has."""
         if offset == self._offset and len(data) == len(self._newest):
             return self._newest
         if offset != self._offset + len(self._newest):
@@ -185,7 +184,7 @@ class ViewerOutput:
         self._start(offset if self.last is None else min(offset, self.last), exact=exact)
 
     def _is_size_known(self, first: int, last: int) -> bool:
-        """Return whether it is known how much is missing between the user's position and an offset."""
+        """Return whether it is known how much is missing."""
         try:
             missing = missing_bytes(self._journal, first, last)
         except OSError:
@@ -204,7 +203,7 @@ class ViewerOutput:
 
     @property
     def state(self) -> OutputState:
-        """The state for another process, which begins with skipped output if the user does not know of the gap yet."""
+        """The state for another process."""
         offset = self.offset - self.skipped
         return OutputState(offset, self.oldest, dict(self._notices), self.bytes_to_user)
 
@@ -238,7 +237,7 @@ class ViewerOutput:
     # Output and notices.
 
     def fell_behind(self) -> None:
-        """Skip to the newest output, unless the user has lost a stream and reads what came meanwhile."""
+        """Skip to the newest output."""
         if not self._catching_up:
             self._skip_to(self._journal.end)
 
@@ -262,8 +261,7 @@ class ViewerOutput:
         """
         Queue a notice.
 
-        :param at: the offset that it precedes; by default it follows everything that the machine has
-            printed until now.
+        :param at: the offset that it precedes.
         """
         self._notices.pop(notice, None)  # a stalled client gets a repeated notice once
         end = self._journal.end if self.last is None else self.last
@@ -273,7 +271,7 @@ class ViewerOutput:
         self.pump()
 
     def tell_attendance(self, attendance: Attendance) -> None:
-        """Send the number of sessions and the writer, if the stream has marks; only the newest counts."""
+        """Send the number of sessions and the writer."""
         if self._marks is not None:
             self._attendance = attendance
             self.pump()

@@ -9,8 +9,8 @@ Output of a shared console goes into one journal, from which each viewer reads a
 
 Input of writers (:mod:`.floor`) goes to the line if nothing withholds it (:mod:`.input`).
 
-A console may have several lines, one after the other: when its machine ends and starts again, the
-console gets another line. Meanwhile users at terminals wait for the next line.
+A console may have several lines, one after the other. Meanwhile users at terminals wait for the
+next line.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Lifecycle(Protocol):
 
 def build(console: type[SharedConsole]) -> Any:
     """
-    Build the state machine: New, Opening, Live, Over; Waiting and Reopening between two lines.
+    Build the state machine.
 
     A console that lets go of its line is New again.
     """
@@ -201,7 +201,7 @@ class Interruption:
 
     @property
     def ending(self) -> Ending | None:
-        """The ending of sessions that wait too long; ``None`` while the line is open."""
+        """The ending of sessions that wait too long."""
         return self._ending
 
     def restore(self, viewer: Viewer, ending: Ending) -> None:
@@ -216,7 +216,7 @@ class Interruption:
         return [each for each in self._console.viewers if each.input.is_interrupted]
 
     def _expire(self) -> None:
-        """End the sessions; those that came meanwhile wait on, as long as the machine starts."""
+        """End the sessions."""
         assert self._ending is not None
         self._timer = None
         waiting = self._waiting()
@@ -267,7 +267,7 @@ class Pacing:
             self._unwatched.charge(size)
 
     def follow(self) -> None:
-        """Pause or resume the line, after a change of the viewers or of what they have read."""
+        """Pause or resume the line."""
         if self._line is None:
             return
         wait = self._fastest_is_behind() if self._viewers else self._unwatched.is_paused
@@ -339,7 +339,7 @@ class Answers:
     The answers are few, and have a fixed form. They are limited in rate, and go only to the machine
     that has asked, while no user has the floor.
 
-    :param size: returns the size of the last terminal; ``None`` if there was none.
+    :param size: returns the size of the last terminal.
     :param send: sends an answer to the machine.
     """
 
@@ -365,7 +365,7 @@ class Answers:
                 self._send(answer)
 
     def forget(self) -> None:
-        """Forget the first half of a query: the second one is no longer for this object."""
+        """Forget the first half of a query."""
         self._filter = QueryFilter(self._queries.append)
 
     def _answer(self, query: bytes) -> bytes:
@@ -414,8 +414,8 @@ class ConsoleLimits:
     :param lag_bytes: a viewer farther behind usually skips to the newest byte.
     :param pace_bytes: a paced line is paused while its fastest viewer is this far behind.
     :param quiet_seconds: time without output after which a viewer whose input ended is ended.
-    :param restart_seconds: how long viewers wait for the next line when one has ended; 0: they end
-        with it.
+    :param restart_seconds: how long viewers wait for the next line when one has ended; 0: not at
+        all.
     """
 
     scrollback_bytes: int = 256 << 10
@@ -444,15 +444,14 @@ class SharedConsole:
     :param journal: continues that of an earlier console of the same machine.
     :param size: initial size of the line, until a writer has another.
     :param before_output: called once for each line, before its first output is written to the
-        journal; that may be before the line is open.
+        journal.
     :param acted: called with acts of users such as take-overs, see :mod:`.acts`.
     :param restarts: returns whether another line follows one that ended by itself.
     :param recorder: provides :class:`.interfaces.IConsoleRecorder`; ``None`` if the console cannot be
         recorded.
-    :param answers_queries: answer queries of the machine, such as for the size of a terminal, while no
-        user has the floor.
+    :param answers_queries: answer queries of the machine.
     :ivar ending: how the console ended; ``None`` while it lasts.
-    :ivar is_new_boot: the machine of the line starts with it, and does not run already.
+    :ivar is_new_boot: the machine of the line starts with it.
     :ivar interruption: lets sessions wait for the next line.
     :ivar unsent: input that the line gets before any other once it is open.
     """
@@ -519,7 +518,7 @@ class SharedConsole:
 
     @property
     def viewers(self) -> tuple[Viewer, ...]:
-        """The viewers, with those that are away, in the order in which they joined."""
+        """The viewers, with those that are away."""
         return tuple(self._viewers)
 
     @property
@@ -529,7 +528,7 @@ class SharedConsole:
 
     @property
     def boot_offset(self) -> int:
-        """The offset at which the output of the present line begins; before the first line, the end."""
+        """The offset at which the output of the present line begins."""
         return self.journal.end if self._line_number == 0 else self._line_offset
 
     @property
@@ -539,7 +538,7 @@ class SharedConsole:
 
     @property
     def outage(self) -> str:
-        """Why input is discarded at present, if the line is lost for a while; otherwise empty."""
+        """Why input is discarded at present."""
         transport = self._line and self._line.transport
         return str(transport.outage) if IRecoveringTransport.providedBy(transport) else ""
 
@@ -550,7 +549,7 @@ class SharedConsole:
 
     def viewer(self, banner: Sequence[str] = ()) -> Viewer:
         """
-        Create the attachment for one more user; it joins when its stream is up.
+        Create the attachment for one more user.
 
         :param banner: lines that a user with a terminal reads at the beginning.
         """
@@ -558,7 +557,7 @@ class SharedConsole:
 
     def restore(self, state: ViewerState) -> Viewer | None:
         """
-        Add a viewer that goes on from an earlier process, and waits for its stream.
+        Add a viewer that goes on from an earlier process.
 
         :return: ``None`` if the console has ended, or has another journal.
         """
@@ -586,7 +585,7 @@ class SharedConsole:
         """
         Close the line, after which another line may follow.
 
-        :param ending: of viewers that do not wait, or that wait in vain.
+        :param ending: of viewers that do not wait.
         """
         if self.limits.restart_seconds > 0:
             self._lifecycle.interrupted(ending)
@@ -623,7 +622,7 @@ class SharedConsole:
         return self._viewers.is_suspended
 
     def when_line_over(self) -> Deferred[Ending]:
-        """:return: fires when the line has ended, could not be opened, or was closed."""
+        """:return: fires when the line has ended."""
         waiter: Deferred[Ending] = Deferred()
         if self._line_ending is not None:
             waiter.callback(self._line_ending)
@@ -682,13 +681,13 @@ class SharedConsole:
         return self._line_writable and self._breaking is None
 
     def typed(self, data: bytes, viewer: Viewer) -> None:
-        """Send input of a session to the line; discard it if there is no line."""
+        """Send input of a session to the line."""
         if self._line is not None:
             self._echo.typed(viewer)
             self._line.transport.write(data)
 
     def pace(self) -> None:
-        """Pause or resume a line that can be paused, after a viewer has read or left."""
+        """Pause or resume a line that can be paused."""
         self._pacing.follow()
 
     # Called by the line.
@@ -719,7 +718,7 @@ class SharedConsole:
                 self._answers.printed(data)
 
     def _answer(self, answer: bytes) -> None:
-        """Send an answer of this program, as input, if the machine gets any."""
+        """Send an answer of this program."""
         line = self._line
         if line is None or not self.accepts_input or self.outage:
             return
@@ -833,7 +832,7 @@ class SharedConsole:
         self._drop_line(ending)
 
     def _drop_line(self, ending: Ending) -> None:
-        """Close the line, unless it has ended, and ignore what becomes of it."""
+        """Close the line, unless it has ended."""
         self._line_ending = ending
         self._line_number += 1
         line, self._line = self._line, None

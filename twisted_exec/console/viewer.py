@@ -111,14 +111,14 @@ class Viewer:
 
     @property
     def has_terminal(self) -> bool:
-        """True if the user has a terminal, as far as it is known: the client has said its size."""
+        """True if the user has a terminal, as far as it is known."""
         if self._options is None or not self._options.tty:
             return False
         return self._size is not None or not self.may_write
 
     @property
     def banner(self) -> Sequence[str]:
-        """Lines to read at the beginning; none for a client that asked for no terminal."""
+        """Lines to read at the beginning."""
         return self._banner if self._options is not None and self._options.tty else ()
 
     @property
@@ -133,7 +133,7 @@ class Viewer:
 
     @property
     def oldest(self) -> Position:
-        """The position of the oldest output that the session may have: where it began."""
+        """The position of the oldest output that the session may have."""
         return Position(self._console.journal.epoch, self.output.oldest)
 
     @oldest.setter
@@ -177,9 +177,7 @@ class Viewer:
 
     @property
     def may_wait(self) -> bool:
-        """
-        True if the session goes on when the machine starts again: a user watches it at a terminal.
-        """
+        """True if the session goes on when the machine starts again."""
         return self._options is not None and self._options.tty and not self.input.has_ended
 
     @property
@@ -194,7 +192,7 @@ class Viewer:
 
     def admit(self, terms: Terms) -> None:
         """
-        Check whether there is a place for one more session; a session that resumes has one.
+        Check whether there is a place for one more session.
 
         A recording that the session requires begins now.
 
@@ -273,7 +271,7 @@ class Viewer:
         """
         Find out when all input of the client until now has arrived.
 
-        :return: whether :meth:`answered` follows, as soon as there is a stream: the client can resume.
+        :return: whether :meth:`answered` follows.
         """
         if self._transport is None:
             return True
@@ -290,7 +288,7 @@ class Viewer:
             self._viewers.update_input_of(self)
 
     def suspend(self) -> None:
-        """Let the stream rest, with the console; one that sends its ending goes on."""
+        """Let the stream rest, with the console."""
         if self.is_ending:
             return
         self._cancel_timers()
@@ -315,14 +313,14 @@ class Viewer:
         self.input.resume_waiting()
 
     def take_stream(self) -> IAttachmentTransport | None:
-        """Leave the console, which is suspended; return the stream, of which the caller is the owner now."""
+        """Leave the console, which is suspended."""
         transport, self._transport = self._transport, None
         self._leave()
         return transport
 
     @property
     def state(self) -> ViewerState | None:
-        """The state for another process; ``None`` if the session has not begun, or is ending."""
+        """The state for another process."""
         if self._options is None or self.is_ending:
             return None
         interruption = self._console.interruption
@@ -400,7 +398,7 @@ class Viewer:
         self._viewers.attendance_changed()
 
     def window_changed(self, size: TerminalSize) -> None:
-        """Resize the line, now if this viewer is a writer, else when it becomes one."""
+        """Resize the line."""
         self._size = size
         if self.role is Role.WRITER:
             self._console.window_changed(size)
@@ -469,7 +467,7 @@ class Viewer:
         self._console.pace()
 
     def _read_on(self) -> None:
-        """Read what the disk has not given before; the line may wait for that."""
+        """Read what the disk has not given before."""
         self.output.pump()
         self._console.pace()
 
@@ -486,11 +484,11 @@ class Viewer:
             self._transport.resume_input()
 
     def tell(self, notice: Notice) -> None:
-        """Queue a notice; it follows everything that the machine has printed until now."""
+        """Queue a notice."""
         self.output.tell(notice)
 
     def tell_attendance(self, attendance: Attendance) -> None:
-        """Send the number of sessions and the writer, if the stream has marks."""
+        """Send the number of sessions and the writer."""
         self.output.tell_attendance(attendance)
 
     def finish(self, ending: Ending) -> None:
@@ -514,7 +512,7 @@ class Viewer:
         self.output.pump()
 
     def _end(self) -> None:
-        """Send the status, when the output is drained or the client has stalled."""
+        """Send the status."""
         if self._ended or self._ending is None or self._transport is None:
             return
         transport = self._transport
@@ -523,7 +521,7 @@ class Viewer:
         transport.end(self._ending)
 
     def _leave(self) -> None:
-        """Leave the console; this no longer holds back the journal or paces the line."""
+        """Leave the console."""
         self._ended = True
         self._cancel_timers()
         self.output.stop()
@@ -545,8 +543,7 @@ class ViewerState:
     :param joined_as: the id of its first stream.
     :param is_role_doubtful: the user may not have the notice about the role.
     :param epoch: names the journal of the console.
-    :param waits_after: the ending of the line whose successor the session waits for; ``None`` if it
-        does not wait.
+    :param waits_after: the ending of the line whose successor the session waits for.
     """
 
     session: str
@@ -565,7 +562,7 @@ class ViewerState:
 
 
 def export_viewer(viewer: Viewer) -> dict[str, Any] | None:
-    """Return the state of a viewer; ``None`` if it has not joined, or its session is ending."""
+    """Return the state of a viewer."""
     state = viewer.state
     if state is None:
         return None

@@ -1,6 +1,4 @@
-"""
-The viewers of one console: their presence, the floor, their input, and the rules about all of them.
-"""
+"""The viewers of one console."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
 
 class Viewers:
     """
-    The viewers of a console, with those that are away, in the order in which they joined.
+    The viewers of a console.
 
     :ivar floor: the right to type.
     :ivar harmless_output: what terminals get that do not answer.
@@ -63,11 +61,11 @@ class Viewers:
         return missing_people(self._all)
 
     def missing_place(self, terms: Terms) -> str:
-        """Return why a ConsolePolicy has no place for a session with these terms; otherwise empty."""
+        """Return why a ConsolePolicy has no place for a session with these terms."""
         return missing_place(self._all, terms)
 
     def attendance_changed(self) -> None:
-        """Follow a change of the viewers, their roles or their terms: tell the writers about input."""
+        """Follow a change of the viewers, their roles or their terms."""
         if self._console.ending is not None:
             return
         if not self.is_suspended:
@@ -97,7 +95,7 @@ class Viewers:
             )
 
     def stop(self) -> None:
-        """Keep the last changes of the attendance from the viewers, which are about to end."""
+        """Keep the last changes of the attendance from the viewers."""
         self._presence.stop()
         self.floor.stop()
 
@@ -135,7 +133,7 @@ class Viewers:
         """
         Add a viewer.
 
-        :param position: where the output continues, if the session was in an earlier process.
+        :param position: where the output continues.
         """
         console, journal = self._console, self._console.journal
         if why := self.missing_place(viewer.terms):
@@ -173,7 +171,7 @@ class Viewers:
 
     @property
     def _restarted_at(self) -> int | None:
-        """The offset of the present boot, if sessions of an earlier process may know another boot."""
+        """The offset of the present boot."""
         if self._console.is_new_boot:
             return self._console.boot_offset
         # A machine that survived the earlier process may have started again during that process.
@@ -184,7 +182,7 @@ class Viewers:
         return boots[-1].offset if boots and boots[-1].number > 1 else None
 
     def restore(self, viewer: Viewer, state: ViewerState) -> None:
-        """Add a viewer that goes on from an earlier process, and waits for its stream."""
+        """Add a viewer that goes on from an earlier process."""
         viewer.restore(state)
         self._may_be_withheld = True
         if state.waits_after is not None:
@@ -230,7 +228,7 @@ class Viewers:
         return self._left_meanwhile is not None
 
     def suspend(self) -> None:
-        """Let output and input wait; nothing is written to the journal, which another process may have."""
+        """Let output and input wait."""
         self._left_meanwhile = []
         self.update_input()
         for viewer in self:
@@ -239,7 +237,7 @@ class Viewers:
         self.floor.stop()
 
     def unsuspend(self) -> None:
-        """Go on after :meth:`suspend`, with the record of the viewers that have left meanwhile."""
+        """Go on after :meth:`suspend`."""
         left, self._left_meanwhile = self._left_meanwhile or [], None
         for joined_as, user in left:
             self._console.journal.left(joined_as, user)

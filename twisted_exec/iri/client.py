@@ -1,7 +1,7 @@
 """
 A client of machine runtimes over gRPC, with the interface of a local runtime.
 
-The runtime may use any revision of the interface (:mod:`.revisions`), transparently for callers.
+The runtime may use any revision of the interface (:mod:`.revisions`).
 
 Answers are checked: malformed answers and excessive lists become a ``BadGateway`` with the likely
 cause. A machine in an undefined state becomes a pending machine with a condition that says so.
@@ -138,15 +138,13 @@ class IRIClient(Service):
     Client of the runtime at a gRPC target.
 
     :param target: in the form of :func:`~twisted_exec.iri.target.parse_target`.
-    :param tls: required for TCP targets; the next call uses certificates that have changed
-        on disk.
+    :param tls: required for TCP targets.
     :param trusted_uids: users besides root and this process's own that may own
         the runtime's UNIX socket.
     :param revision: name of the runtime's revision, one of
         :data:`~twisted_exec.iri.revisions.REVISIONS`.
-    :param timeout_seconds: deadline of every call; by default that of its method
-        (:data:`~twisted_exec.iri.methods.DEADLINE_SECONDS`).
-    :ivar trouble: problem of the connection, for operators; empty while the runtime answers.
+    :param timeout_seconds: deadline of every call.
+    :ivar trouble: problem of the connection.
     :raises TargetError: the target is malformed or unusable.
     :raises ValueError: there is no such revision.
     """
@@ -324,7 +322,7 @@ class IRIClient(Service):
         return DEADLINE_SECONDS.get(attribute, CHANGE_SECONDS)
 
     def _open(self) -> Link:
-        """Return the channel for a call; a new one if certificates changed or the old one is stuck."""
+        """Return the channel for a call."""
         if self.target.is_unix:
             check_socket(self.target.path, self._trusted)
         stamp = self._current_stamp()
@@ -388,14 +386,14 @@ class IRIClient(Service):
             self._log.info("the machine runtime at {target} answers again", target=self.target)
 
     def _with_our_part(self, why: str) -> str:
-        """Add that our certificate has expired: grpcio reports only that the server closed the socket."""
+        """Add that our certificate has expired."""
         if self._files is None:
             return why
         problem = validity_problem(self._files.current()[1], "the client certificate")
         return f"{why} ({problem})" if problem else why
 
     def _unreachable(self, why: str) -> APIError:
-        """Log the problem once with the address; return an error without it for users."""
+        """Log the problem once with the address."""
         if not self.trouble:
             self._log.warn(
                 "the machine runtime at {target} cannot be reached: {why}",
@@ -409,7 +407,7 @@ class IRIClient(Service):
 def _made(
     call: RevisedCall, stub: Any, raw: bytes, seconds: float, metadata: Metadata
 ) -> tuple[Any, Message | APIError | None]:
-    """Wait for a call, in a thread; return the finished call, and the answer of a successful one."""
+    """Wait for a call, in a thread."""
     try:
         answer, finished = stub.with_call(raw, timeout=seconds, metadata=metadata)
     except grpc.RpcError as finished:

@@ -60,7 +60,7 @@ class IMachineRuntime(Interface):
     ) -> Deferred[pb.DetachNetworkInterfaceResponse]: ...
 
     def status(request: pb.StatusRequest) -> Deferred[pb.StatusResponse]:
-        """The machine classes of the runtime, with the number of machines of each."""
+        """The machine classes of the runtime."""
 
     def exec(
         request: pb.ExecRequest, *, user: str = "", machine_uid: str = "", session: str = ""
@@ -105,11 +105,7 @@ class IConsoleAlerts(Interface):
     def list_matches(
         request: console_pb2.ListMatchesRequest,
     ) -> Deferred[console_pb2.ListMatchesResponse]:
-        """
-        Return matches of the owner's patterns, or wait for the first one.
-
-        A later call of the same owner ends the wait of the earlier one.
-        """
+        """Return matches of the owner's patterns, or wait for the first one."""
 
 
 class IConsoleRecordings(Interface):
@@ -127,8 +123,6 @@ class IConsoleRecordings(Interface):
     ) -> Deferred[console_pb2.ListRecordingsResponse]:
         """
         Return the recordings whose state the owner has not acknowledged, or wait for the first one.
-
-        A later call of the same owner ends the wait of the earlier one.
         """
 
     def recording(

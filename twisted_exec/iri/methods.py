@@ -102,7 +102,7 @@ def to_grpc(error: api.APIError) -> tuple[grpc.StatusCode, str, Metadata]:
 
 
 def _status(error: api.APIError) -> bytes:
-    """Encode what the code cannot express; without the details if they are too large."""
+    """Encode what the code cannot express."""
     detail: dict[str, Any] = {"code": error.code, "reason": error.reason}
     whole = json.dumps(detail | {"details": error.details}, default=str).encode()
     return whole if len(whole) <= _LONGEST_STATUS_BYTES else json.dumps(detail).encode()
@@ -163,7 +163,7 @@ def _by_code(
 
 
 def attached_status(trailing: Iterable[tuple[str, str | bytes]]) -> dict[str, Any] | None:
-    """Return the ``Status`` in the metadata of this project's runtimes; ``None`` from others."""
+    """Return the ``Status`` in the metadata of this project's runtimes."""
     for key, value in trailing:
         if key != _STATUS or not isinstance(value, bytes) or len(value) > _LONGEST_STATUS_BYTES:
             continue
@@ -190,7 +190,7 @@ def _exhausted(message: str, trailing: Iterable[tuple[str, str | bytes]]) -> api
 
 
 def _retry_after(trailing: Iterable[tuple[str, str | bytes]]) -> int:
-    """Return ``retry-after`` in seconds, at least 1; 1 if it is missing or malformed."""
+    """Return ``retry-after`` in seconds, at least 1."""
     for key, value in trailing:
         text = value.decode("ascii", "replace") if isinstance(value, bytes) else value
         if key.lower() == _RETRY_AFTER and text.isascii() and text.isdigit():
@@ -199,7 +199,7 @@ def _retry_after(trailing: Iterable[tuple[str, str | bytes]]) -> int:
 
 
 def exec_metadata(**facts: str) -> Metadata:
-    """Return the metadata of a call that returns a URL; empty facts are left out."""
+    """Return the metadata of a call that returns a URL."""
     return tuple((_EXEC_KEYS[name], text.encode()) for name, text in facts.items() if text)
 
 

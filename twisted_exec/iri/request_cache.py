@@ -34,10 +34,10 @@ class Grant:
     """
     The rights of a token.
 
-    :param machine_id: the runtime's id of the machine; for :data:`RECORDING` the UID of the recording.
+    :param machine_id: the runtime's id of the machine.
     :param machine_uid: UID of the API object, or empty if unknown.
     :param user: the user who may use it, or empty if unknown.
-    :param session: the session's id in audit records of every hop, or empty.
+    :param session: the session's id in audit records of every hop.
     :param purpose: :data:`EXEC`, :data:`LOG` or :data:`RECORDING`.
     """
 
@@ -56,8 +56,7 @@ class StreamLinks:
     :param exec_url: returns the URL of a console; empty if there are no consoles.
     :param log_url: returns the URL of a log; empty if there are no logs.
     :param recording_url: returns the URL of a recording; empty if there are no recordings.
-    :param is_awaited: returns whether a session at a machine waits for its user; called with the
-        user's name, and the machine's UID or its id in the runtime.
+    :param is_awaited: returns whether a session at a machine waits for its user.
     """
 
     exec_url: Callable[[str], str]
@@ -117,10 +116,7 @@ class TokenReservation:
         self._cache._commit(self.digest, self.grant, stream)
 
     def release(self) -> None:
-        """
-        Make the token usable again until it expires, because the upgrade failed, before or after
-        commit.
-        """
+        """Make the token usable again until it expires."""
         self._cache._release(self.digest, self._expires, self.grant)
 
     def ended(self) -> None:
@@ -155,7 +151,7 @@ class RequestCache:
         self._held: Counter[str] = Counter()
 
     def export(self) -> list[dict[str, Any]]:
-        """Return the tokens that wait, as JSON values, for :meth:`restore` in another process."""
+        """Return the tokens that wait, as JSON values."""
         self._expire()
         now = self._clock.seconds()
         return [
@@ -177,7 +173,7 @@ class RequestCache:
             self._held[grant.user] += 1
 
     def tokens_of(self, stream: LiveStream) -> list[tuple[bytes, Grant]]:
-        """Return the digests of the tokens that name an open stream, each with its grant."""
+        """Return the digests of the tokens that name an open stream."""
         return [(digest, grant) for digest, (grant, each) in self._live.items() if each is stream]
 
     def expect(self, digest: bytes, grant: Grant, stream: LiveStream) -> None:
@@ -230,8 +226,7 @@ class RequestCache:
         :param user: user named by the request; may be empty only if the token has no user.
         :param machine_uid: likewise.
         :param purpose: purpose of the request.
-        :raises NotFound: the token is unknown, expired, used, reserved, or for another user,
-            machine or purpose.
+        :raises NotFound: the token is not usable for this request.
         """
         self._expire()
         digest = _digest(token)
@@ -248,7 +243,7 @@ class RequestCache:
         """
         Return the live stream that was opened with a token.
 
-        :raises NotFound: there is none, or its session, user or machine is another.
+        :raises NotFound: there is none.
         """
         grant, stream = self._live.get(_digest(token), (None, None))
         if grant is None or stream is None or not _same(grant.session, session):

@@ -3,7 +3,7 @@ Revisions of the machine runtime interface: wire messages and their translation.
 
 The interface has changed several times without a new name of its package or service. The revision
 cannot be detected on the wire and is configured. The rest of the program uses the current revision,
-``machine_pb2``; a revision translates from and to it, with pure functions for client and server.
+``machine_pb2``.
 
 A *request* that would lose something important fails (:func:`strict`). An *answer* is sent without
 it (:data:`lenient`).
@@ -83,7 +83,7 @@ class RevisedCall:
         return self.request_in(self.request.FromString(raw), lenient)
 
     def encode_response(self, response: Message) -> bytes:
-        """:param response: of the current revision; what the revision cannot express is left out."""
+        """:param response: of the current revision."""
         raw: bytes = self.response_out(response, lenient).SerializeToString()
         return raw
 
@@ -102,8 +102,7 @@ class Revision:
 
     :param service: full name of the service on the wire.
     :param calls: the supported calls by :attr:`RevisedCall.attribute`.
-    :param nothing: paths of methods for objects that this project does not have: they return an
-        empty message, which is an empty list.
+    :param nothing: paths of methods for objects that this project does not have.
     """
 
     name: str
@@ -147,9 +146,9 @@ def make_revision(
 ) -> Revision:
     """
     :param declared: descriptor of the service on the wire.
-    :param service: its name on the wire, if that is not the descriptor's.
+    :param service: its name on the wire.
     :param inside: descriptor of the current service; by default that of machines.
-    :param methods: names of methods on the wire, with the current names where they differ.
+    :param methods: names of methods on the wire.
     :param nothing: names of methods without a current equivalent, see :attr:`Revision.nothing`.
     :param translators: translators of messages that differ.
     """

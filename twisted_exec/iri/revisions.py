@@ -52,7 +52,7 @@ def revision(name: str) -> Revision:
     """
     Return a revision by its name.
 
-    :raises ValueError: there is no such revision; the message lists the existing ones.
+    :raises ValueError: there is no such revision.
     """
     try:
         return REVISIONS[name]

@@ -86,8 +86,7 @@ class IRIServer(Service):
     Serves a runtime at a gRPC target.
 
     :param runtime: provides :class:`~twisted_exec.iri.interfaces.IMachineRuntime`.
-    :param target: in the form of :func:`~twisted_exec.iri.target.parse_target`; TCP
-        port 0 listens on any free port, which :attr:`target` has afterwards.
+    :param target: in the form of :func:`~twisted_exec.iri.target.parse_target`.
     :param reactor: the reactor that the runtime uses.
     :param tls: required for TCP targets.
     :param allowed_uids: users besides root and this process's own that may use a UNIX socket.
@@ -131,7 +130,7 @@ class IRIServer(Service):
         """
         Listen.
 
-        :raises TargetError: the socket or port cannot be listened on, or a file for TLS cannot be used.
+        :raises TargetError: the socket or port cannot be listened on.
         """
         self._start_server()
         super().startService()
@@ -187,7 +186,7 @@ class IRIServer(Service):
         self._start_server()
 
     def stopService(self) -> Deferred[None]:
-        """Finish calls in progress, with a time limit; fires when nothing listens any more."""
+        """Finish calls in progress, with a time limit."""
         super().stopService()
         return Deferred.fromCoroutine(self._stop())
 
@@ -288,7 +287,7 @@ class IRIServer(Service):
         return {path.rpartition("/")[2]: handler for path, handler in handlers.items()}
 
     def _nothing(self, raw: bytes, context: Any) -> bytes:
-        """Return the empty answer of methods for unsupported objects; runs in a thread of grpcio."""
+        """Return the empty answer of methods for unsupported objects."""
         try:
             self._check_client(context)
         except APIError as error:
@@ -381,7 +380,7 @@ class IRIServer(Service):
         answering.addCallbacks(succeeded, failed)
 
     def _method(self, attribute: str) -> Callable[..., Any]:
-        """Return a method of the runtime, which may have only some of our additional ones."""
+        """Return a method of the runtime."""
 
         def missing(request: Message, **facts: str) -> None:
             raise NotImplementedByBackend(f"this machine runtime has no {attribute}")

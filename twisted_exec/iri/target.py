@@ -32,7 +32,7 @@ class RuntimeAddress:
 
     :param path: absolute path of a UNIX socket; empty for TCP.
     :param host: name or address, empty for UNIX.
-    :param port: 0 to 65535; 0 is any free port, for listening only.
+    :param port: 0 to 65535.
     """
 
     path: str = ""
@@ -41,7 +41,7 @@ class RuntimeAddress:
 
     @property
     def is_unix(self) -> bool:
-        """True if the target is a UNIX socket, and not a TCP address."""
+        """True if the target is a UNIX socket."""
         return bool(self.path)
 
     @property
@@ -58,7 +58,7 @@ def parse_target(text: str) -> RuntimeAddress:
     """
     Read a gRPC target.
 
-    :raises TargetError: it has neither form, or the path is too long for a socket.
+    :raises TargetError: it has neither form.
     """
     if text.startswith("unix:"):
         # gRPC's naming.md permits unix:/path, too.
@@ -84,8 +84,7 @@ class MutualTLS:
     PEM files for TCP, where both sides present a certificate.
 
     :param ca: CA of the other side's certificate.
-    :param client_names: common names of clients that a server accepts; empty for
-        every client with a certificate of the CA.
+    :param client_names: common names of clients that a server accepts.
     """
 
     ca: str
@@ -109,7 +108,7 @@ class MutualTLS:
         return contents[0], contents[1], contents[2]
 
     def stamp(self) -> tuple[object, ...]:
-        """Return a value that changes with the files; files that are being replaced count as unchanged."""
+        """Return a value that changes with the files."""
         try:
             stats = [os.stat(path) for path in (self.ca, self.certificate, self.key)]
         except OSError:
@@ -167,8 +166,7 @@ def check_socket(path: str, trusted_uids: Collection[int]) -> None:
     Check that a UNIX socket is the runtime's and cannot be replaced by other users.
 
     :param trusted_uids: users that may own it, besides root.
-    :raises TargetError: it is not a socket, belongs to another user, or is in a directory that
-        others own or may write.
+    :raises TargetError: it is not a socket, or others could replace it.
     """
     trusted = {0, *trusted_uids}
     entry = os.lstat(path)
@@ -185,7 +183,7 @@ def check_directory(path: str, trusted_uids: Collection[int], *, sticky: bool) -
 
     :param sticky: whether ``path`` itself may be a sticky directory that all may write, such as
         ``/tmp``.
-    :raises TargetError: another user owns or may write it, or a directory above it.
+    :raises TargetError: another user owns or may write it.
     """
     trusted = {0, *trusted_uids}
     folder = os.path.realpath(path)

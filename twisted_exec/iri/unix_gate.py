@@ -39,7 +39,7 @@ def prepare_directory(path: str, *, shared: bool) -> None:
     Create the directory of a socket if it is missing, and check its permissions.
 
     :param shared: other users may enter the directory, because the gate checks them.
-    :raises TargetError: it cannot be created, is open to others, or others could replace it.
+    :raises TargetError: it cannot be created, or others could replace it.
     """
     try:
         if shared:
@@ -55,7 +55,7 @@ def prepare_directory(path: str, *, shared: bool) -> None:
 
 def remove_stale(path: str) -> None:
     """
-    Remove a socket that an earlier process left behind, unless this process has inherited it.
+    Remove a socket that an earlier process left behind.
 
     :raises TargetError: another process listens there, or it is not a socket.
     """

@@ -330,8 +330,8 @@ class Selected:
 @dataclass(frozen=True)
 class PoolRules:
     """
-    :param by_id: the alert and the pattern, by the pattern's id in the message.
-    :param alerts: alerts that select machines, or whose selectors were too many to compare, by UID.
+    :param by_id: the alert and the pattern.
+    :param alerts: alerts that select machines.
     """
 
     request: pb.SetAlertsRequest = field(default_factory=pb.SetAlertsRequest)
@@ -471,7 +471,7 @@ def entry_of(
     """
     Return the pool's entry; ``None`` if it has nothing to say.
 
-    :param selected: the alert in this pool; ``None`` if it selects no machine of it.
+    :param selected: the alert in this pool.
     :param tally: is added to the counts in the present entry.
     :param problems: of patterns, by their indices in the rules.
     """
@@ -508,7 +508,7 @@ def pools_of(alert: Object) -> list[Object]:
 
 
 def new_pools(pool: PoolEntry, alert: Object, entry: Object | None) -> list[Object] | None:
-    """Return the entries with this pool's changed; ``None`` if nothing changes, or the list is full."""
+    """Return the entries with this pool's changed."""
     before = pools_of(alert)
     if next((each for each in before if pool.is_own(each)), None) == entry:
         return None

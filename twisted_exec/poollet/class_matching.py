@@ -2,8 +2,7 @@
 Match MachineClasses with classes of the runtime.
 
 A class of the same name and capabilities matches; failing that, the only class with these
-capabilities, whatever its name (as ironcore's machine class mapper), unless it is selected only by
-its name.
+capabilities, unless it is selected only by its name.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ def choice(
 
 
 def _why_none(machine_class: ReadOnlyObject, status: pb.StatusResponse) -> str:
-    """Return why no class matches, with the runtime's classes, so that the mismatch is visible."""
+    """Return why no class matches."""
     name, needed = machine_class["metadata"]["name"], capabilities(machine_class)
     by_name = {
         candidate.machine_class.name: dict(candidate.machine_class.capabilities.resources)
@@ -104,7 +103,7 @@ def _spelled(resources: Mapping[str, int]) -> str:
 
 
 def capabilities(machine_class: ReadOnlyObject) -> dict[str, int] | None:
-    """Return the capabilities as a runtime counts them; ``None`` if one is not a quantity."""
+    """Return the capabilities as a runtime counts them."""
     listed = machine_class.get("capabilities") or {}
     try:
         return {name: quantity.value(amount) for name, amount in listed.items()}

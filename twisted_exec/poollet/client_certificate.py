@@ -99,15 +99,14 @@ class ClientCertificate(SignedCertificate):
         """
         Request and renew the certificate until :meth:`stop`.
 
-        :raises TLSConfigError: the directory cannot be created, or the pool's name is no valid
-            subject.
+        :raises TLSConfigError: the directory cannot be created.
         """
         self.make_directory()
         self.request()
         self.run()
 
     def when_known(self) -> Deferred[None]:
-        """Return a Deferred that fires once there is a certificate; it may be cancelled."""
+        """Return a Deferred that fires once there is a certificate."""
 
         async def known() -> None:
             while not self._is_good():

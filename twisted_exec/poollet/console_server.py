@@ -1,6 +1,4 @@
-"""
-The consoles of one pool: the rights of their users, their sessions, and the HTTP server.
-"""
+"""The consoles of one pool."""
 
 from __future__ import annotations
 
@@ -158,7 +156,7 @@ class PoolConsoleServer:
         )
 
     def _spare_seconds(self, transport: object) -> float:
-        """Return how much longer than others a client may wait with its first byte: an API server may."""
+        """Return how much longer than others a client may wait with its first byte."""
         certificate = peer_certificate(transport)
         is_proxy = self._proxies is not None and self._proxies.caller(
             PresentedCredentials(certificate=certificate)
@@ -257,8 +255,7 @@ class PoolConsoleServer:
         """
         Accept connections, after :meth:`load`.
 
-        :raises TLSConfigError: there is no certificate that can be used, or the address is
-            malformed.
+        :raises TLSConfigError: there is no certificate that can be used.
         :raises CannotListenError: the address is not available.
         """
         settings = self._settings
@@ -322,7 +319,7 @@ class PoolConsoleServer:
 
 class PoolletRoutes(GatedDispatcher):
     """
-    The HTTP resource of a poollet: consoles, logs, screens, recordings, probes and metrics.
+    The HTTP resource of a poollet.
 
     Probes are open to all clients.  Metrics need permission to ``get`` the path ``/metrics``.
     """

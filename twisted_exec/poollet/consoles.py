@@ -1,5 +1,5 @@
 """
-Consoles at a poollet: the gate, the permissions, ConsolePolicies, and the console's location.
+Consoles at a poollet.
 
 A user whom a trusted proxy forwards needs a right at the console of that very machine
 (:mod:`twisted_exec.auth.console_rights`), and the proxy needs ``create`` on ``machinepools/proxy``
@@ -124,7 +124,7 @@ class PoolAccess:
         return context.caller is None and context.user.name in self.pool_proxy_suffices
 
     def proxy(self, context: RequestContext) -> Attributes:
-        """Return the permission on the pool: the caller's, or the user's if there is no caller."""
+        """Return the permission on the pool."""
         dialect = self.dialect
         return Attributes(
             context.caller or context.user,
@@ -163,7 +163,7 @@ def gate_of(
     """
     Create the gate of a poollet.
 
-    :param proxies: authenticates users whom a trusted proxy forwards; ``None`` for no such proxies.
+    :param proxies: authenticates users whom a trusted proxy forwards.
     :param direct: authenticate all other users.
     :param allowed_origins: other web sites whose pages may send requests.
     """
@@ -181,7 +181,7 @@ def gate_of(
 def proxy_of(
     gate: Gate, proxies: RequestHeaderAuthenticator | None
 ) -> Callable[[Request], Deferred[str]]:
-    """Return a function that authenticates a proxy: a proxy may end its own sessions."""
+    """Return a function that authenticates a proxy."""
 
     def name(request: Request) -> str:
         credentials = gate.credential_headers.take_from(request)
@@ -262,7 +262,7 @@ class ExecLocator:
         return replace(location, terms=terms, unknown_path=self.unknown_path())
 
     async def _authorize(self, context: RequestContext) -> tuple[ConsoleAccess | None, Terms]:
-        """Check the user's rights; return the access of a user to a console, and the terms."""
+        """Check the user's rights."""
         access, what = self.access, self.what
         if what.access is None or access.is_server(context):
             await self.gate.authorize_session(context, *access.permissions(context))
@@ -275,7 +275,7 @@ class ExecLocator:
         return console, console.terms(Terms(right=right))
 
     async def _deny(self, subject: Subject, message: str) -> None:
-        """Record a take-over that this poollet denies, unless it was recorded a short time ago."""
+        """Record a take-over that this poollet denies."""
         if self.denials is None or not self.denials.is_due(subject):
             return
         machine: Object | None = None
@@ -284,7 +284,7 @@ class ExecLocator:
         self.denials.record(subject, machine, message)
 
     async def _to(self, subject: Subject, is_open: bool) -> Location:
-        """Return the location of the console, according to the runtime at this moment."""
+        """Return the location of the console."""
         try:
             target = await self._in_time(Deferred.fromCoroutine(self._target(subject)), is_open)
         except APIError:
@@ -318,7 +318,7 @@ class ExecLocator:
         )
 
     async def _machine(self, subject: Subject) -> Object:
-        """Return the Machine; ask the API server if it is too new for our copy."""
+        """Return the Machine."""
         dialect = self.access.dialect
         machine = self.store.get(subject.machine, subject.namespace)
         if machine is None:
@@ -387,7 +387,7 @@ class ExecLocator:
         return self.dialler.target(await self.url(self.runtime, machines[0].metadata.id, subject))
 
     def _trouble(self, subject: Subject) -> str:
-        """Return why the runtime has not created the machine; empty if that is not known."""
+        """Return why the runtime has not created the machine."""
         machine = self.store.get(subject.machine, subject.namespace) or {}
         conditions: list[Object] = (machine.get("status") or {}).get("conditions") or []
         ready: Object = next((each for each in conditions if each["type"] == "Ready"), {})
@@ -441,7 +441,7 @@ class PoolPolicies:
         """
         Check a new session, and watch the policies from now on.
 
-        :param server: the user name of an API server that names no user; empty for a user.
+        :param server: the user name of an API server that names no user.
         :return: the conditions for reviews of the session.
         :raises Forbidden: a policy applies to the machine.
         :raises ServiceUnavailable: this poollet may not read them.
@@ -556,7 +556,7 @@ class Denials:
     """
     Records the take-overs that the poollet denies, as audit records and as Events of the machine.
 
-    :param sessions: of this poollet; they have the names of the users who have the floor.
+    :param sessions: of this poollet.
     :param seconds: returns the time, by a monotonic clock.
     """
 

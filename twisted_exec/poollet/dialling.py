@@ -4,7 +4,7 @@ Decide which exec URLs of a runtime may be dialled, and create their endpoints.
 A runtime is trusted with its machines, not with this host's network: a URL may only point to a UNIX
 socket of the runtime's user, a loopback port of its host, or by TLS to a host that the
 configuration allows and the runtime's CA vouches for. No message contains the URL, because its path
-is a token. A name is resolved once per connection, and the connection goes to just these addresses.
+is a token.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def place(text: str) -> AllowedHost:
 
 
 def same_host(host: str) -> str:
-    """Normalize a host: addresses numerically, names in lower case without the trailing dot."""
+    """Normalize a host."""
     try:
         return str(ipaddress.ip_address(host))
     except ValueError:
@@ -74,7 +74,7 @@ def same_host(host: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether this is a loopback address or ``localhost``; names are not looked up."""
+    """Return whether this is a loopback address or ``localhost``."""
     if host == "localhost":
         return True
     try:
@@ -133,9 +133,9 @@ class Dialler:
     """
     Creates endpoints for exec URLs.
 
-    :param runtime_ca: path of the CA of runtimes behind ``https``; empty refuses such URLs.
+    :param runtime_ca: path of the CA of runtimes behind ``https``.
     :param trusted_uids: further owners of UNIX sockets that may be used.
-    :param runtime: the gRPC target of the runtime; empty for a runtime in this process.
+    :param runtime: the gRPC target of the runtime.
     :param allowed: hosts that ``https`` URLs may point to, besides the runtime's.
     :raises TargetError: ``runtime`` is not a valid target.
     :ivar spares: connections to runtimes behind ``https`` for the next openings.
@@ -238,7 +238,7 @@ class Dialler:
             raise TargetError(f"{path} belongs to user {owner}, not to the runtime's ({theirs})")
 
     def _loopback(self, host: str, port: int) -> tuple[str, IStreamClientEndpoint, bytes]:
-        """Return a plain endpoint on this host; only numeric addresses, so that no name is looked up."""
+        """Return a plain endpoint on this host."""
         address = "127.0.0.1" if host == "localhost" else host
         if not is_loopback(address):
             raise _refusal("http is possible on this host only; elsewhere it must be https")
@@ -260,7 +260,7 @@ class Dialler:
         return f"the machine runtime at {host}:{port}", endpoint, _host_header(host, port)
 
     def _new_encrypted(self, ca: ClientCredentials, host: str, port: int) -> IStreamClientEndpoint:
-        """:raises TLSConfigError: the CA file was never valid, or the host is malformed."""
+        """:raises TLSConfigError: the CA file was never valid."""
         tls = ca.to(host)
         endpoint = client_endpoint(self._reactor, host, port, tls, timeout_seconds=None)
         return self.spares.endpoint((host, port), endpoint, tls)

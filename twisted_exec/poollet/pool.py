@@ -48,7 +48,7 @@ def default_addresses(bound_host: str) -> list[Address]:
     Return the addresses of this host, for a poollet without ``--addresses``.
 
     :param bound_host: the listening address; all zeros or empty for all addresses.
-    :return: that address, or the host's own if it has one; then its name, as InternalDNS and as Hostname.
+    :return: that address, or the host's own if it has one.
     """
     name = socket.gethostname()
     chosen = bound_host if _is_one_address(bound_host) else _own_address()
@@ -64,7 +64,7 @@ def _is_one_address(host: str) -> bool:
 
 
 def _own_address() -> str:
-    """Return the source address of packets to other networks; empty without a network."""
+    """Return the source address of packets to other networks."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))  # UDP: chooses a route and sends nothing

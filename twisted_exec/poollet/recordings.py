@@ -1,5 +1,5 @@
 """
-The ConsoleRecordings of a pool: the runtime gets them, and its reports become their statuses.
+The ConsoleRecordings of a pool.
 
 A status is acknowledged after it is written. The runtime retains a recording until it learns that
 the object is deleted.
@@ -40,7 +40,7 @@ class RecordingController(RuntimeController):
     :param has_machine: returns whether a UID is that of a Machine of the pool.
     :param synced: whether ``has_machine`` knows all.
     :param now: seconds since the epoch.
-    :param report: records an Event about a recording: its type, reason and message.
+    :param report: records an Event about a recording.
     """
 
     label = "console recordings"
@@ -143,7 +143,7 @@ class RecordingController(RuntimeController):
             await self._write(recording, report)
 
     async def _read(self, report: pb.RecordingStatus) -> Object | None:
-        """Read a recording that the copy does not have; release it if its object is deleted."""
+        """Read a recording that the copy does not have."""
         is_ours = report.owner == self._owner or self._has_machine(report.machine_uid)
         if not is_ours or report.uid in self._released:
             return None
@@ -185,7 +185,7 @@ class RecordingController(RuntimeController):
                 await self._refused(recording, before)
 
     async def _refused(self, recording: Object, before: Object) -> None:
-        """Write that the runtime has another recording than before; its head remains the stored one."""
+        """Write that the runtime has another recording than before."""
         phase = "" if before.get("phase") in (CLOSED, FAILED) else FAILED
         if phase or before.get("message") != CHANGED:
             uid = recording["metadata"]["uid"]
@@ -227,7 +227,7 @@ async def request(
     owner: str, recordings: Iterable[Object], released: Mapping[str, str], turns: ShortTurns
 ) -> pb.SetRecordingsRequest:
     """
-    Return the message with the recordings of a pool that go on, of which there may be thousands.
+    Return the message with the recordings of a pool that go on.
 
     :param released: UIDs of recordings whose objects are deleted, with those of their machines.
     """
@@ -246,7 +246,7 @@ async def request(
 
 
 def is_over(recording: Object) -> bool:
-    """Return whether the runtime has nothing more to do for a recording, until it is deleted."""
+    """Return whether the runtime has nothing more to do for a recording."""
     return recording.get("status", {}).get("phase") in (CLOSED, FAILED)
 
 

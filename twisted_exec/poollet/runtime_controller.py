@@ -35,7 +35,7 @@ class RuntimeReports:
     Answer of the runtime to a list call.
 
     :param instance: of the runtime; numbers begin anew with each.
-    :param generation: of the objects that it has; empty if it has none.
+    :param generation: of the objects that it has.
     :param reports: messages with a ``number``, in order.
     """
 
@@ -48,7 +48,7 @@ class RuntimeController:
     """
     Base of the controllers of alerts and of recordings.
 
-    :param copy: the objects of the API server; started and stopped with the controller.
+    :param copy: the objects of the API server.
     :param synced: whether everything else that the runtime needs to know is known.
     :cvar label: for the log.
     :cvar service: the interface that the runtime provides if it has the service.

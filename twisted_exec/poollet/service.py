@@ -63,8 +63,7 @@ class Poollet(Service):
     :param audit: the sink for session records.
     :param authorizer: replaces SubjectAccessReviews to the API server.
     :param checks: called at the start; an exception prevents it.
-    :param identity: the client certificate, if the API server signs it; the poollet starts once
-        there is one.
+    :param identity: the client certificate, if the API server signs it.
     """
 
     state_version = 1
@@ -258,7 +257,7 @@ class Poollet(Service):
         return waiting
 
     def stopService(self) -> Deferred[None]:
-        """End all sessions with a message, then stop; the Deferred fires when nothing is left."""
+        """End all sessions with a message, then stop."""
         super().stopService()
         return Deferred.fromCoroutine(self._stop())
 

@@ -1,6 +1,4 @@
-"""
-Texts at a poollet: their URLs, and locators of recordings and of the logs of deleted machines.
-"""
+"""Texts at a poollet."""
 
 from __future__ import annotations
 
@@ -46,7 +44,7 @@ async def log_url(runtime: IMachineRuntime, machine_id: str, subject: Subject) -
 
 async def screen_url(runtime: IMachineRuntime, machine_id: str, subject: Subject) -> str:
     """
-    Return the URL of a screen: what a terminal would show of the machine's console.
+    Return the URL of a screen.
 
     The runtime renders the screen.
 
@@ -85,7 +83,7 @@ async def recording_url(runtime: IMachineRuntime, uid: str, subject: Subject) ->
 
 
 class _RetainedTextLocator(ExecLocator):
-    """Finds a text that may outlive its machine; the context's subject names its object."""
+    """Finds a text that may outlive its machine."""
 
     async def _retained(self, resource: Resource, subject: Subject) -> Object:
         """Return the object of a machine of this pool that may be deleted."""

@@ -1,5 +1,5 @@
 """
-Screens from journals: the selection of the output for the emulator, from states in memory.
+Screens from journals: the selection of the output for the emulator.
 
 Key frames are states of screens at offsets of journals; :class:`KeyFrames` keeps them in memory.
 """
@@ -51,7 +51,7 @@ class Screens:
 
         :param key: as of :meth:`IRenderer.render`.
         :raises BadRequest: there is no such output.
-        :raises ServiceUnavailable: the disk cannot be read, or the screen is not rendered within :data:`SECONDS`.
+        :raises ServiceUnavailable: the disk cannot be read.
         :raises APIError: as of :meth:`IRenderer.render`.
         """
         until = self._clock.seconds() + SECONDS
@@ -127,7 +127,7 @@ async def _end(journal: IJournal, options: ScreenOptions, turns: ShortTurns) -> 
 
 
 def _behind_newline(journal: IJournal, offset: int) -> int:
-    """Return where the next line begins, if it is near: an emulator must not begin in a sequence."""
+    """Return where the next line begins, if it is near."""
     data = journal.read(journal.next_available(offset), _READ_BYTES)
     return offset + data.find(b"\n") + 1
 
@@ -152,7 +152,7 @@ def _sizes(journal: IJournal, first: int, last: int) -> list[Event]:
 
 @dataclass(frozen=True)
 class _Piece:
-    """Output without a gap: its offset, and its position in what was read."""
+    """Output without a gap."""
 
     offset: int
     position: int

@@ -59,8 +59,7 @@ class Job:
     :param resizes: in order.
     :param form: a :class:`~twisted_exec.api.screens.ScreenForm`.
     :param facts: further facts for the forms that are JSON.
-    :param shown_size: columns and rows of the terminal that shows the screen; ``None`` for those at
-        the end.
+    :param shown_size: columns and rows of the terminal that shows the screen.
     """
 
     columns: int

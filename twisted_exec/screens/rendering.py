@@ -1,9 +1,4 @@
-"""
-The content of a screen and its forms: text, JSON, SVG and escape sequences; and an SVG of many screens.
-
-A further form is the state of a console's terminal, for a terminal that takes over from there
-(:func:`as_state`).
-"""
+"""The content of a screen and its forms."""
 
 from __future__ import annotations
 
@@ -74,8 +69,7 @@ class Screen:
     """
     The content of a screen.
 
-    :param lines: one for each row; blanks at the end of a row are left out, unless they have a
-        style.
+    :param lines: one for each row.
     """
 
     columns: int
@@ -132,14 +126,14 @@ _CODES = {
 
 
 def as_text(screen: Screen, facts: Facts) -> bytes:
-    """Return the rows without blanks at their end, and without empty rows at the end."""
+    """Return the rows without blanks at their end."""
     lines = [line_text(runs).rstrip() for runs in screen.lines]
     text = "\n".join(lines).rstrip("\n")
     return f"{text}\n".encode() if text else b""
 
 
 def as_json(screen: Screen, facts: Facts) -> bytes:
-    """Return an object with the facts, size, cursor and rows, and with the runs of each row that have a style."""
+    """Return an object with the facts, size, cursor and rows."""
     value = {
         **facts,
         "columns": screen.columns,
@@ -170,7 +164,7 @@ def _attributes(style: Style) -> dict[str, object]:
 
 
 def as_ansi(screen: Screen, facts: Facts) -> bytes:
-    """Return output that clears a terminal and draws the screen, the cursor included."""
+    """Return output that clears a terminal and draws the screen."""
     text = "\x1b[m\x1b[H\x1b[2J"
     for row, runs in enumerate(screen.lines):
         for run in runs:
@@ -277,7 +271,7 @@ _STEP_BYTES = 50
 
 
 class AnimationTooLarge(Exception):
-    """An animation would exceed a limit; the text names it, such as ``more than 2000 screens``."""
+    """An animation would exceed a limit."""
 
 
 class Animation:
@@ -335,7 +329,7 @@ class Animation:
         """
         Return the picture; it refers to nothing outside, and has no script.
 
-        :param end: when it begins again, in milliseconds, after the time of the last of the screens.
+        :param end: when it begins again.
         """
         height = self._lines * _CELL_HEIGHT + 2 * _MARGIN
         steps = "".join(
@@ -386,7 +380,7 @@ def as_state(key_frame: str, columns: int, rows: int, facts: Mapping[str, object
 
 
 def for_terminals(key_frame: str, columns: int) -> str:
-    """Return a key frame in sequences that most terminals know, with fewer blanks at the end of rows."""
+    """Return a key frame in sequences that most terminals know."""
     # Many terminals cannot repeat a character, and clear and set tab stops by other sequences.
     text = _REPEATED.sub(lambda match: match[1] * (1 + int(match[2])), key_frame)
     text = text.replace("\x1b[5W", "\x1b[3g").replace("`\x1b[W", "G\x1bH")

@@ -1,3 +1,1 @@
-"""
-Console lines for log collectors: journals are read from cursors and sent to sinks.
-"""
+"""Console lines for log collectors."""

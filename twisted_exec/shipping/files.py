@@ -68,7 +68,7 @@ class FilesBatch:
 
 
 def file_name(labels: Labels) -> str:
-    """Return the name of a machine's file; names from elsewhere cannot leave the directory."""
+    """Return the name of a machine's file."""
     names = [quote(each, safe="") for each in (labels.namespace, labels.machine) if each]
     uid = quote(labels.uid[:_MAX_UID], safe="")
     end = f"_{uid}.log" if uid else ".log"

@@ -89,7 +89,7 @@ class Receipt:
     """
     The receiver's answer to a batch.
 
-    :param rejected: number of lines that it discarded on purpose; they are not sent again.
+    :param rejected: number of lines that it discarded on purpose.
     :param message: its reason, in one bounded line.
     """
 

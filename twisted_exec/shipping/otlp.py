@@ -59,7 +59,7 @@ class OTLPSink:
 
     :param config: server, CA, certificate and token.
     :param url: where to post, on that server.
-    :param headers_file: file of ``NAME: VALUE`` lines, read for each request; or empty.
+    :param headers_file: file of ``NAME: VALUE`` lines.
     :param compresses: compress the body with gzip.
     :param now: returns nanoseconds since the epoch.
     :param answer_seconds: time that the server has to answer a batch.
@@ -158,7 +158,7 @@ def _described(code: int, kind: str, answer: bytes) -> str:
 
 def read_headers(path: str) -> list[tuple[str, str]]:
     """
-    Read a file of headers; empty lines and lines that begin with ``#`` are ignored.
+    Read a file of headers.
 
     :raises TLSConfigError: it cannot be read, or a line is not ``NAME: VALUE``.
     """
@@ -300,7 +300,7 @@ def read_receipt(body: bytes) -> Receipt:
 
 
 def status_message(body: bytes) -> str:
-    """Return the message of a ``google.rpc.Status`` as one bounded line; empty if it is none."""
+    """Return the message of a ``google.rpc.Status`` as one bounded line."""
     try:
         for number, text in read_fields(memoryview(body)):
             if number == 2 and not isinstance(text, int):

@@ -1,5 +1,5 @@
 """
-Sends the lines of many journals to sinks, with metrics for each sink.
+Sends the lines of many journals to sinks.
 
 A :class:`Shipper` sends to one sink, and has no queue: it remembers an offset for each journal and
 builds a batch from the journals when the sink can take one. A failed batch is built again later.
@@ -53,8 +53,7 @@ class Shipper:
     """
     Ships the lines of all machines to one sink.
 
-    :param newest: begin with the next output of a machine that has no cursor for this sink, instead
-        of the oldest retained line.
+    :param newest: begin with the next output of a machine that has no cursor for this sink.
     :param plain: remove escape sequences.
     :param max_age_seconds: skip older lines; 0 for no limit.
     :ivar problem: the sink's present problem; empty if there is none.
@@ -112,7 +111,7 @@ class Shipper:
         await self.sink.close()
 
     async def _save_last(self) -> None:
-        """Save the cursors, unless the sink takes long to make sure that the lines are safe."""
+        """Save the cursors."""
         sources = self._begin_settling()
         try:
             await self.sink.settle().addTimeout(_STOP_SECONDS, self._clock)
@@ -182,7 +181,7 @@ class Shipper:
                 self._ready[source] = None
 
     def _open_again(self, source: ShippedJournal) -> None:
-        """Open a source when the disk answers, or the machine has printed more."""
+        """Open a source when the disk answers."""
 
         def again() -> None:
             source.journal.unwatch(again)
@@ -318,7 +317,7 @@ class Shipper:
             await self._pause(error)
 
     async def _refused(self, error: BatchRefused, ends: dict[ShippedJournal, int]) -> None:
-        """Find the line that the receiver does not take, by smaller batches, and leave it out."""
+        """Find the line that the receiver does not take."""
         if self._most_bytes > 1:
             self._most_bytes = max(1, self._most_bytes // 4)
             return
@@ -385,7 +384,7 @@ class Shipper:
         return sources
 
     def _rewind(self) -> None:
-        """Send everything since the saved cursors again: the receiver may have lost it."""
+        """Send everything since the saved cursors again."""
         self._rewinds += 1
         for source in self._unsaved:
             source.rewind(source.saved)
@@ -445,7 +444,7 @@ class Lagging(Protocol):
 
 
 class ShippingMetrics(Collector):
-    """Metrics of all sinks: counters, and the lag of each at the time of a scrape."""
+    """Metrics of all sinks."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._lagging: dict[str, Lagging] = {}
@@ -567,7 +566,7 @@ class Shipping(Service):
             shipper.start()
 
     def stopService(self) -> Deferred[Any]:
-        """Save the cursors; the next start continues from there, and needs all machines again."""
+        """Save the cursors."""
         super().stopService()
         shippers = self.shippers
         self._make_shippers()

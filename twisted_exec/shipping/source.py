@@ -1,9 +1,8 @@
 """
 The position of one sink in one journal, and the lines from there.
 
-A line ends with a newline, at a boot, at a gap and at the end of a closed journal, and is split
-into parts when it is too long. Text at the end of an open journal is a line only if the caller says
-so.
+A line ends with a newline, at a boot, at a gap and at the end of a closed journal. Text at the end
+of an open journal is a line only if the caller says so.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ class ShippedJournal:
         Load the position and watch the journal.
 
         :param name: name of the cursor.
-        :param newest: where to begin without a cursor: at the end, or at the oldest byte.
+        :param newest: where to begin without a cursor.
         """
         journal = self.journal
         self.labels = replace(self.labels, epoch=journal.epoch)
@@ -116,7 +115,7 @@ class ShippedJournal:
             self._wait_since(max(offset, self.journal.start))
 
     def _wait_since(self, offset: int) -> None:
-        """Note since when the output from an offset waits; the earlier time stays if the disk does not answer."""
+        """Note since when the output from an offset waits."""
         with suppress(OSError):
             self.waiting_since = self.journal.time_at(offset) if offset < self.journal.end else 0
 
@@ -149,7 +148,7 @@ def read_lines(
     :param offset: where the first line starts.
     :param budget: stop after about this many bytes.
     :param line_bytes: most bytes of a line.
-    :param unfinished: also return text at the end that has no newline yet.
+    :param unfinished: also return text at the end.
     """
     boots = journal.boots()
     last = offset + budget

@@ -1,5 +1,5 @@
 """
-The space-aware client: finds API servers by the names of their Spaces, and connects to them.
+The space-aware client.
 
 The client watches the Spaces and their Secrets in the cluster that has them, and sends no requests
 to the Spaces themselves.
@@ -11,9 +11,7 @@ As a Twisted service it starts and stops with its program::
     ...
     pods = await spaces.get("lab-7").list(PODS)
 
-The connection to one Space (:class:`SpaceConnection`) has its current credentials, and a client
-that uses them. When a request is answered with 401, the Secret is usually reread from the cluster
-that has it.
+When a request is answered with 401, the Secret is usually reread from the cluster that has it.
 """
 
 from __future__ import annotations
@@ -88,7 +86,7 @@ class SpaceClient(Service):
     :param viewpoint: :data:`~twisted_exec.api.spaces.IN_CLUSTER` for a program that runs where the
         Spaces' servers do, :data:`~twisted_exec.api.spaces.EXTERNAL` for any other.
     :param namespaces: watch only these namespaces; empty means all.
-    :param secrets_by_name: watch each Secret by name: expensive, but needs no access to others.
+    :param secrets_by_name: watch each Secret by name.
     :param agent: the ``User-Agent`` for the Spaces' servers.
     :param make_client: creates the clients of Spaces; for tests.
     """
@@ -443,12 +441,12 @@ class SpaceCredentials:
 
 
 def is_elsewhere(before: ClientConfig, after: ClientConfig) -> bool:
-    """Return whether both address and CA have changed, so that this is taken for another server."""
+    """Return whether both address and CA have changed."""
     return before.server != after.server and before.ca != after.ca
 
 
 def _version(secret: Object) -> int:
-    """Return a comparable resourceVersion: versions of one object increase; 0 if it is not a number."""
+    """Return a comparable resourceVersion."""
     version = str(secret["metadata"].get("resourceVersion", ""))
     return int(version) if version.isascii() and version.isdigit() else 0
 
@@ -495,7 +493,7 @@ class SecretRereader(BackgroundTask):
         return looking.addCallback(lambda _: self._is_another(refused))
 
     def now(self) -> Deferred[None]:
-        """Read the Secret.  Fires when that is done, successful or not; concurrent calls share one read."""
+        """Read the Secret. Fires when that is done."""
         waiting: Deferred[None] = Deferred(lambda d: self._waiting.remove(d))
         self._waiting.append(waiting)
         if not self._looking:

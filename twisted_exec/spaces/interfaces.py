@@ -1,6 +1,4 @@
-"""
-Interfaces of the space-aware client, which finds API servers by the names of their Spaces.
-"""
+"""Interfaces of the space-aware client."""
 
 from __future__ import annotations
 
@@ -34,10 +32,10 @@ class SpaceName:
 @dataclass(frozen=True)
 class Waiting:
     """
-    A Space that exists but was not reachable yet, or not again after its last connection ended.
+    A Space that exists but was not reachable yet.
 
     :param why: human-readable reason.
-    :param credentials: the Space names a Secret for our viewpoint: it may be reachable soon.
+    :param credentials: the Space names a Secret for our viewpoint.
     """
 
     name: SpaceName
@@ -62,8 +60,7 @@ class ISpaceConnection(Interface):
         """
         Return the current API server and credentials.  Call it again for each use.
 
-        :raises ServiceUnavailable: the connection has ended, or its credentials are not usable; the
-            message says why.
+        :raises ServiceUnavailable: the connection has ended, or its credentials are not usable.
         """
 
     def reread(refused: ClientConfig) -> Deferred[bool]:
@@ -81,10 +78,10 @@ class ISpaceListener(Interface):
     """Receives events about Spaces."""
 
     def engaged(space: ISpaceConnection) -> None:
-        """Handle a Space that became reachable: it is Ready, and its credentials have been read."""
+        """Handle a Space that became reachable."""
 
     def changed(space: ISpaceConnection) -> None:
-        """Handle changed labels or credentials of an engaged Space; failed requests may succeed now."""
+        """Handle changed labels or credentials of an engaged Space."""
 
     def waiting_changed() -> None:
         """Handle a change of :meth:`ISpaceClient.waiting` without an engagement or disengagement."""
@@ -95,7 +92,7 @@ class ISpaceListener(Interface):
 
 class ISpaceClient(Interface):
     """
-    Finds API servers by the names of Spaces; a watch keeps it up to date.
+    Finds API servers by the names of Spaces.
 
     An empty *provider* means the provider called ``default`` if that has the Space, else the only
     provider, or imported Space, with this name.
@@ -112,9 +109,9 @@ class ISpaceClient(Interface):
         Return the client of a Space's API server, from memory.
 
         :raises NotFound: there is no such Space.
-        :raises Conflict: there are several such Spaces; the message lists at most five.
+        :raises Conflict: there are several such Spaces.
         :raises ServiceUnavailable: the Spaces are not read yet, the Space is not Ready, or its
-            credentials are not usable; the message says why.
+            credentials are not usable.
         """
 
     def connection(name: str, provider: str = "") -> ISpaceConnection:

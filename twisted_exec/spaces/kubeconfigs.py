@@ -1,9 +1,8 @@
 """
-Kubeconfigs of Spaces: in Secrets, by a one-time lookup, and with a user's own credentials.
+Kubeconfigs of Spaces.
 
-A kubeconfig in a Secret has endpoint and credentials of a Space's API server. The authors of such
-Secrets need no rights on this machine, so a kubeconfig must be self-contained: one that names files
-or programs is refused. Each error of such a kubeconfig is a one-line
+The authors of such Secrets need no rights on this machine, so a kubeconfig must be self-contained:
+one that names files or programs is refused. Each error of such a kubeconfig is a one-line
 :class:`~twisted_exec.kube.kubeconfig.client_config.KubeConfigError` that quotes no credentials.
 
 Users who may only read one provider's namespace must name the provider.
@@ -47,11 +46,11 @@ _SPACE = b" \t\r\n"
 
 def read(secret: Mapping[str, Any], key: str = KUBECONFIG_KEY) -> bytes:
     """
-    Return the kubeconfig in a Secret, decoded once more if it was encoded twice.
+    Return the kubeconfig in a Secret.
 
     :param secret: the Secret as an API server returns it.
     :return: 1 byte to 256 KiB.
-    :raises KubeConfigError: the Secret has no kubeconfig, or one that cannot be decoded.
+    :raises KubeConfigError: the Secret has no kubeconfig.
     """
     source = source_of(secret, key)
     if key not in (secret.get("data") or {}):
@@ -111,8 +110,7 @@ def unwrapped(content: bytes, source: str) -> bytes:
     Undo a second base64 encoding, if there is one.
 
     :param source: name for messages.
-    :raises KubeConfigError: the value is empty, larger than 256 KiB, incomplete base64, or encoded more
-        than twice.
+    :raises KubeConfigError: the value cannot be decoded.
     """
     # A second encoding adds a third, and line breaks.
     _check_size(content, source, MAX_INLINE_BYTES * 3 // 2)
@@ -166,7 +164,7 @@ def _is_encoded(content: bytes) -> bool:
 
 
 def _instead(secret: Mapping[str, Any]) -> str:
-    """Hint at other keys without naming them: the reader of the message may lack access to the Secret."""
+    """Hint at other keys without naming them."""
     count = len(secret.get("data") or {})
     return f" (there {'is another' if count == 1 else f'are {count} others'})" if count else ""
 
@@ -217,7 +215,7 @@ async def _of_default(hub: IKubeClient, name: str) -> FoundSpace | None:
 
 
 async def _of_provider(hub: IKubeClient, name: str, provider: str) -> FoundSpace:
-    """Return the Space of a provider, or the imported one in the namespace of this name."""
+    """Return the Space of a provider."""
     own, refusal = namespace_of(provider), None
     for namespace in (own, provider):
         try:
@@ -262,7 +260,7 @@ async def config_in(hub: IKubeClient, space: Object, viewpoint: str) -> ClientCo
     """
     Read a Space's Secret and return its configuration.
 
-    :raises ServiceUnavailable: the Space has no Secret for this viewpoint, or that does not exist.
+    :raises ServiceUnavailable: the Space has no Secret for this viewpoint.
     :raises KubeConfigError: the kubeconfig is not usable.
     :raises APIError: the Secret cannot be read.
     """
@@ -303,7 +301,7 @@ def with_user_credentials(
     """
     Return a configuration for a Space's server with the user's own credentials.
 
-    :param mine: the user's configuration for the hub, including the results of credential plugins.
+    :param mine: the user's configuration for the hub.
     :param endpoint: the endpoint of the Space.
     :param label: name of the Space for messages.
     :param send_token_to: URL of a server that the user trusts with the token.
@@ -340,7 +338,7 @@ def with_user_credentials(
 
 
 def same_server(first: str, second: str) -> bool:
-    """Return whether two URLs name the same server, which must use TLS; paths are ignored."""
+    """Return whether two URLs name the same server, which must use TLS."""
     return _origin(first) == _origin(second) and urlsplit(first).scheme == "https"
 
 

@@ -91,7 +91,7 @@ class SpaceSecrets:
         return self._stopping.over()
 
     def add_user(self, ref: SecretRef) -> None:
-        """Add a user of a Secret; each call needs a call of :meth:`remove_user`."""
+        """Add a user of a Secret."""
         self._used[ref] += 1
         self._settle_later(ref)
 
@@ -103,7 +103,7 @@ class SpaceSecrets:
             self._let_go(ref)
 
     def get(self, ref: SecretRef) -> Object | None:
-        """Return a used Secret as last observed; ``None`` if it is missing or not read yet."""
+        """Return a used Secret as last observed."""
         own = self._by_name.get(ref)
         secret = own.get(ref.name, ref.namespace) if own is not None else None
         return secret if secret is not None else self._with_label(ref)
@@ -195,7 +195,7 @@ class SpaceSecrets:
 
 
 def trimmed(secret: Object) -> Object:
-    """Reduce a Secret to the parts that are used, so that memory holds no other secrets."""
+    """Reduce a Secret to the parts that are used."""
     metadata, data = secret["metadata"], secret.get("data") or {}
     return {
         "metadata": {key: metadata[key] for key in _METADATA if key in metadata},

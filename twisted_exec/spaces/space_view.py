@@ -1,5 +1,5 @@
 """
-A Space from one viewpoint, and the search for a Space by name.
+A Space from one viewpoint.
 
 Objects are read tolerantly.
 """
@@ -123,8 +123,7 @@ class SpaceView:
     :param physical_uid: UID of the physical space; empty if unknown.
     :param ready: the manager last observed the Space ready for use.
     :param why_not: human-readable reason if it is not ready.
-    :param secret: the Secret with the kubeconfig; ``None`` if there is none, for the reason in
-        ``no_secret``.
+    :param secret: the Secret with the kubeconfig; ``None`` if there is none.
     """
 
     name: SpaceName
@@ -217,9 +216,7 @@ def _missing(space: Object, viewpoint: str) -> str:
 
 
 def _why_not(status: Mapping[str, Any]) -> str:
-    """
-    Return the message of the first condition that is False, else of the first that is Unknown.
-    """
+    """Return the message of the first condition that is False."""
     phase = _text(status, "Phase") or names.INITIALIZING
     if phase == names.READY:
         return ""

@@ -1,3 +1,1 @@
-"""
-Program: API server, poollet and machine runtime in one process, with a PKI of their own.
-"""
+"""Program: API server, poollet and machine runtime in one process."""

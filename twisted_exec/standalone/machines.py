@@ -85,7 +85,7 @@ def load_classes(path: str | None) -> tuple[ClassConfig, ...]:
     Read the file of ``--classes``: further classes besides the program's own.
 
     :param path: ``None`` without the option.
-    :raises ConfigError: the file is wrong, or a class has the name of one of the program's own.
+    :raises ConfigError: the file is wrong.
     """
     classes = load(path) if path else ()
     for each in classes:

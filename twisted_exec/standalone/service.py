@@ -3,8 +3,6 @@ API server, poollet and runtime on one host, in one process.
 
 These are the same services as in separate programs, with the same sockets and certificates between
 them.
-
-In a hand-over, each part hands over as the program of its own does.
 """
 
 from __future__ import annotations
@@ -126,30 +124,26 @@ class Settings:
     Settings of the standalone program.
 
     :param state_directory: directory for all state; see :mod:`.state`.
-    :param port: loopback port of the API server; 0 for any free port.
+    :param port: loopback port of the API server.
     :param drain_seconds: how long sessions may continue when the program stops.
     :param token_file: file with bearer tokens of further users; empty for none.
     :param pods_view: show each machine as a Pod as well.
     :param dialect: dialect of the API; a state directory cannot change it.
     :param allowed_origins: further sites whose pages may send requests to the API server.
     :param issuers: issuers of OIDC ID tokens for further users.
-    :param storage: makes the API server's store, given the reactor; a file of the state
-        directory when ``None``.
-    :param demo: create demo machines; otherwise create none, and of the program's own classes only
-        that for shells.
+    :param storage: makes the API server's store, given the reactor.
+    :param demo: create demo machines.
     :param classes: machine classes besides the program's own.
     :param client_ca: path of a further client CA; empty for none.
-    :param sessions: limits of concurrent sessions of each part; ``None`` for as many as file
-        descriptors allow.
+    :param sessions: limits of concurrent sessions of each part.
     :param limits: limits of what objects use in the file of the state directory.
-    :param spaces: run a Space Manager, and create a provider for local spaces.
+    :param spaces: run a Space Manager.
     :param keep_machines: virtual machines and shells continue when the program stops.
-    :param space_ports: ports for the API servers of local spaces; ``None`` for the default range.
+    :param space_ports: ports for the API servers of local spaces.
     :param strict_verbs: ``create`` on ``machines/exec`` includes no right at a console.
     :param last_line_seconds: see :class:`twisted_exec.runtimes.host.Settings`.
     :param recording_store: creates the store of closed recordings, if there is one.
-    :param has_parent: a parent process waits for the end of this process, so that no successor can take
-        its place.
+    :param has_parent: a parent process waits for the end of this process.
     :param web: serve the web console under ``/console/``.
     :param web_client: the web console as a client of the issuers.
     """
@@ -284,7 +278,7 @@ class Settings:
 
 class Standalone(AsyncService):
     """
-    API server, poollet and runtime in one process, with a Space Manager if that is wanted.
+    API server, poollet and runtime in one process.
 
     :ivar kubeconfig: path of the administrator's kubeconfig, written when everything is ready.
     :ivar first_commands: what a user can type then, one line each.
@@ -491,7 +485,7 @@ class Standalone(AsyncService):
         )
 
     def renew(self) -> None:
-        """Renew what nears its end while we run; the services read it again."""
+        """Renew what nears its end while we run."""
         try:
             certificates = self._prepared()
             self._client_cas(certificates.pki)
@@ -553,7 +547,7 @@ class Standalone(AsyncService):
             self._renewing.stop()
 
     def _continuing(self) -> list[str]:
-        """Return the machines that go on without this program, as many as fit into a line."""
+        """Return the machines that go on without this program."""
         hosts = [each for each in self._running if isinstance(each, RuntimeHost)]
         labels = [label for host in hosts for label in host.runtime.machines.continuing]
         more = [f"{len(labels) - _SHOWN} more"] if len(labels) > _SHOWN else []
@@ -687,9 +681,9 @@ _HANDOVER_ORDER = (SPACES, POOLLET, APISERVER, RUNTIME)
 
 class PartsHandOver:
     """
-    Hands all parts of one process over to another process, or continues those of another.
+    Hands all parts of one process over to another process.
 
-    :param state: its lock is handed over, too: no third process can take it meanwhile.
+    :param state: its lock is handed over, too.
     :param sockets: the listening sockets of this process.
     :ivar is_successor: this process continues another process.
     :ivar is_retired: another process continues this process.
@@ -732,11 +726,7 @@ class PartsHandOver:
     # The old process.
 
     async def freeze(self) -> ServiceState:
-        """
-        See :meth:`.IHandsOver.freeze`.
-
-        The program has paused the sockets, but the parts that freeze first need the API server.
-        """
+        """See :meth:`.IHandsOver.freeze`."""
         self._sockets.accept()
         parts: dict[str, tuple[dict[str, Any], int]] = {}
         descriptors = [self._state.lock]

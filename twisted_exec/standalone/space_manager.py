@@ -1,7 +1,7 @@
 """
-The Space Manager of a standalone host: in the same process, with the same API server.
+The Space Manager of a standalone host.
 
-The first start creates a provider called ``default``, whose spaces are processes on this host.
+The first start creates a provider called ``default``.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def manager(
     :param directory: directory of the providers.
     :param client_ca: path of our client CA.
     :param exclusive: the API server's store is exclusive.
-    :param ports: ports for the API servers of local spaces; ``None`` for the default range.
+    :param ports: ports for the API servers of local spaces.
     """
     settings = Settings(state_directory=directory, identity=IDENTITY if exclusive else "")
     makers = provider_makers(PROVIDER_TYPES, client_ca=client_ca, ports=ports)

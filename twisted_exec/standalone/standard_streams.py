@@ -1,5 +1,5 @@
 """
-Standard output and input: the first commands to type, and the end of the parent process.
+Standard output and input.
 
 The commands that a user can type when the program is ready go to standard output
 (:class:`FirstCommands`).
@@ -87,7 +87,7 @@ _BYTES = 4096
 
 def stop_with_parent(reactor: Any, descriptor: int = _STDIN) -> None:
     """
-    Stop the reactor at the end of a descriptor's input, ignoring the input itself.
+    Stop the reactor at the end of a descriptor's input.
 
     :param descriptor: a pipe or a socket.
     """

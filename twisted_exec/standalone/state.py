@@ -1,5 +1,5 @@
 """
-The state directory of a standalone host: locked, with a version, and with the certificates.
+The state directory of a standalone host.
 
 The directory is private, locked while the program runs, and has a version number:
 
@@ -19,9 +19,8 @@ The directory is private, locked while the program runs, and has a version numbe
 ==================  ============================================================
 
 The certificates (:func:`prepare`) are created once and renewed in time. A certificate is renewed
-when it expires within :data:`RENEW_DAYS`, is unreadable or not valid yet, or does not belong to its
-key or to the authority next to it. Near an authority's expiry, a new authority signs. The old
-authority stays trusted until it expires.
+when it expires within :data:`RENEW_DAYS`, or cannot be used. Near an authority's expiry, a new
+authority signs. The old authority stays trusted until it expires.
 """
 
 from __future__ import annotations
@@ -147,7 +146,7 @@ class StateDirectory:
             self.remove(CREATED)  # with those objects
 
     def keep_storage(self, location: str) -> None:
-        """Record the place of the objects, once the store is known to be usable."""
+        """Record the place of the objects."""
         if location:
             write_private(self.file(_STORAGE), f"{self._relative(location)}\n".encode())
 
@@ -349,6 +348,6 @@ def _read(pair: Pair) -> x509.Certificate | None:
 
 
 def _is_valid(certificate: x509.Certificate, days: int, now: datetime) -> bool:
-    """Return whether it is valid now, and for some days to come; the clock may have been ahead."""
+    """Return whether it is valid now, and for some days to come."""
     end = now + timedelta(days=days)
     return certificate.not_valid_before_utc <= now and end <= certificate.not_valid_after_utc

@@ -1,6 +1,4 @@
-"""
-``twistd exec-standalone``: API server, poollet and machine runtime in one process, with demo machines.
-"""
+"""``twistd exec-standalone``: API server, poollet and machine runtime in one process."""
 
 from __future__ import annotations
 

@@ -187,7 +187,7 @@ class _Watcher:
         self.done: Deferred[None] = Deferred(lambda _: cluster.drop_watcher(self))
 
     def offer(self, event: str, key: Key, obj: Object, before: Object | None) -> None:
-        """Deliver an event; as in the API server, leaving the selection is a deletion."""
+        """Deliver an event."""
         was, now = self._selection.holds(key, before), self._selection.holds(key, obj)
         if event == "MODIFIED" and before is not None:
             if not was and not now:

@@ -319,7 +319,7 @@ _MESSAGE_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Seen:
-    """A received request; ``uri`` is the path with the query, ``headers`` are in order."""
+    """A received request."""
 
     method: str
     uri: str

@@ -1,5 +1,5 @@
 """
-Processes in the containers of a kubelet's double: commands of this host, and logs of their output.
+Processes in the containers of a kubelet's double.
 
 A container's log is as a kubelet reads it: lines with a time and a stream (:class:`ContainerLog`).
 Sources of the rules: ``kubelet/server/server.go`` (``getContainerLogs``, for the options) and
@@ -194,7 +194,7 @@ class LogOptions:
     Options of a reader; ``None`` if not given.
 
     :param since: omit older lines.
-    :param tail_lines: number of last lines; 0 for no lines, ``None`` for all.
+    :param tail_lines: number of last lines.
     :param stream: ``All``, ``Stdout`` or ``Stderr``.
     """
 
@@ -274,7 +274,7 @@ class Line:
     text: bytes
 
     def printed(self, options: LogOptions) -> bytes:
-        """Return the line as the options format it; empty if they exclude it."""
+        """Return the line as the options format it."""
         if options.stream not in (ALL, self.stream):
             return b""
         if options.since is not None and self.at < options.since:

@@ -1,4 +1,4 @@
-"""A console whose sessions can be resumed, as a client sees it: the protocol, without a machine."""
+"""A console whose sessions can be resumed, as a client sees it."""
 
 from __future__ import annotations
 
@@ -58,8 +58,7 @@ class ResumableConsole(Factory):
     :ivar sizes: the terminal sizes.
     :ivar refusals: status codes for the next requests, each with the seconds of its ``Retry-After``, or
         ``None``.
-    :ivar greeting: marks that a server with a fault sends first, instead of the right ones and the
-        output so far; ``None`` for no fault.
+    :ivar greeting: marks that a server with a fault sends first.
     :ivar requests: the parsed headers of requests for a stream; ``None`` for a new session.
     :ivar heads: the first line and the headers of each request for a stream.
     :ivar connections: all accepted connections.

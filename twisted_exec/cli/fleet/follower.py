@@ -46,7 +46,7 @@ class FollowerState(Enum):
 
 class Follower:
     """
-    Prints the log of one machine until the machine is deleted.
+    Prints the log of one machine until the machine is deleted, or until a refusal is final.
 
     :param open_log: returns the log.
     :param position: where to begin; ``None`` for the last lines.

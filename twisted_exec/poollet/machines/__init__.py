@@ -1,3 +1,1 @@
-"""
-The Machines of the pool: a pure plan for each, its actions, and the loop that carries them out.
-"""
+"""The Machines of the pool."""

@@ -21,7 +21,7 @@ class Attachment:
     One change to the parts of a machine of the runtime.
 
     :param name: of the part.
-    :param volume: to attach or change; ``None`` for a network interface or a detachment.
+    :param volume: to attach or change.
     :param interface: to attach.
     :param update: the volume is attached already and its size changes.
     :param is_volume: whether a detachment is that of a volume.
@@ -165,13 +165,13 @@ Action = (
 @dataclass(frozen=True)
 class MachinePlan:
     """
-    The next actions for one Machine, and what the loop has to wait for.
+    The next actions for one Machine.
 
     :param actions: carried out in order; then the loop plans again.
-    :param problem: why the Machine cannot reach its desired state, for the log; or empty.
+    :param problem: why the Machine cannot reach its desired state.
     :param unsettled: the runtime is still changing something, so look again soon.
     :param reason: CamelCase reason of ``problem``; or empty.
-    :param reads: Secrets that the plan depends on: read them, then plan again.
+    :param reads: Secrets that the plan depends on.
     :param waits: the plan waits for something else; retry rarely.
     """
 

@@ -99,8 +99,7 @@ class ActionRunner:
         Carry out one action.
 
         :raises Gone: the Machine no longer exists.
-        :raises RefusedAction: the runtime refused, or an object that the Machine refers to cannot be
-            claimed.
+        :raises RefusedAction: the runtime refused.
         :raises APIError: the API server refused or failed.
         """
         match action:

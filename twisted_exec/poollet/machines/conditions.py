@@ -75,7 +75,7 @@ def parts_ready(
     :param names: the parts that the spec lists.
     :param reports: the status of each part, as the runtime reports it.
     :param noun: ``Volume`` or ``NetworkInterface``.
-    :param lacking: why a part cannot be passed to the runtime, or empty.
+    :param lacking: why a part cannot be passed to the runtime.
     :param trouble: the runtime's last refusal, or empty.
     """
     attached = {report.name for report in reports if report.state == 1}
@@ -129,7 +129,7 @@ def merged_parts_status(
 
 
 def copied(observed: pb.Machine) -> dict[str, ConditionValue]:
-    """Return the runtime's own conditions, by type, except those that the poollet sets."""
+    """Return the runtime's own conditions, by type."""
     copied_conditions: dict[str, ConditionValue] = {}
     for condition in observed.status.machine_conditions:
         if condition.type in (READY, VOLUMES_READY, INTERFACES_READY) or not _TYPE.fullmatch(

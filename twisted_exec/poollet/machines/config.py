@@ -1,6 +1,4 @@
-"""
-Configuration that all Machines of a poollet share, and the objects that a Machine refers to.
-"""
+"""Configuration that all Machines of a poollet share."""
 
 from __future__ import annotations
 
@@ -49,7 +47,7 @@ def check(path: str) -> str:
 
 def values(paths: Mapping[str, str], obj: Mapping[str, Any], prefix: str) -> dict[str, str]:
     """
-    Return the values of ``obj`` at these paths; a missing field becomes an empty string.
+    Return the values of ``obj`` at these paths.
 
     :param paths: by name; each passed :func:`check`.
     :param prefix: prepended to each name.
@@ -92,16 +90,12 @@ class MachineConfig:
 
     @property
     def pool_label(self) -> str:
-        """
-        Label of the runtime's machine that holds the name of the pool.
-
-        The label tells orphans of this pool from the machines of another pool.
-        """
+        """Label of the runtime's machine that holds the name of the pool."""
         return f"{self.dialect.runtime_prefix}{self.dialect.noun}-pool"
 
 
 def machine_uid(machine: pb.Machine, dialect: Dialect) -> str:
-    """Return the UID of the Machine behind a runtime's machine, or an empty string."""
+    """Return the UID of the Machine behind a runtime's machine."""
     return str(machine.metadata.labels.get(dialect.uid_label, ""))
 
 
@@ -179,7 +173,7 @@ class PatchObject:
 
 @dataclass(frozen=True)
 class ReferencedKinds:
-    """The resources that Machines of a dialect refer to, with their downward API fields."""
+    """The resources that Machines of a dialect refer to."""
 
     dialect: Dialect
     volume: Downward = field(default_factory=Downward)
@@ -218,7 +212,7 @@ class ReferencedKinds:
         return f"{self.dialect.group}/ignition"
 
     def labels(self, obj: Object, noun: str, fields: Downward) -> str:
-        """Return identity and downward API labels of ``obj`` as compact JSON, as ironcore writes them."""
+        """Return identity and downward API labels of ``obj`` as compact JSON."""
         metadata, prefix = obj["metadata"], self.dialect.runtime_prefix
         labels = {
             f"{prefix}{noun}-uid": metadata["uid"],

@@ -213,7 +213,7 @@ class Loop:
         await listing.clean_up(observed)
 
     def _runtime_silent(self, why: str) -> None:
-        """Handle a runtime that does not answer; after AWAY_SECONDS every Machine says so."""
+        """Handle a runtime that does not answer."""
         if not self.problem:
             self._log.warn("the machine runtime: {why}", why=why)
         self.problem = why
@@ -304,7 +304,7 @@ class Loop:
         return replace(planned, actions=needed)
 
     def _wake(self, uid: str, *, eager: bool = False) -> None:
-        """Let a worker look at this Machine now, or again when it is done."""
+        """Let a worker look at this Machine now."""
         if self.config is None or self._stopped:
             return
         work = self._work.setdefault(uid, _Work(Backoff(FIRST_PAUSE_SECONDS)))
@@ -441,7 +441,7 @@ class Loop:
         return done
 
     async def _report_unreachable(self, machine: Object, problem: str) -> None:
-        """Write that the runtime is unreachable; ignore an API server that fails as well."""
+        """Write that the runtime is unreachable."""
         assert self.config is not None
         if says_unreachable(machine):
             return

@@ -62,10 +62,7 @@ class Parts:
     mapping: dict[str, Object] = field(default_factory=dict)
 
     def lack(self, lacking: MissingReference) -> None:
-        """
-        Add a missing reference to the message of its reason, while people will read that far: a
-        machine may have thousands of parts.
-        """
+        """Add a missing reference to the message of its reason."""
         earlier = self.lacks.get(lacking.reason, "")
         if len(earlier) <= MAX_MESSAGE:
             self.lacks[lacking.reason] = (
@@ -74,7 +71,7 @@ class Parts:
 
 
 def gather(machine: Object, domain: ReferencedKinds, references: References) -> Parts:
-    """Gather the Machine's parts as far as they are available, without secret data."""
+    """Gather the Machine's parts as far as they are available."""
     parts, spec, dialect = Parts(), machine["spec"], domain.dialect
     image = spec.get(dialect.image_field) if dialect.image_field else ""
     if image:
@@ -107,7 +104,7 @@ def _noting(parts: Parts, reason: str, label: str) -> Iterator[None]:
 
 
 def _subnet(part: Object) -> pb.NetworkInterface:
-    """Return an interface that names its subnet itself; ``iri`` reads these attributes back."""
+    """Return an interface that names its subnet itself."""
     subnet = part.get("subnetRef") or {}
     return pb.NetworkInterface(
         name=part["name"],
@@ -234,7 +231,7 @@ def _ip(
 
 
 def referent(machine: Object, part: Object) -> str:
-    """Return the name of the part's Volume or NetworkInterface; empty if it refers to none."""
+    """Return the name of the part's Volume or NetworkInterface."""
     for field_name in ("volumeRef", "diskRef", "networkInterfaceRef"):
         if part.get(field_name):
             return str(part[field_name].get("name", ""))
@@ -268,7 +265,7 @@ def same_volume(desired: pb.Volume, has: pb.Volume) -> bool:
     """
     Return whether the runtime's volume can stay attached.
 
-    A local disk always stays: a different size in the spec must not destroy its data.
+    A local disk always stays.
     """
     if desired.HasField("local_disk"):
         return has.HasField("local_disk") or not has.HasField("connection")
@@ -309,10 +306,9 @@ def claim(
     machine: Object, obj: Object, resource: Resource, label: str, reason: str
 ) -> PatchObject | None:
     """
-    Return the patch that claims ``obj`` for the Machine; ``None`` if it is claimed already.
+    Return the patch that claims ``obj`` for the Machine.
 
-    A poollet writes name and UID of its Machine into the object before the Machine uses it, and
-    removes them afterwards.
+    A poollet writes name and UID of its Machine into the object before the Machine uses it.
 
     :param label: how messages call the object.
     :param reason: of the refusal, CamelCase.
@@ -372,7 +368,7 @@ def provided(
     """
     Return patches that write the runtime's handles into NetworkInterfaces.
 
-    :param mapping: by network interface of the Machine, the NetworkInterface's name and UID.
+    :param mapping: by network interface of the Machine.
     :raises Unread: a NetworkInterface cannot be looked up now.
     """
     handles = {interface.name: interface.handle for interface in observed.status.network_interfaces}
@@ -413,8 +409,7 @@ def ignition(machine: Object, domain: ReferencedKinds, references: References) -
     """
     Return the Machine's ignition (first-boot configuration); empty if it names none.
 
-    :raises MissingReference: the Secret is missing or unreadable, of another type, without the key, or too
-        large.
+    :raises MissingReference: the Secret is missing or not usable.
     """
     reference, key = (machine["spec"].get("ignitionRef") or {}), ignition_key(machine)
     if key is None:
@@ -434,8 +429,7 @@ def with_secrets(
     """
     Return ``volume`` with its credentials.
 
-    Secrets, also that of a machine's ignition, are read when a plan needs them; no message quotes
-    their data.
+    Secrets are read when a plan needs them; no message quotes their data.
 
     :param access: the Secret with its access credentials, if any.
     :param encryption: the Secret with its encryption key, if any.

@@ -1,8 +1,8 @@
 """
 Plan the next actions for one Machine.
 
-The plan is a pure function of the desired state (the Machine in the API), the objects it refers to
-(:mod:`.config`) and the observed state (the runtime's machines with its UID).
+The plan is a pure function of the desired state, the objects it refers to (:mod:`.config`) and the
+observed state.
 
 Source of names and states: ironcore ``poollet/machinepoollet``.
 """
@@ -81,7 +81,7 @@ def plan(
     :param machine: the Machine; bound to our pool.
     :param observed: the runtime's machines with its UID.
     :param now: the time as Kubernetes writes it, for conditions.
-    :param trouble: why the last action failed, for the Machine's condition; or empty.
+    :param trouble: why the last action failed.
     :param references: the objects that the Machine refers to.
     """
     references = references or References()
@@ -101,7 +101,7 @@ def plan(
 
 def unreachable_plan(machine: Object, problem: str, dialect: Dialect, *, now: str) -> MachinePlan:
     """
-    Return the plan for a Machine whose runtime is unreachable: all conditions become Unknown.
+    Return the plan for a Machine whose runtime is unreachable.
 
     :param problem: why it is unreachable.
     """
@@ -180,7 +180,7 @@ def _creating(
 
 
 def _is_status_outdated(machine: Object) -> bool:
-    """Return whether the status describes a missing machine, or problems that are over."""
+    """Return whether the status describes a missing machine."""
     status = machine.get("status") or {}
     return bool(status.get("conditions")) or status.get("state", "Pending") != "Pending"
 
@@ -292,7 +292,7 @@ def _back_references(
     config: MachineConfig,
     references: References,
 ) -> list[PatchObject]:
-    """Return patches for the objects that the Machine refers to; releases come first."""
+    """Return patches for the objects that the Machine refers to."""
     try:
         return [
             *provided(machine, parts.mapping, observed, config.domain, references),
@@ -339,7 +339,7 @@ def _running_status(
 def _with_secrets(
     changes: Sequence[Attachment], parts: Parts, references: References
 ) -> list[Attachment]:
-    """Return the changes that are possible; record in ``parts`` why others are not."""
+    """Return the changes that are possible."""
     possible = []
     for change in changes:
         try:
@@ -405,7 +405,7 @@ def status_patch(
     **fields: Any,
 ) -> list[PatchStatus]:
     """
-    Return a patch for the status, or an empty list if the status is up to date.
+    Return a patch for the status.
 
     :param conditions: by type.
     :param only: drop conditions of other types, which are no longer true.
@@ -440,7 +440,7 @@ def reported_parts(
     config: MachineConfig,
     trouble: str = "",
 ) -> dict[str, ConditionValue]:
-    """Return the conditions of the Machine's parts; none for a Machine without parts."""
+    """Return the conditions of the Machine's parts."""
     part_conditions: dict[str, ConditionValue] = {}
     status = observed.status if observed is not None else pb.MachineStatus()
     for condition, field_name, reports, noun, reason in (
@@ -519,7 +519,7 @@ def runtime_machine(
     Return the machine to request from the runtime, without secret data.
 
     :param parts: its disks and network interfaces.
-    :param class_name: the runtime's name of the class; defaults to the Machine's own class name.
+    :param class_name: the runtime's name of the class.
     """
     dialect, metadata, spec = config.dialect, machine["metadata"], machine["spec"]
     parts = parts or gather(machine, config.domain, References())
@@ -564,11 +564,7 @@ def _banner(machine: Object) -> dict[str, str]:
 def annotations_of(
     machine: Object, observed: pb.Machine, parts: Parts, config: MachineConfig
 ) -> dict[str, str]:
-    """
-    Return the annotations that the runtime's machine should have.
-
-    The runtime's own generation is recorded only along with a new generation of the Machine.
-    """
+    """Return the annotations that the runtime's machine should have."""
     dialect, annotations = config.dialect, dict(observed.metadata.annotations)
     annotations.pop(BANNER, None)
     annotations |= _banner(machine)
@@ -583,7 +579,7 @@ def annotations_of(
 
 
 def observed_generation(machine: Object, observed: pb.Machine, dialect: Dialect) -> int | None:
-    """Return the generation of the Machine that the runtime has seen; ``None`` if unknown."""
+    """Return the generation of the Machine that the runtime has seen."""
     annotations = observed.metadata.annotations
     try:
         noted = int(annotations.get(dialect.generation_annotation, ""))

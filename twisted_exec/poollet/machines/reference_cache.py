@@ -1,8 +1,8 @@
 """
 Read and watch the objects that Machines refer to.
 
-Secrets are read when a plan needs them; the other objects are watched, each kind from the first
-reference on. A change of an object wakes the Machines that looked it up.
+Secrets are read when a plan needs them; the other objects are watched. A change of an object wakes
+the Machines that looked it up.
 """
 
 from __future__ import annotations
