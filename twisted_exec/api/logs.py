@@ -2,11 +2,9 @@
 Options of a log request: the query of ``pods/log``, and of ``machines/log``.
 
 Names, rules and error messages are those of Kubernetes' ``PodLogOptions``:
-``k8s.io/kubernetes/pkg/apis/core/validation`` (``ValidatePodLogOptions``), and ``k8s.io/apimachinery/pkg/runtime/conversion.go``.
-A machine has one container, its console. Its log continues across
-boots; ``previous`` is the boot before the newest.
-
-A hop decodes and checks the query.
+``k8s.io/kubernetes/pkg/apis/core/validation`` (``ValidatePodLogOptions``), and
+``k8s.io/apimachinery/pkg/runtime/conversion.go``.  A machine has one container, its console.  Its
+log continues across boots; ``previous`` is the boot before the newest.
 """
 
 from __future__ import annotations
@@ -195,7 +193,7 @@ def check(options: LogOptions, name: str, streams: Sequence[str]) -> None:
 
     :param name: the object's name, for messages.
     :param streams: the streams that the log has.
-    :raises Invalid: a value is out of range.
+    :raises Invalid: a value is out of range, or two options exclude each other.
     """
     causes = _causes(options, streams)
     if causes:
@@ -208,7 +206,7 @@ def parse(args: Args, machine: str) -> LogOptions:
 
     :param machine: its name, for messages.
     :raises BadRequest: a value is malformed.
-    :raises Invalid: a value is out of range.
+    :raises Invalid: a value is out of range, or two options exclude each other.
     """
     options = replace(
         decode(args),

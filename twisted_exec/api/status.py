@@ -1,7 +1,8 @@
 """
 API errors, with all the content of a Kubernetes ``Status``.
 
-Their reasons are those of ``k8s.io/apimachinery/pkg/apis/meta/v1/types.go``.
+Their reasons are those of ``k8s.io/apimachinery/pkg/apis/meta/v1/types.go``, if it has one for the
+code.
 """
 
 from __future__ import annotations

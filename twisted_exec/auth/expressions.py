@@ -80,7 +80,7 @@ class Evaluator:
         :return: the value, in the types of JSON if it has one of these.
         :raises Missing: the library is not installed.
         :raises EvaluationFailed: it has no value, or costs too much.
-        :raises TooManyEvaluations: too many costly ones wait.
+        :raises TooManyEvaluations: too many costly ones wait, or no process can do it now.
         """
         expressions.check(text)
         if growth_of(text).bound(values) <= MOST_COST:

@@ -172,7 +172,7 @@ class Gate:
         :raises Unauthorized: no credential, or an invalid one.
         :raises Forbidden: the sender may not act as that user, or the page of another site may have
             sent the request.
-        :raises APIError: the impersonation makes no sense.
+        :raises APIError: the impersonation makes no sense, or nothing can be decided now.
         """
         began = time.monotonic()
         reason = context.request.requestHeaders.getRawHeaders(REASON_HEADER, ())

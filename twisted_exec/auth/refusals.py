@@ -29,7 +29,7 @@ class RefusalLimit:
         self._limit = WindowLimit[tuple[str, ...]](seconds, window_seconds=EVERY_SECONDS)
 
     def is_due(self, subject: Subject) -> bool:
-        """Return whether there was no report a short time ago."""
+        """Return whether there was no report a short time ago; if so, count this report."""
         return self._limit.allows(
             (
                 subject.resource,

@@ -3,9 +3,7 @@ Authentication by bearer tokens: of files, of ServiceAccounts, and bootstrap tok
 
 The token of a ServiceAccount is a JWT with Kubernetes' claims. It is valid while its signature is
 by one of our keys, it has not expired, and its ServiceAccount and the object it is bound to still
-exist with the same UID. Sources:
-``pkg/serviceaccount/{claims,jwt}.go``
-of Kubernetes.
+exist with the same UID.  Source: ``pkg/serviceaccount/{claims,jwt}.go`` of Kubernetes.
 
 The id in such a token is public: it names the Secret with the other part, which is compared in
 constant time. An invalid one counts as unknown.

@@ -54,7 +54,7 @@ class ActReports:
         self._limit = WindowLimit[tuple[str, str]](seconds, window_seconds=_WINDOW_SECONDS)
 
     def report(self, act: Act) -> None:
-        """Report an act."""
+        """Report an act, unless the user had too many of this kind in the last minute."""
         # Users of hops that name no users differ by their sessions.
         if self._limit.allows((act.kind, act.user or act.session), _MOST[act.kind]):
             self._acted(act)

@@ -348,7 +348,7 @@ class Floor:
                 each.tell(replace(_WRITER, text=text))
 
     def _announce_later(self, leaver: Participant) -> None:
-        """Tell the observers that a writer has lost the right to type."""
+        """Tell the observers that a writer has lost the right to type, if they keep theirs."""
         if self.writers:
             return
         self.stop()

@@ -237,7 +237,9 @@ class ViewerOutput:
     # Output and notices.
 
     def fell_behind(self) -> None:
-        """Skip to the newest output."""
+        """
+        Skip to the newest output, unless the user has lost a stream and reads what came meanwhile.
+        """
         if not self._catching_up:
             self._skip_to(self._journal.end)
 

@@ -571,7 +571,9 @@ class SharedConsole:
         """
         Open the line; call this once for each line, and again after :meth:`suspend`.
 
-        :return: fires when the line is open; fails as the console's ``connect`` does.
+        :return: fires when the line is open; fails as the console's ``connect`` does, after the
+            viewers of a first line were ended, or with :class:`LineEnded` if the console is over
+            already.
         """
         opened = self._opened = Deferred()
         self._lifecycle.open()

@@ -357,7 +357,8 @@ def missing_people(sessions: Collection[Attendant]) -> str:
     Return why the machine gets no input while these sessions are open; empty if it does.
 
     A session counts whatever its right, but only by its user's name. The number is that of the
-    writers' terms. A session whose connection is lost is not a person either.
+    writers' terms; if they differ, the strictest count, since the policy protects the machine. A
+    session whose connection is lost is not a person either.
     """
     strictest = FULL
     for each in sessions:

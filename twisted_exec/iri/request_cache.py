@@ -243,7 +243,7 @@ class RequestCache:
         """
         Return the live stream that was opened with a token.
 
-        :raises NotFound: there is none.
+        :raises NotFound: there is none, or its session, user or machine is another.
         """
         grant, stream = self._live.get(_digest(token), (None, None))
         if grant is None or stream is None or not _same(grant.session, session):

@@ -183,7 +183,7 @@ def check_directory(path: str, trusted_uids: Collection[int], *, sticky: bool) -
 
     :param sticky: whether ``path`` itself may be a sticky directory that all may write, such as
         ``/tmp``.
-    :raises TargetError: another user owns or may write it.
+    :raises TargetError: another user owns or may write it, or a directory above it.
     """
     trusted = {0, *trusted_uids}
     folder = os.path.realpath(path)

@@ -55,7 +55,7 @@ def prepare_directory(path: str, *, shared: bool) -> None:
 
 def remove_stale(path: str) -> None:
     """
-    Remove a socket that an earlier process left behind.
+    Remove a socket that an earlier process left behind, unless this process has inherited it.
 
     :raises TargetError: another process listens there, or it is not a socket.
     """

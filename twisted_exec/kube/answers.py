@@ -143,7 +143,7 @@ def object_of(
     Return the object of a 2xx answer.
 
     :param most_values: as of :func:`~twisted_exec.kube.answers.loads`.
-    :raises APIError: the code is another.
+    :raises APIError: the code is another; or the body is not an object, or has too many values.
     """
     try:
         document = loads(body, most_values)

@@ -97,7 +97,8 @@ class ConsoleOptions:
     :param protocols: tried in this order, see
         :func:`~twisted_exec.streaming.remotecommand.client.connect`.
     :param stream: the options of the stream.
-    :param among: the possible dialects of the machine. The first is tried without discovery.
+    :param among: the possible dialects of the machine. The first is tried without discovery; if the
+        server refuses it or does not have it, those that the server speaks follow, in its order.
     :param agent: the ``User-Agent``; ASCII.
     :param reason: that the user declares, see :mod:`twisted_exec.api.reasons`.
     :param record: the input to record, see :mod:`twisted_exec.api.kinds.consolerecordings`; empty

@@ -298,7 +298,7 @@ def parse_console(
     """
     ``console:NAME:namespace=NS:kubeconfig=FILE:context=CONTEXT:timeout=SECONDS:dialect=DIALECT:reason=TEXT:resume=no``
 
-    :raises ValueError: :raises ValueError.
+    :raises ValueError: a part is missing or not valid.
     """
     if resume not in ("yes", "no"):
         raise ValueError(f"console: resume={resume} is neither yes nor no")

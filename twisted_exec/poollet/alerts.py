@@ -1,7 +1,7 @@
 """
 ConsoleAlerts: patterns for the machine runtime, and Events about what it finds.
 
-A match is acknowledged after its Event.
+A match is acknowledged after its Event, if it has one, is written or refused.
 """
 
 from __future__ import annotations

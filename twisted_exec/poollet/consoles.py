@@ -275,7 +275,7 @@ class ExecLocator:
         return console, console.terms(Terms(right=right))
 
     async def _deny(self, subject: Subject, message: str) -> None:
-        """Record a take-over that this poollet denies."""
+        """Record a take-over that this poollet denies, unless it was recorded a short time ago."""
         if self.denials is None or not self.denials.is_due(subject):
             return
         machine: Object | None = None

@@ -238,7 +238,9 @@ class Dialler:
             raise TargetError(f"{path} belongs to user {owner}, not to the runtime's ({theirs})")
 
     def _loopback(self, host: str, port: int) -> tuple[str, IStreamClientEndpoint, bytes]:
-        """Return a plain endpoint on this host."""
+        """
+        Return a plain endpoint on this host; only numeric addresses, so that no name is looked up.
+        """
         address = "127.0.0.1" if host == "localhost" else host
         if not is_loopback(address):
             raise _refusal("http is possible on this host only; elsewhere it must be https")
@@ -260,7 +262,7 @@ class Dialler:
         return f"the machine runtime at {host}:{port}", endpoint, _host_header(host, port)
 
     def _new_encrypted(self, ca: ClientCredentials, host: str, port: int) -> IStreamClientEndpoint:
-        """:raises TLSConfigError: the CA file was never valid."""
+        """:raises TLSConfigError: the CA file was never valid, or the host is malformed."""
         tls = ca.to(host)
         endpoint = client_endpoint(self._reactor, host, port, tls, timeout_seconds=None)
         return self.spares.endpoint((host, port), endpoint, tls)

@@ -1,8 +1,8 @@
 """
 The ConsoleRecordings of a pool.
 
-A status is acknowledged after it is written. The runtime retains a recording until it learns that
-the object is deleted.
+A status is acknowledged after it is written, or refused for good. The runtime retains a recording
+until it learns that the object is deleted.
 """
 
 from __future__ import annotations

@@ -94,8 +94,8 @@ class JobProcesses(Generic[T]):
         Let a process do a job.
 
         :param key: whose job it is; keys take turns.
-        :return: fires with the result. Cancelling gives the turn to another job. Fails with
-            :class:`JobRefused` or :class:`JobFailed`.
+        :return: fires with the result. Cancelling gives the turn to another job, unless the job has
+            begun. Fails with :class:`JobRefused` or :class:`JobFailed`.
         """
         done: Deferred[T] = Deferred(lambda _: self._cancel(key, waiting))
         waiting = _Waiting(message, done)

@@ -194,7 +194,7 @@ def pause(clock: IReactorTime, seconds: float) -> Deferred[None]:
 
 async def let_sessions_end(reactor: Any, seconds: float, count: Callable[[], int]) -> None:
     """
-    Wait until no session is open.
+    Wait until no session is open, at most until the limit of the drain.
 
     :param count: returns the number of sessions to wait for.
     """

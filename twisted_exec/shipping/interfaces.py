@@ -65,7 +65,7 @@ class ShippedLine(NamedTuple):
 
 class SinkError(Exception):
     """
-    A sink failed.
+    A sink failed; usually the shipper tries again.
 
     :param kind: one word for the metric: ``unreachable``, ``refused``, ``answer`` or ``disk``.
     :param retry_seconds: the wait that the receiver requested; 0 if it requested none.

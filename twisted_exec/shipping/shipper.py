@@ -111,7 +111,7 @@ class Shipper:
         await self.sink.close()
 
     async def _save_last(self) -> None:
-        """Save the cursors."""
+        """Save the cursors, unless the sink takes long to make sure that the lines are safe."""
         sources = self._begin_settling()
         try:
             await self.sink.settle().addTimeout(_STOP_SECONDS, self._clock)
@@ -566,7 +566,7 @@ class Shipping(Service):
             shipper.start()
 
     def stopService(self) -> Deferred[Any]:
-        """Save the cursors."""
+        """Save the cursors; the next start continues from there."""
         super().stopService()
         shippers = self.shippers
         self._make_shippers()

@@ -5,7 +5,7 @@ The authors of such Secrets need no rights on this machine, so a kubeconfig must
 one that names files or programs is refused. Each error of such a kubeconfig is a one-line
 :class:`~twisted_exec.kube.kubeconfig.client_config.KubeConfigError` that quotes no credentials.
 
-Users who may only read one provider's namespace must name the provider.
+Users who may only read one provider's namespace must name the provider, unless it is ``default``.
 
 A user may also access a Space with their own credentials for another server, the hub
 (:func:`with_user_credentials`).

@@ -197,7 +197,7 @@ class TLSResumption:
         return True
 
     def keep(self, connection: SSL.Connection) -> None:
-        """Keep the session of a connection that ends."""
+        """Keep the session of a connection that ends, unless an equally good session is kept."""
         last, now = _resumable.get(self._server), time.monotonic()
         if last is not None and last.verified >= self._verified and now - last.since < KEPT_SECONDS:
             return  # a thousand connections may end at once

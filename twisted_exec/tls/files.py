@@ -178,7 +178,8 @@ class Expiry:
     """
     Expiry times of certificates.
 
-    For a server's or client's file this is the first certificate, without its intermediates.
+    For a server's or client's file this is the first certificate, without its intermediates; for a
+    CA bundle it is the CA that expires last.
 
     :param files: paths, by the names to report.
     :param readers: functions that return PEM data kept elsewhere, by name.

@@ -62,7 +62,7 @@ class ServerTLS:
         ``published_cas``, no client certificate is requested.
     :param published_cas: returns further CAs as PEM.
     :param resumable: clients with a certificate of their own, without intermediates, may resume
-        sessions.
+        sessions until the files or the CAs change.
     :param clock: times the checks for changed files.
     """
 

@@ -162,7 +162,8 @@ class SparingEndpoint:
         """
         Use up the spare connection.
 
-        :return: the factory's protocol, connected.
+        :return: the factory's protocol, connected, or ``None`` if there is no connection that can
+            be used.
         """
         transport = self._spares.take(self.peer)
         if transport is None:

@@ -98,7 +98,8 @@ class Turns:
         """
         Return whether one more step of a TLS handshake may be made in this turn.
 
-        The first step of an address in a turn is made at once.
+        The first step of an address in a turn is made at once, until the turn has taken twice its
+        time.
 
         :param origin: see :func:`origin_of`.
         """

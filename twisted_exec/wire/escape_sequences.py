@@ -285,7 +285,8 @@ class QueryFilter:
     """
     Makes the queries of a stream harmless, wherever it is split.
 
-    :param found: called for each query that is a control sequence.
+    :param found: called for each query that is a control sequence, unless it is too long, with the
+        bytes after ``ESC [``, without control characters.
     """
 
     def __init__(self, found: Callable[[bytes], None] = lambda query: None) -> None:

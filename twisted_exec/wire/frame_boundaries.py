@@ -147,7 +147,10 @@ class SPDYFrameBoundaries(FrameBoundaries):
         self._tracked = 0
 
     def from_user(self, data: bytes) -> bool:
-        """Track the user's bytes as :meth:`FrameBoundaries.from_user` does."""
+        """
+        Track the user's bytes as :meth:`FrameBoundaries.from_user` does, until the error stream is
+        open.
+        """
         if self._reader is None:
             return False
         self._tracked += len(data)

@@ -189,7 +189,7 @@ def subprotocol_token(headers: Headers) -> bytes | None:
 
     Source: ``k8s.io/apiserver/pkg/authentication/request/websocket/protocol.go``.
 
-    :return: ``None`` without a token.
+    :return: ``None`` without a token, or if the request is not for a WebSocket.
     :raises RemoteProtocolError: the token is malformed or repeated, or no other subprotocol is
         offered.
     """
@@ -200,7 +200,7 @@ def subprotocol_resume(headers: Headers) -> bytes | None:
     """
     Return the value of ``X-Twisted-Exec-Resume`` among a WebSocket's subprotocols.
 
-    :return: ``None`` without one.
+    :return: ``None`` without one, or if the request is not for a WebSocket.
     :raises RemoteProtocolError: as :func:`subprotocol_token`.
     """
     value = _carried(headers, RESUME_SUBPROTOCOL, "request to resume")

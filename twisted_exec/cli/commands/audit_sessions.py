@@ -114,7 +114,7 @@ class AuditedSession:
 
     @property
     def ended(self) -> datetime | None:
-        """The end at the best hop."""
+        """The end at the best hop, or at another hop if that hop was killed and recorded none."""
         if self.later:
             return self.last.ended
         if self.best.ended is not None:

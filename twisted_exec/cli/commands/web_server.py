@@ -320,7 +320,7 @@ def check_origin(request: Request) -> None:
     """
     Refuse requests of pages of other sites; ``Host`` has been checked.
 
-    :raises Forbidden: a page of another site sent the request.
+    :raises Forbidden: a page of another site sent the request, or may have sent it.
     """
     headers = request.requestHeaders
     host = headers.getRawHeaders(b"Host", [b""])[0].lower()
@@ -385,7 +385,8 @@ class Forwarder:
         """
         Answer a request with the answer of the API server.
 
-        :raises APIError: the request cannot be passed on.
+        :raises APIError: the request cannot be passed on, or the API server cannot be reached or
+            redirects.
         """
         is_long = any(name in request.args for name in _LONG)
         try:

@@ -9,7 +9,8 @@ reader:
 
 The output of one machine becomes lines that begin with the machine's name, sans I/O
 (:class:`PrefixedLines`). Nothing that a machine prints reaches other lines or the terminal's state:
-escape sequences and control characters are removed.
+escape sequences and control characters are removed, except tabs, and colours if they are to stay,
+and these end with their line.
 """
 
 from __future__ import annotations
@@ -386,7 +387,7 @@ class PrefixedLines:
 
 def cut(data: bytes | bytearray, limit: int) -> int:
     """
-    Return where to cut output.
+    Return where to cut output, at the end of a line if possible.
 
     :param limit: the longest part.
     :return: 0 if a line is not complete yet, and not too long.

@@ -52,7 +52,7 @@ class Grid:
 
 def grid_for(columns: int, rows: int, count: int) -> Grid:
     """
-    Return the grid with the largest tiles that shows all machines.
+    Return the grid with the largest tiles that shows all machines, or as many as are possible.
 
     :param columns: of the terminal.
     :param count: number of machines, at least 1.

@@ -283,7 +283,8 @@ def _namespace(environ: Mapping[str, str], directory: str) -> str:
 
 def proxy_for(url: SplitResult, environ: Mapping[str, str]) -> str:
     """
-    Return the proxy for ``url`` by ``HTTPS_PROXY``, ``HTTP_PROXY`` and ``NO_PROXY``.
+    Return the proxy for ``url`` by ``HTTPS_PROXY``, ``HTTP_PROXY`` and ``NO_PROXY``, or an empty
+    string.
 
     Loopback addresses never use a proxy.
 

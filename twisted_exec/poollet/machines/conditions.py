@@ -129,7 +129,7 @@ def merged_parts_status(
 
 
 def copied(observed: pb.Machine) -> dict[str, ConditionValue]:
-    """Return the runtime's own conditions, by type."""
+    """Return the runtime's own conditions, by type, except those that the poollet sets."""
     copied_conditions: dict[str, ConditionValue] = {}
     for condition in observed.status.machine_conditions:
         if condition.type in (READY, VOLUMES_READY, INTERFACES_READY) or not _TYPE.fullmatch(

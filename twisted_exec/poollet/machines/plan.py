@@ -405,7 +405,7 @@ def status_patch(
     **fields: Any,
 ) -> list[PatchStatus]:
     """
-    Return a patch for the status.
+    Return a patch for the status, or an empty list if the status is up to date.
 
     :param conditions: by type.
     :param only: drop conditions of other types, which are no longer true.

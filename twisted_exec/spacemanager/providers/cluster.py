@@ -134,7 +134,7 @@ def reach(
 ) -> ProviderCluster:
     """
     Return the cluster of a SpaceProviderDesc: that of the kubeconfig in its Secret, or the
-    manager's own if there is no Secret.
+    manager's own if there is no Secret, or only other keys.
 
     :param other_keys: further keys that the Secret may have.
     :raises Invalid: the Secret's content is not usable.

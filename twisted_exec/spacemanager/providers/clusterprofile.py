@@ -280,7 +280,7 @@ def _labelled(obj: Object) -> Object:
 
 
 def _without_content(secret: Object) -> Object:
-    """Return a Secret with the keys that have values."""
+    """Return a Secret with the keys that have values, but without the values."""
     data = secret.get("data") or {}
     keys = {key: "x" for key, value in data.items() if value}
     return {**_labelled(secret), "type": secret.get("type", ""), "data": keys}

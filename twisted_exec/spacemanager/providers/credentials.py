@@ -260,7 +260,8 @@ class CachedTokens:
 
     async def current(self, what: Hashable) -> Token:
         """
-        Return a token with at least half of its lifetime left.
+        Return a token with at least half of its lifetime left; if none can be requested, the cached
+        one.
 
         :raises APIError: there is no valid token.
         """

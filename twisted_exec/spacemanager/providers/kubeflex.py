@@ -586,7 +586,7 @@ def _secret_names(readings: Iterable[ControlPlaneFields]) -> Sequence[str]:
 
 
 def _without_content(secret: Object) -> Object:
-    """Return a Secret with the keys that have values."""
+    """Return a Secret with the keys that have values, but without the values."""
     data = secret.get("data") or {}
     return {**bare(secret), "data": {key: "x" for key, value in data.items() if value}}
 

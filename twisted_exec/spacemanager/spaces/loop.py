@@ -470,7 +470,7 @@ class SpaceIndex:
             self._put(after)
 
     def of_provider(self, name: str) -> Sequence[Object]:
-        """Return the Spaces of one provider."""
+        """Return the Spaces of one provider, or imported ones if empty, as last observed."""
         spaces_ = (self._get(key[1], key[0]) for key in self._providers.get(name, ()))
         return [each for each in spaces_ if each is not None]
 

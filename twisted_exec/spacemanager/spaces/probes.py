@@ -188,7 +188,8 @@ class ProbeSchedule:
         is_away: bool = False,
     ) -> ProbeResult | None:
         """
-        Return the last result for a Space's kubeconfigs.
+        Return the last result for a Space's kubeconfigs; for new ones ``None``, and a probe is
+        scheduled.
 
         :param what: name of the Space for messages.
         :param was_well: an earlier leader found them healthy.
@@ -221,7 +222,9 @@ class ProbeSchedule:
         return entry is not None and entry.result is not None and entry.result.is_refused
 
     def again(self, key: Key) -> None:
-        """Probe a Space now."""
+        """
+        Probe a Space now; if a probe is under way, it may be too early, and another probe follows.
+        """
         entry = self._entries.get(key)
         if entry is None:
             return

@@ -328,7 +328,7 @@ class _TLSOnDescriptor(_Socket):
             self.resumeProducing()
 
     def _why_nothing(self, got: int) -> SSL.Error | None:
-        """Return the error that ended the stream."""
+        """Return the error that ended the stream, or ``None`` if there is only no data."""
         assert self._engine is not None
         try:
             self._engine._raise_ssl_error(self._openssl, got)
@@ -427,7 +427,9 @@ class _TLSOnDescriptor(_Socket):
         return sent
 
     def _why_unsent(self, took: int) -> BaseException | None:
-        """Return the error that ends the connection."""
+        """
+        Return the error that ends the connection, or ``None`` if the kernel's buffer is only full.
+        """
         assert self._engine is not None
         try:
             self._engine._raise_ssl_error(self._openssl, took)
