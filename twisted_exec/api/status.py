@@ -1,8 +1,7 @@
 """
 API errors, with all the content of a Kubernetes ``Status``.
 
-Their reasons are those of ``k8s.io/apimachinery/pkg/apis/meta/v1/types.go``, if it has one for the
-code.
+Reasons are those of ``k8s.io/apimachinery/pkg/apis/meta/v1/types.go``, if it has one for the code.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """
 The rights of users at consoles.
 
-``create`` on ``machines/exec`` includes all of them, unless the verbs are strict.
+``create`` on ``machines/exec`` includes all rights, unless the verbs are strict.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ A TokenReview identifies the user of a token, a SubjectAccessReview authorizes. 
 for 10 seconds at most, allowed and denied alike. Source: the webhook authenticator and authorizer
 of ``k8s.io/apiserver/plugin/pkg``.
 
-Where it may read roles and bindings, a change that concerns the user of an open session makes the
+Where a hop may read roles and bindings, a change that concerns the user of an open session makes the
 guard review its sessions.
 """
 

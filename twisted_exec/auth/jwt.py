@@ -3,7 +3,9 @@ JSON Web Tokens, signed and verified, and the keys that sign them.
 
 The reason of a refusal (:class:`InvalidToken`) contains nothing of the token.
 
-Keys come from PEM files, and from an issuer's JWKS.
+The algorithm must be on our list, and of the token's hints about keys only ``kid`` counts.
+
+Keys come from PEM files, and from an issuer's JWKS; all are asymmetric.
 
 Sources: RFC 7515, RFC 7517, RFC 7518 §6, RFC 7519, RFC 8725; ``go-oidc`` and
 ``k8s.io/kubernetes/pkg/serviceaccount`` for kube-apiserver's rules, and its ``jwt.go`` for key ids.

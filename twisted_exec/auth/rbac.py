@@ -7,9 +7,9 @@ A :class:`Permissions` indexes roles and bindings by user. Source:
 Unlike in Kubernetes, ``view`` excludes logs: a console logs what its users saw and much of what
 they typed; ``edit`` includes them.
 
-Secrets, and Spaces, are in ``edit`` and not in ``view``; only ``system:masters`` can write
-providers of Spaces. The content of ConsoleRecordings needs ``console-recording-reader`` or
-``admin``; ConsolePolicies need ``console-policy-editor``.
+Secrets are in ``edit`` and not in ``view``; by default only ``system:masters`` can write providers
+of Spaces. The content of ConsoleRecordings needs ``console-recording-reader`` or ``admin``; changes
+of ConsolePolicies need ``console-policy-editor``.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ The token of a ServiceAccount is a JWT with Kubernetes' claims. It is valid whil
 by one of our keys, it has not expired, and its ServiceAccount and the object it is bound to still
 exist with the same UID.  Source: ``pkg/serviceaccount/{claims,jwt}.go`` of Kubernetes.
 
-The id in such a token is public: it names the Secret with the other part, which is compared in
+The id in a bootstrap token is public: it names the Secret with the other part, which is compared in
 constant time. An invalid one counts as unknown.
 """
 

@@ -6,8 +6,8 @@ certificate of another CA is not an error but no user. Source:
 ``k8s.io/apiserver/pkg/authentication/request/x509``.
 
 A trusted proxy names its user in request headers. ``X-Remote-User`` counts only on a connection
-with a certificate of the *forwarding* CA, in which one of the operator's names is. An empty list
-would mean every certificate of that CA (GHSA-38jw-g2qx-4286), so it is refused unless the caller
+with a certificate of the *forwarding* CA, in which one of the operator's names is. An empty list of
+names would mean every certificate of that CA (GHSA-38jw-g2qx-4286), so it is refused unless the caller
 allows it. Source: ``k8s.io/apiserver/pkg/authentication/request/headerrequest``.
 """
 
@@ -61,6 +61,8 @@ class Verdict:
     :param until: when to judge again, on the monotonic clock.
     :param refusal: why it is not accepted; empty if it is.
     :param is_of_time: refused for its time: a trusted CA has signed it.
+    :param begin: an accepted certificate is valid from then, by the time of day.
+    :param end: and until then.
     """
 
     until: float

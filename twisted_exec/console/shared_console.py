@@ -9,7 +9,7 @@ Output of a shared console goes into one journal, from which each viewer reads a
 
 Input of writers (:mod:`.floor`) goes to the line if nothing withholds it (:mod:`.input`).
 
-A console may have several lines, one after the other. Meanwhile users at terminals wait for the
+A console may have several lines, one after the other. Between two lines users at terminals wait for the
 next line.
 """
 

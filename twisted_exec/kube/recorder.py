@@ -111,6 +111,7 @@ class Recorder:
     :param component: ``source.component``.
     :param host: ``source.host``.
     :param now: seconds since the epoch.
+    :param busy: returns whether Events should wait for more important work.
     """
 
     _log = Logger()

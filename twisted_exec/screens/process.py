@@ -3,7 +3,7 @@ The process that runs a terminal emulator: ``pyavt``, of the asciinema project.
 
 Its limits are those of the kernel.
 
-It ignores requests of the machine to resize the terminal.
+The emulator ignores requests of the machine to resize the terminal.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """
 Kubeconfigs of Spaces.
 
-The authors of such Secrets need no rights on this machine, so a kubeconfig must be self-contained:
+The authors of Secrets with kubeconfigs need no rights on this machine, so a kubeconfig must be self-contained:
 one that names files or programs is refused. Each error of such a kubeconfig is a one-line
 :class:`~twisted_exec.kube.kubeconfig.client_config.KubeConfigError` that quotes no credentials.
 

@@ -23,7 +23,7 @@ The directory (:class:`PKI`) has three authorities and their certificates, under
 
 Certificates that expire soon are renewed.
 
-*Renewed*, it signs with a new key, and its file holds the new certificate followed by the previous
+A *renewed* authority signs with a new key, and its file holds the new certificate followed by the previous
 ones. After all certificates are issued anew and every host has them, the previous authorities are
 *retired*: removed from the file.
 """

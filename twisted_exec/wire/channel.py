@@ -2,7 +2,7 @@
 ``channel.k8s.io`` messages, sans I/O.
 
 In all versions a WebSocket message is one channel byte followed by the payload. Version 5 adds
-message 255, with which a client closes one channel. The base64 protocols: a digit replaces the
+message 255, with which a client closes one channel. In the base64 protocols a digit replaces the
 channel byte, and the payload is in base64.
 
 Sources: ``k8s.io/apimachinery/pkg/util/remotecommand/constants.go`` and

@@ -2,7 +2,7 @@
 The terms of a console session: what its user may do, and until when.
 
 A *right* is one of the verbs of ``machines/console``. The hop that decodes the stream enforces
-them.  Hops send them in the header ``X-Twisted-Exec-Terms`` of the request that opens the stream,
+the terms.  Hops send them in the header ``X-Twisted-Exec-Terms`` of the request that opens the stream,
 and the enforcing hop repeats the header in its 101. A hop that gets no such answer ends the
 session.
 

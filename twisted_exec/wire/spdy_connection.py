@@ -9,7 +9,7 @@ One end of a SPDY/3.1 connection, sans I/O, and a console's channels as its stre
 * GOAWAY is the last frame of its sender.
 
 A console has one stream per channel (:class:`ClientStreams`, :class:`ServerStreams`). Missing
-streams only delay the start until the adapter's timeout.
+streams only delay the start.
 
 Sources: SPDY Protocol, Draft 3, section 2; ``github.com/moby/spdystream``,
 ``{connection,stream}.go``; for consoles

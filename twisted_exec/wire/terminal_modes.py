@@ -1,7 +1,7 @@
 """
 The modes of a terminal that the machine's programs have set, sans I/O.
 
-The output is searched for such changes, and modes that are still set at the end are reset.
+The output is searched for changes of modes, and modes that are still set at the end are reset.
 
 Source: xterm's ``ctlseqs``.
 """

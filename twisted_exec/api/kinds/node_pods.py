@@ -1,7 +1,7 @@
 """
 Pods on Nodes, which are stored, as in any cluster: their kind, schemas and columns.
 
-The content of other objects and lists is stored in any form.
+Some fields that are not used here are stored in any form.
 
 Sources: ``k8s.io/api/core/v1``, ``pkg/apis/core/v1/defaults.go``, ``pkg/apis/core/validation``
 (``ValidatePodCreate``, ``ValidatePodUpdate``), ``pkg/registry/core/pod/strategy.go`` and, for the

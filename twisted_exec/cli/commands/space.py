@@ -1,7 +1,7 @@
 """
 ``twisted-exec space``: access to a Space's API server.
 
-A kubeconfig of ``space kubeconfig`` contains none without ``--static``.
+A kubeconfig of ``space kubeconfig`` contains no credentials without ``--static``.
 
 Source of the plugin: ``k8s.io/client-go/pkg/apis/clientauthentication``, and
 ``plugin/pkg/client/auth/exec`` for when client-go runs it.

@@ -4,7 +4,7 @@ Credential plugins (``exec`` of a kubeconfig's user).
 The plugin gets its request in ``KUBERNETES_EXEC_INFO``, and prints an ``ExecCredential``. Source:
 ``k8s.io/client-go/plugin/pkg/client/auth/exec``.
 
-Its output and its run time are limited.
+The output and the run time of the plugin are limited.
 """
 
 from __future__ import annotations

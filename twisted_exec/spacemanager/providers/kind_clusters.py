@@ -671,7 +671,12 @@ class ClusterState:
 def standing(
     record: ClusterRecord | None, attempt: ClusterCreation, listed: bool, now: float
 ) -> ClusterState:
-    """Return the state of a cluster."""
+    """
+    Return the state of a cluster.
+
+    :param attempt: the last creation, read before ``record``.
+    :param listed: whether kind lists the cluster, requested after reading both.
+    """
     if record is None:
         # A running creation has no record yet, so a listed cluster is not its result.
         return ClusterState(OTHERS if listed else ABSENT, forget=not attempt.busy)
