@@ -1,7 +1,8 @@
 """
 Twisted plugins for the drivers of machine classes.
 
-Packages add drivers by plugins of their own.  This module must not import anything heavy.
+Packages add drivers by plugins of their own.  This module must not import anything heavy:
+every twistd that writes the plugin cache imports it.
 """
 
 from __future__ import annotations

@@ -418,7 +418,7 @@ class MachinesHandOver:
 
     async def unsuspend(self) -> None:
         """
-        Go on after :meth:`suspend`.
+        Go on after :meth:`suspend`, also if it has failed half way.
 
         :raises StateInUse: another process uses the state directory.
         :raises TLSConfigError: a directory is not private or cannot be created.
@@ -445,7 +445,7 @@ class MachinesHandOver:
 
         :param values: see :meth:`suspend`.
         :raises ValueError: the values are not valid, or a machine is of a class that is not
-            offered.
+            offered.  Other errors are those of :meth:`.MachineRuntime.prepare`.
         """
         records = self._machines.records
         machines: Sequence[Mapping[str, Any]] = values["machines"]
@@ -501,6 +501,8 @@ Longest time without the session: a successor that is replaced may take 20 s to 
 class SessionBridge:
     """
     The attachment of a stream to a session in another process.
+
+    The stream is that of a stock client, in a process whose successor has the machines.
 
     :param reopen: opens a connection to the session.
     :param sent: input of the stream that the machine got before, for audit.

@@ -1,7 +1,8 @@
 """
 Changes of volumes and network interfaces of machines.
 
-A change of a machine that is off takes effect at its next start.
+A change of a machine that is off takes effect at its next start.  Some runs can change the volumes
+of a machine that is on, immediately; other changes are refused.
 """
 
 from __future__ import annotations

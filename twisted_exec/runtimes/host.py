@@ -75,8 +75,8 @@ class Settings(MachineSettings):
     :param allowed_uids: users besides root and the runtime's own that may use the UNIX sockets.
     :param sessions: limits of concurrent sessions; ``None`` for as many as file descriptors allow.
     :param shipping: where to send the lines of all consoles; ``None`` for nowhere.
-    :param resume_seconds: how long a session waits for its user after a loss, and for its machine
-        to start again; 0 disables both.
+    :param resume_seconds: how long a session waits for its user after the loss of a connection, and
+        for its machine to start again; 0 disables both.
     :param rejoin_seconds: how long the stream of a stock client waits when a hop before the runtime
         is lost; 0 disables that.
     """

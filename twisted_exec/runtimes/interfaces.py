@@ -108,8 +108,10 @@ class IRun(IConsole):
     """
     One machine from power on to power off.
 
-    ``connect`` is called once: it powers the machine on and opens its line.  The protocol's
-    transport provides :class:`~twisted_exec.console.interfaces.ILineTransport`.
+    ``connect`` is called once: it powers the machine on and opens its line.  A size that was set
+    before is the line's initial size.  The protocol's transport provides
+    :class:`~twisted_exec.console.interfaces.ILineTransport`.  Its ``connectionLost`` reason may be a
+    :class:`~twisted_exec.console.line.LineEnded`.
     """
 
     def stop() -> Deferred[None]:
@@ -177,9 +179,9 @@ class ISharedLineTransport(ILineTransport):
     The transport of one connection of a line that is reopened after a loss.
 
     It may also have ``window_changed(size)`` and ``hand_on()``.  ``hand_on()`` closes the transport
-    without a loss, and returns the input that was not sent.  The transport must have
-    ``send_break(milliseconds)`` if the line is ``breakable``.  ``pauseProducing`` must work for
-    every line.
+    so that the next connection goes on without a loss, and returns the input that was not sent.  The
+    transport must have ``send_break(milliseconds)`` if the line is ``breakable``.  ``pauseProducing``
+    must work for every line.
     """
 
     def abortConnection() -> None:
@@ -202,6 +204,9 @@ class IHotPlug(Interface):
 class IRunsHostProcesses(Interface):
     """
     A marker for drivers whose machines are processes of this host, with the rights of one of its users.
+
+    Our poollets select such a class only by its name, unless the class has ``match: capabilities``:
+    a user who asks for a CPU does not ask for a shell of the host.
     """
 
 
@@ -236,7 +241,7 @@ class IReleasable(Interface):
         """
         Disconnect from the machine, which continues without the runtime.
 
-        :return: input that the machine has not got; ``None`` for none.
+        :return: input that only this run keeps and the machine has not got; ``None`` for none.
         """
 
 

@@ -1,9 +1,9 @@
 """
 All processes of one machine: how to find and end them.
 
-They are those in a session of a leader (the first process, after ``setsid``) and those with a mark
-in their environment.  Process ids are reused; a process is identified by its id *and* its start
-time.
+The runtime finds those in a session of a leader (the first process, after ``setsid``) and those with
+a mark in their environment.  Most descendants stay in that session; the others usually still carry the
+mark.  Process ids are reused; a process is identified by its id *and* its start time.
 
 Everything is read from ``/proc``: see proc(5) and proc_pid_stat(5).
 """
@@ -244,7 +244,7 @@ class ProcessFamily:
 
 
 def _signal(process: Process, number: int) -> bool:
-    """Signal exactly this process, not a later one with the same id."""
+    """Signal exactly this process, not a later one with its id; false if it must be tried again."""
     try:
         descriptor = os.pidfd_open(process.pid)
     except OSError as error:

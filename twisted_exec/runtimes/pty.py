@@ -273,7 +273,12 @@ class PtyRun:
             await self._wait_for_session(command)
 
     async def _wait_for_session(self, leader: Leader) -> None:
-        """Wait until the child has its controlling terminal, or has given it up already."""
+        """
+        Wait until the child has its controlling terminal, or has given it up already.
+
+        If the terminal were closed between fork and exec, the child would print an error to the
+        runtime's standard error.
+        """
         clock = self._driver.reactor
         until = clock.seconds() + _LEAD_SECONDS
         while clock.seconds() < until:

@@ -507,7 +507,11 @@ _NANOSECONDS = 10**9
 
 
 def last_line(journal: IJournal) -> str:
-    """Return the last line that is not blank, cut; empty if there is none in the last 4 KiB."""
+    """
+    Return the last line that is not blank, cut; empty if there is none in the last 4 KiB.
+
+    No control or format characters are left.
+    """
     first = journal.next_available(max(journal.start, journal.end - _READ_BYTES))
     if first >= journal.end:
         return ""
@@ -542,7 +546,8 @@ class LastLines:
     The conditions of the machines of one runtime.
 
     A condition, ``ConsoleOutput``, has the last line of the machine's console as its message.  All
-    users who may read a machine read its conditions.
+    users who may read a machine read its conditions, and not all of them may watch its console.  So
+    this is off unless the runtime's operator asks for it.
 
     :param seconds: how often the line of a machine may change; 0 for no conditions.
     """

@@ -2,7 +2,8 @@
 The supervisor of one machine.
 
 While the machine should be on, the supervisor restarts it when it ends: 0.1 s later the first time,
-then with exponential back-off while it keeps ending early.
+then with exponential back-off while it keeps ending early.  A machine that powers itself off, or that
+the driver does not restart, stays off.
 """
 
 from __future__ import annotations
@@ -134,8 +135,8 @@ class Supervisor:
         """
         Stop the machine and end its viewers with this status.
 
-        :param gently: the machine may be switched on again: request a shutdown first, and let its
-            viewers wait.
+        :param gently: the machine may be switched on again: request a shutdown first, if it supports
+            that, and let its viewers wait.
         :return: fires when the machine has stopped.
         """
         self._should_run, self._is_ending = False, True
@@ -196,6 +197,8 @@ class Supervisor:
     async def suspend(self) -> bytes:
         """
         Let go of the machine, which goes on, and of the journal; viewers stay.
+
+        Must be settled and without an :attr:`obstacle`.
 
         :return: input that the machine has not got.
         """

@@ -61,7 +61,8 @@ class Searcher:
     """
     Does jobs.
 
-    The answer says with which step the next job goes on, or which keys are unknown.
+    A job has pieces of output, and the keys of groups of patterns.  Each group in each piece is
+    one step.  The answer says with which step the next job goes on, or which keys are unknown.
     """
 
     def __init__(self) -> None:

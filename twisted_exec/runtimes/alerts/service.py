@@ -422,7 +422,7 @@ class ConsoleAlerts:
             self._turn = self._reactor.callLater(0, self._take_turn)
 
     def _read(self, searched: _Searched) -> bool:
-        """Read one piece."""
+        """Read one piece; return whether to read on."""
         owner, rule = searched.owner, searched.rule
         if owner is None or rule is None or (searched.batches and not searched.is_removed):
             return False

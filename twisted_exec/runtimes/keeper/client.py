@@ -167,8 +167,8 @@ class Keeper:
         """
         Start a command in a new pseudo-terminal.
 
-        :param ended: called at most once, with the status of the ended command, or ``None`` if the
-            keeper itself has ended.
+        :param ended: called with the status of the ended command, or with ``None`` if the keeper
+            itself has ended; not before this method has returned, and at most once.
         :param keep: hold the terminal when this runtime is killed.
         :raises ServiceUnavailable: the command cannot be started.
         """
@@ -559,7 +559,11 @@ _NOTE_BYTES = 256
 
 
 class ReadMark:
-    """A note in a file about the output that is between a terminal and its journal."""
+    """
+    A note in a file about the output that is between a terminal and its journal.
+
+    A runtime that is killed at such a moment loses that output, and the next one has to know.
+    """
 
     def __init__(self, path: str) -> None:
         self._note: Any = bytearray(_NOTE_BYTES)

@@ -111,7 +111,8 @@ class EscapedInput(Typing):
     Encodes input for a program with an escape character and the command ``B`` for BREAK.
 
     ssh(1) and ipmitool(1) interpret an escape character, but only at the start of a line: at the
-    very beginning, and after a carriage return or newline.
+    very beginning, and after a carriage return or newline.  Users' input is for the machine, so
+    :class:`Escaper` doubles each ``~`` at the start of a line.
     """
 
     def __init__(self) -> None:

@@ -390,6 +390,9 @@ class SpaceTarget:
     """
     Follows one Space, the target of a broker.
 
+    The Space is looked up by name once and then fixed, even if another provider gets a Space of the
+    same name.
+
     :param make_spaces: creates the client of Spaces; this object starts and stops it.
     :param provider: provider of the Space, see
         :class:`~twisted_exec.spaces.interfaces.ISpaceClient`.

@@ -4,7 +4,7 @@ Conversion between machines of the runtime interface and objects of the target c
 Labels and annotations of a machine are stored as JSON, each in one annotation of its object.
 Labels and annotations have the names of ironcore's own machinebroker
 (``broker/machinebroker/api/v1alpha1`` and ``server/machine_create.go``), except
-:attr:`BrokerPlace.parts_annotation`.
+:attr:`BrokerPlace.parts_annotation`, so the two can replace each other.
 
 The name of the object is the machine's id.  It is a hash of the UID of the source's Machine, if the
 request has one, so repeated requests create one object.
@@ -495,8 +495,9 @@ class BrokerIdentity:
     The identities for consoles in the target.
 
     Unless ``own``, consoles are opened by impersonation: ``jane`` of the source cluster ``site-a``
-    is ``site-a:jane`` in the target, with the rights of that user.  Groups are not passed on.  With
-    impersonation, users whose names begin with ``system:`` are refused.
+    is ``site-a:jane`` in the target, with the rights of that user.  Groups are not passed on: those
+    of one cluster mean nothing in another.  With impersonation, users whose names begin with
+    ``system:`` are refused; a cluster's components have no business at consoles of another cluster.
 
     :param source: name of the source cluster.
     :param own: open consoles with the broker's own identity, without impersonation.

@@ -141,7 +141,11 @@ class PartObjects:
         await self._create(SECRETS, machine, name, type=kind, data=_encoded(data))
 
     async def remove(self, machine: Mapping[str, Any]) -> None:
-        """Delete the objects of a deleted machine, for clusters without garbage collection."""
+        """
+        Delete the objects of a deleted machine, for clusters without garbage collection.
+
+        Networks stay, because other machines may use them.
+        """
         name, spec = machine["name"], machine["spec"]
         if spec.get("ignitionRef"):
             await self._delete(SECRETS, name)

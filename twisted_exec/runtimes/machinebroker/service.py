@@ -414,6 +414,10 @@ class TargetCapacity:
     """
     Watches the target's pools and classes.
 
+    A poollet subtracts its machines from the quantities of its runtime, but the target's pools have
+    subtracted them already.  So the broker reports the sum of what is left in the target and of its
+    own machines.
+
     :param trouble: returns why the target is not available, or nothing.
     """
 
@@ -465,7 +469,7 @@ class TargetCapacity:
         return sorted(self._offered())
 
     def shortage(self) -> str:
-        """Return why no class is offered, or empty."""
+        """Return why no class is offered, or empty.  Valid while :meth:`check` passes."""
         if self._offered():
             return ""
         place, pool_kind = self._place, self._pools.resource.kind

@@ -72,7 +72,7 @@ class ILedger(Interface):
         """
         Return the claim of an unused token.
 
-        :return: fires afterwards; never fails.
+        :return: fires afterwards; never fails.  If it cannot be returned, the token stays used.
         """
 
 
@@ -81,7 +81,8 @@ class MemoryLedger:
     """
     The claims of this process.
 
-    :param seconds: a monotonic clock.  A claim is kept for two minutes.
+    :param seconds: a monotonic clock.  A claim is kept for two minutes: a token may be valid
+        so long if the clock is set back meanwhile.
     """
 
     def __init__(self, seconds: Callable[[], float] = time.monotonic, limit: int = 10_000) -> None:
@@ -202,9 +203,10 @@ class Tokens:
         self, token: str, *, user: str = "", machine_uid: str = "", purpose: str = EXEC
     ) -> TokenClaim:
         """
-        Claim a token for one request.
+        Claim a token for one request.  Cancelling may leave the token used.
 
-        The request must repeat user and UID of the ``Exec`` call, if that had them.
+        The request must repeat user and UID of the ``Exec`` call, if that had them, so a stolen
+        token alone is useless.
 
         :raises NotFound: see :meth:`read`; or the token has expired, is used, or is for another
             purpose.
@@ -272,7 +274,10 @@ _DIGITS = 40
 @implementer(ILedger)
 class LeaseLedger:
     """
-    The ledger in the target cluster.
+    The ledger in the target cluster: one Lease per used token.
+
+    An API server creates an object of one name once, so one of two replicas gets the token.  The
+    name contains a hash of the token, from which the token cannot be derived.
 
     :param holder: name of this replica, for operators.
     """

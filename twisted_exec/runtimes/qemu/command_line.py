@@ -1,7 +1,8 @@
 """
 QEMU's command line for one machine, and the choice between KVM and emulation.
 
-Users' values cannot inject options.
+Users' values cannot inject options: node names are hashes, paths are JSON values or have their
+commas doubled, and ignition data is passed as a file.
 """
 
 from __future__ import annotations
@@ -205,7 +206,12 @@ def _network(board: Board, parts: QemuParts) -> list[str]:
 
 
 def _identity(parts: QemuParts) -> list[str]:
-    """Ignition, hostname and UUID, at the places where guests look for them."""
+    """
+    Ignition, hostname and UUID, at the places where guests look for them.
+
+    Source: systemd.system-credentials(7) (``system.hostname``), and Ignition's documentation for
+    the platform ``qemu``.
+    """
     words = []
     if parts.ignition:
         words += ["-fw_cfg", f"name={IGNITION},file={_escape(parts.ignition)}"]
@@ -253,6 +259,8 @@ def has_kvm(device: str = DEVICE) -> bool:
 class Accelerator:
     """
     The accelerator of one machine.
+
+    A failure of KVM is recorded in the machine's storage, so that later starts do not try it again.
 
     :param option: the class's option: ``auto``, ``kvm``, ``tcg`` or ``icount``.
     :ivar current: the accelerator of the running machine; empty before :meth:`choose`.

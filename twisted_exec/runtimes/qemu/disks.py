@@ -1,7 +1,8 @@
 """
 Disks of QEMU machines: qcow2 files per machine, backed by shared images, and hot plugging.
 
-A volume may name an image in the class's directory of images.
+A volume may name an image in the class's directory of images.  The image's suffix determines its
+format.  A qcow2 image that refers to other files is refused.
 
 Source: QEMU, ``docs/tools/qemu-img.rst``, and its ``docs/system/security.rst``.
 """
@@ -73,7 +74,11 @@ def check(options: DiskOptions, volume: pb.Volume) -> None:
 
 
 def _inside(directory: str, image: str) -> str:
-    """Return the path of an image."""
+    """
+    Return the path of an image.
+
+    :raises BadRequest: the path leads out of the directory.
+    """
     root = os.path.realpath(directory)
     # realpath raises ValueError for a NUL, which no file name can contain.
     path = os.path.realpath(os.path.join(root, image)) if "\0" not in image else root
@@ -297,6 +302,10 @@ class _Tool(ProcessProtocol):
 class HotPlugSlots:
     """
     The PCI slots of one running machine.
+
+    To unplug a card, QEMU sends a request to the guest (ACPI) and reports when the guest has
+    released the card.  A guest may also release a card without a request; then only the block
+    device behind it remains to be removed.
 
     Source: QEMU, ``docs/interop/qmp-intro.rst`` and ``qapi/{block-core,qdev}.json``.
 

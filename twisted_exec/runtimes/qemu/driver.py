@@ -217,7 +217,8 @@ class QemuRun:
     """
     One virtual machine.
 
-    QEMU listens on UNIX sockets in the machine's private directory.
+    QEMU listens on UNIX sockets in the machine's private directory.  It starts with a stopped
+    processor, so the guest prints nothing before the serial port is connected.
     """
 
     paced = False
@@ -468,7 +469,11 @@ class QemuRun:
             self._health.event_received(event, data)
 
     async def _end_when_off(self) -> None:
-        """End a QEMU whose machine is off."""
+        """
+        End a QEMU whose machine is off.
+
+        QEMU ends by itself, but some of its releases wait for ever if a command comes at that moment.
+        """
         await self._wait_for_exit(self._driver.off_seconds)
         if not (self._exit.is_off or self._released):
             self._log.warn(
@@ -690,7 +695,12 @@ class SerialConnection:
             return None
 
     def _log_without(self, socket: str) -> SerialLog | None:
-        """Return the log of this QEMU, if it has no socket."""
+        """
+        Return the log of this QEMU, if it has no socket.
+
+        The files may be left from a QEMU before: an earlier release, to which the host had gone back,
+        starts QEMUs with a socket, and does not know the files.
+        """
         log = self._log
         return log if log is not None and log.exists and not os.path.lexists(socket) else None
 
@@ -744,7 +754,11 @@ class SerialConnection:
             await self._ask("chardev-change", id="serial0", backend={"type": "file", "data": files})
 
     async def _wait_for_socket(self) -> None:
-        """Wait until QEMU has accepted the connection to the serial port."""
+        """
+        Wait until QEMU has accepted the connection to the serial port.
+
+        ``connect`` succeeds before that; output of the guest in between would be lost.
+        """
         while True:
             if not str((await self._device()).get("filename")).startswith("disconnected:"):
                 return

@@ -1,7 +1,8 @@
 """
 QEMU processes, which end with the runtime or outlive it.
 
-A :class:`ChildProcess` has a pseudo-terminal; a :class:`DetachedProcess` prints into a file.
+A :class:`ChildProcess` has a pseudo-terminal; a :class:`DetachedProcess` prints into a file,
+so no hangup reaches it.
 """
 
 from __future__ import annotations

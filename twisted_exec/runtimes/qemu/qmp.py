@@ -246,7 +246,7 @@ class GuestHealth:
 
 class IdlePause:
     """
-    Pauses one machine.
+    Pauses one machine whose serial port is silent; input resumes it.
 
     A guest that works without printing would stand still: this is for classes of boot loaders only.
 
@@ -282,8 +282,8 @@ class IdlePause:
         """
         Pause now: this program leaves the machine alone, and the next one resumes it.
 
-        :return: fires when QEMU has answered; close the connection only then; ``None`` if there is
-            nothing to do.
+        :return: fires when QEMU has answered; close the connection only then, because QEMU ignores
+            commands of a closed connection.  ``None`` if there is nothing to do.
         """
         sending = self._send("stop") if self._seconds and not self.is_paused else None
         self.stop()

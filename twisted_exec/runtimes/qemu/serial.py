@@ -2,7 +2,8 @@
 The serial port of a virtual machine: one line, over a socket, or over a file and a FIFO.
 
 A QEMU that outlives the runtime usually has a file for output and a FIFO for input
-(:class:`SerialLog`, :class:`LogPort`).
+(:class:`SerialLog`, :class:`LogPort`).  With a socket, output from while no runtime is connected
+would be lost.
 """
 
 from __future__ import annotations
@@ -125,7 +126,12 @@ class QemuSerialLine:
         return b"".join([*unwritten, self._held])
 
     def break_begins(self) -> None:
-        """Hold input back until :meth:`break_ends`."""
+        """
+        Hold input back until :meth:`break_ends`.
+
+        BREAK is a command of QMP, so QEMU could read a key that the user typed after it from the serial
+        socket first.
+        """
         self._breaks += 1
         if self._producer is not None:
             self._producer.pauseProducing()
@@ -215,6 +221,13 @@ if _fallocate is not None:
 class SerialLog:
     """
     The files of one QEMU.
+
+    The journal has the file's bytes up to some position, which follows from the end of the journal:
+    when a runtime was killed, the next one continues with the first byte that the journal lacks.  A
+    small file beside the log says which offset of the journal belongs to which position of the log.
+
+    The part that the journal has is deallocated (FALLOC_FL_PUNCH_HOLE), which changes neither the
+    log's size nor its positions.  Where the file system cannot do that, the log grows.
 
     :param directory: private directory of the machine; created on demand.
     """

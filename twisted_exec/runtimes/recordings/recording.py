@@ -350,7 +350,7 @@ class RetainedSegments:
     """
     Segments of journals that recordings still need when retention removes them from the journals.
 
-    Such a segment gets a second name (a hard link), up to a limit of their size.
+    Such a segment gets a second name (a hard link) in a directory, which has a limit of its own.
 
     :param limit_bytes: of all segments; 0 for a twentieth of the file system.
     :ivar needed: the ranges that recordings need, by the key of the journal; replaced as a whole.

@@ -1,8 +1,9 @@
 """
 Records the consoles of a runtime.
 
-A head of each with new output or events is signed once a minute, for readers, when the runtime
-stops, and at its end.
+A head of each recording with new output or events is signed once a minute, for readers, when the
+runtime stops, and at its end.  A head covers only what is on the disk, so that no power cut can make
+it untrue.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 Keys with which clients resume their sessions.
 
 A key is random, and it has a seal: an authentication code over the key, its holder and the
-beginning of the session.
+beginning of the session.  The seal lets a later process of the same runtime recognise the key.
 
 A text in base64 (URL-safe, without padding) of::
 
@@ -95,7 +95,7 @@ class ResumeKeys:
         Check a key of an earlier process.
 
         :return: the position of the oldest output that the session may read; ``None`` if no earlier
-            process issued this key for this holder.
+            process issued this key for this holder, or this process knows its sessions.
         """
         try:
             raw = base64.urlsafe_b64decode(key + "=" * (-len(key) % 4))
@@ -125,7 +125,8 @@ def read_secret(path: str) -> bytes:
     """
     Read the secret of the seals, or create it.
 
-    A file that others could read is replaced.
+    A file that others could read is replaced.  If that fails, the secret lasts for this process
+    only, and sessions end with it.
     """
     try:
         return _read(path) or _create(path)

@@ -192,7 +192,7 @@ class SocketRoutes(Dispatcher):
         resumption: StreamResumption | None = None,
         offer: Offer | None = None,
     ) -> bool:
-        """Serve a console over the connection of a request."""
+        """Serve a console over the connection of a request; return false if the client has left."""
         try:
             serve(
                 request,
@@ -258,8 +258,8 @@ class TokenServer(Service):
     :param name: name of this hop in messages to users.
     :param drain_seconds: how long sessions may take to end at a stop.
     :param limits: of concurrent sessions; ``None`` for as many as file descriptors allow.
-    :param rejoin_seconds: how long a stream of a client of Kubernetes waits after a loss; 0 to end
-        it at once.
+    :param rejoin_seconds: how long a stream of a client of Kubernetes waits when its connection is
+        lost; 0 to end it at once.
     :ivar health: the probes of ``/readyz``; the owner adds them.
     :ivar ordinary: the open streams of clients that cannot resume their sessions.
     :ivar elsewhere: rejoins streams that another process serves; ``None`` if there is none.
