@@ -162,10 +162,10 @@ class IRootPods(Interface):
 
     def get(namespace: str, name: str, uid: str = "") -> Deferred[Object]:
         """
-        Look up a Pod; ask the root if our copy lacks it.
+        Look up a Pod; ask the root if our copy lacks it.  The Pod is read-only.
 
-        Fails with ``NotFound`` if the root has no such Pod, or with another ``APIError`` if that is
-        unknown.
+        A Pod that the root returned may be on a Node that is not ours: the caller checks that.  Fails
+        with ``NotFound`` if the root has no such Pod, or with another ``APIError`` if that is unknown.
 
         :param uid: the UID it must have; empty accepts any.
         """

@@ -4,6 +4,7 @@ Machines of a twisted-exec API server, shown as Pods of the root.
 Machines of a leaf with ``pods: machines`` that are labelled ``console.twisted-exec.dev/exposed:
 "true"`` get a Pod in the root.  Nothing is ever written to the leaf: deleting such a Pod does not
 touch the machine.  A foreign Pod of the same name stays as it is and leads to no machine.
+The Pod carries none of the machine's labels, or a controller of the root might adopt it.
 """
 
 from __future__ import annotations

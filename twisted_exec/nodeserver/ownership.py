@@ -6,7 +6,8 @@ leaf may also set our marks.
 
 Source of Kosmos's label: ``kosmos-io/kosmos``, ``pkg/utils/constants.go``.
 
-Two namespaces of the root never map to the same one in the leaf.
+Two namespaces of the root never map to the same one in the leaf, or users who may read the Pods of
+one could read those of the other.
 """
 
 from __future__ import annotations
@@ -116,7 +117,8 @@ class OwnershipRule:
 
     :param root: the root's name in its leaves, since several roots may share a leaf.
     :param policy: :data:`OWNED`; :data:`SAME_NAME`, where any Pod of the same namespace and name
-        counts, as in Kosmos; or :data:`MACHINES`, where the leaf is a twisted-exec API server.
+        counts, as in Kosmos; or :data:`MACHINES`, where the leaf is a twisted-exec API server and a
+        Pod of the root belongs to the machine it was created for.
     :param kosmos: Pods created by Kosmos count as owned.
     """
 
@@ -200,7 +202,12 @@ def trim_root_pod(pod: Object, shared: SharedParts | None = None) -> Object:
 
 
 def trimmed(pod: Object, shared: SharedParts | None = None) -> Object:
-    """Return a trimmed Pod of a leaf; read-only."""
+    """
+    Return a trimmed Pod of a leaf; read-only.
+
+    It keeps metadata (without managedFields and the last-applied configuration), status, node name,
+    and of containers the names, images, ``tty`` and ``stdin`` fields.
+    """
     spec = mapping(pod.get("spec"))
     reduced: Object = {
         kind: [{key: entry[key] for key in _KEPT_OF_CONTAINER if key in entry} for entry in listed]

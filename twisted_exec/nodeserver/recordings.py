@@ -1,8 +1,9 @@
 """
 Recordings of sessions in Pods: which sessions, their files, their signatures, and their uploads.
 
-A recording is written to a file ``NAME.open``, signed each minute with new text, renamed to
-``NAME.cast`` at its end, uploaded to the store, and then deleted here.
+A recording is written to a file ``NAME.open``, signed each minute if it has new text, renamed to
+``NAME.cast`` at its end, uploaded to the store, and then deleted here.  A file that a killed
+process has left is uploaded as it is: it is not closed, but proven up to its newest signed head.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 Authentication and authorization of requests to a node server, as in a kubelet.
 
 Clients present a client certificate or a bearer token.  There are no anonymous requests and no
-impersonation.  Permissions are those for the Node (``nodes/NAME`` and a subresource), which the
+impersonation: headers that claim to name the user are dropped before any code could trust them.
+Permissions are those for the Node (``nodes/NAME`` and a subresource), which the
 root decides; decisions are cached for ten seconds at most.
 
 Every request that opens a stream needs ``create``, whatever its method: a user who may only read
@@ -77,7 +78,8 @@ class NamedCertificateAuthenticator:
     """
     Accepts client certificates with certain names only.
 
-    A certificate of the same CA with another name is refused, not skipped.
+    A certificate of the same CA with another name is refused, not skipped: its owner must not get
+    in with other credentials of the same request.
     """
 
     def __init__(self, certificates: IAuthenticator, names: Collection[str]) -> None:

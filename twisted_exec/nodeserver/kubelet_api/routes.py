@@ -345,7 +345,11 @@ async def to_leaf(
 
 
 def refused(error: APIError, leaf: ILeaf) -> APIError:
-    """Translate a leaf's refusal for the client: unchanged, unless it is about our credentials."""
+    """
+    Translate a leaf's refusal for the client: unchanged, unless it is about our credentials.
+
+    A 401 would tell the root's API server that its own credentials are bad.
+    """
     if error.code == Unauthorized.code:
         _log.warn(
             "leaf {leaf} does not accept the node server's credentials{whose}",
@@ -365,7 +369,11 @@ def refused(error: APIError, leaf: ILeaf) -> APIError:
 
 
 def _whose(leaf: ILeaf) -> str:
-    """Return the origin of the credentials, for operators who have to renew them."""
+    """
+    Return the origin of the credentials, for operators who have to renew them.
+
+    Only for the log: paths on this host are none of the root's users' business.
+    """
     try:
         return f" ({leaf.config().source})"
     except APIError:
@@ -502,7 +510,8 @@ def parse(raw: bytes) -> list[tuple[bytes, bytes]]:
     """
     Return names and values of a query, decoded, in their order.
 
-    :raises BadRequest: a broken escape, or a bare semicolon.
+    :raises BadRequest: a broken escape (a command that lost an argument is another command), or a
+        bare semicolon, which servers interpret differently.
     :raises APIError: 414, it is too long.
     """
     if len(raw) > MAX_QUERY_BYTES:
@@ -527,7 +536,7 @@ def _decoded(text: bytes) -> bytes:
 
 
 def _streams(pairs: Sequence[tuple[bytes, bytes]]) -> list[str]:
-    """Return the requested streams."""
+    """Return the requested streams.  With a terminal drop stderr, as kubelets do: it has none."""
     tty = _is_one(pairs, b"tty")
     streams = [ours for theirs, ours in _STREAMS if _is_one(pairs, theirs)]
     if tty and _STDERR in streams:

@@ -3,11 +3,12 @@
 
 Values that a leaf does not report (file systems, networks, swap) are left out, as a kubelet may.
 
-A request that names no Node gets all Pods; ``/metrics/resource/NODE`` selects one, for
-metrics-server's annotation ``metrics.k8s.io/resource-metrics-path``.
+A request that names no Node gets the Pods of all our Nodes; ``/metrics/resource/NODE`` selects one
+Node, for metrics-server's annotation ``metrics.k8s.io/resource-metrics-path``.
 
 The source of the usage is ``metrics.k8s.io``, as for ``kubectl top``, which needs only read
-permissions.
+permissions.  The kubelets of a leaf are not asked: access to them would include running commands.
+Only our Pods are reported, under their names in the root.
 
 Sources: ``k8s.io/kubelet/pkg/apis/stats/v1alpha1``; ``pkg/kubelet/server/stats/handler.go`` and
 ``pkg/kubelet/metrics/collectors/resource_metrics.go`` of Kubernetes.
@@ -414,6 +415,11 @@ class Counters:
     """
     The counters of a leaf, by any hashable key.
 
+    A leaf's metrics API reports CPU time *per second*; a kubelet reports the *total* since a start
+    time.  So the leaf's rates are integrated here: each new sample adds its rate times the time since
+    the previous sample.  A container that restarted, or was not sampled for long, gets a new counter
+    with a later start.  No counter ever falls without a later start.
+
     Sources: ``k8s.io/metrics/pkg/apis/metrics/v1beta1``;
     ``k8s.io/kubelet/pkg/apis/stats/v1alpha1``; ``pkg/storage/{pod,node,types}.go`` of
     metrics-server.
@@ -470,6 +476,9 @@ _POD = ("pod", "namespace")
 def exposition(node: str, usage: LeafUsage) -> bytes:
     """
     Return the metrics of ``/metrics/resource`` in Prometheus' text format.
+
+    Each sample of usage has the timestamp of the leaf's own measurement, so that a reader computes
+    rates over the time that passed there.
 
     Source: ``pkg/kubelet/metrics/collectors/resource_metrics.go`` of Kubernetes.
 

@@ -184,6 +184,9 @@ class PodLogLocator:
     """
     Finds the log of a Pod's container in its leaf.
 
+    The options are parsed and rebuilt: unknown ones are dropped, as are those that a client must not
+    set (such as skipping TLS verification).
+
     Sources: ``getContainerLogs`` of ``pkg/kubelet/server/server.go``, ``ValidatePodLogOptions`` of
     ``pkg/apis/core/validation`` and ``GenericHttpResponseChecker`` of ``k8s.io/apiserver``.
 

@@ -2,6 +2,9 @@
 One leaf cluster: credentials, our Pods in it, and whether it is reachable.
 
 Valid credentials apply from the next request on; invalid ones leave the last valid ones in force.
+Deleting a Secret, or the kubeconfig of a Cluster, withdraws the credentials.  A file may name other
+files and programs.  Content from the root is treated as data only
+(:func:`~twisted_exec.kube.kubeconfig.loader.load_inline`).
 """
 
 from __future__ import annotations
@@ -304,7 +307,11 @@ class Leaf:
         return pod
 
     def _error_for_users(self, refused: APIError) -> APIError:
-        """Return the error for the root's users."""
+        """
+        Return the error for the root's users.
+
+        The location of our credentials is only for readers of the log.
+        """
         log = "the node server's log says why"
         if refused.code in REFUSAL_CODES:
             return BadGateway(f"{self._label} refuses this node server; {log}")
@@ -411,7 +418,8 @@ class DataCredentials(LeafCredentials):
     """
     A kubeconfig given as constant data.
 
-    :param before: earlier credentials of the same leaf, which stay in force if these are invalid.
+    :param before: earlier credentials of the same leaf, which stay in force if these are invalid;
+        but not if the source has none at all any more.
     """
 
     _log = Logger()

@@ -1,7 +1,8 @@
 """
 Plan the next actions for one Node of the root; :mod:`.worker` carries them out.
 
-A foreign Node is never touched: an annotation of the Node says who keeps it.
+A foreign Node is never touched: an annotation of the Node says who keeps it.  A Node that Kosmos or
+an administrator has declared to stand for the leaf may be adopted.
 """
 
 from __future__ import annotations

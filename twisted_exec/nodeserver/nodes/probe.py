@@ -1,10 +1,12 @@
 """
 Probes: whether a console could be opened now, without opening one.
 
-Root to node server: we request a page of ours through the root's own ``nodes/NAME/proxy``.
+Root to node server: we request a page of ours through the root's own ``nodes/NAME/proxy``.  If the
+root refuses that, we dial the address ourselves and report the weaker result.
 
 Node server to leaf: ``/readyz``, ``/version``, and an exec upgrade for a Pod whose name is
-impossible.
+impossible.  The API server authenticates and authorizes before it looks for the Pod, so its 404
+shows that a stream would be permitted.
 
 Each leaf is probed about every 30 seconds, and so is the path from the root to each Node.
 
@@ -117,7 +119,10 @@ class RootProbe:
     async def _dial_directly(
         self, verdict: ConditionValue, own: Address, port: int
     ) -> ConditionValue:
-        """Dial the address ourselves."""
+        """
+        Dial the address ourselves.  This proves less: the root may take another route, and would
+        require a certificate.
+        """
         host = f"[{own[1]}]" if ":" in own[1] else own[1]
         config = ClientConfig(f"https://{host}:{port}", insecure_skip_tls_verify=True)
         try:
@@ -278,7 +283,7 @@ def _is_of_the_pod(details: Mapping[str, Any]) -> bool:
 
 async def fetch(config: ClientConfig, target: str, reactor: Any, peer: str) -> Answer:
     """
-    Send one GET on a new connection.
+    Send one GET on a new connection: an old connection proves nothing about the path now.
 
     :raises APIError: no answer (502, 504).
     :raises KubeConfigError: the credentials cannot be used.

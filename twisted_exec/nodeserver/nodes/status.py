@@ -157,7 +157,12 @@ _INFO = (
 
 
 def trimmed(node: Object) -> Object:
-    """Return a leaf's node with only the fields that are read here, in their proper shape."""
+    """
+    Return a leaf's node with only the fields that are read here, in their proper shape.
+
+    A leaf may be foreign, and its values end up in the root.  ``resourceVersion`` and times are
+    dropped, so that a heartbeat alone does not change the result.
+    """
     metadata, status = node["metadata"], mapping(node.get("status"))
     identity = {key: str(metadata.get(key, "")) for key in ("name", "uid")}
     return {
@@ -263,7 +268,8 @@ def pressures(nodes: Sequence[Object]) -> dict[str, ConditionValue]:
     Return the pressure conditions of the Node.
 
     A pressure is True only if it is True on all nodes that report it.  A pressure that no node
-    reports is False (NetworkUnavailable is left out).
+    reports is False (NetworkUnavailable is left out): the root's node lifecycle controller would
+    otherwise set it to Unknown after a while.
     """
     conditions: dict[str, ConditionValue] = {}
     for type in PRESSURES:

@@ -2,8 +2,9 @@
 The leaf's version of a Pod of the root, and the objects of the root that it needs there.
 
 Fields that the leaf decides itself are left out, such as the node (unless the Node of the root
-stands for a single node), the scheduler, the priority, affinity and the ServiceAccount.  Tokens are
-removed.
+stands for a single node), the scheduler, the priority, affinity and the ServiceAccount.  A token
+of the root is worthless in the leaf, and one of the leaf is none of the root's business, so tokens
+are removed.
 
 Modelled on ``pkg/utils/podutils/pod.go`` (``FitPod``) of Kosmos.
 """
