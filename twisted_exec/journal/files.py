@@ -85,7 +85,8 @@ class JournalFiles:
     """
     The segments of one journal.
 
-    :meth:`begin` comes before anything is written, except by :meth:`reserve`.
+    :meth:`begin` comes before anything is written, except by :meth:`reserve`.  Methods that use files
+    may run in a thread, as long as there is one at a time.
 
     :param now: the time, in nanoseconds since the epoch.
     :param epoch: that of a new journal.
@@ -323,7 +324,11 @@ class JournalFiles:
         return True
 
     def go_ahead(self, offset: int, now: int) -> None:
-        """Continue at a later offset, after a gap of unknown size."""
+        """
+        Continue at a later offset, after a gap of unknown size.
+
+        Only before :meth:`begin` has succeeded.
+        """
         newest = self.open
         if self._is_created:
             self.pending[newest.first] = newest

@@ -2,7 +2,7 @@
 A file in memory, with the output that the files of journals do not have yet.
 
 If the program is killed, the next run finds in this file what it still has to write, unless the
-file was given up (:data:`MOST_BYTES`).
+file was given up (:data:`MOST_BYTES`).  A power cut ends the file together with the program.
 """
 
 from __future__ import annotations

@@ -81,6 +81,8 @@ class ICursor(Interface):
         """
         Store an offset.
 
+        After a power cut an older offset may be loaded.
+
         :raises OSError: the disk is full or read-only, or does not answer; the older offset may remain.
         """
 
@@ -91,8 +93,9 @@ class IJournal(Interface):
 
     Each byte has an offset (64 bits) that is never used for another byte of the same epoch.
 
-    Most methods raise :class:`OSError` if files cannot be read at present.  The error is
-    :class:`.Unanswered` if the disk does not answer.
+    These methods raise :class:`OSError` if files cannot be read at present: :meth:`last_lines`,
+    :meth:`line_start`, :meth:`time_at`, :meth:`printed_since`, :meth:`boots` and :meth:`events`.  The error
+    is :class:`.Unanswered` if the disk does not answer; the watchers are called when it does.
     """
 
     start = Attribute("Offset of the oldest retained byte (int).")
@@ -107,7 +110,8 @@ class IJournal(Interface):
 
     def append(data: bytes) -> None:
         """
-        Add output, then call the watchers; drop it if the journal is closed.
+        Add output, then call the watchers; drop it if the journal is closed.  Never fails; the first
+        use waits up to half a second for a slow disk.
 
         :param data: at least 1 byte.
         """
@@ -126,8 +130,9 @@ class IJournal(Interface):
 
     def read(offset: int, limit: int) -> bytes:
         """
-        Return output from ``offset``: 1 to ``limit`` bytes of one boot, none at the end, at a gap,
-        and if files cannot be read at present.
+        Return output from ``offset``: 1 to ``limit`` bytes, of one boot as far as the boots are known;
+        none at the end, at a gap, and if files cannot be read at present.  The watchers are called when
+        the disk answers.
 
         :raises ValueError: ``offset`` is not between ``start`` and ``end``.
         """
@@ -136,17 +141,24 @@ class IJournal(Interface):
         """
         Return the first offset from ``offset`` on whose byte can be read.
 
-        It is ``start`` for an older offset, and at most ``end``.
+        It is ``start`` for an older offset, the end of the gap for an offset within a gap, and at
+        most ``end``.  Reading may discover damage: call this again when :meth:`read` returns nothing
+        before the end.
         """
 
     def discard_before(offset: int, slowest: int | None = None) -> None:
-        """Allow the journal to free memory for output before ``offset``; a disk retains it."""
+        """
+        Allow the journal to free memory for output before ``offset``; a disk retains it.
+
+        :param slowest: the offset that the slowest viewer reads next, which then is in memory,
+            within limits.
+        """
 
     def last_lines(count: int, end: int | None = None) -> int:
         """
         Return the offset of the last ``count`` lines before ``end``, or ``start`` if there are fewer.
 
-        :param end: an offset from ``start`` on.
+        :param end: an offset from ``start`` on; by default the end of the journal.
 
         A line ends with a newline; text after the last newline counts as a line.
         """
@@ -199,6 +211,7 @@ class IJournal(Interface):
         Record input of a viewer.
 
         :param data: at most 4 KiB.
+        :param echoed: the machine has echoed it; else it is recorded before the machine gets it.
         :return: whether it is recorded.
         """
 

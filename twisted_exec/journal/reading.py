@@ -291,7 +291,7 @@ async def when_answered(
     """
     Read a journal; if the disk does not answer, wait, and read again.
 
-    :param read: called once or more.
+    :param read: called once or more, so it changes nothing until it returns.
     :raises ServiceUnavailable: the disk does not answer within :data:`ANSWER_SECONDS`, or files cannot be
         read at present.
     """

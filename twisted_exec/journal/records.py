@@ -122,7 +122,7 @@ def open_header(data: bytes, epoch: bytes, first: int) -> tuple[Header, int]:
     :param first: the offset that the file's name says.
     :return: the header, which may be of another journal; and the seed of the records.
     :raises NewerFormat: the segment is of a later release.
-    :raises Damaged: nothing of it is correct.
+    :raises Damaged: neither the header, nor a checkpoint, nor the first record is correct.
     """
     try:
         header = decode_header(data, OPEN_MAGIC)

@@ -3,7 +3,7 @@ Retention of journals, sans I/O.
 
 Whole segments are removed, the oldest first: those beyond their age, those of a journal beyond its
 size, and those of all journals beyond their size in all or while the file system has less free
-space than configured.
+space than configured.  Of a machine deleted long ago, all is removed.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Removal:
 class ClockTrust:
     """
     Decides whether ages can be trusted: not for a day after the time of day has jumped by more than
-    an hour.
+    an hour, or after a start more than an hour before or after the time that the run before has noted.
 
     Times are seconds of a clock that never jumps, and nanoseconds since the epoch.
     """

@@ -86,6 +86,8 @@ class Snapshot:
         """
         Iterate over everything that is retained, in order.
 
+        Missing output is an event of the kind ``gap``, also if the journal has none.
+
         :param begin: begin at the segment with this offset, or one before.
         :raises OSError: a file cannot be read.
         :raises NewerFormat: a segment is of a later release.

@@ -75,7 +75,7 @@ class Info:
     """
     The facts about a recording, in its second line.
 
-    :param id: names the recording; it is in each head.
+    :param id: names the recording; it is in each head, so heads of another recording do not fit.
     :param machine: such as ``namespace``, ``name`` and ``uid``, as far as known.
     :param epoch: that of the journal.
     :param first: offset of the first byte.
@@ -128,7 +128,7 @@ class HeadContent:
     """
     The content of a signature: the recording as far as it was written at that time.
 
-    :param chain: link of that block, in hexadecimal digits.
+    :param chain: link of the newest block, in hexadecimal digits.
     :param offset: offset after the newest byte.
     :param time: of the signature, in milliseconds since the epoch.
     :param closed: the recording ends here.

@@ -1,7 +1,8 @@
 """
 Verification of recordings, whose blocks are read from a file in constant memory.
 
-A signed head has the newest link, so it proves all blocks before it.
+Each link covers all text before it.  A signed head has the newest link, so it proves all blocks
+before it.
 """
 
 from __future__ import annotations

@@ -357,7 +357,13 @@ _ERASURES = (b"\b \b", b"\b\x1b[K")
 
 
 class EchoedInput:
-    """The typed bytes of one console that were not echoed yet."""
+    """
+    The typed bytes of one console that were not echoed yet.
+
+    Typed bytes count as echoed only if the next output is exactly their echo.  With the first
+    difference everything that waits is forgotten: a password, whose echo is off, is followed by output
+    that the user did not type.
+    """
 
     def __init__(self) -> None:
         self._waiting: deque[tuple[int, str, float]] = deque()

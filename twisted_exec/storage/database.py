@@ -5,7 +5,7 @@ In the database ``objects`` holds the current objects, ``log`` their changes.  T
 of a change is its number in ``log``.
 
 The record (:class:`VersionRecord`) shows whether the database is complete: the latest acknowledged
-version is also in a file of its own.
+version is also in a file of its own, which is never ahead of the database.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ class StoreFollower(Service):
         """
         Watch all resources, then list those that want it.
 
-        An object may be reported twice.
+        In this order no change is lost between list and watch; an object may be reported twice.
         """
         super().startService()
         followed = tuple(self.followed())

@@ -74,9 +74,12 @@ class IStorage(IService):
 
     One resourceVersion counts all changes of all objects.  A write's Deferred fires when the write
     is durable; readers and watchers see only durable writes.  Reads see every write that any server
-    on the same store acknowledged before, unless they are stale.
+    on the same store acknowledged before, unless they are stale.  Reads and writes fail with further
+    errors of :mod:`twisted_exec.api.status` on a full disk, beyond a quota, or while the store is out
+    of reach.
 
-    ``startService`` must not wait for another host.
+    ``startService`` must not wait for another host.  After it call nothing else before
+    :meth:`when_ready` fires.
     """
 
     exclusive = Attribute("Whether this server is the only one that uses these objects: a bool.")
@@ -157,7 +160,8 @@ class IStorage(IService):
         :param since: a resourceVersion; ``None`` for now.
         :param on_lost: called once, instead of all further events, if changes were missed; without
             it the watch delivers the differences as changes.
-        :param on_event: called for past changes before this method returns.
+        :param on_event: called for past changes before this method returns.  A callback that
+            raises is not called again.
         :raises Expired: changes after ``since`` are forgotten: list again.
         :raises APIError: ``since`` has not happened yet.
         """
@@ -177,7 +181,12 @@ class IStorage(IService):
 
 
 class IHandsOverStorage(IStorage):
-    """An exclusive store that goes on in a successor: another process on the same host."""
+    """
+    An exclusive store that goes on in a successor: another process on the same host.
+
+    In the old process :meth:`freeze` comes first, then either :meth:`thaw` or :meth:`retire`.  In
+    the new process :meth:`inherit` comes before ``startService``.
+    """
 
     def freeze() -> Deferred[None]:
         """
@@ -188,7 +197,7 @@ class IHandsOverStorage(IStorage):
 
     def thaw() -> Deferred[None]:
         """
-        Use the store again: there is no successor.
+        Use the store again: there is no successor.  Held writes are made.
 
         :return: fires when the store is open again; fails with :class:`StorageError`, and then
             every write fails, too.
@@ -198,7 +207,8 @@ class IHandsOverStorage(IStorage):
         """
         Go on through the successor, which has opened the store.
 
-        :return: fires with the reason when the successor is lost.
+        :return: fires with the reason when the successor is lost.  Then every write fails, and no
+            more changes are delivered.
         """
 
     def inherit() -> None:

@@ -280,7 +280,12 @@ class WriterThread:
         self._save(size)
 
     def _save(self, size: int) -> None:
-        """Bring changes into the file when there are enough."""
+        """
+        Bring changes into the file when there are enough.
+
+        SQLite does so too, but hides a failure: then the disk is so full that its log must not
+        grow any more.
+        """
         self._unsaved += size + _TRANSACTION_BYTES
         if self._unsaved < _CHECKPOINT_BYTES and not self._full:
             return

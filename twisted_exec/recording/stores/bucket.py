@@ -154,7 +154,8 @@ def credentials_of(
     """
     Return a function that returns the present credentials.
 
-    They never come from the metadata service of a cloud.
+    They never come from the metadata service of a cloud: this program should not connect to such an
+    address.
 
     :return: raises :class:`StoreError` if there are none that can be used.
     """

@@ -82,7 +82,8 @@ class IRecordingStore(Interface):
         """
         Store a recording, or complete an earlier attempt to do so.
 
-        Calls for one name must not overlap.
+        Readers see nothing of the recording before it is complete.  After a crash at any moment, another
+        call leads to exactly one complete recording.  Calls for one name must not overlap.
 
         :param name: as :func:`require_name` demands.
         :param read: its errors are passed on.

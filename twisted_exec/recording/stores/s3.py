@@ -1,7 +1,12 @@
 """
 An S3-compatible bucket as a store of recordings.
 
-A short recording is uploaded in one request.
+A short recording is uploaded in one request.  A longer one is uploaded in parts, and becomes an object
+when the last request joins them.  S3 itself remembers the parts of an upload, so an attempt after a
+crash needs no state of ours.
+
+boto3 makes and signs the requests, and reads the answers.  It opens no connections: they are those of
+:class:`HTTPTransport`.
 """
 
 from __future__ import annotations
@@ -101,6 +106,10 @@ class Refusal(StoreError):
 class BucketClient:
     """
     Calls operations of S3.
+
+    boto3 is called once or twice: its hook ``before-send`` first takes the signed request from it, and
+    then gives it the answer.  Only answers that report success come to boto3, which could repeat the
+    others, or follow them to another server.
 
     :param credentials: returns the present credentials, or raises :class:`StoreError`.
     """
@@ -295,7 +304,12 @@ def create_client(target: BucketTarget, key: AccessKey, send: Callable[..., Any]
 
 
 def _is_harmless(body: bytes) -> bool:
-    """Return whether an answer may be parsed."""
+    """
+    Return whether an answer may be parsed.
+
+    A declaration could define entities that expand to any amount of memory; no answer of S3 has one.  In
+    UTF-16, which the parser detects, all markup has zeros.
+    """
     marks = max(body.count(b"<"), body.count(b"="))
     return b"<!" not in body and b"\0" not in body and marks <= _MOST_MARKS
 

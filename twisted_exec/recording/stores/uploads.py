@@ -1,5 +1,8 @@
 """
 Uploads of closed recordings, until a store has each of them.
+
+There is no queue on disk: the owner of the recordings adds those that are not stored yet after each
+start, and retains their source until :meth:`Uploads.store` has fired.
 """
 
 from __future__ import annotations
@@ -101,7 +104,8 @@ class Uploads(BackgroundTask):
         Store a recording.
 
         :return: fires when the recording is in the store, and a copy read back from it was the
-            same.  It never fails.
+            same.  It never fails; it does not fire at all if the recording is deleted, or if the
+            program stops before.
         """
         return self._add(_Job(name, read))
 

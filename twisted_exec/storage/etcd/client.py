@@ -2,7 +2,7 @@
 Calls of one etcd cluster: any of its members, TLS, tokens, deadlines, errors.
 
 The client stays with one member until it fails, then tries the next.  A write with an unknown
-outcome is not repeated.
+outcome is not repeated, as it might be executed twice.
 """
 
 from __future__ import annotations
@@ -237,7 +237,8 @@ class EtcdClient:
 
     async def authenticated(self) -> None:
         """
-        Get a token if etcd requires one.
+        Get a token if etcd requires one, before calls that use neither :meth:`read` nor
+        :meth:`write`.
 
         :raises EtcdError: that failed.
         """

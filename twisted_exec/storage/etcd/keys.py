@@ -4,10 +4,12 @@ Keys and values below our prefix, sans I/O.
 An object has the key ``PREFIX/GROUP/PLURAL/NAMESPACE/NAME``, as in Kubernetes, without ``GROUP``
 for the core group and without ``NAMESPACE`` for cluster-scoped objects.  The value is the object's
 JSON without its resourceVersion, which is the key's ``mod_revision``; in a restored store a number
-of skipped versions is added.
+of skipped versions is added, so that no version means two states.
 
 ``PREFIX/.twisted-exec`` is the marker.  It claims the prefix for this program, and servers write it
-together with each object.
+together with each object.  So its revision is that of the latest such write, whatever other programs
+write elsewhere in the same etcd.  Its value is unique to each write, which distinguishes two histories
+with the same revisions (etcd may have been restored from a backup).
 """
 
 from __future__ import annotations

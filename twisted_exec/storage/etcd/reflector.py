@@ -355,6 +355,8 @@ async def check_free(client: EtcdClient, keys: Keys) -> None:
     """
     Check that a prefix without a marker is not used.
 
+    A store writes the marker before anything else, so keys without a marker are foreign.
+
     :raises ForeignKey: another program uses it, or it is within another store.
     :raises EtcdError: etcd does not answer, or refuses.
     """

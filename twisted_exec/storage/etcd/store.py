@@ -59,6 +59,8 @@ class EtcdStorage(HistoryStorage):
 
     :param remembered: number of changes kept for watches and older lists.
     :param remembered_bytes: limit of the size of these changes together.
+    :param limits: limits of what objects use; servers that write at the same time may exceed them by
+        these writes.
     """
 
     exclusive = False

@@ -3,7 +3,7 @@ Address and credentials of an etcd cluster, as given in ``--storage``.
 
 ``etcd:https://HOST:PORT[,...]?prefix=...&ca=...&...``
 
-Passwords can only be given in files.
+Passwords can only be given in files, because other users can read a command line.
 """
 
 from __future__ import annotations
@@ -73,7 +73,12 @@ class EtcdTarget:
 
 
 def same_location(first: str, second: str) -> bool:
-    """Return whether two locations are the same prefix in the same etcd."""
+    """
+    Return whether two locations are the same prefix in the same etcd.
+
+    Members of an etcd can be added, replaced and removed step by step, so one member in common is
+    enough.
+    """
     members, prefix = _members_and_prefix(first)
     other_members, other_prefix = _members_and_prefix(second)
     return prefix == other_prefix and not members.isdisjoint(other_members)
@@ -150,7 +155,7 @@ def _endpoints(urls: str) -> tuple[bool, tuple[Endpoint, ...]]:
 
 
 def _split(text: str) -> SplitResult:
-    """Parse one URL."""
+    """Parse one URL.  The error does not quote it, because it may hold a password."""
     try:
         url = urlsplit(text)
         is_valid = url.scheme in ("https", "http") and url.hostname and url.port != 0

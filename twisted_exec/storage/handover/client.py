@@ -1,7 +1,8 @@
 """
 The client of a successor, through which a predecessor goes on with its store.
 
-The client connects again, for :data:`LOST_SECONDS`.
+A successor may itself be replaced: the next one listens at the same path.  So the client connects
+again, for :data:`LOST_SECONDS`.
 """
 
 from __future__ import annotations
