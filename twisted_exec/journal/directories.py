@@ -37,6 +37,8 @@ class Directories:
     """
     The directories of one store.
 
+    Methods raise :class:`OSError`, unless they say otherwise.
+
     :ivar removing: called with the path of each segment before it is removed, maybe in a thread.
     """
 

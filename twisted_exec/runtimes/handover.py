@@ -726,7 +726,11 @@ async def pass_on(
 
 
 class LeftStreamRoutes(SocketRoutes):
-    """The routes of a socket for successors of this process, which serves streams."""
+    """
+    The routes of a socket for successors of this process, which serves streams.
+
+    The newest process of the runtime passes requests that rejoin such a stream on to it.
+    """
 
     serves_while_frozen = True
 

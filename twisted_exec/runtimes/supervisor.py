@@ -386,6 +386,8 @@ class Supervisor:
     def _note_end(self, ending: Ending) -> tuple[str, str]:
         """
         Decide whether the machine stays off: after its own power off, or if the driver says so.
+
+        :return: reason and message of why it is off although it was switched on.
         """
         if self._shutting_down or not self._should_run:
             return "", ""

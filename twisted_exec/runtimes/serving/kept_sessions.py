@@ -636,7 +636,7 @@ class Bridged:
     :param tokens: the digests of the tokens that name the stream, each with its grant.
     :param rejoin: the digest of the key that rejoins the stream, in hexadecimal digits; empty if it
         cannot.
-    :param socket: path of the socket at which the process accepts that.
+    :param socket: path of the socket at which the process accepts that; empty if it does not.
     """
 
     def __init__(
