@@ -71,9 +71,3 @@ class NamesTests(SynchronousTestCase):
         """Each path of a file in the repository exists."""
         names = {each for each in literals(_FILE) if each[1] not in CREATED_BY_READERS}
         self.assertEqual([each for each in sorted(names) if not (ROOT / each[1]).exists()], [])
-
-    def test_implementations(self) -> None:
-        """Each module and class in the table of interfaces can be imported."""
-        table = pages.table(pages.page("howto/embed"), "Interfaces")
-        names = re.findall(r"``((?!runtime\.yaml)\w+(?:\.\w+)+)``", table)
-        self.assertEqual([each for each in names if not exists(f"twisted_exec.{each}")], [])
