@@ -128,8 +128,9 @@ class MachineLocator:
         headers = forwarded_headers(context.user)
         options = self._options(context)
         await self._admit(context, target)
+        begins = not context.continues_session  # reads, and may refuse, the header of a session
         machine = await self._machine(target)
-        if self._what.is_stream and not context.continues_session:  # an open session may wait
+        if begins and self._what.is_stream:  # an open session may wait for its machine
             await self._check_power(context, target, machine)
         pool = self._dialect.pool_name(machine)
         context.learn(uid=machine["metadata"]["uid"], pool=pool)
