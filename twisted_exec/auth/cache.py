@@ -2,7 +2,8 @@
 A short-lived cache of answers that cost a round trip.
 
 Concurrent requests for the same key share one round trip. Failures of the round trip are not
-cached. The cache is limited in size and time.
+cached. The cache is limited in size and time; the time limits how long a
+withdrawn permission still counts.
 """
 
 from __future__ import annotations

@@ -84,7 +84,11 @@ class ConsoleVerbs:
         )
 
     async def _opens(self, attributes: Attributes) -> Decision:
-        """Decide about opening a Pod's console: as about typing."""
+        """
+        Decide about opening a Pod's console: as about typing.
+
+        A program may ask this for a user, and then open the console in its own name.
+        """
         if not attributes.subresource:
             attributes = replace(attributes, name="")
         decision = Decision(False)
@@ -181,7 +185,7 @@ async def highest_right(
 
     :param console: the permission on the machine's ``console``, without a verb.
     :param refusal: names the permission that a user without any right lacks.
-    :param wanted: the same where the verbs are strict.
+    :param wanted: the same where the verbs are strict, and for a user who only wants to observe.
     :raises APIError: the user has no right, or that is not known now.
     """
     # The highest first, because a session without --force can ask for the floor later, and
@@ -242,6 +246,7 @@ class ConsoleAccess:
         """
         Return the user's right for a new session.
 
+        :raises APIError: the user has no right at this console, or that is not known now.
         :raises TakeoverRefused: the user asks to take over without the right to do so.
         """
         right = await self._right(gate, self.permission.user)
@@ -264,7 +269,12 @@ class ConsoleAccess:
         return self.terms(self.conditions.terms(right))
 
     def terms(self, terms: Terms) -> Terms:
-        """Return terms without a limit of a right that the request does not use."""
+        """
+        Return terms without a limit of a right that the request does not use.
+
+        The limit of an observer remains: a next hop of another make may ignore that the request is
+        without input.
+        """
         if self.options.takes_input or terms.right < Right.DRIVE:
             return terms
         return replace(terms, right=Right.TAKEOVER)
@@ -283,7 +293,7 @@ class ScreenAccess(ConsoleAccess):
     """
     A user's access to the screen of a console.
 
-    A screen takes no input.
+    A screen takes no input, so the terms limit no right.
     """
 
     def terms(self, terms: Terms) -> Terms:
@@ -314,7 +324,7 @@ class Subresource:
     """
     A subresource of machines, or of what is left of them.
 
-    :param verb: that its users need.
+    :param verb: that its users need; opening a console is a create whatever the HTTP method (k8s#78741).
     :param permission: the subresource on which they need it.
     :param options: checks a request, and returns its options.
     :param access: of users to the machine's console.

@@ -64,7 +64,11 @@ class CredentialHeaders:
         return IDENTITY_HEADERS | declared
 
     def take_from(self, request: Any) -> PresentedCredentials:
-        """Take the credentials out of a request; a second call returns the same."""
+        """
+        Take the credentials out of a request; a second call returns the same.
+
+        So neither a handler nor the next hop can believe an unverified header.
+        """
         if request.credentials is None:
             request.credentials = self._taken(request)
         credentials: PresentedCredentials = request.credentials
@@ -156,7 +160,7 @@ class UnionAuthenticator:
     """
     Asks authenticators in order; the first that knows the user wins.
 
-    The usual order is request headers of a proxy, certificate, token.
+    A failure ends the search.  The usual order is request headers of a proxy, certificate, token.
 
     :raises TypeError: an authenticator does not declare its headers.
     """

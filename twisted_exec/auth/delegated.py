@@ -2,11 +2,13 @@
 Authentication and authorization by an API server: reviews, and hints from roles and bindings.
 
 A TokenReview identifies the user of a token, a SubjectAccessReview authorizes. Answers are cached
-for 10 seconds at most, allowed and denied alike. Source: the webhook authenticator and authorizer
-of ``k8s.io/apiserver/plugin/pkg``.
+for 10 seconds at most, allowed and denied alike; an unreachable API server is an error, never a
+permission. Source: the webhook authenticator and authorizer of ``k8s.io/apiserver/plugin/pkg``.
 
-Where a hop may read roles and bindings, a change that concerns the user of an open session makes the
-guard review its sessions.
+Where a hop may read roles and bindings, a change that concerns the user of an open session is a
+hint: cached answers are forgotten, and the guard reviews its sessions. A hint decides nothing: the API
+server stays the only judge. A second hint follows a second later, since a replica of the API server may
+still have decided by the rules before the change.
 """
 
 from __future__ import annotations
@@ -139,7 +141,7 @@ def _told(resource: Resource, problem: APIError) -> APIError:
 
 
 class _Configuration:
-    """The configuration of a client."""
+    """The configuration of a client; after a change, cached answers do not count any more."""
 
     paths = ("kubeconfig",)
 
@@ -163,7 +165,7 @@ class DelegatedAuthenticator:
     :param client: its credentials may create tokenreviews.
     :param audiences: if given, tokens must be for one of them.
     :param cache_seconds: at most 10.
-    :param retry_seconds: time limit for one review.
+    :param retry_seconds: time limit for one review, longer while the API server answers others.
     """
 
     credential_headers = NO_HEADERS
@@ -251,7 +253,7 @@ class DelegatedAuthorizer:
     :param client: its credentials may create subjectaccessreviews.
     :param allow_seconds: lifetime of a cached permission; at most 10.
     :param deny_seconds: lifetime of a cached denial; at most 10.
-    :param retry_seconds: time limit for one review.
+    :param retry_seconds: time limit for one review, longer while the API server answers others.
     """
 
     def __init__(
@@ -330,7 +332,12 @@ Subjects = frozenset[tuple[str, str]]
 
 
 class PermissionWatch:
-    """Watches roles and bindings from the first session on."""
+    """
+    Watches roles and bindings from the first session on.
+
+    :ivar forget: is called before each hint.
+    :ivar changed: is called with each hint.
+    """
 
     _log = Logger()
 

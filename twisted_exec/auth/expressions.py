@@ -4,11 +4,13 @@ Evaluation of CEL expressions without holding the reactor.
 An evaluation with a small bound takes place at once. All others are done by processes of low
 priority, with limits of memory and CPU time; users take turns.
 
-The unit of cost is about a nanosecond, or a byte that is copied:
+The bound comes from the expression's text and the size of its values: the author of an expression is
+trusted, the values are not. Its unit is about a nanosecond, or a byte that is copied:
 
 * An expression without the calls below reads its values at most once for each of its terms.
 * A loop (``all``, ``map`` and the like) repeats that for each entry.
 * A call whose cost or result may grow with the square of its values multiplies by their size.
+  Calls that are not known here count as such.
 * A pattern of ``matches`` that is not a literal may be any pattern: its cost has no bound here.
 """
 
@@ -79,7 +81,7 @@ class Evaluator:
         :param user: the sender of the values.
         :return: the value, in the types of JSON if it has one of these.
         :raises Missing: the library is not installed.
-        :raises EvaluationFailed: it has no value, or costs too much.
+        :raises EvaluationFailed: it does not compile, has no value, or costs too much.
         :raises TooManyEvaluations: too many costly ones wait, or no process can do it now.
         """
         expressions.check(text)
@@ -177,7 +179,7 @@ class Growth:
     :param loops: depth of nested loops.
     :param squares: calls that multiply by the size of the values.
     :param splits: a call makes a list of a string.
-    :param pattern: weight of the largest literal pattern.
+    :param pattern: weight of the largest literal pattern; infinite if a pattern is no literal.
     """
 
     loops: int = 0
@@ -263,7 +265,7 @@ def _tokens(expression: str) -> Iterator[tuple[str, str]]:
 
 
 def _weight(pattern: str | None) -> float:
-    """Return the number of instructions of a pattern, about."""
+    """Return the number of instructions of a pattern, about, and rather too many than too few."""
     if pattern is None:
         return math.inf
     classes = len(_CLASS.findall(pattern))

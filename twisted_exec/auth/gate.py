@@ -1,11 +1,15 @@
 """
 The gate of a program: authentication, impersonation, authorization, and the dispatch of requests.
 
-A session keeps the gate's :class:`Evidence`: the credentials and the permissions.
+A session keeps the gate's :class:`Evidence`: the credentials and the permissions; a review of
+the session checks both again.
+
+An unknown client gets 401 for paths that are not open, whether they exist or not.
 
 With :attr:`ImpersonationPolicy.CHECKED` a request with ``Impersonate-User`` (``kubectl --as``) is
 handled as that user, with groups, UID and extra, if the sender may ``impersonate`` each of them.
-Every impersonation header counts, and an unknown one is an error. Source:
+Every impersonation header counts, and an unknown one is an error: an ignored header would let the
+request through with the *sender's* permissions. Source:
 ``k8s.io/apiserver/pkg/endpoints/filters/impersonation.go``.
 """
 
@@ -94,10 +98,12 @@ class GatePolicy:
     """
     The settings of one program's gate.
 
-    :param allowed_origins: sites besides this server's own whose pages may send requests.
+    :param allowed_origins: sites besides this server's own whose pages may send requests; ``None`` if
+        requests of all pages pass.
     :param judges: names of users that are servers and check the origin of requests themselves.
     :param accepts_session: whether a caller may bring the id of the session; never if ``None``.
-    :param callers_name_no_user: callers are servers that pass on the headers of their users.
+    :param callers_name_no_user: callers are servers that pass on the headers of their users
+        without saying who the user is.
     """
 
     impersonation: ImpersonationPolicy = ImpersonationPolicy.CHECKED
@@ -114,7 +120,8 @@ class Evidence:
     """
     The reason to allow a session.
 
-    :param credentials: of the sender.
+    :param credentials: of the sender; at most the proxy's certificate if a proxy names the sender and
+        nobody is impersonated.
     :param sender: as authenticated.
     :param user: as whom the request was answered; the sender, unless impersonated.
     :param console: the access of a session at a console.
@@ -363,6 +370,8 @@ class Gate:
     def _proxy_credentials(self, certificate: PeerCertificate | None) -> PresentedCredentials:
         """
         Return what reviews need: the proxy reviews its users, and reviews here only the proxy.
+
+        Nothing for a proxy that is trusted for another reason than its certificate.
         """
         if certificate is None or self.proxy_problem(certificate):
             return NO_CREDENTIALS
@@ -506,7 +515,7 @@ def _of_proxy(certificate: PeerCertificate) -> PresentedCredentials:
 
 
 def _is_same(now: User, before: User) -> bool:
-    """Compare names, and UIDs where both are known."""
+    """Compare names, and UIDs where both are known: a name may belong to a new account."""
     return now.name == before.name and (not now.uid or not before.uid or now.uid == before.uid)
 
 
@@ -707,7 +716,11 @@ def _needs(sender: User, user: User, groups: tuple[str, ...]) -> Iterator[Attrib
 
 
 def _groups(name: str, requested: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the requested groups with those that the user always has."""
+    """
+    Return the requested groups with those that the user always has.
+
+    A service account without requested groups gets its own.
+    """
     account = _service_account(name)
     if account is not None and not requested:
         everyone = SERVICE_ACCOUNT_PREFIX.removesuffix(":") + "s"

@@ -45,7 +45,11 @@ class IVisibility(Interface):
         """Return the error for a request that names an object which the user may not see."""
 
     def since() -> int:
-        """Return the version of the store since which the same names have been visible."""
+        """
+        Return the version of the store since which the same names have been visible.
+
+        The client of an older watch has to list again.
+        """
 
     def follow(changed: Callable[[], None]) -> Callable[[], None]:
         """
@@ -62,7 +66,7 @@ class Decision:
 
     :param reason: for people and the audit log; may be empty.
     :param hidden: the user gets 404 instead of 403.
-    :param visibility: the objects that the request is allowed for.
+    :param visibility: the objects that the request is allowed for; ``None`` for all.
     """
 
     allowed: bool
@@ -72,7 +76,11 @@ class Decision:
 
     @property
     def allows_everything(self) -> bool:
-        """True if the request is allowed for every object."""
+        """
+        True if the request is allowed for every object.
+
+        A caller that applies no visibility must ask for this, and not for ``allowed``.
+        """
         return self.allowed and self.visibility is None
 
 
@@ -94,7 +102,8 @@ class IAuthenticator(Interface):
 
         :return: fires with the user, or with ``None`` if no credential is for this authenticator. Fails with
             :class:`~twisted_exec.api.status.Unauthorized` for an invalid credential, and with
-            another :class:`~twisted_exec.api.status.APIError` if that is not known now.
+            another :class:`~twisted_exec.api.status.APIError` if that is not known now: the request is
+            refused then, and no other authenticator is asked.
         """
 
 
@@ -106,7 +115,8 @@ class IProxyAuthenticator(IAuthenticator):
         Say why a proxy is not trusted any more; its sessions end then.
 
         :param certificate: of a proxy that was trusted when it opened a session.
-        :return: a message that names the proxy; empty while it is trusted.
+        :return: a message that names the proxy; empty while its CA and its name are trusted. A
+            certificate that has expired since is no reason.
         """
 
 
@@ -118,7 +128,7 @@ class IAuthorizer(Interface):
         Decide about one action.
 
         :return: fires with a :class:`Decision`. Fails with an
-            :class:`~twisted_exec.api.status.APIError` if no decision is possible now.
+            :class:`~twisted_exec.api.status.APIError` if no decision is possible now; the action is refused then.
         """
 
 
@@ -147,7 +157,8 @@ class PresentedCredentials:
     :param certificate: of the client.
     :param token: the bearer token.  Authenticators use :meth:`bearer_token`.
     :param token_problem: why the bearer token cannot be read.
-    :param token_in_header: the request has ``Authorization: Bearer``.
+    :param token_in_header: the request has ``Authorization: Bearer``, which no page of another site
+        can make a browser send.
     :param headers: those that the server's authenticators declare, and of impersonation if the server
         reads them.
     :param address: the host that the connection comes from.
@@ -178,7 +189,7 @@ class PresentedCredentials:
         return self.token
 
     def key(self) -> object:
-        """Return a key that equal credentials share."""
+        """Return a key that equal credentials share; ``None`` if other headers are part of them."""
         if self.token_problem or any(True for _ in self.headers.getAllRawHeaders()):
             return None
         certificate = b"" if self.certificate is None else self.certificate.digest

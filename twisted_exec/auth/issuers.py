@@ -1,7 +1,8 @@
 """
 OIDC issuers from kube-apiserver's AuthenticationConfiguration, or from its older options.
 
-As there, an unknown field is refused rather than ignored. Source:
+As there, an unknown field is refused rather than ignored, because it may have been meant to restrict
+access. Source:
 ``k8s.io/apiserver/pkg/apis/apiserver`` (types and validation), as of v1.33.
 """
 
@@ -62,7 +63,7 @@ class Issuers:
         """
         Return the issuers; they are read again when the file changes.
 
-        :param own: issuer names of this server's own tokens.
+        :param own: issuer names of this server's own tokens, which no provider may have.
         """
 
         def checked(content: bytes = b"") -> tuple[Issuer, ...]:

@@ -1,11 +1,15 @@
 """
 JSON Web Tokens, signed and verified, and the keys that sign them.
 
-The reason of a refusal (:class:`InvalidToken`) contains nothing of the token.
+The reason of a refusal (:class:`InvalidToken`) contains nothing of the token, as it is logged.
 
-The algorithm must be on our list, and of the token's hints about keys only ``kid`` counts.
+Vulnerabilities of other projects were ``alg: none``, a MAC keyed with a public key, keys that the token
+contains or names (``jwk``, ``jku``, ``x5u``, ``x5c``), and headers that change what is signed (``crit``,
+``b64``). So the header is parsed here first, the algorithm must be on our list, and
+only the issuer's keys are used: of the token's hints about keys only ``kid`` counts.
 
-Keys come from PEM files, and from an issuer's JWKS; all are asymmetric.
+Keys come from PEM files, and from an issuer's JWKS. All are asymmetric, so a token that is "signed" with
+the text of a public key cannot be verified.
 
 Sources: RFC 7515, RFC 7517, RFC 7518 §6, RFC 7519, RFC 8725; ``go-oidc`` and
 ``k8s.io/kubernetes/pkg/serviceaccount`` for kube-apiserver's rules, and its ``jwt.go`` for key ids.
@@ -75,7 +79,7 @@ class _Registry(jws.JWSRegistry):
 
 
 def claimed(token: bytes) -> Claimed | None:
-    """Return a token's unverified claims."""
+    """Return a token's unverified claims; ``None`` if it is no JWT but another kind of token."""
     if token.count(b".") != 2 or len(token) > _LIMIT_BYTES:
         return None
     header, payload, _ = token.split(b".")
@@ -179,7 +183,7 @@ def _is_signed(token: bytes, key: VerifyingKey, algorithm: str) -> bool:
 
 
 def _object(part: bytes, what: str) -> dict[str, Any]:
-    """Decode a part to its JSON object."""
+    """Decode a part to its JSON object.  Duplicate keys are refused: parsers differ about them."""
     doubled: list[str] = []
     limit = _LIMIT_HEADER_BYTES if what == "header" else _LIMIT_BYTES
     try:
@@ -358,7 +362,7 @@ def jwks_keys(document: bytes) -> tuple[VerifyingKey, ...]:
     Keys that cannot be used are skipped, as RFC 7517 §5 recommends.
 
     :param document: as fetched; the caller limits its size.
-    :raises ValueError: it is malformed.
+    :raises ValueError: it is malformed, has too many keys, or none for signatures.
     """
     try:
         entries = bodies.decode("application/json", document).get("keys")

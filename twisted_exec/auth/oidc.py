@@ -1,19 +1,23 @@
 """
 Users by OIDC ID token, as in kube-apiserver: issuers, their keys, and the mapping of claims.
 
-An invalid token of one of our issuers is refused at once. The reason goes to the log, not to the
+An invalid token of one of our issuers is refused at once: no later authenticator gets it,
+and the request is never anonymous. The reason goes to the log, not to the
 client. Distributed claims (``_claim_names``) are not fetched: a token could name any URL.
 
-Unlike in Kubernetes, no token gives a reserved name (``system:...``, ``DOMAIN:system:...``).
+Unlike in Kubernetes, no token gives a reserved name (``system:...``, ``DOMAIN:system:...``), as
+``system:masters`` bypasses RBAC.
 
 CEL expressions of an AuthenticationConfiguration map and validate claims. If an evaluation fails,
 or costs too much (:mod:`twisted_exec.auth.expressions`), the token is invalid.
 
-Discovery document and key set come by verified TLS, without redirects, limited in size and time.
+Discovery document and key set come by verified TLS, without redirects, limited in size and time;
+the discovery document must name the issuer itself.
 
 Keys are cached as long as the response allows, for a minute at least and an hour at most, then
-fetched again. While an issuer does not answer its cached keys count for another day. A token with
-an unknown key triggers an earlier fetch, but at most every few seconds.
+fetched again. While an issuer does not answer its cached keys count for another day, since a
+withdrawn key must not count for ever. A token with an unknown key triggers an earlier fetch, but at
+most every few seconds: any client can make such tokens.
 
 Sources: ``k8s.io/apiserver/plugin/pkg/authenticator/token/oidc``, and for CEL expressions
 ``k8s.io/apiserver/pkg/authentication/cel``.
@@ -149,7 +153,8 @@ class OIDCAuthenticator:
     """
     Authenticates users by the tokens of the configured issuers.
 
-    :param issuers: Nothing is opened before :meth:`load` or the first token.
+    :param issuers: read for each token, so that a changed file takes effect. Nothing is opened
+        before :meth:`load` or the first token.
     :param fetcher: fetches keys; ``None`` for HTTPS.
     :param now: time for validity checks, in seconds since 1970.
     """
@@ -199,7 +204,8 @@ class OIDCAuthenticator:
         """
         As :meth:`ITokenAuthenticator.authenticate_token`.
 
-        Fails with :class:`~twisted_exec.api.status.Unauthorized`.
+        Fails with :class:`~twisted_exec.api.status.Unauthorized` if the token claims one of our
+        issuers and is invalid, or cannot be verified now.
         """
         claims = jwt.claimed(token)
         if claims is None:
@@ -365,7 +371,8 @@ async def user_of(claims: Mapping[str, Any], issuer: Issuer, evaluator: Evaluato
     """
     Map verified claims to a user.
 
-    :raises InvalidToken: they name no valid user, or a rule does not hold.
+    :raises InvalidToken: they name no valid user, a required claim or a rule does not hold, or an
+        expression cannot be evaluated.
     """
     token = _Claims(claims, f"{issuer.url} {claims.get('sub')}", evaluator)
     for name, value in issuer.required:
@@ -517,7 +524,7 @@ class HTTPSFetcher:
         """
         Post a form, such as to the token endpoint.
 
-        :return: fires with the code and the document; fails with :class:`Unpublished`.
+        :return: fires with the code, whichever it is, and the document; fails with :class:`Unpublished`.
         """
         code, _, document = await self._collect(
             url,
@@ -596,7 +603,7 @@ class IssuerKeys:
 
     async def newer(self) -> tuple[VerifyingKey, ...]:
         """
-        Fetch the keys again, unless that was done just now.
+        Fetch the keys again, unless that was done just now; return the current ones.
 
         :raises Unpublished: as :meth:`known`.
         """

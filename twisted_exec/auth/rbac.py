@@ -1,15 +1,23 @@
 """
 RBAC: the authorizer for ``rbac.authorization.k8s.io`` objects, and the default roles and bindings.
 
-A :class:`Permissions` indexes roles and bindings by user. Source:
+A :class:`Permissions` indexes roles and bindings by user. It is built from all RBAC objects at one
+moment, and cluster roles are aggregated then. Source:
 ``k8s.io/kubernetes/pkg/registry/rbac/validation/rule.go``.
 
-Unlike in Kubernetes, ``view`` excludes logs: a console logs what its users saw and much of what
-they typed; ``edit`` includes them.
+No default binding gives a user rights at consoles, except that of ``system:masters``. Tables of what
+the roles include are in ``docs/reference``: ``console.rst``, ``console-policies.rst`` and ``sessions.rst``.
 
-Secrets are in ``edit`` and not in ``view``; by default only ``system:masters`` can write providers
-of Spaces. The content of ConsoleRecordings needs ``console-recording-reader`` or ``admin``; changes
-of ConsolePolicies need ``console-policy-editor``.
+Unlike in Kubernetes, ``view`` excludes the logs of machines: a console logs what its users saw and
+much of what they typed. ``edit`` includes them, and so the writing of ConsoleAlerts, whose Events show
+the lines that match. ``console-user`` and ``console-operator`` have neither logs nor ``create`` on
+``machines/exec``, because policies do not restrict logs.
+
+Secrets are in ``edit`` and not in ``view``. ``edit`` includes Spaces, but by default only
+``system:masters`` can write their providers, which refer to Secrets of any namespace. The content of
+ConsoleRecordings has what other users typed, so it needs ``console-recording-reader`` or ``admin``.
+ConsolePolicies restrict ``edit`` and ``admin``, so neither can change them: that needs
+``console-policy-editor``.
 """
 
 from __future__ import annotations
@@ -79,7 +87,8 @@ class IRuleSource(Interface):
 
     def snapshot() -> Deferred[RBACObjects]:
         """
-        :return: fires with all current RBAC objects. Fails with an
+        :return: fires with all current RBAC objects: the *same instance* until one changes, since
+            building a policy from a new one takes time. Fails with an
             :class:`~twisted_exec.api.status.APIError`.
         """
 
@@ -105,7 +114,11 @@ class RBACAuthorizer:
         """
         Check for privilege escalation: users must not grant more than they have.
 
-        :return: fires with ``None``; fails with :class:`Forbidden` and the missing rules.
+        For writing a role, ``rules`` are its rules, or :data:`~twisted_exec.auth.rules.ALL_RULES` for
+        one with an ``aggregationRule``; for writing a binding, those of :meth:`rules_of`.
+
+        :return: fires with ``None``; fails with :class:`Forbidden` and the missing rules, or as
+            :meth:`rules_for` and :func:`~twisted_exec.auth.rules.uncovered` do.
         """
         return Deferred.fromCoroutine(self._confirm_covered(user, namespace, tuple(rules)))
 
@@ -268,7 +281,7 @@ def _selectors(role: ReadOnlyObject) -> list[ReadOnlyObject]:
 
 
 def _selects(selector: ReadOnlyObject, labels: Mapping[str, str]) -> bool:
-    """Match a ``metav1.LabelSelector``."""
+    """Match a ``metav1.LabelSelector``.  An invalid one selects nothing."""
     match_labels = selector.get("matchLabels") or {}
     if not isinstance(match_labels, Mapping):
         return False
@@ -727,7 +740,7 @@ def bootstrap_objects(
 
 
 def smallest_role(verb: str, group: str, resource: str, subresource: str = "") -> str:
-    """Return the smallest default role of people that includes a permission."""
+    """Return the smallest default role of people that includes a permission; empty if none does."""
     if (verb, subresource) == ("create", "exec") and group:
         verb, subresource = Right.DRIVE.verb, CONSOLE
     roles = _default_roles()

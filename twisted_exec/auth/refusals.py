@@ -68,7 +68,7 @@ class TakeoverDenials:
         Write the audit record.
 
         :param uid: of the machine; empty if unknown.
-        :param writers: the users who have the floor.
+        :param writers: the users who have the floor, as far as they are known.
         :param message: of the refusal, for the audit record only.
         :param impersonator: the user who acts as the subject's user.
         :return: the text of the Event.

@@ -1,6 +1,9 @@
 """
 Authentication by bearer tokens: of files, of ServiceAccounts, and bootstrap tokens.
 
+Tokens of a file are kept and looked up as their SHA-256, so that the timing of a look-up reveals nothing
+about existing tokens.
+
 The token of a ServiceAccount is a JWT with Kubernetes' claims. It is valid while its signature is
 by one of our keys, it has not expired, and its ServiceAccount and the object it is bound to still
 exist with the same UID.  Source: ``pkg/serviceaccount/{claims,jwt}.go`` of Kubernetes.
@@ -74,7 +77,8 @@ class ITokenAuthenticator(Interface):
     def authenticate_token(token: bytes) -> Deferred[User | None]:
         """
         :return: fires with the user, or with ``None`` if the token is unknown here; fails with an
-            :class:`~twisted_exec.api.status.APIError` if it is invalid.
+            :class:`~twisted_exec.api.status.APIError` if it is invalid, or that cannot be
+            determined.
         """
 
 
@@ -83,7 +87,8 @@ class Known:
     """
     The user of a token, and its audiences.
 
-    :param audiences: those of the requested audiences that it is for.
+    :param audiences: those of the requested audiences that it is for; empty if it comes from a
+        source without audiences.
     """
 
     user: User
@@ -183,7 +188,7 @@ class TokenFileAuthenticator:
         """
         Read the file now.
 
-        :raises TLSConfigError: it cannot be read.
+        :raises TLSConfigError: it cannot be read, or is not valid; the message does not quote it.
         """
         self._users.load()
 
@@ -279,7 +284,7 @@ class AccountKeys:
         """
         Read the files now.
 
-        :raises TLSConfigError: a file cannot be read.
+        :raises TLSConfigError: a file cannot be read, or has no key or one that cannot be used.
         """
         for each in self._known:
             each.load()
@@ -384,7 +389,7 @@ class ServiceAccountAuthenticator:
     """
     Authenticates programs by ServiceAccount tokens.
 
-    A token that claims one of our issuers is decided here.
+    A token that claims one of our issuers is decided here: no later authenticator gets an invalid one.
 
     :param issuers: accepted issuers.
     :param audiences: audiences of this server.
@@ -439,7 +444,11 @@ class ServiceAccountAuthenticator:
         return Known(user, tuple(each for each in audiences if each in token_audiences))
 
     async def _user(self, claims: Object) -> User:
-        """Return the user of verified claims, if the objects they name exist."""
+        """
+        Return the user of verified claims.
+
+        :raises InvalidToken: an object that they name does not exist.
+        """
         private = claims.get(_CLAIM)
         if not isinstance(private, Mapping) or not isinstance(private.get("namespace"), str):
             raise InvalidToken("it is of no service account")
@@ -517,7 +526,7 @@ def user_of(
     secret: Mapping[str, Any], token_id: str, token_secret: bytes, now: float
 ) -> User | None:
     """
-    Return the user of a token.
+    Return the user of a token; ``None`` if a part is wrong, or it is not valid for authentication now.
 
     :param secret: the Secret named by the id.
     """

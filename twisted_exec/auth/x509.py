@@ -2,7 +2,7 @@
 Authentication by client certificate: of a user, or of a proxy that names its user in headers.
 
 In the certificate of a user the common name is the user, and organizations are groups. A
-certificate of another CA is not an error but no user. Source:
+certificate of another CA is not an error but no user: it may be a proxy's. Source:
 ``k8s.io/apiserver/pkg/authentication/request/x509``.
 
 A trusted proxy names its user in request headers. ``X-Remote-User`` counts only on a connection
@@ -81,12 +81,14 @@ class CertificateJudge:
     """
     Verifies client certificates against one CA file.
 
-    A client presents the same certificate with each request.
+    Results are cached: an acceptance for a minute, a refusal for a second, and neither beyond a change of
+    the CA file.  The period of validity is compared with the time of day at each use.
 
     :param ca: path of a PEM file with one or more CAs; or its content, as bytes.
     :param clock: monotonic.
     :param now: time for validity checks, timezone-aware.
-    :param apart_from: path of another such file, whose CAs must be others.
+    :param apart_from: path of another such file, whose CAs must be others, and neither have signed these nor be
+        signed by them.
     """
 
     _log = Logger()
@@ -186,7 +188,10 @@ def _followed(ca: str, apart_from: str, clock: IReactorTime) -> Reloading[bytes]
 
 
 def _checked(paths: Sequence[str], ca_pem: bytes, *others: bytes) -> bytes:
-    """:raises TLSConfigError: it contains no CA, or shares one with the other file."""
+    """
+    :raises TLSConfigError: it contains no CA, shares one with the other file, or one of them has
+        signed one of the other's, so that certificates for one purpose would pass for the other.
+    """
     cas, *apart = (
         pem.certificates(content, f"client CA {path!r}")
         for path, content in zip(paths, (ca_pem, *others), strict=True)
@@ -265,7 +270,7 @@ def certified_user(peer: PeerCertificate, end: datetime | None = None) -> User:
     """
     Return the user that a verified certificate names.
 
-    :param end: of the validity of the certificate.
+    :param end: of the validity of the certificate and those that vouch for it.
     """
     name = peer.common_name
     return User(
@@ -285,7 +290,8 @@ class HeaderNames:
     """
     The headers in which proxies name the user.
 
-    Several headers for the name or the UID are tried in order. Header names are case-insensitive.
+    Several headers for the name or the UID are tried in order; all headers for groups and extra fields count.
+    Header names are case-insensitive.
     """
 
     user: tuple[str, ...] = ("X-Remote-User",)
@@ -338,7 +344,7 @@ class RequestHeaderAuthenticator:
     :param allowed_names: common names of trusted proxies, one or more.
     :param apart_from: path of the user CA, which must be another.
     :param names: names of the headers.
-    :param any_name: allow an empty list of names.
+    :param any_name: allow an empty list of names: the CA signs nothing but proxies.
     :raises TLSConfigError: there are no names, or one is empty.
     """
 
@@ -386,8 +392,8 @@ class RequestHeaderAuthenticator:
         """
         As :meth:`IAuthenticator.authenticate`.
 
-        :return: fires with the user that the proxy names; with ``None`` when no trusted proxy names
-            one. Fails with :class:`Unauthorized` when a trusted proxy's headers cannot be read.
+        :return: fires with the user that the proxy names, whose ``forwarded_by`` is the proxy; with
+            ``None`` when no trusted proxy names one. Fails with :class:`Unauthorized` when a trusted proxy's headers cannot be read.
         """
         return maybeDeferred(self._user, credentials)
 
