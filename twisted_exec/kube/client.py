@@ -79,6 +79,8 @@ class LateCredentials:
         """
         Send a request, and once more after a 401 if the credentials changed.
 
+        A server that answers 401 has not begun the request, so even a write may be repeated.
+
         :param send: sends the request with the credentials of :meth:`config`.
         :param may_repeat: called after a 401.
         :raises APIError: a 401 or 403 names the credentials.

@@ -102,7 +102,7 @@ class ConsoleOptions:
     :param agent: the ``User-Agent``; ASCII.
     :param reason: that the user declares, see :mod:`twisted_exec.api.reasons`.
     :param record: the input to record, see :mod:`twisted_exec.api.kinds.consolerecordings`; empty
-        for no recording.
+        for no recording.  With a server that does not know this option no console is opened.
     :param resume: after a loss of the connection open the next one, if the server can resume
         sessions.
     :param give_up_seconds: time to resume a session; ``None`` for as long as the server is not in
@@ -438,7 +438,11 @@ def recorded_for(recordings: Sequence[OpenRecording]) -> str:
 
 
 class RecordingNews:
-    """The recordings of a console that the user of one session knows of."""
+    """
+    The recordings of a console that the user of one session knows of.
+
+    Messages are ends of a sentence about the console, such as ``recorded for ann (input: masked)``.
+    """
 
     def __init__(self) -> None:
         self.present = ""

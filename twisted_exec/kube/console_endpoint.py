@@ -7,7 +7,8 @@ For example::
     expect = await connectProtocol(endpoint, Expect())
 
 ``loseWriteConnection`` ends the input if the protocol has a message for it, ``loseConnection`` ends
-the session.
+the session. The reason of ``connectionLost`` carries the session's
+:class:`~twisted_exec.streaming.interfaces.Ending`, if it is known.
 """
 
 from __future__ import annotations
@@ -90,6 +91,9 @@ class ConsoleEndpoint:
     A machine's console as an endpoint.
 
     ``connect`` fails as :func:`~twisted_exec.kube.console.open_console` does.
+
+    A protocol that provides :class:`~twisted_exec.kube.interfaces.IResumableProtocol` learns of lost
+    connections.
 
     A protocol that provides :class:`~twisted_exec.kube.interfaces.IRecordedProtocol` learns of
     recordings, which are logged otherwise.
@@ -239,7 +243,11 @@ class _ConsoleTransport:
             self._stream.wish(Break(milliseconds))
 
     def loseWriteConnection(self) -> None:
-        """End the input; output continues until the machine's side ends the session."""
+        """
+        End the input; output continues until the machine's side ends the session.
+
+        Does nothing with protocols that have no message for it (v4).
+        """
         if self.connected and self._stream.can_half_close:
             self._stream.end_input()
 

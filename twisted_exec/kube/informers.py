@@ -1,9 +1,11 @@
 """
 Local copies of resources that follow the API server, and the work queues that they feed.
 
-Source of the rules: ``k8s.io/client-go/tools/cache/reflector.go``.
+A reflector keeps a local copy of one resource current by list and watch. Users read the copy; events
+only say when to look, and several missed changes of an object may arrive as one. Source of the rules:
+``k8s.io/client-go/tools/cache/reflector.go``.
 
-A work queue has one worker per key at a time.
+A work queue has one worker per key at a time, a limit for all, and back-off for keys that fail.
 """
 
 from __future__ import annotations
@@ -58,7 +60,7 @@ def key_of(obj: Object) -> Key:
 
 
 class Backoff:
-    """Exponential back-off up to a limit."""
+    """Exponential back-off up to a limit; each pause is a random part of its length, at least half."""
 
     def __init__(
         self,
@@ -87,9 +89,9 @@ class Reflector:
 
     :param of: name of the cluster.
     :param on_change: called for each difference, in order.
-    :param trim: returns the part of an object to store.
-    :param optional: the server may lack the resource.
-    :param max_objects: list again if a watch brings more objects.
+    :param trim: returns the part of an object to store; it may change the object in place.
+    :param optional: the server may lack the resource; the reflector then waits for it without a warning.
+    :param max_objects: list again if a watch brings more objects: lists have a size limit, watches do not.
     """
 
     def __init__(
@@ -164,7 +166,7 @@ class Reflector:
 
     def forget(self) -> None:
         """
-        Prepare for another server.
+        Prepare for another server: list again, report the differences, and be unsynced until then.
 
         If the reflector is running, call this again after :meth:`stop` has fired.
         """
@@ -222,7 +224,12 @@ class Reflector:
                 await self._pause("following failed; see the log", LONGEST_PAUSE_SECONDS)
 
     async def _is_absent(self, refused: APIError) -> bool:
-        """Return whether the server lacks the resource."""
+        """
+        Return whether the server lacks the resource.
+
+        RBAC answers 403 for a group that does not exist, as for one that the role does not name.
+        Discovery tells them apart.
+        """
         if refused.code != Forbidden.code:
             return refused.code == NotFound.code
         try:
@@ -418,7 +425,11 @@ class WorkQueue(Generic[K]):
         return len(self._work)
 
     def add(self, key: K) -> None:
-        """Queue a key; a key that is queued already stays queued once."""
+        """
+        Queue a key; a key that is queued already stays queued once.
+
+        A key that failed lately waits for its back-off: frequent changes must not bypass it.
+        """
         if self._stopped:
             return
         work = self._work.setdefault(key, _Work())

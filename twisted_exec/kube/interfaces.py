@@ -23,9 +23,9 @@ class IKubeClient(Interface):
     """
     A client of one API server.
 
-    Deferreds fail with :class:`~twisted_exec.api.status.APIError`: ``BadGateway`` for an unreachable server
-    or an invalid answer, ``GatewayTimeout`` for a slow server, ``ServiceUnavailable`` without a
-    configuration.
+    Deferreds fail with :class:`~twisted_exec.api.status.APIError`: that of an error answer,
+    ``BadGateway`` for an unreachable server, an invalid answer or unusable credentials,
+    ``GatewayTimeout`` for a slow server, ``ServiceUnavailable`` without a configuration.
     """
 
     def look() -> int:
@@ -162,6 +162,8 @@ class IRecordedProtocol(Interface):
         """
         Recordings of the console have begun or ended, also those of other users.
 
+        A server of an earlier release names only what the session itself wants recorded, once.
+
         :param recordings: those that go on; users are names from the network, empty if unknown.
         """
 
@@ -180,7 +182,8 @@ class IResumableProtocol(Interface):
         The session goes on.
 
         :param seconds: since :meth:`outage`.
-        :param uncertain: number of dropped bytes of input, BREAKs and other requests.
+        :param uncertain: number of dropped bytes of input, BREAKs and other requests: those that
+            the machine may have received already, and all behind them.
         """
 
     def notice(text: str) -> None:

@@ -6,12 +6,14 @@ name is in the Lease leads.
 
 Clocks of different hosts are never compared: each candidate counts on its own monotonic clock from
 when it *saw* the Lease change. A leader counts from before it *sent* its last successful renewal,
-and stops before other candidates may take over.
+and stops well before other candidates may take over. So two replicas never lead at once, as long as
+clocks count seconds. A process that was suspended for longer may still complete a step when it resumes.
+Therefore leaders write with resourceVersions, as if there could be other writers.
 
 A leader that stops releases the Lease.
 
-Source: ``k8s.io/component-helpers/apimachinery/lease/controller.go`` for Nodes, and ironcore v0.5
-``poollet/machinepoollet/controllers/machinepool_heartbeat.go``.
+Sources for heartbeats: ``k8s.io/component-helpers/apimachinery/lease/controller.go`` for Nodes, and
+ironcore v0.5 ``poollet/machinepoollet/controllers/machinepool_heartbeat.go``.
 """
 
 from __future__ import annotations
@@ -64,7 +66,8 @@ class ElectionTimings:
 
     :param lease_seconds: time without renewal after which any candidate may take the Lease.
     :param renew_seconds: time without successful renewal after which a leader stops.
-    :param retry_seconds: pause between two attempts of the leader.
+    :param retry_seconds: pause between two attempts of the leader; that of others is up to 2.2 times as
+        long.
     """
 
     lease_seconds: int = 15
@@ -234,7 +237,7 @@ class Election(Service):
             raise ServiceUnavailable(self._message())
 
     def heard(self, lease: Object) -> None:
-        """Note a change of the Lease, from a watch."""
+        """Note a change of the Lease, from a watch: a released Lease is then taken at once."""
         if self.running and not self.leading and not holder_of(lease):
             self._try()
 

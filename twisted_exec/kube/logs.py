@@ -1,7 +1,8 @@
 """
 A machine's log, and the content of a recording.
 
-A log that is cut off can continue at its offset (:mod:`twisted_exec.streaming.text.resumption`).
+A log that is cut off can continue at its offset (:mod:`twisted_exec.streaming.text.resumption`),
+but not with a server of an earlier release.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ class MachineLog:
         Read the log to its end.
 
         :param options: with ``frames`` if the log is to continue after a loss.
-        :param data: called with each piece of text.
+        :param data: called with each piece of text; an exception ends the log, and is raised here.
         :param opened: called before the first text with the log, which can be paused.
         :raises APIError: the server refuses, cannot be reached, or the log was cut off.
         :raises KubeConfigError: there are no usable credentials.
@@ -155,6 +156,7 @@ async def deleted_log(
 
     :param more: parameters of :class:`MachineLog`.
     :raises APIError: the server knows of no such machine, or refuses.
+    :raises KubeConfigError: there are no usable credentials.
     """
     # Imported here: other logs need no client, and the program starts faster without it.
     from twisted_exec.kube.client import KubeClient

@@ -69,7 +69,8 @@ def proxied(
 
     :param way: endpoint of the proxy, with its TLS.
     :param host: name or address of the server; the proxy resolves names.
-    :return: fails with :class:`ProxyError`; cancelling closes the connection.
+    :return: its ``connect`` has no time limit of its own and fails with :class:`ProxyError`; cancelling
+        closes the connection.
     """
     return _Proxied(way, proxy, host, port)
 

@@ -1,7 +1,9 @@
 """
 An event recorder: Events about objects, for their users.
 
-No code waits for an Event or fails because of one.
+Repetitions raise the count of an Event, and each object has a rate limit. No code waits for an Event or
+fails because of one: after temporary errors a write is repeated for a while; after others the Event is
+dropped.
 """
 
 from __future__ import annotations

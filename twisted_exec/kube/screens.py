@@ -43,7 +43,7 @@ async def read_screen(
 
     :param among: as of :class:`~twisted_exec.kube.console.ConsoleOptions`.
     :param timeout_seconds: for each step.
-    :raises APIError: the server refuses, or does not send the whole screen in time.
+    :raises APIError: the server refuses, cannot be reached, or does not send the whole screen in time.
     :raises KubeConfigError: there are no usable credentials.
     """
 
@@ -73,7 +73,7 @@ async def read_state(
     :param path: of the screen, behind that of the server.
     :param size: columns and rows of this terminal.
     :param reason: that the user declares.
-    :raises APIError: the server refuses, or does not send the whole state in time.
+    :raises APIError: the server refuses, cannot be reached, or does not send the whole state in time.
     :raises ValueError: the answer is not valid.
     """
     query = ScreenOptions(form=ScreenForm.STATE, size=size).query()

@@ -1,10 +1,12 @@
 """
 Certificates, also serving certificates, that are signed through the API server.
 
-A signed certificate that matches the request is installed in its files, and renewed well before it
-expires.
+Each request has a new key. A signed certificate that matches the request is installed in its files, and
+renewed well before it expires.
 
-A serving certificate names the program's addresses.
+A serving certificate names the program's addresses, which a signer may compare with the program's own
+object, such as a pool. So a new program starts with a self-signed certificate, reports its addresses in
+that object, and then requests a certificate.
 """
 
 from __future__ import annotations
@@ -207,7 +209,12 @@ class SignedCertificate(BackgroundTask, ABC):
         self.problem = ""
 
     async def _signed(self, client: IKubeClient, name: str) -> bytes:
-        """Wait for the signed certificate."""
+        """
+        Wait for the signed certificate.
+
+        :raises Forbidden: the request was denied.
+        :raises NotFound: the request was deleted.
+        """
         backoff = Backoff(longest_seconds=15.0)
         resource = CERTIFICATESIGNINGREQUESTS.resource
         while True:
@@ -234,7 +241,11 @@ class SignedCertificate(BackgroundTask, ABC):
         )
 
     def _fitting(self, certificate: bytes, issued: Issued) -> Issued:
-        """Return the signed certificate with its key."""
+        """
+        Return the signed certificate with its key.
+
+        :raises TLSConfigError: it does not match the request.
+        """
         leaf = pem.certificates(certificate, "the signed certificate")[0]
         if leaf.public_key() != pem.private_key(issued.key_pem, "the new key").public_key():
             raise TLSConfigError("the signed certificate is another key's")
@@ -314,7 +325,8 @@ class ServingCertificate(SignedCertificate):
         """
         Create a self-signed certificate if there is no usable one, so that the program can listen.
 
-        :raises TLSConfigError: the directory is not writable.
+        :raises TLSConfigError: the directory is not writable, or the name is too long for a
+            certificate.
         """
         self.make_directory()
         try:

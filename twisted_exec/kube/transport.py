@@ -3,7 +3,8 @@ HTTP requests to one API server, limited in time and size.
 
 The time limit covers the whole exchange, not only the head of the response, except for
 :meth:`HTTPTransport.open`. A cancelled or timed-out exchange aborts its connection. Compressed
-answers are decompressed in pieces.
+answers are decompressed in pieces, so a limit of size holds for the decompressed body, too, before it is in
+memory.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class Body(Protocol):
     """
     Gives a response's body to ``receive``.
 
-    ``done`` fires at its end.
+    ``done`` fires at its end; cancelling it, or an exception of ``receive``, aborts the connection.
     """
 
     def __init__(self, receive: Callable[[bytes], None], abort: Callable[[], object]) -> None:
@@ -94,7 +95,7 @@ class Body(Protocol):
 
 class Gunzip:
     """
-    Decompresses a body piece by piece.
+    Decompresses a body piece by piece: a megabyte of gzip may become a gigabyte.
 
     :param receive: gets the pieces; an exception of it ends the decompression.
     """
@@ -321,7 +322,8 @@ class HTTPTransport:
     """
     Sends requests to the server of ``config``.
 
-    Connections persist and are shared, but not those of streams.
+    Connections persist and are shared, but not those of streams.  When the server, the proxy, the TLS
+    settings or a PEM file change, new requests use new connections.
 
     :param renew: returns the configuration for each request.
     :param agent: the program's name for ``User-Agent``.
@@ -395,7 +397,8 @@ class HTTPTransport:
 
         ``begun`` is called first, when the head has arrived.
 
-        Any other answer is collected and returned, as :meth:`collect` does. Errors are those of
+        Any other answer is collected and returned, as :meth:`collect` does; after a stream the
+        returned body is empty.  Errors are those of
         :meth:`collect`; an exception of ``receive`` ends the stream and is raised.
         """
 
@@ -411,7 +414,7 @@ class HTTPTransport:
         """
         Send a request, and return the answer when its head has arrived, whatever its code.
 
-        Errors are those of :meth:`collect`.
+        Its body is not decoded.  Errors are those of :meth:`collect`.
 
         :param head_seconds: for the head; ``None`` for no limit.
         """
@@ -595,7 +598,12 @@ def _why(failed: BaseException) -> str:
 
 
 def _why_no_answer(failed: BaseException) -> str:
-    """Return one line for an error after the request was sent."""
+    """
+    Return one line for an error after the request was sent.
+
+    A malformed response is not quoted: the server got our credentials, and may echo them to a user
+    who chose the server and must not see them.
+    """
     if isinstance(failed, _UNREADABLE) or type(failed).__module__.startswith("twisted.web."):
         return "what it answers is no HTTP"
     return _why(failed)

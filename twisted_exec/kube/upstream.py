@@ -2,7 +2,7 @@
 API servers as upstreams of proxied streams.
 
 Downloads from one server with the same client certificate and the same identity headers can share
-connections.
+connections. After a renewal of credentials new downloads use new connections.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def sharing(shared: SharedDownloads) -> EndpointMaker:
     """
     Return a function like :func:`endpoint` whose connections can carry many downloads.
 
-    Without TLS, which HTTP/2 needs for ALPN.
+    Without TLS, which HTTP/2 needs for ALPN, and through a proxy, each download has its own connection.
     """
 
     def connecting(

@@ -88,7 +88,7 @@ class ExecPlugin:
     :param api_version: version of its ``ExecCredential``.
     :param interactive_mode: :data:`NEVER`, :data:`IF_AVAILABLE` or :data:`ALWAYS`.
     :param provide_cluster_info: whether it gets the server's address and CA.
-    :param cluster_config: JSON for it.
+    :param cluster_config: JSON for it from the cluster's entry in the kubeconfig, or empty.
     :param install_hint: message for users who lack the program.
     """
 
@@ -160,7 +160,11 @@ class ClientConfig:
 
     @property
     def in_the_clear(self) -> bool:
-        """True if requests cross a network without TLS."""
+        """
+        True if requests cross a network without TLS.
+
+        A loopback address behind a proxy on another host is that host's own, so it counts as a network.
+        """
         ways = [self.url, *([urlsplit(self.proxy_url)] if self.proxy_url else [])]
         return self.url.scheme == "http" and not all(map(is_loopback, ways))
 
@@ -206,10 +210,10 @@ _LONGEST_TOKEN = 64 << 10
 
 def expiry_of(config: ClientConfig) -> float | None:
     """
-    Return the earliest expiry time of the credentials, in seconds since the epoch, as far as it is
-    known.
+    Return the earliest expiry time of the credentials, in seconds since the epoch, as far as
+    they contain one, or their plugin says it.
 
-    The values are unverified and only for information.
+    Files are not read.  The values are unverified and only for information.
     """
     ends = (_token_end(config.token), _certificate_end(config), config.expires)
     return min((end for end in ends if end is not None), default=None)
@@ -249,9 +253,9 @@ _MAX_NAME_BYTES = 253
 
 def in_cluster(environ: Mapping[str, str], directory: str) -> dict[str, Any] | None:
     """
-    Return a kubeconfig for the Pod that this process runs in.
+    Return a kubeconfig for the Pod that this process runs in; ``None`` outside of Pods, and without a token.
 
-    It names the token's file instead of the token.
+    It names the token's file instead of the token, because tokens are renewed.
 
     :param directory: mount point of the service account, :data:`SERVICE_ACCOUNT`.
     """

@@ -1,6 +1,8 @@
 """
 Endpoint and headers for one API server, from a configuration.
 
+Nothing is cached here: PEM and token files are read for each connection or request, so renewed
+credentials take effect without a restart.
 Credentials of plugins must be in the configuration already, see
 :mod:`twisted_exec.kube.kubeconfig.credentials`.
 """
@@ -140,7 +142,11 @@ class _ServerEndpoint:
 
 
 def _cancellable(connecting: Deferred[IProtocol]) -> Deferred[IProtocol]:
-    """Make a cancelled connection attempt fail with CancelledError."""
+    """
+    Make a cancelled connection attempt fail with CancelledError.
+
+    Twisted's endpoints fail with errors of their own; callers would take the server for unreachable.
+    """
 
     def cancel(attempt: Deferred[IProtocol]) -> None:
         attempt.errback(CancelledError())
@@ -270,7 +276,8 @@ def auth_headers(config: ClientConfig) -> list[tuple[bytes, bytes]]:
     """
     Return the ``Authorization`` header, or nothing without token and user name.
 
-    A token file takes precedence over a token and is read each time.
+    A token file takes precedence over a token and is read each time.  While it cannot be used, the
+    token is used, if there is one.
 
     :raises KubeConfigError: the token file cannot be read, or the token is not printable ASCII.
     """

@@ -1,7 +1,8 @@
 """
 Configurations with the credentials of their exec plugins.
 
-A plugin runs when a request needs it, once for all waiting requests. The cache is in memory only.
+A plugin runs when a request needs it, once for all waiting requests. Its credential is used until it
+expires or a server rejects it. The cache is in memory only.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ def settled(
     Return the configuration with a credential in place of its plugin.
 
     :param interactive: as of :func:`~twisted_exec.kube.kubeconfig.plugin.run_plugin`.
-    :return: fails with :class:`~twisted_exec.kube.kubeconfig.client_config.KubeConfigError`.
+    :return: fires at once if no plugin has to run; fails with
+        :class:`~twisted_exec.kube.kubeconfig.client_config.KubeConfigError`.
     """
     if not config.needs_plugin:
         return succeed(config)

@@ -36,7 +36,7 @@ def parse_untrusted(text: str | bytes) -> object:
     """
     Parse YAML.
 
-    :raises ValueError: it is malformed or exceeds a limit; the message is one line.
+    :raises ValueError: it is malformed, exceeds a limit, or has aliases or tags; the message is one line.
     """
     try:
         _check(text)
@@ -49,7 +49,7 @@ def parse_untrusted(text: str | bytes) -> object:
 
 
 def _check(text: str | bytes) -> None:
-    """:raises ValueError: the data exceeds a limit; the message is one line."""
+    """:raises ValueError: the data exceeds a limit, or has aliases or tags; the message is one line."""
     values = 0
     for event in yaml_events(text, _Loader, MAX_DEPTH):
         # They expand a few hundred bytes to gigabytes.

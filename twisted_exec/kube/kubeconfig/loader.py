@@ -2,7 +2,8 @@
 Loading and writing of kubeconfig files.
 
 Merging follows ``k8s.io/client-go/tools/clientcmd``: of several files, the first that defines a
-name provides the whole entry. An unsupported kind of credential or proxy is an error.
+name provides the whole entry. An unsupported kind of credential or proxy is an error: a client
+that silently drops it would reach the wrong server or act as the wrong user.
 """
 
 from __future__ import annotations
@@ -79,7 +80,8 @@ _INSTEAD_OF_PROVIDER = {
 @dataclass(frozen=True)
 class Overrides:
     """
-    Values that override the files, like kubectl's options of these names.
+    Values that override the files, like kubectl's options of these names; ``None`` and empty do
+    not.
 
     Paths are relative to the working directory.
 
@@ -105,7 +107,8 @@ class Overrides:
         """
         Return a cluster's entry with the overrides.
 
-        Trust is overridden as a whole.
+        Trust is overridden as a whole: a CA or ``insecure`` replaces both of the file, and another
+        server does not inherit ``tls-server-name``.
         """
         value = dict(entry.value)
         if self.insecure_skip_tls_verify or self.certificate_authority:
@@ -188,7 +191,7 @@ def context_name(
     path: str | None = None, context: str | None = None, *, environ: Mapping[str, str] | None = None
 ) -> str:
     """
-    Return the name of the context that :func:`load` would use.
+    Return the name of the context that :func:`load` would use; empty if there is none.
 
     :raises KubeConfigError: there is no usable file.
     """
@@ -208,7 +211,8 @@ def load_inline(
     """
     Return the configuration of a kubeconfig that is not a file.
 
-    Fields that would make this process run a program or open a file are refused first.
+    The author of such data may have no rights on this host.  So fields that would make this process
+    run a program or open a file are refused first.
 
     :param content: YAML or JSON, 256 KiB or less.
     :param source: name for messages in place of the file.
@@ -444,7 +448,8 @@ def written(config: ClientConfig, name: str) -> bytes:
     """
     Return a kubeconfig with one configuration.
 
-    PEM files are embedded as data.
+    It has one cluster, one user and one context, since a kubeconfig that is passed on must not contain
+    other credentials.  PEM files are embedded as data; a token file stays a reference.
 
     :param name: name of its cluster, user and context.
     :raises KubeConfigError: a file cannot be read.

@@ -62,7 +62,7 @@ def run_plugin(
     Run a plugin.
 
     :param config: the server, as far as the plugin may know it.
-    :param interactive: standard input is a terminal with a user.
+    :param interactive: standard input is a terminal with a user, and no other code reads from it.
     :return: fires with its answer; fails with :class:`KubeConfigError`. Cancelling kills it.
     """
 
@@ -185,7 +185,8 @@ def parse_credential(plugin: ExecPlugin, output: bytes) -> Credential:
     """
     Parse a plugin's output.
 
-    :raises KubeConfigError: it is not a credential; the message does not quote it.
+    :raises KubeConfigError: it is not a credential; the message does not quote it, as it may hold
+        secrets.
     """
     try:
         document = json.loads(output)

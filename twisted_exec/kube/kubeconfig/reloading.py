@@ -1,7 +1,8 @@
 """
 A kubeconfig that reloads after a change of its files, or of files that they name.
 
-Files that cannot be used change nothing.
+Files that cannot be used change nothing: the last good configuration stays in use, and the problem is
+logged once.
 """
 
 from __future__ import annotations
@@ -33,7 +34,11 @@ class ReloadingFiles:
         self._good: ClientConfig | None = None
 
     def current(self, config: ClientConfig) -> ClientConfig:
-        """Return the configuration with the contents of its files in place of their names."""
+        """
+        Return the configuration with the contents of its files in place of their names.
+
+        If the files were never usable, the names stay.
+        """
         stamp = (config, [each.stamp() for each in _named(config)])
         if stamp != self._stamp:
             self._stamp = stamp
@@ -52,7 +57,7 @@ def _named(config: ClientConfig) -> tuple[Material, ...]:
 
 
 def _read(config: ClientConfig) -> ClientConfig:
-    """:raises KubeConfigError: a file cannot be used."""
+    """:raises KubeConfigError: a file cannot be used, or the key is not the certificate's."""
     ca, certificate, key = (
         Material(data=each.read()) for each in (config.ca, config.certificate, config.key)
     )
