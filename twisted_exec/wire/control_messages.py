@@ -198,7 +198,7 @@ def decode_status(document: bytes) -> Ending:
     """
     Decode the peer's Status.
 
-    A foreign server's failure has none of our reasons.
+    A foreign server's failure becomes ``INTERNAL`` with its message, unless it is an exit code.
 
     :param document: the complete JSON text.  Empty means success, as in client-go.
     :raises RemoteProtocolError: the document is not a valid Status.
@@ -268,7 +268,7 @@ def encode_wish(wish: Break | Role, size: TerminalSize | None) -> bytes:
     """
     Encode a user's request for the stream of sizes.
 
-    :param size: the last size sent, which is repeated. ``None`` if there was none.
+    :param size: the last size sent, which is repeated. ``None`` if there was none: encoded as zeros.
     """
     columns, rows = (0, 0) if size is None else (size.columns, size.rows)
     if isinstance(wish, Break):
@@ -280,7 +280,8 @@ class SizeDecoder:
     """
     Decodes the stream of sizes: a sequence of JSON objects, possibly with our requests.
 
-    The first invalid object ends this stream.
+    The first invalid object ends this stream, with sizes and requests, and not the session: a wrong size is
+    no reason to lose a console.  So do hundreds of objects in one message.
     """
 
     _LIMIT_BYTES = 1024
@@ -295,7 +296,8 @@ class SizeDecoder:
         Take bytes of the resize channel.
 
         :param data: more than 4 KiB count as invalid.
-        :return: the complete events, oldest first.
+        :return: the complete events, oldest first, without sizes with a zero, the size next to a
+            request, and unknown or invalid requests.
         """
         events: list[TerminalSize | Break | Role] = []
         if self._broken:

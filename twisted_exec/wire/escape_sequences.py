@@ -1,15 +1,16 @@
 r"""
 Escape sequences in the output of a machine, sans I/O: text without them, and terminal queries.
 
-All control characters are removed, except tab, carriage return and newline; for terminals U+0080 to
-U+009F are control characters, too. A newline ends every sequence, also an operating system command
-(OSC) that lacks its end.
+:class:`Stripper` removes escape sequences, and all control characters except tab, carriage return and
+newline; for terminals U+0080 to U+009F are control characters, too. A newline ends every sequence, also
+an operating system command (OSC) that lacks its end: text after it stays visible.
 
 A terminal answers some sequences (*queries*) as if its user had typed the answer, and a shell may
 read it later.
 
 :class:`QueryFilter` changes a byte of each query, or a few. Positions in the output stay exact, and
-nothing is held back.
+nothing is held back. Almost everything else passes unchanged; control sequences that are too long to judge
+do not.
 
 ====================================  =====================  ==================================
 query                                 changed byte           result
@@ -25,6 +26,9 @@ query                                 changed byte           result
 ``ESC Z``                             ``Z``                  ``ESC \``, which ends no string
 ``ENQ``                               itself                 NUL, which terminals ignore
 ====================================  =====================  ==================================
+
+Some terminals carry out an operating system command that CAN aborts. Other control characters within a
+sequence do not end it, so they do not hide a query either.
 
 Sources: ECMA-48, 5th edition (5.3 to 5.6 for the forms of sequences); DEC STD 070; xterm's ``ctlseqs``;
 the keyboard, graphics, colour and clipboard protocols of kitty; iTerm2's "Proprietary Escape Codes".
@@ -76,7 +80,7 @@ class Stripper:
         self.undecided = 0
 
     def feed(self, data: bytes) -> bytes:
-        """Return the text of ``data``."""
+        """Return the text of ``data``.  An incomplete sequence at its end waits for the next call."""
         if not self._held and _is_plain(data):
             return data
         window = self._held + data
@@ -102,8 +106,8 @@ class PlainLines(Stripper):
     """
     Plain text of a console as lines, each of which ends with a newline alone.
 
-    Any other carriage return, by which programs redraw a line, becomes a newline if there is text
-    on both sides.
+    A carriage return before a newline is dropped.  Any other carriage return, by which programs
+    redraw a line, becomes a newline if there is text on both sides.
 
     :param mid_line: the text so far ends within a line.
     :param returned: the last piece ended with a carriage return.

@@ -3,7 +3,9 @@ Frame boundaries of streams that a hop forwards unread: WebSocket, SPDY, HTTP/2.
 
 A hop can insert a message of its own only between two frames.
 
-Headers and channels show whether the other end has reported how the session ended.
+Headers and channels show whether the other end has reported how the session ended. kubectl takes a
+connection that is lost without such a report for success (kubernetes#73056), unless the hop reports the
+loss.
 
 Sources: SPDY Protocol, Draft 3, section 2.2; RFC 6455, section 5.2;
 ``k8s.io/client-go/tools/remotecommand`` for what clients read last.
@@ -68,7 +70,8 @@ class FrameBoundaries(ABC):
         Track bytes that go to the user, up to :data:`MOST_FRAMES` frames of them.
 
         :param stop: stop at the next boundary.
-        :return: how many of the bytes to send now.
+        :return: how many of the bytes to send now.  The caller tracks the rest later, unless ``stop``
+            and :attr:`at_edge`.
         """
         start, size, left = 0, len(data), MOST_FRAMES
         while start < size and left and not (stop and self.at_edge):
@@ -99,7 +102,7 @@ class FrameBoundaries(ABC):
         Return what a hop sends to the user at a boundary to end the session.
 
         In protocols with a Status, this is only the protocol's close if the other end has reported
-        how the session ended.
+        how the session ended: kubectl reads everything on the error channel as one document.
         """
 
     def _has_reported(self, protocol: str) -> bool:
@@ -284,6 +287,8 @@ def ends_with_close(data: bytes) -> bool:
     """
     Return whether the last bytes of a server are a WebSocket's Close frame.
 
+    They are judged by themselves, so output may look like one, though rarely.
+
     :param data: at least :data:`LONGEST_CLOSE_BYTES`, or all.
     """
     for length in range(LONGEST_CLOSE_BYTES - 1):
@@ -345,7 +350,8 @@ class Frames:
         """
         Yield complete frames in runs, with each GOAWAY on its own, in order.
 
-        :raises ValueError: a frame exceeds the size limit (checked before it is buffered).
+        :raises ValueError: a frame exceeds the size limit (checked before it is buffered), or is
+            malformed.
         """
         data, self._rest = self._rest + data, b""
         begun = at = 0

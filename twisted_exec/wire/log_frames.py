@@ -6,7 +6,8 @@ A server that sends frames says so in the response header ``Console-Log``::
     Console-Log: frames; epoch=0123456789abcdef; start=1024; end=4096
 
 ``epoch`` and the offsets are those of the console's journal. ``start`` is where the log begins, and
-``end``, which is missing for a log that is followed, where it ends.
+``end``, which is missing for a log that is followed, where it ends. Without this header the
+body is plain text.
 
 Each frame is a head of 24 bytes, big-endian, and text::
 
@@ -90,7 +91,7 @@ class LogFrame(NamedTuple):
 
 
 class FrameDecoder:
-    """Splits a body into frames."""
+    """Splits a body into frames; an incomplete one is not delivered."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()

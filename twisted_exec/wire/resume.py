@@ -1,7 +1,8 @@
 """
 Resuming and rejoining a console session, sans I/O: headers, marks and reports.
 
-A client *resumes* a session whose connection was lost.
+A client *resumes* a session whose connection was lost.  A hop *rejoins* a lost stream towards the
+machine without its client noticing.
 
 A client that can resume sends the header ``X-Twisted-Exec-Resume`` with its request.  The first
 request says ``marks``; a client that lost its connection sends the key of the connection and the
@@ -21,7 +22,7 @@ those of the hops behind it::
     X-Twisted-Exec-Resume: key=KEY; seconds=SECONDS; hops=apiserver/412,poollet/96
 
 Without an answer the session is an ordinary one. With an answer the output (channel 1) has only
-bytes of the machine.
+bytes of the machine, and messages arrive as marks.
 
 Requests of a page in a browser have a further field: the machine's end sends it at most so many
 bytes of output beyond those that the page has taken::
@@ -50,14 +51,14 @@ mark                     meaning
                          measured to its next output
 ======================== ==============================================================
 
-Ack and At come before any output of a stream. Input is counted by byte; a BREAK, a role request and
-the end of input count as one each.
+Ack and At come before any output of a stream. Another At follows each gap in the output.
+Input is counted by byte; a BREAK, a role request and the end of input count as one each.
 
-A page in a browser sends *reports* on channel 4.
+A page in a browser sends *reports* on channel 4, each alone in a message::
 
     {"Taken":N}  {"Ping":N}  {"Pong":N}
 
-The page gets three further marks. The hop that the browser is connected to sends the first one.
+The page gets three further marks. The hop that the browser is connected to sends the first one::
 
     {"Session":ID,"Key":KEY,"Seconds":N,"Hops":"apiserver/412,poollet/96"}  {"Ping":N}  {"Pong":N}
 
@@ -281,7 +282,8 @@ def header_fields(header: str, value: str, forms: dict[str, re.Pattern[str]]) ->
     Read fields of the form ``NAME=TEXT; NAME=TEXT``; unknown ones are ignored.
 
     :param forms: the required fields.
-    :raises RemoteProtocolError: the value is too long.
+    :raises RemoteProtocolError: the value is too long, or a field is missing, not valid, or there
+        twice.
     """
     if len(value) > _LONGEST:
         raise RemoteProtocolError(f"header {header} is longer than {_LONGEST} characters")
@@ -310,7 +312,8 @@ class At:
     """
     The next byte of output has this position.
 
-    :param exact: false if an unknown amount of output is missing before it.
+    :param exact: false if an unknown amount of output is missing before it: the machine may never
+        have printed as much as the offsets differ.
     :param end: the offset at which the output ends at present; ``None`` if unknown.
     """
 
@@ -435,7 +438,8 @@ class OpenRecording:
     A recording of the console that goes on.
 
     :param input: ``none``, ``masked`` or ``all``.
-    :param user: the user who asked for it.
+    :param user: the user who asked for it, or the user of the first session that a policy wants
+        recorded; empty if unknown.
     """
 
     input: str
@@ -447,11 +451,12 @@ class Attendance:
     """
     The sessions at the console.
 
-    :param writer: the user who has the floor.
+    :param viewers: their number, with those whose connections are lost.
+    :param writer: the user who has the floor; empty if the console has no writer.
     :param seconds: how long this user has had it.
     :param recordings: those of the console that go on, :data:`MOST_RECORDINGS` at most; ``None`` if
         unknown.
-    :param has_break: false if the console has no BREAK.
+    :param has_break: false if the console has no BREAK; true also if that is unknown.
     """
 
     viewers: int

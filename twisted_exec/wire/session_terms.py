@@ -4,7 +4,7 @@ The terms of a console session: what its user may do, and until when.
 A *right* is one of the verbs of ``machines/console``. The hop that decodes the stream enforces
 the terms.  Hops send them in the header ``X-Twisted-Exec-Terms`` of the request that opens the stream,
 and the enforcing hop repeats the header in its 101. A hop that gets no such answer ends the
-session.
+session, because an older release would ignore the header.
 
 Terms only restrict.
 """
@@ -68,7 +68,7 @@ class Terms:
     :param until: when the session ends, in seconds since 1970; 0 for no such time.
     :param policy: the names of the ConsolePolicies, for messages.
     :param recording: ``UID/INPUT``: the console accepts input only while the ConsoleRecording with
-        this UID records it. Empty if no recording is required.
+        this UID records it, with at least this input. Empty if no recording is required.
     """
 
     right: Right = Right.TAKEOVER
@@ -147,7 +147,7 @@ def parse_terms(text: str) -> Terms:
     """
     Parse the header.
 
-    :raises RemoteProtocolError: it has a term that this release cannot enforce.
+    :raises RemoteProtocolError: it has a term that this release cannot enforce, or is malformed.
     """
     if len(text) > _LONGEST:
         raise RemoteProtocolError("the terms of the session are too long")

@@ -3,15 +3,20 @@ SPDY/3.1, sans I/O: frames, and header blocks with their compression.
 
 A frame has a header of eight bytes. In a *control* frame it starts with a set bit, a version and a
 type; in a *data* frame with a stream id. Both continue with eight flags and a length of 24 bits.
-Control frames are short, and are parsed when they are complete.
+Control frames are short, and are parsed when they are complete; the announced length is
+checked first. The payload of data frames is returned in pieces as it arrives.
 
 Header blocks contain names and values. All blocks of one direction form a single zlib stream,
 whichever SPDY stream they belong to.
 
-Outgoing blocks are not compressed (*stored* blocks of RFC 1951).
+A kilobyte can inflate to a megabyte, so numbers are checked against limits before they are used.
+
+Usually neither direction keeps zlib's state, because it is large. Outgoing blocks are not compressed
+(*stored* blocks of RFC 1951).
 
 Sources: SPDY Protocol, Draft 3, section 2, and 2.6.10 for header blocks;
-``github.com/moby/spdystream``, ``spdy/{types,read,write}.go``.
+``github.com/moby/spdystream``, ``spdy/{types,read,write}.go`` (and CVE-2026-35469 for what its
+header blocks lacked).
 """
 
 from __future__ import annotations

@@ -4,12 +4,16 @@ One end of a SPDY/3.1 connection, sans I/O, and a console's channels as its stre
 :class:`SPDYConnection` is the part of SPDY that Kubernetes uses.
 
 * A stream carries no data in either direction before it is accepted; earlier data is discarded.
-* There is no flow control.
-* A stream that cannot be opened is reset, and the connection continues.
+* There is no flow control.  An end that cannot accept more stops reading, which blocks all streams.
+* A stream that cannot be opened is reset, and the connection continues.  A malformed frame ends the
+  connection.
 * GOAWAY is the last frame of its sender.
 
+The caller of ``next_event`` answers a :class:`StreamOpened` before it asks for the next event.
+
 A console has one stream per channel (:class:`ClientStreams`, :class:`ServerStreams`). Missing
-streams only delay the start.
+streams only delay the start until the adapter's timeout (:meth:`ServerStreams.settle`), or until
+:data:`MAX_BUFFERED_BYTES` of events wait.
 
 Sources: SPDY Protocol, Draft 3, section 2; ``github.com/moby/spdystream``,
 ``{connection,stream}.go``; for consoles
@@ -280,6 +284,9 @@ class SPDYConnection:
     def open(self, headers: Iterable[tuple[bytes, bytes]]) -> int:
         """
         Open a stream.
+
+        Open the next stream only after this stream is answered: Go's server checks the order of ids at a point where
+        frames may already have been reordered.
 
         :return: the stream id, which :class:`StreamAccepted` or :class:`StreamReset` will carry.
         """

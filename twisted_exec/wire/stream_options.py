@@ -29,7 +29,8 @@ class StreamOptions:
     """
     Options of one request.
 
-    :param channels: the streams that the client will open. ``None`` when the request does not say.
+    :param channels: the streams that the client will open, without ``RESIZE``, which clients may leave
+        out.  ``None`` when the request does not say.
     :param tty: the client has a terminal.
     :param read_only: the client only watches; its input never reaches the machine.
     :param observe: begin as an observer, who may ask for the role of the writer later.
@@ -73,7 +74,12 @@ class StreamOptions:
         return not self.read_only and (self.channels is None or Channel.STDIN in self.channels)
 
     def query(self) -> bytes:
-        """Return the query for the next hop; empty without options."""
+        """
+        Return the query for the next hop; empty without options.
+
+        It is built from the parsed options alone, so a client cannot pass keys of its own through a
+        proxy.
+        """
         channels = self.channels or frozenset()
         words = [names[0] for channel, names in _WORDS.items() if channel in channels]
         flags = (

@@ -8,6 +8,9 @@ receiver's.
 A console needs few options: BINARY (RFC 856); SGA (RFC 858); ECHO (RFC 857); NAWS (RFC 1073) if the
 other end wants the window size; and any options that the caller offers. All others are refused.
 
+:mod:`twisted.conch.telnet` does not fit: it turns CR LF into LF even with BINARY, creates an object per
+byte, and raises on undefined commands.
+
 COM-PORT-OPTION (RFC 2217) sets the parameters of serial lines behind a network (:class:`ComPort`).
 The client requests each line parameter, and the access server answers with the value in force.
 """
@@ -104,7 +107,7 @@ class TelnetClient:
     """
     One connection to a telnet server.
 
-    :param offers: options of our side that we request.
+    :param offers: options of our side that we request; those in ``agrees`` only if the peer asks.
     :param wants: options of their side that we request; ``allows`` likewise.
     :ivar window: the last known size in columns and rows.
     """
@@ -190,7 +193,8 @@ class TelnetClient:
         Take received bytes in any chunks; :meth:`to_send` may have an answer afterwards.
 
         :return: events as they are decoded; iterate to the end.
-        :raises RemoteProtocolError: the peer does not speak telnet.
+        :raises RemoteProtocolError: the peer does not speak telnet, or an option's parameters are
+            too long.
         """
         at = 0
         while at < len(data):
@@ -388,7 +392,7 @@ class LineSettings:
     :param parity: a key of :data:`PARITIES`.
     :param stop_bits: a key of :data:`STOP_BITS`.
     :param flow: a key of :data:`FLOWS`.
-    :param dtr: whether DTR is on while the line is open.
+    :param dtr: whether DTR is on while the line is open; ``None`` leaves it as it is.
     :param rts: likewise for RTS.
     """
 
@@ -413,7 +417,8 @@ class ServerParameter:
     """
     A parameter that the server has set.
 
-    :param problem: empty if the server applied the requested value.
+    :param problem: empty if the server applied the requested value, else a sentence for an
+        operator.
     """
 
     ask: Ask

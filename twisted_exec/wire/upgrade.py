@@ -53,7 +53,8 @@ class HeaderSet:
     """
     A set of header names, some of them known by their beginning only.
 
-    Case does not matter, and an underscore counts as a hyphen.
+    Case does not matter, and an underscore counts as a hyphen: they are one and the same to
+    programs that turn headers into variables, as CGI does.
     """
 
     names: frozenset[bytes] = frozenset()
@@ -122,12 +123,22 @@ def is_cross_site(
     Return whether a browser may have sent this request for a page of another site.
 
     If the browser sends ``Sec-Fetch-Site``, that header decides about all sites but ``allowed``
-    ones. Otherwise ``Origin`` is compared with ``Host``.
+    ones: no page can set it. Otherwise ``Origin`` is compared with ``Host``.
 
-    :param shows_certificate: the request carries a certificate.
-    :param secure: the request came over TLS.
+    Browsers present a client certificate to any host that a page connects to, and do not ask the server
+    first before they open a WebSocket (CVE-2015-0259).  A page cannot make a browser send a bearer token in
+    ``Authorization`` without the server's consent.  Other schemes prove nothing:
+    ``wss://name:password@HOST`` makes a browser send ``Basic``.
+
+    A token in a subprotocol proves as much only if no other credentials can be accepted: any page can
+    invent a token next to the certificate that the browser presents.
+
+    :param shows_certificate: the request carries a certificate, or anything else that a browser adds by
+        itself.
+    :param secure: the request came over TLS, so the page must have, too.
     :param allowed: other permitted sites.
-    :param reads_only: the request changes nothing and is no upgrade.
+    :param reads_only: the request changes nothing and is no upgrade.  Browsers send such requests
+        without ``Origin`` for links: the other site sees no response.
     """
     headers = list(headers)
     origins, hosts = values(headers, b"origin"), values(headers, b"host")
@@ -201,7 +212,8 @@ def subprotocol_resume(headers: Headers) -> bytes | None:
     Return the value of ``X-Twisted-Exec-Resume`` among a WebSocket's subprotocols.
 
     :return: ``None`` without one, or if the request is not for a WebSocket.
-    :raises RemoteProtocolError: as :func:`subprotocol_token`.
+    :raises RemoteProtocolError: as :func:`subprotocol_token`; or it has characters that no header
+        may have.
     """
     value = _carried(headers, RESUME_SUBPROTOCOL, "request to resume")
     if value is not None and not _PRINTABLE.fullmatch(value):
@@ -301,7 +313,8 @@ def forwarded_request_headers(
     """
     Return the headers of a request that the next hop may see.
 
-    :param credentials: names of the headers that say who is asking.
+    :param credentials: names of the headers that say who is asking.  With one of them a user could
+        claim any identity at the next hop.
     """
     headers = list(headers)
     named = frozenset(map(_folded, tokens(values(headers, b"connection"))))
@@ -324,6 +337,8 @@ def _without_bearer(pair: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
 def forwarded_response_headers(headers: Headers) -> list[tuple[bytes, bytes]]:
     """
     Return the headers of a 101 response that the previous hop may see: those of the handshake.
+
+    A backend must not set cookies or policies in our name.
     """
     return [
         (name, value)
