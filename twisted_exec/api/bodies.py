@@ -1,7 +1,8 @@
 """
 Request bodies: JSON, YAML and, where kubectl requires it, protobuf.
 
-The result is always plain JSON data of bounded depth and size.
+The result is always plain JSON data of bounded depth and size. The values of a body are counted before
+they are decoded, because decoding many small values is expensive.
 """
 
 from __future__ import annotations
@@ -151,6 +152,8 @@ def check_values(text: bytes, limit: int = OBJECT.values) -> None:
     """
     Check the number of values in JSON before it is decoded.
 
+    Text that is not JSON may pass: its values are then few up to the place where decoding fails.
+
     :raises RequestEntityTooLarge: there are more.
     """
     if len(text) <= _WINDOW_BYTES and most_values(text) <= limit:
@@ -190,6 +193,8 @@ def count_values(text: bytes, limit: int = OBJECT.values, window_bytes: int = _W
 def _windows(text: bytes, window_bytes: int) -> Iterator[bytes]:
     """
     Yield a text in pieces, so that no call into C takes long, and a large body is refused early.
+
+    No piece ends within an escape sequence.
     """
     start = 0
     while start < len(text):

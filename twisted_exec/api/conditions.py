@@ -40,7 +40,7 @@ def with_conditions(
 
     ``lastTransitionTime`` changes only when the status does.
 
-    :param changes: by type.
+    :param changes: by type.  Conditions of other types stay.
     """
     before = {condition.get("type"): condition for condition in current}
     result = [dict(condition) for condition in current if condition.get("type") not in changes]

@@ -329,7 +329,7 @@ def by_name(name: str) -> Dialect:
 
 def one_per_group(names: Iterable[str]) -> tuple[Dialect, ...]:
     """
-    Return the dialects of a repeatable option, in order.
+    Return the dialects of a repeatable option, in order; the default if it is not set.
 
     :raises ValueError: a name is unknown or repeated.
     """

@@ -1,4 +1,8 @@
-"""Immutable objects with their JSON."""
+"""
+Immutable objects with their JSON.
+
+A copy is a plain ``dict`` without bytes, so that changing it cannot contradict them.
+"""
 
 from __future__ import annotations
 

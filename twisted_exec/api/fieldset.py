@@ -6,15 +6,18 @@ A set of fields (``FieldsV1``) is a tree.  Each key is one step of a path: ``f:N
 set, ``i:INDEX`` an item by position.  A path is in the set if its node is empty or contains
 ``"."``; any other node only leads to longer paths.
 
-The tree is plain JSON data. Sets from outside go through :func:`decode` first.
+The tree is plain JSON data. Sets from outside go through :func:`decode` first, which
+normalises the keys: after that, equal steps are equal strings.
 
 The schema decides which values are atomic and which have parts with owners of their own. A list of
-type ``map`` has items that are identified by keys; a list of type ``set`` consists of scalars. In
+type ``map`` has items that are identified by keys; a list of type ``set`` consists of scalars.
+Without a declaration a list is atomic and an object is not. In
 values without a schema, objects have parts and lists are atomic.
 
 :data:`ABSENT` is a missing value, as opposed to ``null``, which is present and empty.
 
-Except for :func:`insert`, public functions do not change their arguments.
+Except for :func:`insert`, public functions do not change their arguments, and results may share
+unchanged parts with them.
 
 Sources: ``sigs.k8s.io/structured-merge-diff/v4/fieldpath`` for sets, and
 ``sigs.k8s.io/structured-merge-diff/v4/typed`` for the rules of the merge.
@@ -388,7 +391,8 @@ def compare(schema: Schema, old: Any, new: Any) -> Comparison:
     """
     Compare two values.
 
-    Equal parts are skipped.
+    An object or item that only one side has counts with everything in it.  Equal parts are
+    skipped.
     """
     comparison = Comparison()
     _compare(schema, old, new, (), comparison)

@@ -5,6 +5,9 @@ Names, rules and error messages are those of Kubernetes' ``PodLogOptions``:
 ``k8s.io/kubernetes/pkg/apis/core/validation`` (``ValidatePodLogOptions``), and
 ``k8s.io/apimachinery/pkg/runtime/conversion.go``.  A machine has one container, its console.  Its
 log continues across boots; ``previous`` is the boot before the newest.
+
+The log of a machine has more options than that of a Pod. A hop decodes and checks the query, and encodes
+it anew, so it only forwards options that it understands.
 """
 
 from __future__ import annotations
@@ -94,7 +97,7 @@ _Value = TypeVar("_Value")
 @dataclass(frozen=True)
 class LogOptions:
     """
-    Options of a log request.  ``None`` means unset.
+    Options of a log request.  ``None`` means unset.  The options from ``boot`` on are for machines only.
 
     :param previous: read the log of the previous container, or boot.
     :param tail_lines: limit for existing lines; 0 for none of them.
@@ -205,7 +208,7 @@ def parse(args: Args, machine: str) -> LogOptions:
     Decode and check a query for a machine.
 
     :param machine: its name, for messages.
-    :raises BadRequest: a value is malformed.
+    :raises BadRequest: a value is malformed, or requires something that no machine has.
     :raises Invalid: a value is out of range, or two options exclude each other.
     """
     options = replace(

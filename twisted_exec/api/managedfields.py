@@ -5,13 +5,16 @@ Every write has a *manager*, the program behind it. An **update** (create, repla
 fields that it changes from their owners. An **apply** lists all the fields that its manager wants,
 with their values. Fields that were in its last apply and are no longer listed are removed, unless
 another manager owns them, too. Fields that differ from another manager's are a conflict; a forced
-apply takes them over.
+apply takes them over.  Fields that agree are owned by both.
 
 Fields that belong to the object rather than to a writer (name, UID, versions) are in no entry.
+Neither are fields that a write does not reach, such as the status through the main resource.
 
-``metadata.managedFields`` has one entry per manager, operation, API version and subresource.
+``metadata.managedFields`` has one entry per manager, operation, API version and subresource (for
+an apply, whatever the version).
 
-Client-side ``kubectl apply`` records what it applied in an annotation.
+Client-side ``kubectl apply`` records what it applied in an annotation.  An apply by kubectl keeps it
+current, so that kubectl can switch to server-side apply and back.
 
 Sources: ``k8s.io/apimachinery/pkg/util/managedfields/internal`` and
 ``sigs.k8s.io/structured-merge-diff/v4/merge``, and answers recorded from kube-apiserver 1.33.1 (see
@@ -216,7 +219,7 @@ _MAX_CONFLICTS = 1000
 
 class FieldManagerConflicts(Conflict):
     """
-    An apply would change fields that other managers own.
+    An apply would change fields that other managers own.  At most a thousand fields are listed.
 
     :param conflicts: pairs of a manager and a path that it owns.
     """
@@ -306,7 +309,8 @@ def updated(
 
     :param old: the stored object; ``None`` for a create.
     :param new: the object to store.
-    :param sent: ``managedFields`` of the request. It may drop entries; ``[{}]`` drops all of them.
+    :param sent: ``managedFields`` of the request. It may drop entries; ``[{}]`` drops all of them,
+        and nothing is tracked until the next apply.  An empty list changes nothing, like a missing one.
     :return: the entries; empty if the object has no ``managedFields``.
     """
     version = kind.resource.api_version
@@ -427,7 +431,7 @@ def check_configuration(kind: Kind, config: Object) -> None:
 
 
 def _before_apply(kind: Kind, old: Object | None, writer: WriteOrigin) -> Managed:
-    """Return the entries before an apply."""
+    """Return the entries before an apply.  The fields of an object without entries get an unnamed owner."""
     if old is None:
         return {}
     managed = stored_fields(old, kind.resource.api_version)
@@ -466,7 +470,12 @@ def _applied(
 
 
 def _pruned(schema: Schema, body: Object, last: FieldSet, everyone: Iterable[FieldSet]) -> Object:
-    """Remove the fields of the last apply that no manager wants any more."""
+    """
+    Remove the fields of the last apply that no manager wants any more.
+
+    Removing a field removes everything in it.  So the parts that another manager owns are put back,
+    and so are parts that the manager did not own.
+    """
 
     def full(fields: FieldSet) -> FieldSet:
         return merge.with_named_fields(schema, fields)
@@ -494,7 +503,7 @@ KUBECTL = "kubectl"
 
 
 def unchanged_fields(kind: Kind, live: Object) -> frozenset[Path]:
-    """Return the fields of the last client-side apply that are unchanged since."""
+    """Return the fields of the last client-side apply that are unchanged since; kubectl may take them over."""
     annotations: Mapping[str, str] = live.get("metadata", {}).get("annotations", {})
     try:
         return _unchanged_fields(kind, live, json.loads(annotations.get(ANNOTATION, "")))

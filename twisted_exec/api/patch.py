@@ -2,7 +2,8 @@
 Patches: merge patch (RFC 7386), JSON patch (RFC 6902), and parts of strategic merge patch.
 
 No function changes an object or a patch. A strategic merge patch is treated as a merge patch, with
-exceptions: lists whose items have a key are merged item by item.
+exceptions: lists whose items have a key are merged item by item, and so are ``finalizers``. Some
+directives are supported (:func:`strategic`).
 
 Errors have kube-apiserver's codes: 400 for a body that is not a patch, 422 for a patch that does
 not apply to the object.
@@ -52,8 +53,8 @@ def reader(
     :param duplicates: as for :func:`twisted_exec.api.bodies.decode`; filled when the patch is
         applied.
     :param schema: schema of the objects, for lists with keys; ``None`` means that there are none.
-    :return: a function from an object. It raises :class:`BadRequest`,
-        :class:`RequestEntityTooLarge` or :class:`APIError` (422: the patch does not apply).
+    :return: a function from an object, which it leaves unchanged, to the new object. It raises
+        :class:`BadRequest`, :class:`RequestEntityTooLarge` or :class:`APIError` (422: the patch does not apply).
     """
 
     def patched(old: _Object) -> _Object:
@@ -139,7 +140,7 @@ def strategic(target: Any, patch: Any, schema: Schema | None = None) -> Any:
     ``$patch: delete`` of an item and ``$deleteFromPrimitiveList`` are supported.
 
     :param schema: schema of the target, as far as it is known.
-    :raises BadRequest: the patch has another directive.
+    :raises BadRequest: the patch has another directive, or an item without its key.
     """
     if not isinstance(patch, dict):
         return copy.deepcopy(patch)
@@ -229,8 +230,11 @@ def json_patch(target: Any, operations: Any) -> Any:
     """
     Apply a JSON patch (RFC 6902).
 
+    As in kube-apiserver, ``replace`` sets a missing member, and a missing ``value`` is null.
+
     :raises BadRequest: the value is not a patch, or the result is nested too deep.
-    :raises RequestEntityTooLarge: there are too many operations, or the result is too large.
+    :raises RequestEntityTooLarge: there are too many operations, they copy too much, or the
+        result is too large.
     :raises APIError: 422, an operation does not apply, or a test fails.
     """
     if not isinstance(operations, list):

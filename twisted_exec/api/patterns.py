@@ -1,7 +1,9 @@
 """
 Patterns that are searched in the output of machines: literal text and regular expressions.
 
-Regular expressions have the syntax of RE2. They need the package ``google-re2``.
+Regular expressions have the syntax of RE2, which needs linear time for every expression and every
+text. They need the package ``google-re2``; literal text always works. Python's own ``re`` is no
+substitute: a hostile expression or line stops the whole program.
 
 Source: https://github.com/google/re2/wiki/Syntax.
 """
@@ -184,7 +186,11 @@ def _regex_set(several: Sequence[str]) -> Any:
 
 
 def problem(regex: str) -> str:
-    """Return what is wrong with a regular expression."""
+    """
+    Return what is wrong with a regular expression; empty if nothing is.
+
+    Without google-re2 only the length is checked.
+    """
     return next(problems([regex]))
 
 

@@ -188,7 +188,8 @@ class Invalid(APIError):
     """
     The object violates rules (422).
 
-    :param causes: one mapping per field: ``reason``, ``message``, ``field``.
+    :param causes: one mapping per field: ``reason``, ``message``, ``field``.  Only the first
+        hundred are sent.
     """
 
     code, reason = 422, "Invalid"
@@ -287,7 +288,12 @@ def one_line(text: str) -> str:
 
 
 def message_of(problem: BaseException | None) -> str:
-    """Return one printable line for an exception of any layer."""
+    """
+    Return one printable line for an exception of any layer.
+
+    Some of Twisted's exceptions contain a Failure, and so their text has a traceback.  The message of
+    the Failure's exception replaces it.
+    """
     if problem is None:
         return "no reason is known"
     text = str(problem)
@@ -302,7 +308,7 @@ def from_status(status: Mapping[str, Any], code: int = 500) -> APIError:
     """
     Return the error for a peer's Status document.
 
-    The texts are sanitised.
+    The texts are sanitised, because the peer may be under someone else's control.
 
     :param code: used if the document has none, such as the HTTP status.
     """

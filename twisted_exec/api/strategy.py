@@ -113,7 +113,7 @@ def unknown_fields(kind: Kind, body: Object) -> list[str]:
 
 def prepared(kind: Kind, body: Object, namespace: str, *, creating: bool) -> Object:
     """
-    Return the object as its writer means it.
+    Return the object as its writer means it, for mutating admission before validation.
 
     :param namespace: from the URL; empty for cluster-scoped kinds.
     :raises BadRequest: the object contradicts the URL.
@@ -187,7 +187,8 @@ def for_update(kind: Kind, body: Object, old: Object, *, subresource: str = "") 
     Return the object to store for an update of ``old``.
 
     :param body: the complete new object.
-    :param subresource: that writes the status.
+    :param subresource: that writes the status, and takes only that from ``body``; empty for the
+        main resource.
     :raises BadRequest: the body contradicts the URL.
     :raises Conflict: the body has another UID or resourceVersion.
     :raises Invalid: the object violates a rule.

@@ -90,7 +90,7 @@ def lasting_cells(kind: Kind, obj: Object) -> list[str | float]:
     """
     Return the cells of a row, which change only with the object.
 
-    :return: as :func:`cells`.
+    :return: as :func:`cells`, with moments in seconds since the epoch in the place of ages.
     """
     always, wide = kind.columns_by_priority
     if kind.own_columns:

@@ -14,11 +14,14 @@ from dataclasses import dataclass, field
 @dataclass(frozen=True)
 class User:
     """
-    A user of the API.
+    A user of the API, whose last three fields are not part of the identity.
 
     :param groups: usually with ``system:authenticated``, unless the user is anonymous.
-    :param forwarded_by: the proxy that speaks for the user.
-    :param expires: the end of the credential that identified the user, in seconds since 1970.
+    :param forwarded_by: the proxy that speaks for the user, if one does.  Reviews of a session do not
+        authenticate such a user again: the proxy does.  Set it only for proxies that end sessions
+        themselves.
+    :param expires: the end of the credential that identified the user, in seconds since 1970;
+        infinite if there is none or nobody knows it.
     :param impersonated_by: the user who acts as this user.
     """
 
@@ -48,7 +51,11 @@ SERVICE_ACCOUNT_PREFIX = "system:serviceaccount:"
 
 
 def with_authenticated(name: str, groups: Iterable[str]) -> tuple[str, ...]:
-    """Return an authenticated user's groups: unique, in order, with ``system:authenticated``."""
+    """
+    Return an authenticated user's groups: unique, in order, with ``system:authenticated``.
+
+    A proxy may forward an anonymous user, who stays anonymous.
+    """
     unique = tuple(dict.fromkeys(group for group in groups if group))
     if name == ANONYMOUS or {AUTHENTICATED, UNAUTHENTICATED} & set(unique):
         return unique

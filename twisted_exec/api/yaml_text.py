@@ -1,7 +1,8 @@
 """
 Limited reading of YAML, and writing in the layout of ``kubectl get -o yaml``.
 
-Only JSON data is written, so little of YAML is needed.
+PyYAML would write a whole document within one call into C, and so keep the reactor waiting. Only JSON
+data is written, so little of YAML is needed.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def parse_yaml(text: str | bytes) -> object:
     """
     Return the document of a file.
 
-    :raises ValueError: it is not YAML.
+    :raises ValueError: it is not YAML, or nested too deep; the message is one line.
     """
     try:
         # libyaml's loader crashes the process on deep nesting.

@@ -102,7 +102,7 @@ def served(dialects: Sequence[Dialect]) -> tuple[Kind, ...]:
 
 
 def aggregated(dialects: Sequence[Dialect]) -> tuple[Kind, ...]:
-    """Return the kinds of an aggregated API server."""
+    """Return the kinds of an aggregated API server: those that a cluster does not have already."""
     own = [kind for dialect in dialects for kind in of(dialect)]
     return (*own, *_OF_CONSOLES, *_all_beside(dialects))
 

@@ -4,7 +4,9 @@ Rules in CEL and printer columns by JSONPath, for kinds that are also CustomReso
 A rule for a ``spec`` is defined twice: in Python for our API server, which calls the function, and
 in CEL for a kube-apiserver.
 
-A rule that compares with the old object applies to the whole ``spec``, never to one field.
+A rule that compares with the old object applies to the whole ``spec``, never to one field:
+kube-apiserver skips a field's rule if the field is missing before or after, so the field could be
+removed and then set to a new value.
 
 A printer column is defined once, by JSONPath as in ``additionalPrinterColumns`` of a
 CustomResourceDefinition. The supported subset of JSONPath is what such columns need: members,

@@ -1,6 +1,9 @@
 """
 CertificateSigningRequests: requests for certificates through the API.
 
+Subresource ``approval`` approves or denies a request, once and finally; ``status`` receives the
+certificate.
+
 Sources: ``k8s.io/api/certificates/v1``, ``pkg/apis/certificates/validation`` and
 ``pkg/registry/certificates`` of Kubernetes.
 """

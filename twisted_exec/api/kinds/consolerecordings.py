@@ -1,7 +1,9 @@
 """
 Console recordings: what a machine's console printed, as evidence.
 
-A recording is a range of what the console printed. The runtime of the machine makes the recording.
+A recording is a range of what the console printed, usually with input of users. The runtime of the
+machine makes the recording, and reports its newest signed head, which is stored in the status: apart
+from the recording itself.
 
 A user may wish that a session be recorded: the client sends the query key ``record`` in the request
 that opens the session.
@@ -296,7 +298,7 @@ def recorded_input(text: str) -> str:
 
 def recording_of_query(args: Mapping[bytes, Sequence[bytes]]) -> str:
     """
-    Return the input to record by a query.
+    Return the input to record by a query; empty if it asks for no recording.
 
     :param args: as ``request.args``.
     :raises BadRequest: it asks for an unknown input, or more than once.

@@ -1,6 +1,7 @@
 """
 Console requests: a user asks for an approval to use the console of a machine.
 
+The server records the user and the UID of the machine, and the request is for these only.
 Subresource ``approval`` approves or denies it; an approval may be withdrawn, a denial is final.
 """
 
@@ -170,7 +171,7 @@ def _decision_problems(status: Object, before: Object) -> Iterator[Cause]:
 
 
 def _state(request: Object) -> str:
-    """Return the state for a table."""
+    """Return the state for a table, as far as it does not depend on the time."""
     status = request.get("status", {})
     if "deletionTimestamp" in request["metadata"]:
         return DELETED

@@ -1,7 +1,7 @@
 """
 Events: reports about objects, retained for about an hour.
 
-Stored as core/v1; in ``events.k8s.io/v1`` some fields have other names.
+They are stored as core/v1; in ``events.k8s.io/v1`` some fields have other names.
 
 Sources: ``k8s.io/api/core/v1`` (Event), ``pkg/apis/core/validation/events.go``,
 ``pkg/registry/core/event`` and the columns of ``pkg/printers/internalversion`` of Kubernetes.
@@ -135,7 +135,8 @@ def new_event(
 
     :param about: the object of the Event.
     :param resource: of that object; items of lists have no ``kind`` of their own.
-    :param identity: what the Event is; its name is derived from that.
+    :param identity: what the Event is; its name is derived from that, so that the same Event, written
+        again, is no second one.
     :param host: the instance of ``component`` that reports the Event.
     :param at: in seconds since the epoch.
     """

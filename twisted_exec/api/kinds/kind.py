@@ -23,7 +23,8 @@ class Column:
     """
     One column of ``kubectl get``, between NAME and AGE.
 
-    :param read: usually a :func:`cell`, which converts numbers, too.
+    :param read: usually a :func:`cell`, which converts numbers, too; another function returns a
+        string, or ``None`` if there is nothing to show.
     :param priority: above 0 means only with ``-o wide``, after AGE.
     :param moment: ``read`` returns a time, and the cell shows its age.
     :param path: the column as JSONPath, for kinds with a CustomResourceDefinition
@@ -101,6 +102,9 @@ class Kind:
     """
     A kind: its names, its schema, its rules.
 
+    The functions are called with objects that fit the schema; ``prepare`` and the ``carry_``
+    functions also with objects that do not fit yet.
+
     :param schema: the object's properties besides ``apiVersion``, ``kind`` and
         ``metadata``.
     :param own_columns: ``columns`` is complete, without an implied NAME and AGE.
@@ -109,14 +113,15 @@ class Kind:
     :param status_parts: subresources other than ``status`` that write the status.
     :param counts_generation: ``metadata.generation`` counts the changes of
         everything but metadata and status.
-    :param work_factor: how much more work the validation of a value is.
+    :param work_factor: how much more work the validation of a value is than for other kinds.
     :param name_rule: returns the problems of a name.
     :param fields: fields for field selectors, in addition to name and namespace.
     :param unconditional_update: ``resourceVersion`` is optional in updates.
-    :param stored: false for reviews.
+    :param stored: false for reviews, which are answered, and for read-only kinds.
     :param kept_as: the resource in the store, if it differs.
     :param read_only: clients may only read.
-    :param server_made: clients may only read and delete.
+    :param server_made: clients may only read and delete; the value is the error message for other
+        verbs.
     :param initial_status: status of a new object.
     :param server_fields: top-level fields that clients cannot write.
     :param terminating_status: merged into the status when deletion begins.
@@ -129,9 +134,11 @@ class Kind:
     :param validate_status: returns the problems of a new status, after ``carry_status``.
     :param connects: subresources that open a stream, by name.
     :param confidential: messages must not quote the content of objects.
-    :param texts: readable subresources in plain text, by name.
+    :param texts: readable subresources in plain text, by name; with the schemas of their
+        query parameters.
     :param text_types: the content types of texts that are not plain.
-    :param requests: subresources that are created, answered and not stored, by name.
+    :param requests: subresources that are created, answered and not stored, by name; with the
+        kind of the request.
     """
 
     resource: Resource

@@ -1,10 +1,13 @@
 """
 Spaces and their providers: the registry of control planes.
 
-Fields, defaults and spelling (in three styles) are upstream's.
+Fields, defaults and spelling (in three styles) are upstream's. Our additions are the ``status``
+subresource, conditions, ``observedGeneration`` and other fields of the status, such as
+``endpoints``, the types ``local`` and ``clusterprofile``, ``parameters``, and the Secrets of
+imported Spaces in ``spec``.  Also, an immutable field cannot be removed and set anew.
 
 Our API server also checks rules that depend on the object's namespace; a CustomResourceDefinition
-cannot express these.
+cannot express these, so the Space Manager reports violations in conditions.
 
 Source: ``kubestellar/kubestellar``, ``space-framework/pkg/apis/space/v1alpha1`` as of December
 2023.
