@@ -1,7 +1,8 @@
 """
 Credentials of a request: taken out of it once, checked, and kept for reviews of its session.
 
-Each authenticator declares the headers that it reads; :class:`CredentialHeaders` is their union.
+Each authenticator declares the headers that it reads; :class:`CredentialHeaders` is their union
+with the headers that name an identity everywhere.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ class CredentialHeaders:
     """
     The registry of one server: which headers are credentials.
 
-    It is a container of header names: ``b"X-Remote-User" in registry``.
+    It is a container of header names: ``b"X-Remote-User" in registry``.  Authenticators may change
+    what they declare at any time.
 
     :param authenticator: of the server.
     :param impersonation: whether the server reads the headers of impersonation.

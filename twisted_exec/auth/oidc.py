@@ -1,15 +1,16 @@
 """
 Users by OIDC ID token, as in kube-apiserver: issuers, their keys, and the mapping of claims.
 
-An invalid token of one of our issuers is refused at once: no later authenticator gets it,
-and the request is never anonymous. The reason goes to the log, not to the
-client. Distributed claims (``_claim_names``) are not fetched: a token could name any URL.
+An invalid token of one of our issuers is refused at once: no later authenticator gets it, and the request is
+never anonymous. The reason goes to the log, not to the client, and without any part of the token.
+Distributed claims (``_claim_names``) are not fetched: a token could name any URL.
 
 Unlike in Kubernetes, no token gives a reserved name (``system:...``, ``DOMAIN:system:...``), as
 ``system:masters`` bypasses RBAC.
 
 CEL expressions of an AuthenticationConfiguration map and validate claims. If an evaluation fails,
-or costs too much (:mod:`twisted_exec.auth.expressions`), the token is invalid.
+or costs too much (:mod:`twisted_exec.auth.expressions`), the token is invalid; the library's
+message is dropped, as it quotes claims.
 
 Discovery document and key set come by verified TLS, without redirects, limited in size and time;
 the discovery document must name the issuer itself.

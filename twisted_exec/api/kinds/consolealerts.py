@@ -1,7 +1,8 @@
 """
 Console alerts: patterns to look for in what machines print, and the shipped sets of patterns.
 
-Several entries may have one name: they are one pattern with several texts.
+All texts of the shipped sets are literal, so that the sets work everywhere.  Several entries may have one
+name: they are one pattern with several texts.
 
 Sources of the shipped sets: Linux ``kernel/panic.c``, ``arch/*/kernel/traps.c``, ``arch/*/mm/fault.c``,
 ``mm/oom_kill.c``, ``kernel/hung_task.c``, ``kernel/watchdog.c``, ``arch/x86/kernel/cpu/mce``,
