@@ -11,8 +11,8 @@ normalises the keys: after that, equal steps are equal strings.
 
 The schema decides which values are atomic and which have parts with owners of their own. A list of
 type ``map`` has items that are identified by keys; a list of type ``set`` consists of scalars.
-Without a declaration a list is atomic and an object is not. In
-values without a schema, objects have parts and lists are atomic.
+Without a declaration a list is atomic and an object is not. In values without a schema, objects have
+parts and lists are atomic.
 
 :data:`ABSENT` is a missing value, as opposed to ``null``, which is present and empty.
 

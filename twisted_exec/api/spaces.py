@@ -4,8 +4,7 @@ Names of the Space Framework: fields, labels, annotations and conditions of its 
 Field names are spelled as upstream spelled them, in three styles.
 
 A *Space* is an object; it represents a *physical space*, which is anything that answers like an
-API server. A *provider* (``SpaceProviderDesc``) lists
-physical spaces, and usually creates them.
+API server. A *provider* (``SpaceProviderDesc``) lists physical spaces, and usually creates them.
 
 Source: ``kubestellar/kubestellar``, ``space-framework/`` as of December 2023 (``pkg/apis``,
 ``pkg/space-manager``).  Additions to upstream are marked as ours.

@@ -5,8 +5,8 @@ The reason of a refusal (:class:`InvalidToken`) contains nothing of the token, a
 
 Vulnerabilities of other projects were ``alg: none``, a MAC keyed with a public key, keys that the token
 contains or names (``jwk``, ``jku``, ``x5u``, ``x5c``), and headers that change what is signed (``crit``,
-``b64``). So the header is parsed here first, the algorithm must be on our list, and
-only the issuer's keys are used: of the token's hints about keys only ``kid`` counts.
+``b64``). So the header is parsed here first, the algorithm must be on our list, and only the issuer's
+keys are used: of the token's hints about keys only ``kid`` counts.
 
 Keys come from PEM files, and from an issuer's JWKS. All are asymmetric, so a token that is "signed" with
 the text of a public key cannot be verified.

@@ -6,7 +6,8 @@ moment, and cluster roles are aggregated then. Source:
 ``k8s.io/kubernetes/pkg/registry/rbac/validation/rule.go``.
 
 No default binding gives a user rights at consoles, except that of ``system:masters``. Tables of what
-the roles include are in ``docs/reference``: ``console.rst``, ``console-policies.rst`` and ``sessions.rst``.
+the roles allow at consoles are in ``docs/reference``: ``console.rst``, ``console-policies.rst`` and
+``sessions.rst``.
 
 Unlike in Kubernetes, ``view`` excludes the logs of machines: a console logs what its users saw and
 much of what they typed. ``edit`` includes them, and so the writing of ConsoleAlerts, whose Events show

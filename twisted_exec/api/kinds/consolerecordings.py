@@ -6,7 +6,7 @@ machine makes the recording, and reports its newest signed head, which is stored
 from the recording itself.
 
 A user may wish that a session be recorded: the client sends the query key ``record`` in the request
-that opens the session.
+that opens the session, and its value says how much input is recorded.
 """
 
 from __future__ import annotations
