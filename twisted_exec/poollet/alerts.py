@@ -201,7 +201,7 @@ class AlertController(RuntimeController):
         return next((each for each in self._machines() if each["metadata"]["uid"] == uid), None)
 
     async def _write(self, event: Object) -> bool:
-        """Write an Event; repeat while the API server fails."""
+        """Write an Event; repeat while the API server fails.  Return false if it has it already."""
         backoff = Backoff()
         while True:
             try:
@@ -330,8 +330,8 @@ class Selected:
 @dataclass(frozen=True)
 class PoolRules:
     """
-    :param by_id: the alert and the pattern.
-    :param alerts: alerts that select machines.
+    :param by_id: the alert and the pattern, by the pattern's id in the message.
+    :param alerts: alerts that select machines, or whose selectors were too many to compare, by UID.
     """
 
     request: pb.SetAlertsRequest = field(default_factory=pb.SetAlertsRequest)
@@ -508,7 +508,7 @@ def pools_of(alert: Object) -> list[Object]:
 
 
 def new_pools(pool: PoolEntry, alert: Object, entry: Object | None) -> list[Object] | None:
-    """Return the entries with this pool's changed."""
+    """Return the entries with this pool's changed; ``None`` if nothing changes, or the list is full."""
     before = pools_of(alert)
     if next((each for each in before if pool.is_own(each)), None) == entry:
         return None
@@ -538,7 +538,12 @@ def event_of(
     dialect: Dialect,
     pool: str,
 ) -> Object:
-    """Return the Event about a match."""
+    """
+    Return the Event about a match.
+
+    The name of an Event is derived from the match, so that a match that the runtime lists again,
+    after a crash of either side, is no second Event.
+    """
     event = new_event(
         machine,
         dialect.workload,

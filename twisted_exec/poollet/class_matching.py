@@ -2,7 +2,8 @@
 Match MachineClasses with classes of the runtime.
 
 A class of the same name and capabilities matches; failing that, the only class with these
-capabilities, unless it is selected only by its name.
+capabilities, unless it is selected only by its name: machines of such a class are usually processes
+of the host.  spheric's runtimes report classes without capabilities: there the name decides.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ def _spelled(resources: Mapping[str, int]) -> str:
 
 
 def capabilities(machine_class: ReadOnlyObject) -> dict[str, int] | None:
-    """Return the capabilities as a runtime counts them."""
+    """Return the capabilities as a runtime counts them; ``None`` if one is not a quantity."""
     listed = machine_class.get("capabilities") or {}
     try:
         return {name: quantity.value(amount) for name, amount in listed.items()}

@@ -99,7 +99,8 @@ class ClientCertificate(SignedCertificate):
         """
         Request and renew the certificate until :meth:`stop`.
 
-        :raises TLSConfigError: the directory cannot be created.
+        :raises TLSConfigError: the directory cannot be created, or the pool's name is no valid
+            subject.
         """
         self.make_directory()
         self.request()

@@ -156,7 +156,7 @@ class PoolConsoleServer:
         )
 
     def _spare_seconds(self, transport: object) -> float:
-        """Return how much longer than others a client may wait with its first byte."""
+        """Return how much longer than others a client may wait with its first byte: an API server may."""
         certificate = peer_certificate(transport)
         is_proxy = self._proxies is not None and self._proxies.caller(
             PresentedCredentials(certificate=certificate)
@@ -255,7 +255,8 @@ class PoolConsoleServer:
         """
         Accept connections, after :meth:`load`.
 
-        :raises TLSConfigError: there is no certificate that can be used.
+        :raises TLSConfigError: there is no certificate that can be used, or the address is
+            malformed.
         :raises CannotListenError: the address is not available.
         """
         settings = self._settings

@@ -3,9 +3,11 @@ Consoles at a poollet.
 
 A user whom a trusted proxy forwards needs a right at the console of that very machine
 (:mod:`twisted_exec.auth.console_rights`), and the proxy needs ``create`` on ``machinepools/proxy``
-of this pool; a user without a proxy needs both.
+of this pool; a user without a proxy needs both.  An API server that forwards no users can be
+configured as a user that needs only the proxy permission.
 
-A machine is identified by its UID, not its name.
+A machine is identified by its UID, not its name: a machine created again under the same name is
+another machine.
 
 The poollet evaluates no ConsolePolicies: it refuses sessions under a policy that come without an
 API server that evaluates it.
@@ -113,7 +115,8 @@ class PoolAccess:
         """
         Return the permissions that a session needs.
 
-        The user needs what they open or read; the caller, or a user without one, needs the pool.
+        The user needs what they open or read; the caller, or a user without one, needs the pool.  A
+        server that is its own user (:meth:`is_server`) needs only the pool.
         """
         if self.is_server(context):
             return (self.proxy(context),)
@@ -318,7 +321,11 @@ class ExecLocator:
         )
 
     async def _machine(self, subject: Subject) -> Object:
-        """Return the Machine."""
+        """
+        Return the Machine; ask the API server if it is too new for our copy.
+
+        :raises NotFound: it does not exist, or is not bound to this pool.
+        """
         dialect = self.access.dialect
         machine = self.store.get(subject.machine, subject.namespace)
         if machine is None:
@@ -355,7 +362,14 @@ class ExecLocator:
             raise Conflict(f"{name} is powered off")
 
     async def _check_again(self, subject: Subject, is_open: bool) -> None:
-        """Check that the Machine still exists after the calls to the runtime."""
+        """
+        Check that the Machine still exists after the calls to the runtime.
+
+        It may have been deleted, or replaced under its name, while no session existed that the
+        deletion could have ended.
+
+        :raises APIError: the Machine is gone.
+        """
         machine = await self._machine(subject)
         if machine["metadata"]["uid"] != subject.uid:
             raise self._unknown(subject)
@@ -417,6 +431,9 @@ class PoolPolicies:
     """
     The ConsolePolicies of a pool's machines.
 
+    They concern sessions of users who connect to the poollet directly, and of an API server that
+    names no users.
+
     :param machines: the pool's Machines, as last seen.
     :ivar changed: is called when a policy may concern a machine that it did not concern before.
     """
@@ -441,7 +458,7 @@ class PoolPolicies:
         """
         Check a new session, and watch the policies from now on.
 
-        :param server: the user name of an API server that names no user.
+        :param server: the user name of an API server that names no user; empty for a user.
         :return: the conditions for reviews of the session.
         :raises Forbidden: a policy applies to the machine.
         :raises ServiceUnavailable: this poollet may not read them.
@@ -508,7 +525,7 @@ class SessionPolicies:
     """
     The policies of the machine of one session, for its reviews.
 
-    :param server: the name of that API server; empty for a user.
+    :param server: the name of an API server that names no user; empty for a user.
     """
 
     policies: PoolPolicies

@@ -1,10 +1,12 @@
 """
 Decide which exec URLs of a runtime may be dialled, and create their endpoints.
 
-A runtime is trusted with its machines, not with this host's network: a URL may only point to a UNIX
-socket of the runtime's user, a loopback port of its host, or by TLS to a host that the
-configuration allows and the runtime's CA vouches for. No message contains the URL, because its path
-is a token.
+A runtime is trusted with its machines, not with this host's network.  A URL may point to what the
+runtime could reach itself (a UNIX socket of its own user, a loopback port of its host), or by TLS
+to a host that the configuration allows and that the runtime's CA vouches for.  Anything else is
+refused before a connection or a name lookup.  No message contains the URL, because its path is a
+token.  A name is resolved once per connection, and the connection goes to just these addresses;
+redirects are not followed.
 """
 
 from __future__ import annotations
@@ -74,7 +76,7 @@ def same_host(host: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether this is a loopback address or ``localhost``."""
+    """Return whether this is a loopback address or ``localhost``; names are not looked up."""
     if host == "localhost":
         return True
     try:
@@ -133,9 +135,9 @@ class Dialler:
     """
     Creates endpoints for exec URLs.
 
-    :param runtime_ca: path of the CA of runtimes behind ``https``.
+    :param runtime_ca: path of the CA of runtimes behind ``https``; empty refuses such URLs.
     :param trusted_uids: further owners of UNIX sockets that may be used.
-    :param runtime: the gRPC target of the runtime.
+    :param runtime: the gRPC target of the runtime; empty for a runtime in this process.
     :param allowed: hosts that ``https`` URLs may point to, besides the runtime's.
     :raises TargetError: ``runtime`` is not a valid target.
     :ivar spares: connections to runtimes behind ``https`` for the next openings.
@@ -230,7 +232,12 @@ class Dialler:
         return runtime is not None and not runtime.is_unix and not is_loopback(runtime.host)
 
     def _check_owner(self, path: str) -> None:
-        """Refuse sockets of other users."""
+        """
+        Refuse sockets of other users.  The poollet may run as root and the runtime not: then root's
+        other sockets, such as a container engine's, are off limits for the runtime.
+
+        :raises TargetError: the socket belongs to another user.
+        """
         if self._runtime is None or not self._runtime.is_unix:
             return
         owner, theirs = os.lstat(path).st_uid, os.lstat(self._runtime.path).st_uid

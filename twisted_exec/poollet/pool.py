@@ -1,7 +1,10 @@
 """
 Keep the MachinePool object registered, with its addresses, classes and heartbeat.
 
-Every ten seconds a heartbeat renews the pool's Lease and the condition Ready.
+Every few seconds the poollet asks the runtime for its classes.  A change goes into the status of
+the MachinePool at once.  Every ten seconds a heartbeat renews the pool's Lease and the condition
+Ready, which is True only if the runtime answered.  A deleted pool is registered
+again: its machines still run here.
 """
 
 from __future__ import annotations
@@ -48,7 +51,7 @@ def default_addresses(bound_host: str) -> list[Address]:
     Return the addresses of this host, for a poollet without ``--addresses``.
 
     :param bound_host: the listening address; all zeros or empty for all addresses.
-    :return: that address, or the host's own if it has one.
+    :return: that address, or the host's own if it has one; then its name, as InternalDNS and as Hostname.
     """
     name = socket.gethostname()
     chosen = bound_host if _is_one_address(bound_host) else _own_address()

@@ -143,7 +143,12 @@ class RecordingController(RuntimeController):
             await self._write(recording, report)
 
     async def _read(self, report: pb.RecordingStatus) -> Object | None:
-        """Read a recording that the copy does not have."""
+        """
+        Read a recording that the copy does not have; release it if its object is deleted.
+
+        The copy may be late: a session begins its recording as soon as the object is created.  One list
+        serves for all reports of an answer, because it is younger than they are.
+        """
         is_ours = report.owner == self._owner or self._has_machine(report.machine_uid)
         if not is_ours or report.uid in self._released:
             return None
@@ -185,7 +190,7 @@ class RecordingController(RuntimeController):
                 await self._refused(recording, before)
 
     async def _refused(self, recording: Object, before: Object) -> None:
-        """Write that the runtime has another recording than before."""
+        """Write that the runtime has another recording than before; its head remains the stored one."""
         phase = "" if before.get("phase") in (CLOSED, FAILED) else FAILED
         if phase or before.get("message") != CHANGED:
             uid = recording["metadata"]["uid"]
@@ -246,7 +251,7 @@ async def request(
 
 
 def is_over(recording: Object) -> bool:
-    """Return whether the runtime has nothing more to do for a recording."""
+    """Return whether the runtime has nothing more to do for a recording, until it is deleted."""
     return recording.get("status", {}).get("phase") in (CLOSED, FAILED)
 
 

@@ -1,5 +1,9 @@
 """
 The common part of controllers that carry objects to the machine runtime, and its reports back.
+
+Two loops run side by side.  One sends the objects of the pool whenever they change.  The other
+lists the runtime's reports, with calls that wait for the next report; a report is acknowledged
+after it is handled.  A runtime that was restarted gets the objects again.
 """
 
 from __future__ import annotations
@@ -35,7 +39,7 @@ class RuntimeReports:
     Answer of the runtime to a list call.
 
     :param instance: of the runtime; numbers begin anew with each.
-    :param generation: of the objects that it has.
+    :param generation: of the objects that it has; empty if it has none.
     :param reports: messages with a ``number``, in order.
     """
 
@@ -77,7 +81,12 @@ class RuntimeController:
     # Implemented by subclasses.
 
     async def _send(self, sent: str) -> str:
-        """Send the objects to the runtime, unless their generation is ``sent``."""
+        """
+        Send the objects to the runtime, unless their generation is ``sent``.
+
+        :return: their generation.
+        :raises APIError: the runtime does not take them.
+        """
         raise NotImplementedError
 
     async def _list_reports(self, instance: str, acknowledged: int) -> RuntimeReports:
@@ -89,7 +98,11 @@ class RuntimeController:
         raise NotImplementedError
 
     async def _unsupported(self) -> None:
-        """Handle a runtime without the service."""
+        """
+        Handle a runtime without the service.
+
+        :raises APIError: the API server fails; the runtime is called again soon.
+        """
 
     # The lifecycle.
 

@@ -44,7 +44,7 @@ async def log_url(runtime: IMachineRuntime, machine_id: str, subject: Subject) -
 
 async def screen_url(runtime: IMachineRuntime, machine_id: str, subject: Subject) -> str:
     """
-    Return the URL of a screen.
+    Return the URL of a screen: what a terminal would show of the machine's console.
 
     The runtime renders the screen.
 

@@ -54,7 +54,7 @@ def attachments(
     """
     Return which disks and network interfaces of the runtime's machine to attach, detach or change.
 
-    Volumes come before interfaces, and of both the detachments first.
+    Volumes come before interfaces, and of both the detachments first.  Volumes lack their credentials.
 
     A part stays attached while its object cannot be looked up.
     """

@@ -99,7 +99,8 @@ class ActionRunner:
         Carry out one action.
 
         :raises Gone: the Machine no longer exists.
-        :raises RefusedAction: the runtime refused.
+        :raises RefusedAction: the runtime refused, or an object that the Machine refers to cannot be
+            claimed.
         :raises APIError: the API server refused or failed.
         """
         match action:
@@ -116,7 +117,7 @@ class ActionRunner:
             raise RefusedAction.because(refused, FAILURES[type(action)]) from None
 
     async def _patch_other(self, action: PatchObject) -> Done:
-        """Claim or release an object."""
+        """Claim or release an object.  A conflict is passed on: the next plan sees who was faster."""
         try:
             await self.client.patch(action.resource, action.name, action.patch, action.namespace)
         except APIError as refused:
@@ -258,6 +259,11 @@ class MachineListing:
     """
     One listing of all the runtime's machines.
 
+    A listing groups the runtime's machines by Machine, and deletes orphans.
+
+    A runtime may list anything: foreign machines, duplicates, many thousands.  None of that may
+    block the process or end a machine that this pool did not create.
+
     :param machines: returns the pool's Machines as last seen.
     :param synced: whether ``machines`` is complete.
     """
@@ -297,7 +303,7 @@ class MachineListing:
         Delete the runtime's machines whose Machine is no longer in this pool.
 
         Only machines with this pool's label are deleted, and only after the API server has
-        confirmed that.
+        confirmed that: the copy behind ``machines`` may be stale.
         """
         config = self.actor.config
         if not self.synced():

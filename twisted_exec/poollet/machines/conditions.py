@@ -1,7 +1,8 @@
 """
 Conditions, state and part status of a Machine.
 
-A condition is True only if the runtime said so just now.
+A condition is True only if the runtime said so just now: a disk that the runtime does not report is
+not ready, however long ago it was requested.
 
 Source of names: ironcore ``poollet/machinepoollet/controllers/machine_controller.go``.
 """

@@ -22,8 +22,10 @@ class Downward:
     """
     Field paths, by label or annotation name.
 
-    Source: ironcore ``poollet/common/utils`` and ``k8s.io/kubectl/pkg/util/fieldpath`` (the field
-    paths).
+    This is the downward API: fields of an object that its runtime gets as labels and annotations.
+
+    Operators choose the fields and their names; the dialect adds a prefix to each name.  Source:
+    ironcore ``poollet/common/utils`` and ``k8s.io/kubectl/pkg/util/fieldpath`` (the field paths).
 
     :param labels: set once, when the runtime's machine is created.
     :param annotations: kept up to date while the machine exists.
@@ -47,7 +49,7 @@ def check(path: str) -> str:
 
 def values(paths: Mapping[str, str], obj: Mapping[str, Any], prefix: str) -> dict[str, str]:
     """
-    Return the values of ``obj`` at these paths.
+    Return the values of ``obj`` at these paths; a missing field becomes an empty string.
 
     :param paths: by name; each passed :func:`check`.
     :param prefix: prepended to each name.
@@ -90,12 +92,17 @@ class MachineConfig:
 
     @property
     def pool_label(self) -> str:
-        """Label of the runtime's machine that holds the name of the pool."""
+        """
+        Label of the runtime's machine that holds the name of the pool.
+
+        ironcore does not have this label.  It tells orphans of this pool from the machines of
+        another pool when two poollets share a runtime.
+        """
         return f"{self.dialect.runtime_prefix}{self.dialect.noun}-pool"
 
 
 def machine_uid(machine: pb.Machine, dialect: Dialect) -> str:
-    """Return the UID of the Machine behind a runtime's machine."""
+    """Return the UID of the Machine behind a runtime's machine, or an empty string."""
     return str(machine.metadata.labels.get(dialect.uid_label, ""))
 
 

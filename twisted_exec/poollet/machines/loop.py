@@ -2,7 +2,7 @@
 The reconcile loop: brings the runtime's machines in line with the Machines of the API.
 
 The plan of a Machine is made anew each time (:mod:`.plan`), so no event has to arrive in order, or
-at all.
+at all.  Each Machine has at most one worker, and its own back-off.
 """
 
 from __future__ import annotations
@@ -304,7 +304,11 @@ class Loop:
         return replace(planned, actions=needed)
 
     def _wake(self, uid: str, *, eager: bool = False) -> None:
-        """Let a worker look at this Machine now."""
+        """
+        Let a worker look at this Machine now, or again when it is done.
+
+        :param eager: even during a back-off.
+        """
         if self.config is None or self._stopped:
             return
         work = self._work.setdefault(uid, _Work(Backoff(FIRST_PAUSE_SECONDS)))
@@ -351,7 +355,11 @@ class Loop:
             self._wake(uid)
 
     async def _reconcile(self, uid: str, work: _Work) -> float | None:
-        """Plan and act until nothing is left to do."""
+        """
+        Plan and act until nothing is left to do.
+
+        :return: seconds until the next look, or ``None`` to wait for a change.
+        """
         machine = self._machines_by_uid.get(uid)
         if machine is None:
             return None
@@ -384,7 +392,10 @@ class Loop:
         return None
 
     async def _rounds(self, machine: Object, work: _Work) -> MachinePlan:
-        """Plan and act up to MAX_ROUNDS times."""
+        """
+        Plan and act up to MAX_ROUNDS times.  Return the last plan; if it has actions, no round
+        helped.
+        """
         before: tuple[Action, ...] = ()
         secrets: dict[Key, Object | str] = {}
         uid = machine["metadata"]["uid"]
@@ -417,6 +428,8 @@ class Loop:
     def _is_new(self, machine: Object) -> bool:
         """
         Return whether the runtime certainly has no machine for a Machine that the last listing did not show.
+
+        The finalizer is written before anything is created, so a Machine without it is new.
         """
         assert self.config is not None
         finalizers = machine["metadata"].get("finalizers") or ()
@@ -484,7 +497,11 @@ class Loop:
         return ActionRunner(self.client, self.runtime, self.config, self.report)
 
     def _log_problem(self, machine: Object, work: _Work, problem: str, reason: str = "") -> None:
-        """Log a problem when it is new, and its end."""
+        """
+        Log a problem when it is new, and its end.
+
+        :param reason: of an Event for users; empty sends none.
+        """
         if problem == work.logged_problem:
             return
         work.logged_problem = problem

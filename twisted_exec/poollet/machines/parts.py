@@ -1,7 +1,8 @@
 """
 The disks, network interfaces and secret data of a Machine, in the form that a runtime takes.
 
-Missing objects are reported part by part.
+Missing objects are reported part by part; steps that must come first, such as claiming a Volume, are
+returned as patches.
 
 Source: ironcore ``poollet/machinepoollet/controllers`` (``machine_controller_volume.go``,
 ``machine_controller_networkinterface.go``).
@@ -62,7 +63,7 @@ class Parts:
     mapping: dict[str, Object] = field(default_factory=dict)
 
     def lack(self, lacking: MissingReference) -> None:
-        """Add a missing reference to the message of its reason."""
+        """Add a missing reference to the message of its reason, while people will read that far."""
         earlier = self.lacks.get(lacking.reason, "")
         if len(earlier) <= MAX_MESSAGE:
             self.lacks[lacking.reason] = (
@@ -71,7 +72,7 @@ class Parts:
 
 
 def gather(machine: Object, domain: ReferencedKinds, references: References) -> Parts:
-    """Gather the Machine's parts as far as they are available."""
+    """Gather the Machine's parts as far as they are available, without secret data."""
     parts, spec, dialect = Parts(), machine["spec"], domain.dialect
     image = spec.get(dialect.image_field) if dialect.image_field else ""
     if image:
@@ -265,7 +266,7 @@ def same_volume(desired: pb.Volume, has: pb.Volume) -> bool:
     """
     Return whether the runtime's volume can stay attached.
 
-    A local disk always stays.
+    A local disk always stays: a different size in the spec must not destroy its data.
     """
     if desired.HasField("local_disk"):
         return has.HasField("local_disk") or not has.HasField("connection")
@@ -306,9 +307,10 @@ def claim(
     machine: Object, obj: Object, resource: Resource, label: str, reason: str
 ) -> PatchObject | None:
     """
-    Return the patch that claims ``obj`` for the Machine.
+    Return the patch that claims ``obj`` for the Machine; ``None`` if it is claimed already.
 
-    A poollet writes name and UID of its Machine into the object before the Machine uses it.
+    A poollet writes name and UID of its Machine into the object before the Machine uses it, and
+    removes them afterwards, unless another Machine has claimed the object.
 
     :param label: how messages call the object.
     :param reason: of the refusal, CamelCase.
@@ -368,7 +370,7 @@ def provided(
     """
     Return patches that write the runtime's handles into NetworkInterfaces.
 
-    :param mapping: by network interface of the Machine.
+    :param mapping: by network interface of the Machine, the NetworkInterface's name and UID.
     :raises Unread: a NetworkInterface cannot be looked up now.
     """
     handles = {interface.name: interface.handle for interface in observed.status.network_interfaces}

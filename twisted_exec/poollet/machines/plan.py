@@ -2,7 +2,7 @@
 Plan the next actions for one Machine.
 
 The plan is a pure function of the desired state, the objects it refers to (:mod:`.config`) and the
-observed state.
+observed state: it keeps no memory, so a restart, a lost answer and a new spec all look the same.
 
 Source of names and states: ironcore ``poollet/machinepoollet``.
 """
@@ -180,7 +180,7 @@ def _creating(
 
 
 def _is_status_outdated(machine: Object) -> bool:
-    """Return whether the status describes a missing machine."""
+    """Return whether the status describes a missing machine, or problems that are over."""
     status = machine.get("status") or {}
     return bool(status.get("conditions")) or status.get("state", "Pending") != "Pending"
 
@@ -339,7 +339,7 @@ def _running_status(
 def _with_secrets(
     changes: Sequence[Attachment], parts: Parts, references: References
 ) -> list[Attachment]:
-    """Return the changes that are possible."""
+    """Return the changes that are possible; record in ``parts`` why others are not."""
     possible = []
     for change in changes:
         try:
@@ -359,7 +359,13 @@ def _releases(
     *,
     ending: bool = False,
 ) -> list[PatchObject]:
-    """Return patches that release the claims on objects that the Machine no longer uses."""
+    """
+    Return patches that release the claims on objects that the Machine no longer uses.
+
+    The status lists the objects in use until their claims are released.
+
+    :raises Unread: the claimed objects are still being read.
+    """
     dialect, status = config.dialect, machine.get("status") or {}
     if not dialect.domain:
         return []
@@ -465,7 +471,12 @@ def reported_parts(
 def parts_status(
     machine: Object, observed: pb.Machine, parts: Parts, config: MachineConfig, now: str
 ) -> Object:
-    """Return the fields of the status for disks and network interfaces."""
+    """
+    Return the fields of the status for disks and network interfaces.
+
+    A part that the Machine no longer names stays listed while the runtime has it: the plan reads
+    here which claim to release once the part is detached.
+    """
     dialect, status, statuses = config.dialect, machine.get("status") or {}, {}
     has, reported = observed.spec, observed.status
     for name, there, reports, referents, reference in (
@@ -564,7 +575,12 @@ def _banner(machine: Object) -> dict[str, str]:
 def annotations_of(
     machine: Object, observed: pb.Machine, parts: Parts, config: MachineConfig
 ) -> dict[str, str]:
-    """Return the annotations that the runtime's machine should have."""
+    """
+    Return the annotations that the runtime's machine should have.
+
+    The runtime's own generation is recorded only along with a new generation of the Machine: some
+    runtimes count the recording itself as a change, which would go on for ever.
+    """
     dialect, annotations = config.dialect, dict(observed.metadata.annotations)
     annotations.pop(BANNER, None)
     annotations |= _banner(machine)
@@ -579,7 +595,7 @@ def annotations_of(
 
 
 def observed_generation(machine: Object, observed: pb.Machine, dialect: Dialect) -> int | None:
-    """Return the generation of the Machine that the runtime has seen."""
+    """Return the generation of the Machine that the runtime has seen; ``None`` if unknown."""
     annotations = observed.metadata.annotations
     try:
         noted = int(annotations.get(dialect.generation_annotation, ""))

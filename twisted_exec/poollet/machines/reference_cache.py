@@ -1,8 +1,9 @@
 """
 Read and watch the objects that Machines refer to.
 
-Secrets are read when a plan needs them; the other objects are watched. A change of an object wakes
-the Machines that looked it up.
+Volumes, network interfaces, networks and prefixes are watched, each kind from the first reference
+on. A Secret is read when a plan needs it, and may be watched by name while a Machine waits for it: a
+poollet may read no other Secrets.  A change of an object wakes the Machines that looked it up.
 """
 
 from __future__ import annotations

@@ -126,5 +126,5 @@ class RuntimeEvents:
 
 
 def _seconds(event_time: int) -> float:
-    """Convert to seconds."""
+    """Convert to seconds: runtimes count nanoseconds or seconds, which the magnitude tells apart."""
     return event_time / _NANOSECONDS if event_time > _LARGEST_SECONDS else float(event_time)
