@@ -43,7 +43,7 @@ def ignore(act: Act) -> None:
 
 class ActReports:
     """
-    Reports the acts at one console.
+    Reports the acts at one console, at a limited rate for each user.
 
     :param acted: called with each act that is reported.
     :param seconds: returns the time.

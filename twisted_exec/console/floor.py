@@ -2,7 +2,9 @@
 The floor: the right to type at a console.
 
 One *user* has the floor at a time, with one session or several as *writers*. Every other viewer is
-an *observer*, whose input is discarded. The floor belongs to a user, not to a session.
+an *observer*, whose input is discarded. The floor belongs to a user, not to a session, so a second
+terminal or a script of the same user may type, and a connection that died unnoticed does not lock
+the user out.
 
 A role changes only by an explicit act:
 
@@ -22,9 +24,11 @@ loss of the right drive  observer, with a notice; as release for the others
 ======================== ==========================================================
 
 Taking the floor from another user needs the right to take over. Without that right the session
-stays an observer, with a notice.
+stays an observer, with a notice. A user who gets the right to drive again stays an observer.
 
-When the last writer leaves, waiting observers get a notice, but none of them becomes a writer.
+When the last writer leaves, waiting observers get a notice, but none of them becomes a writer.  They
+also get one when the connections of all writers are lost: until the sessions end, the user keeps the
+floor, and another user has to take over.
 
 A script takes the floor for a moment: a last writer without a terminal gives it back when it leaves.  The sessions
 that it took the floor from are writers again, with a notice, if they are still connected and may type.
@@ -392,14 +396,18 @@ class RoleNotices:
     """
     Reads the notices of one session, for the user's end.
 
-    A resumable session gets its notices as marks, beside the output, so use :meth:`read` alone.
+    A resumable session gets its notices as marks, beside the output, so use :meth:`read` alone: then
+    nothing that a machine prints changes the role here, and no name in a notice does.  Other sessions get
+    them in the output, where a machine can print the same text; nothing that matters to security depends
+    on it.
 
     :ivar is_observer: the last notice about the role is to an observer.
     :ivar is_denied: the last notice about the role says that the user may only observe.
-    :ivar not_sent: why input was discarded, by the last notice about that.
-    :ivar interruption: why the session had to wait for the machine to start again, by the last
-        notice about that.
-    :ivar writer: the writer's name, from the last notice or attendance that says it.
+    :ivar not_sent: why input was discarded, by the last notice about that; empty if none was.
+    :ivar interruption: why the session had to wait for the machine to start again, by the last notice
+        about that; empty if none was.
+    :ivar writer: the writer's name, from the last notice or attendance that says it; ``nobody`` if the
+        floor is free.  Empty before that, and after a notice that the user itself is the writer.
     """
 
     def __init__(self) -> None:
@@ -437,7 +445,7 @@ class RoleNotices:
 
     def attended(self, attendance: Attendance) -> str:
         """
-        Handle the sessions at the console.
+        Handle the sessions at the console, which name the writer after each change.
 
         :return: a line for an observer that names the new writer.
         """
@@ -449,7 +457,12 @@ class RoleNotices:
 
 
 def understood(notice: Notice) -> Notice:
-    """Return a notice with its kind, if known."""
+    """
+    Return a notice with its kind, if known; that of a runtime of an earlier release is read from the wording.
+
+    The name of a user may read like a sentence.  So a text counts only as a whole, and not if it has two meanings:
+    "you have taken over this console from ann is back" may be about a user of either name.
+    """
     if notice.kind is not None:
         return notice
     meanings = [_meaning(notice.text, table) for table in (_BEGIN_WITH_WORDS, _BEGIN_WITH_NAMES)]

@@ -36,7 +36,7 @@ class InputState:
 
     :param discarded: the ending of a script whose input was discarded.
     :param is_told: the user has the notice about that.
-    :param missing_people: why the machine gets no input from this writer.
+    :param missing_people: why the machine gets no input from this writer; empty if it does.
     :param restarted_at: where the present boot of the machine begins, if input may have been typed
         before.
     """
@@ -104,11 +104,15 @@ class ViewerInput:
         self._console.typed(data, self._viewer)
 
     def may_send_break(self) -> bool:
-        """Return whether a BREAK reaches the machine, also over a line that is lost."""
+        """Return whether a BREAK reaches the machine, also over a line that is lost; otherwise tell why not."""
         return self._is_accepted(outage=False)
 
     def _is_accepted(self, *, outage: bool = True) -> bool:
-        """Return whether input reaches the machine now."""
+        """
+        Return whether input reaches the machine now; otherwise tell the user why not.
+
+        :param outage: check the line, too.
+        """
         if self._viewer.role is not Role.WRITER:
             self.refuse()
         elif missing := self._console.missing_people or self._missing_recording:
@@ -131,7 +135,7 @@ class ViewerInput:
         self._discard(reason, self._console.floor.refusal(self._viewer))
 
     def _discard(self, reason: str, notice: Notice) -> None:
-        """Tell the user that input is discarded."""
+        """Tell the user that input is discarded: once, and again when the cause has changed."""
         if reason != LINE_LOST:
             writers = self._console.floor.writers
             user = self._viewer.user
@@ -160,12 +164,16 @@ class ViewerInput:
 
     @property
     def is_discarded(self) -> bool:
-        """True while input is discarded at once."""
+        """
+        True while input is discarded at once: then it is read even if the line accepts none.
+
+        So withheld input is not sent when more people have come, nor input for a line that has ended.
+        """
         return self.is_withheld or self.is_interrupted or self.is_behind
 
     @property
     def outage(self) -> str:
-        """Why this user's input is discarded at present."""
+        """Why this user's input is discarded at present, if not for the role or for a policy; or empty."""
         if self.is_interrupted:
             return self._console.interruption.why or "the machine is starting"
         return TYPED_BEFORE if self.is_behind else self._console.outage
@@ -174,7 +182,7 @@ class ViewerInput:
         """
         Tell a writer whether the machine gets input.
 
-        :param missing: why it gets none.
+        :param missing: why it gets none; empty if it does, and for observers.
         :return: whether that has changed.
         """
         was_withheld, self._missing_people = bool(self._missing_people), missing
@@ -227,7 +235,11 @@ class ViewerInput:
         return self._ended_at is not None
 
     def end(self) -> None:
-        """End the session, but never the line, after a quiet period."""
+        """
+        End the session, but never the line, after a quiet period.
+
+        A session whose input was discarded is a script that failed: it ends at once.
+        """
         if self._discarded is not None:
             self._viewer.finish(self._discarded)
         elif self._ended_at is None:

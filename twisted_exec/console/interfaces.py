@@ -15,15 +15,17 @@ class ILineTransport(Interface):
 
     Every stream transport of Twisted has these methods, without declaring this interface. The
     transport calls the protocol's ``dataReceived`` with at least 1 byte, and ``connectionLost``
-    once.
+    once, also when the line ends by itself.
     """
 
     def write(data: bytes) -> None:
         """
         Send the users' input to the machine; must not block.
 
-        A line that cannot deliver input discards it: it must neither raise nor close, and must not
-        send the input later.
+        A line that cannot deliver input (it is output only, or its connection is lost) discards it.
+        It must neither raise nor close, and must not send the input later: keys that arrive at
+        another prompt do harm.  It may discard silently, or pass a notice (:func:`.floor.notice`)
+        to the protocol's ``notice_received``, at most once while the line is open or lost.
 
         :param data: at least 1 byte.  May be called until ``connectionLost``, even after
             ``loseConnection``.
@@ -34,7 +36,8 @@ class ILineTransport(Interface):
         Pause and resume the users' input; called once, when the line is open.
 
         :param producer: an :class:`~twisted.internet.interfaces.IPushProducer`. Call its
-            ``pauseProducing`` while the line accepts no more, then ``resumeProducing``.
+            ``pauseProducing`` while the line accepts no more, then ``resumeProducing``; both may
+            repeat. A transport that always accepts input never calls them.
         :param streaming: true.
         """
 
@@ -71,7 +74,7 @@ class IConsoleRecorder(Interface):
         """
 
     def problem(recording: str) -> str:
-        """Return why the console is not recorded as a session requires."""
+        """Return why the console is not recorded as a session requires; empty if it is."""
 
     def typed(session: str, data: bytes) -> bool:
         """

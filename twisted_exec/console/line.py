@@ -42,7 +42,7 @@ class Line(Protocol):
             self._core.printed(data)
 
     def notice_received(self, text: bytes) -> None:
-        """Show a notice of the line to the viewers."""
+        """Show a notice of the line to the viewers; the journal has only what the machine printed."""
         if self._core is not None:
             self._core.noticed(text)
 
@@ -71,7 +71,7 @@ class LineEnded(Exception):
 
 
 def has_exited(reason: Failure) -> bool:
-    """Return whether a process has ended itself with an exit code."""
+    """Return whether a process has ended itself with an exit code, and was not killed by a signal."""
     error = reason.value
     return isinstance(error, ProcessDone) or (
         isinstance(error, ProcessTerminated) and error.signal is None

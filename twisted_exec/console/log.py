@@ -47,7 +47,7 @@ class JournalLogReader:
     One reader's position in a journal, and the format of what it reads.
 
     :param machine: its name, for messages.
-    :raises BadRequest: the journal does not have the boot.
+    :raises BadRequest: the journal does not have the boot, or ends before the offset.
     :raises OSError: the journal cannot be read at present.
     :ivar framing: the facts of the log for a reader that wants frames.
     """
@@ -86,7 +86,7 @@ class JournalLogReader:
 
         :return: empty if the journal's next piece has no plain text; ``None`` if there is nothing
             to read yet, or the log is :attr:`over`.
-        :raises OSError: the journal cannot be read at present.
+        :raises OSError: the journal cannot be read at present; the next call returns the piece.
         """
         if self.over:
             return None
@@ -181,7 +181,13 @@ class JournalLogReader:
 
 
 def _range(journal: IJournal, options: LogOptions, machine: str) -> tuple[int, int | None]:
-    """Return the first offset of a log."""
+    """
+    Return the first offset of a log, and its end; ``None`` for the end of a log that is followed.
+
+    First the boot or the offsets, then the times and ``tail_lines`` within.  The tail is that of
+    the whole range, and ``since`` applies to it, as in the kubelet
+    (``pkg/kubelet/kuberuntime/logs``).
+    """
     first, last = journal.start, None if options.follow else journal.end
     boot = -1 if options.previous else options.boot
     if boot is not None:
@@ -236,7 +242,7 @@ def _range_of_boot(journal: IJournal, boot: int, machine: str) -> tuple[int, int
 
 
 def _known(boots: Sequence[Boot]) -> str:
-    """Return how many boots there are."""
+    """Return how many boots there are, and the numbers of the newest, for a message."""
     newest = ", ".join(str(each.number) for each in boots[-9:])
     if len(boots) < 2:
         return f"there is 1 boot: {newest}" if boots else "there are no boots"

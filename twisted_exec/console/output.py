@@ -2,7 +2,8 @@
 The output of a console on its way to one user.
 
 A stream that provides :class:`~twisted_exec.streaming.interfaces.IMarkTransport` gets what the
-machine printed and nothing else as output; positions and notices are marks beside it.
+machine printed and nothing else as output; positions and notices are marks beside it.  Any other
+stream has notices, and the sizes of gaps, in its output.
 
 A user may lose the stream and come back over another stream. From the loss until the user has read
 everything again, output is not skipped to catch up.
@@ -37,7 +38,7 @@ class OutputState:
 
     :param offset: of the next byte for the user.
     :param oldest: where the oldest output begins that the user may have.
-    :param notices: those that wait.
+    :param notices: those that wait, and the offset after which each is sent.
     :param bytes_to_user: output that was written, without notices.
     """
 
@@ -59,7 +60,7 @@ class HarmlessOutput:
         self._filter, self._offset, self._newest = QueryFilter(), -1, b""
 
     def of(self, offset: int, data: bytes) -> bytes:
-        """Return as many bytes as a piece of output has."""
+        """Return as many bytes as a piece of output has, in which a terminal finds nothing to answer."""
         if offset == self._offset and len(data) == len(self._newest):
             return self._newest
         if offset != self._offset + len(self._newest):
@@ -184,7 +185,7 @@ class ViewerOutput:
         self._start(offset if self.last is None else min(offset, self.last), exact=exact)
 
     def _is_size_known(self, first: int, last: int) -> bool:
-        """Return whether it is known how much is missing."""
+        """Return whether it is known how much is missing between the user's position and an offset."""
         try:
             missing = missing_bytes(self._journal, first, last)
         except OSError:
@@ -203,7 +204,7 @@ class ViewerOutput:
 
     @property
     def state(self) -> OutputState:
-        """The state for another process."""
+        """The state for another process, which begins with skipped output if the user does not know of the gap yet."""
         offset = self.offset - self.skipped
         return OutputState(offset, self.oldest, dict(self._notices), self.bytes_to_user)
 
@@ -250,8 +251,10 @@ class ViewerOutput:
 
     def precede(self, notices: Iterable[Notice]) -> None:
         """
-        Queue notices that precede the prompt at the end of the output so far, or follow the output
-        if there is none.
+        Queue notices that precede the prompt at the end of the output so far, or follow the output if there is none.
+        They are not sent yet.
+
+        More output would scroll them out of the user's sight, and the machine's prompt stays the last line.
         """
         end = self._journal.end
         line = self._harmless.before(end).rpartition(b"\n")[2]
@@ -263,7 +266,8 @@ class ViewerOutput:
         """
         Queue a notice.
 
-        :param at: the offset that it precedes.
+        :param at: the offset that it precedes; by default it follows everything that the machine has
+            printed until now.
         """
         self._notices.pop(notice, None)  # a stalled client gets a repeated notice once
         end = self._journal.end if self.last is None else self.last
@@ -273,7 +277,7 @@ class ViewerOutput:
         self.pump()
 
     def tell_attendance(self, attendance: Attendance) -> None:
-        """Send the number of sessions and the writer."""
+        """Send the number of sessions and the writer, if the stream has marks; only the newest counts."""
         if self._marks is not None:
             self._attendance = attendance
             self.pump()
@@ -297,7 +301,11 @@ class ViewerOutput:
         return bool(self.skipped or self._notices)
 
     def _write_some(self) -> bool:
-        """Write one notice or one piece of output."""
+        """
+        Write one notice or one piece of output.
+
+        :return: whether anything was written, or a gap was found.
+        """
         assert self._stream is not None
         if self._marks is not None and self._attendance is not None:
             attendance, self._attendance = self._attendance, None

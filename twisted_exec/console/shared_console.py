@@ -4,8 +4,9 @@ A shared console: one line and its viewers.
 Output of a shared console goes into one journal, from which each viewer reads at its own pace:
 
 * A paced line (a pty) is paused when even the *fastest* viewer is 512 KiB behind (:class:`Pacing`).
+  A machine's serial line does not wait for viewers.
 * A viewer that is more than 1 MiB behind skips to the newest byte, and learns that bytes are
-  missing.
+  missing.  A viewer with a lost stream does not skip until it has read everything.
 
 Input of writers (:mod:`.floor`) goes to the line if nothing withholds it (:mod:`.input`).
 
@@ -141,7 +142,15 @@ def build(console: type[SharedConsole]) -> Any:
 
 
 class Interruption:
-    """The sessions of one console that wait for its next line.  Input meanwhile is discarded."""
+    """
+    The sessions of one console that wait for its next line.
+
+    The time usually counts from the end of the last line that was open.
+
+    The sessions of users at terminals wait.  Their input meanwhile was meant for the machine that
+    has ended, so it is discarded: a shell that comes up must not execute it.  All other
+    sessions, and those that wait too long, end as the last line did.
+    """
 
     def __init__(self, console: SharedConsole) -> None:
         self._console = console
@@ -157,7 +166,8 @@ class Interruption:
         """
         Let the sessions wait.
 
-        :param ending: of the line.
+        :param ending: of the line.  It replaces that of an interruption that has begun already: a
+            machine that restarts may be switched off.
         """
         before, self._ending = self.why, ending
         self.unsuspend()
@@ -216,7 +226,7 @@ class Interruption:
         return [each for each in self._console.viewers if each.input.is_interrupted]
 
     def _expire(self) -> None:
-        """End the sessions."""
+        """End the sessions; those that came meanwhile wait on, as long as the machine starts."""
         assert self._ending is not None
         self._timer = None
         waiting = self._waiting()
@@ -293,7 +303,11 @@ LONGEST_SECONDS = 2.0
 
 
 class Echo:
-    """Measures the time from input to the next output, for the session that typed."""
+    """
+    Measures the time from input to the next output, for the session that typed.
+
+    Input that follows within :data:`LONGEST_SECONDS`, before the machine has answered, is not measured.
+    """
 
     __slots__ = ("_clock", "_typed_at", "_viewer")
 
@@ -336,10 +350,16 @@ class Answers:
     """
     The answers to one machine.
 
-    The answers are few, and have a fixed form. They are limited in rate, and go only to the machine
-    that has asked, while no user has the floor.
+    Programs on a serial line ask the terminal for its size.  Without a terminal each of them waits:
+    systemd 257 and later a third of a second for each of two questions, at every boot.  So the
+    runtime answers while no user can.
 
-    :param size: returns the size of the last terminal.
+    A machine, or a file that it prints, may ask as well in order to have the answer typed into a
+    program that reads input.  So the answers are few, and have a fixed form: one escape sequence, which
+    ends no line and is itself no query.  They are limited in rate, and go only to the machine that has
+    asked, while no user has the floor.  Output from before this process is not answered.
+
+    :param size: returns the size of the last terminal; ``None`` if there was none.
     :param send: sends an answer to the machine.
     """
 
@@ -444,12 +464,14 @@ class SharedConsole:
     :param journal: continues that of an earlier console of the same machine.
     :param size: initial size of the line, until a writer has another.
     :param before_output: called once for each line, before its first output is written to the
-        journal.
+        journal; that may be before the line is open.
     :param acted: called with acts of users such as take-overs, see :mod:`.acts`.
-    :param restarts: returns whether another line follows one that ended by itself.
+    :param restarts: returns whether another line follows one that ended by itself.  Called with its
+        ending, and whether that is the exit code of a process.
     :param recorder: provides :class:`.interfaces.IConsoleRecorder`; ``None`` if the console cannot be
         recorded.
-    :param answers_queries: answer queries of the machine.
+    :param answers_queries: answer queries of the machine, such as for the size of a terminal, while no
+        user has the floor.
     :ivar ending: how the console ended; ``None`` while it lasts.
     :ivar is_new_boot: the machine of the line starts with it.
     :ivar interruption: lets sessions wait for the next line.
@@ -528,7 +550,7 @@ class SharedConsole:
 
     @property
     def boot_offset(self) -> int:
-        """The offset at which the output of the present line begins."""
+        """The offset at which the output of the present line begins; before the first line, the end."""
         return self.journal.end if self._line_number == 0 else self._line_offset
 
     @property
@@ -538,7 +560,7 @@ class SharedConsole:
 
     @property
     def outage(self) -> str:
-        """Why input is discarded at present."""
+        """Why input is discarded at present, if the line is lost for a while; otherwise empty."""
         transport = self._line and self._line.transport
         return str(transport.outage) if IRecoveringTransport.providedBy(transport) else ""
 
@@ -587,7 +609,7 @@ class SharedConsole:
         """
         Close the line, after which another line may follow.
 
-        :param ending: of viewers that do not wait.
+        :param ending: of viewers that do not wait, or that wait in vain.
         """
         if self.limits.restart_seconds > 0:
             self._lifecycle.interrupted(ending)
@@ -598,7 +620,8 @@ class SharedConsole:
         """
         Let go of the line, which goes on without this console, and of the journal.
 
-        Viewers stay. Must not be called while the line is being opened.
+        Viewers stay: they get no output, and their input waits.  Must not be called while the line is
+        being opened.
         """
         self._viewers.suspend()
         self.interruption.suspend()
@@ -624,7 +647,7 @@ class SharedConsole:
         return self._viewers.is_suspended
 
     def when_line_over(self) -> Deferred[Ending]:
-        """:return: fires when the line has ended."""
+        """:return: fires when the line has ended, could not be opened, or was closed."""
         waiter: Deferred[Ending] = Deferred()
         if self._line_ending is not None:
             waiter.callback(self._line_ending)
@@ -650,6 +673,8 @@ class SharedConsole:
     def send_break(self, signal: Break) -> bool:
         """
         Send BREAK and pause all input until it has ended.
+
+        A request during a BREAK, or while the line is not open, is ignored.
 
         :return: whether this console supports BREAK.
         """
@@ -683,7 +708,7 @@ class SharedConsole:
         return self._line_writable and self._breaking is None
 
     def typed(self, data: bytes, viewer: Viewer) -> None:
-        """Send input of a session to the line."""
+        """Send input of a session to the line; discard it if there is no line."""
         if self._line is not None:
             self._echo.typed(viewer)
             self._line.transport.write(data)
@@ -756,7 +781,12 @@ class SharedConsole:
         self._viewers.update_input()
 
     def _trim(self) -> None:
-        """Discard output that neither a new viewer nor the slowest viewer needs."""
+        """
+        Discard output that neither a new viewer nor the slowest viewer needs.
+
+        Some output before the slowest viewer stays, as much as a new viewer gets: if the viewer's stream is
+        lost, the last output may be lost with it, and is sent again.
+        """
         end = self.journal.end
         slowest = min((viewer.output.offset for viewer in self._viewers), default=end)
         oldest = max(slowest - self.limits.scrollback_bytes, end - self.limits.lag_bytes)

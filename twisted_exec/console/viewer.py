@@ -1,13 +1,20 @@
 """
 One user's session at a console: its stream, role and ending, and its state for another process.
 
-A viewer may lose its stream and get another stream (:class:`.IResumableAttachment`). While it is
-away it stays in the console.
+The session's input is in :mod:`.input`, and its output in :mod:`.output`.
+
+A viewer may lose its stream and get another stream (:class:`.IResumableAttachment`).  While it is away
+it stays in the console: it keeps its role and its place, but it does not count as a person.  A
+viewer that has ended is not in the console any more, and a new stream gets the rest of its output
+and its ending again.
 
 :attr:`Viewer.session` is the id of the newest stream, by which the user's hops know the session at
-present.
+present.  The journal names the session by the id of the stream with which it joined.
 
-A viewer can go on in another process.
+A viewer can go on in another process.  Its state there, a :class:`ViewerState`, is what its user
+could notice the loss of: the role, the terms, the place in the output, and notices that are not
+sent yet.  The console is suspended while its viewers are exported, so none of their input is settled
+and none of their output is sent afterwards.
 """
 
 from __future__ import annotations
@@ -111,14 +118,18 @@ class Viewer:
 
     @property
     def has_terminal(self) -> bool:
-        """True if the user has a terminal, as far as it is known."""
+        """
+        True if the user has a terminal, as far as it is known: the client has said its size.
+
+        Streams of users who may only watch do not pass sizes on.
+        """
         if self._options is None or not self._options.tty:
             return False
         return self._size is not None or not self.may_write
 
     @property
     def banner(self) -> Sequence[str]:
-        """Lines to read at the beginning."""
+        """Lines to read at the beginning; none for a client that asked for no terminal."""
         return self._banner if self._options is not None and self._options.tty else ()
 
     @property
@@ -177,7 +188,11 @@ class Viewer:
 
     @property
     def may_wait(self) -> bool:
-        """True if the session goes on when the machine starts again."""
+        """
+        True if the session goes on when the machine starts again: a user watches it at a terminal.
+
+        A script must not take the output of another boot for that of its own commands.
+        """
         return self._options is not None and self._options.tty and not self.input.has_ended
 
     @property
@@ -192,7 +207,7 @@ class Viewer:
 
     def admit(self, terms: Terms) -> None:
         """
-        Check whether there is a place for one more session.
+        Check whether there is a place for one more session; a session that resumes has one.
 
         A recording that the session requires begins now.
 
@@ -271,7 +286,7 @@ class Viewer:
         """
         Find out when all input of the client until now has arrived.
 
-        :return: whether :meth:`answered` follows.
+        :return: whether :meth:`answered` follows, as soon as there is a stream: the client can resume.
         """
         if self._transport is None:
             return True
@@ -288,7 +303,7 @@ class Viewer:
             self._viewers.update_input_of(self)
 
     def suspend(self) -> None:
-        """Let the stream rest, with the console."""
+        """Let the stream rest, with the console; one that sends its ending goes on."""
         if self.is_ending:
             return
         self._cancel_timers()
@@ -313,14 +328,14 @@ class Viewer:
         self.input.resume_waiting()
 
     def take_stream(self) -> IAttachmentTransport | None:
-        """Leave the console, which is suspended."""
+        """Leave the console, which is suspended; return the stream, of which the caller is the owner now."""
         transport, self._transport = self._transport, None
         self._leave()
         return transport
 
     @property
     def state(self) -> ViewerState | None:
-        """The state for another process."""
+        """The state for another process; ``None`` if the session has not begun, or is ending."""
         if self._options is None or self.is_ending:
             return None
         interruption = self._console.interruption
@@ -398,7 +413,7 @@ class Viewer:
         self._viewers.attendance_changed()
 
     def window_changed(self, size: TerminalSize) -> None:
-        """Resize the line."""
+        """Resize the line, now if this viewer is a writer, else when it becomes one."""
         self._size = size
         if self.role is Role.WRITER:
             self._console.window_changed(size)
@@ -484,11 +499,11 @@ class Viewer:
             self._transport.resume_input()
 
     def tell(self, notice: Notice) -> None:
-        """Queue a notice."""
+        """Queue a notice; it follows everything that the machine has printed until now."""
         self.output.tell(notice)
 
     def tell_attendance(self, attendance: Attendance) -> None:
-        """Send the number of sessions and the writer."""
+        """Send the number of sessions and the writer, if the stream has marks."""
         self.output.tell_attendance(attendance)
 
     def finish(self, ending: Ending) -> None:
@@ -512,7 +527,7 @@ class Viewer:
         self.output.pump()
 
     def _end(self) -> None:
-        """Send the status."""
+        """Send the status, when the output is drained or the client has stalled."""
         if self._ended or self._ending is None or self._transport is None:
             return
         transport = self._transport
@@ -543,7 +558,8 @@ class ViewerState:
     :param joined_as: the id of its first stream.
     :param is_role_doubtful: the user may not have the notice about the role.
     :param epoch: names the journal of the console.
-    :param waits_after: the ending of the line whose successor the session waits for.
+    :param waits_after: the ending of the line whose successor the session waits for; ``None`` if it
+        does not wait.
     """
 
     session: str
@@ -562,7 +578,7 @@ class ViewerState:
 
 
 def export_viewer(viewer: Viewer) -> dict[str, Any] | None:
-    """Return the state of a viewer."""
+    """Return the state of a viewer; ``None`` if it has not joined, or its session is ending."""
     state = viewer.state
     if state is None:
         return None

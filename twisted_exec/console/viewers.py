@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 class Viewers:
     """
-    The viewers of a console.
+    The viewers of a console, with those that are away.
 
     :ivar floor: the right to type.
     :ivar harmless_output: what terminals get that do not answer.
@@ -100,7 +100,11 @@ class Viewers:
         self.floor.stop()
 
     def answers(self, viewer: Viewer) -> bool:
-        """Return whether a viewer gets the queries that the machine prints now."""
+        """
+        Return whether a viewer gets the queries that the machine prints now.
+
+        Of all terminals at most one does, that of the writer; of a user's several terminals the newest.
+        """
         if not viewer.has_terminal:
             return True
         if viewer.role is not Role.WRITER:
@@ -171,7 +175,7 @@ class Viewers:
 
     @property
     def _restarted_at(self) -> int | None:
-        """The offset of the present boot."""
+        """The offset of the present boot, if sessions of an earlier process may know another boot."""
         if self._console.is_new_boot:
             return self._console.boot_offset
         # A machine that survived the earlier process may have started again during that process.
@@ -228,7 +232,7 @@ class Viewers:
         return self._left_meanwhile is not None
 
     def suspend(self) -> None:
-        """Let output and input wait."""
+        """Let output and input wait; nothing is written to the journal, which another process may have."""
         self._left_meanwhile = []
         self.update_input()
         for viewer in self:
@@ -237,7 +241,7 @@ class Viewers:
         self.floor.stop()
 
     def unsuspend(self) -> None:
-        """Go on after :meth:`suspend`."""
+        """Go on after :meth:`suspend`, with the record of the viewers that have left meanwhile."""
         left, self._left_meanwhile = self._left_meanwhile or [], None
         for joined_as, user in left:
             self._console.journal.left(joined_as, user)
@@ -356,9 +360,12 @@ def missing_people(sessions: Collection[Attendant]) -> str:
     """
     Return why the machine gets no input while these sessions are open; empty if it does.
 
-    A session counts whatever its right, but only by its user's name. The number is that of the
-    writers' terms; if they differ, the strictest count, since the policy protects the machine. A
-    session whose connection is lost is not a person either.
+    A policy may require several people before a machine gets input (the rule of four eyes).  A
+    session counts whatever its right, but only by its user's name: two sessions of one user are
+    one person, and users without a name do not count, nor do anonymous ones.  The number is that of the writers' terms; if
+    they differ, the strictest count, since the policy protects the machine.  The terms
+    of observers do not count: they have no input to withhold.  A session whose connection is lost
+    is not a person either: nobody sees what the machine prints.
     """
     strictest = FULL
     for each in sessions:
@@ -378,8 +385,10 @@ def missing_place(sessions: Collection[Attendant], terms: Terms) -> str:
     """
     Return why these sessions leave no place for another session with these terms; empty if they do.
 
-    The limit concerns new sessions. A session whose connection is lost keeps its place. Only the
-    terms of the new session count.
+    A policy may limit the number of sessions.  The limit concerns new sessions: none that is open
+    has to leave, neither for a user with a higher right nor after a change of the policy.  A
+    session whose connection is lost keeps its place.  Only the terms of the new session count: any
+    client can send stricter terms for its own session, and would keep all others out with them.
     """
     present = sum(not each.is_ending for each in sessions)
     if not terms.viewers or present < terms.viewers:

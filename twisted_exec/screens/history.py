@@ -1,6 +1,7 @@
 """
 Screens from journals: the selection of the output for the emulator.
 
+An emulator begins at the nearest key frame, or at most :data:`LOOK_BACK` bytes before the screen.
 Key frames are states of screens at offsets of journals; :class:`KeyFrames` keeps them in memory.
 """
 
@@ -51,7 +52,7 @@ class Screens:
 
         :param key: as of :meth:`IRenderer.render`.
         :raises BadRequest: there is no such output.
-        :raises ServiceUnavailable: the disk cannot be read.
+        :raises ServiceUnavailable: the disk cannot be read, or the screen is not rendered within :data:`SECONDS`.
         :raises APIError: as of :meth:`IRenderer.render`.
         """
         until = self._clock.seconds() + SECONDS
@@ -127,7 +128,7 @@ async def _end(journal: IJournal, options: ScreenOptions, turns: ShortTurns) -> 
 
 
 def _behind_newline(journal: IJournal, offset: int) -> int:
-    """Return where the next line begins, if it is near."""
+    """Return where the next line begins, if it is near: an emulator must not begin in a sequence."""
     data = journal.read(journal.next_available(offset), _READ_BYTES)
     return offset + data.find(b"\n") + 1
 

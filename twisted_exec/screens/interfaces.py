@@ -19,7 +19,7 @@ class IScreen(Interface):
     """
     A terminal emulator.
 
-    Its input comes from an untrusted machine.
+    Its input comes from an untrusted machine, so servers run it in other processes.
     """
 
     def feed(text: str) -> None:
@@ -59,7 +59,8 @@ class Job:
     :param resizes: in order.
     :param form: a :class:`~twisted_exec.api.screens.ScreenForm`.
     :param facts: further facts for the forms that are JSON.
-    :param shown_size: columns and rows of the terminal that shows the screen.
+    :param shown_size: columns and rows of the terminal that shows the screen; ``None`` for those at
+        the end.
     """
 
     columns: int
@@ -98,9 +99,11 @@ class IRenderer(Interface):
         Render a screen.
 
         :param key: names the machine.  Machines take turns.
-        :return: fires with a :class:`Rendered`. Fails with
-            :class:`~twisted_exec.api.status.NotImplementedByBackend` if there is no emulator, and
-            with :class:`~twisted_exec.api.status.ServiceUnavailable`.
+        :return: fires with a :class:`Rendered`.  Cancelling gives the turn to another job, unless the
+            job has begun.  Fails with
+            :class:`~twisted_exec.api.status.NotImplementedByBackend` if there is no emulator, and with
+            :class:`~twisted_exec.api.status.ServiceUnavailable`, for example if too many jobs wait or
+            the process takes too long.
         """
 
 

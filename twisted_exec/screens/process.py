@@ -1,7 +1,8 @@
 """
 The process that runs a terminal emulator: ``pyavt``, of the asciinema project.
 
-Its limits are those of the kernel.
+Its limits are those of the kernel: a job that takes too much memory or time ends the process, and
+the pool notices.
 
 The emulator ignores requests of the machine to resize the terminal.
 """

@@ -69,7 +69,8 @@ class Screen:
     """
     The content of a screen.
 
-    :param lines: one for each row.
+    :param lines: one for each row; blanks at the end of a row are left out, unless they have a
+        style.
     """
 
     columns: int
@@ -126,14 +127,14 @@ _CODES = {
 
 
 def as_text(screen: Screen, facts: Facts) -> bytes:
-    """Return the rows without blanks at their end."""
+    """Return the rows without blanks at their end, and without empty rows at the end."""
     lines = [line_text(runs).rstrip() for runs in screen.lines]
     text = "\n".join(lines).rstrip("\n")
     return f"{text}\n".encode() if text else b""
 
 
 def as_json(screen: Screen, facts: Facts) -> bytes:
-    """Return an object with the facts, size, cursor and rows."""
+    """Return an object with the facts, size, cursor and rows, and with the runs of each row that have a style."""
     value = {
         **facts,
         "columns": screen.columns,
@@ -329,7 +330,7 @@ class Animation:
         """
         Return the picture; it refers to nothing outside, and has no script.
 
-        :param end: when it begins again.
+        :param end: when it begins again, in milliseconds, after the time of the last of the screens.
         """
         height = self._lines * _CELL_HEIGHT + 2 * _MARGIN
         steps = "".join(
@@ -396,7 +397,12 @@ def for_terminals(key_frame: str, columns: int) -> str:
 
 
 def _without_blanks(row: str, columns: int) -> str:
-    """Return a row without the blanks at its end."""
+    """
+    Return a row without the blanks at its end.
+
+    A row that is wrapped may end with rows of the screen that are blank, and these remain: the
+    first blank of the last one makes the terminal wrap.
+    """
     text = row.rstrip(" ")
     blanks = len(row) - len(text)
     blank_rows = blanks // columns if text else blanks // columns - 1

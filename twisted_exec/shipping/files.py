@@ -1,7 +1,8 @@
 """
 Plain files, one for each machine: ``NAMESPACE_NAME_UID.log``.
 
-With a size limit the sink rotates the files itself.
+Each batch opens its files anew, so programs such as logrotate may rename them at any time.  With a
+size limit the sink rotates the files itself.  The disk may be slow, so all of this is done in a thread.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class FilesBatch:
 
 
 def file_name(labels: Labels) -> str:
-    """Return the name of a machine's file."""
+    """Return the name of a machine's file; names from elsewhere cannot leave the directory."""
     names = [quote(each, safe="") for each in (labels.namespace, labels.machine) if each]
     uid = quote(labels.uid[:_MAX_UID], safe="")
     end = f"_{uid}.log" if uid else ".log"

@@ -89,7 +89,7 @@ class Receipt:
     """
     The receiver's answer to a batch.
 
-    :param rejected: number of lines that it discarded on purpose.
+    :param rejected: number of lines that it discarded on purpose; they are not sent again.
     :param message: its reason, in one bounded line.
     """
 
@@ -130,7 +130,8 @@ class ILineSink(Interface):
         Make sure that all accepted batches survive a failure of the receiver, as far as the
         protocol permits.
 
-        :return: fires when they do; fails with :class:`SinkError` if some may be lost.
+        :return: fires when they do; fails with :class:`SinkError` if some may be lost.  The shipper
+            then sends everything since the last success again.
         """
 
     def close() -> Deferred[None]:

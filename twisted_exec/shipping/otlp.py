@@ -1,7 +1,10 @@
 """
 OTLP over HTTP: OpenTelemetry collectors, Loki, VictoriaLogs and others.
 
-A batch is one POST.
+A batch is one POST.  The receiver acknowledges it with its answer, so nothing has to settle.
+
+The log messages are in protobuf's encoding, and are written by hand, because an object for each line
+would take most of the time.
 
 Sources: opentelemetry-proto, ``opentelemetry/proto/logs/v1/logs.proto``, ``common/v1/common.proto``
 and ``collector/logs/v1/logs_service.proto``; the OTLP specification 1.8, "OTLP/HTTP".
@@ -59,7 +62,7 @@ class OTLPSink:
 
     :param config: server, CA, certificate and token.
     :param url: where to post, on that server.
-    :param headers_file: file of ``NAME: VALUE`` lines.
+    :param headers_file: file of ``NAME: VALUE`` lines, read for each request; or empty.
     :param compresses: compress the body with gzip.
     :param now: returns nanoseconds since the epoch.
     :param answer_seconds: time that the server has to answer a batch.
@@ -158,7 +161,7 @@ def _described(code: int, kind: str, answer: bytes) -> str:
 
 def read_headers(path: str) -> list[tuple[str, str]]:
     """
-    Read a file of headers.
+    Read a file of headers; empty lines and lines that begin with ``#`` are ignored.
 
     :raises TLSConfigError: it cannot be read, or a line is not ``NAME: VALUE``.
     """
@@ -178,7 +181,11 @@ def read_headers(path: str) -> list[tuple[str, str]]:
 def collector_config(
     url: SplitResult, *, ca: str, certificate: str, key: str, token_file: str
 ) -> ClientConfig:
-    """Return the configuration of the connection to a collector."""
+    """
+    Return the configuration of the connection to a collector.
+
+    The files are read for each connection or request, so they may be renewed.
+    """
     return ClientConfig(
         server=f"{url.scheme}://{url.netloc}",
         ca=Material(path=ca),

@@ -3,9 +3,12 @@ Sends the lines of many journals to sinks.
 
 A :class:`Shipper` sends to one sink, and has no queue: it remembers an offset for each journal and
 builds a batch from the journals when the sink can take one. A failed batch is built again later.
+So an outage may last as long as the journals' retention, or the largest age of the sink's lines.
 
 A cursor on disk follows the accepted offsets. After a crash of this program or of the receiver, the
 lines since the last save may be sent again.
+
+The work is done in short turns of the reactor, because consoles share the thread.
 """
 
 from __future__ import annotations
@@ -53,7 +56,8 @@ class Shipper:
     """
     Ships the lines of all machines to one sink.
 
-    :param newest: begin with the next output of a machine that has no cursor for this sink.
+    :param newest: begin with the next output of a machine that has no cursor for this sink, instead
+        of the oldest retained line.
     :param plain: remove escape sequences.
     :param max_age_seconds: skip older lines; 0 for no limit.
     :ivar problem: the sink's present problem; empty if there is none.
@@ -181,7 +185,7 @@ class Shipper:
                 self._ready[source] = None
 
     def _open_again(self, source: ShippedJournal) -> None:
-        """Open a source when the disk answers."""
+        """Open a source when the disk answers, or the machine has printed more."""
 
         def again() -> None:
             source.journal.unwatch(again)
@@ -317,7 +321,7 @@ class Shipper:
             await self._pause(error)
 
     async def _refused(self, error: BatchRefused, ends: dict[ShippedJournal, int]) -> None:
-        """Find the line that the receiver does not take."""
+        """Find the line that the receiver does not take, by smaller batches, and leave it out."""
         if self._most_bytes > 1:
             self._most_bytes = max(1, self._most_bytes // 4)
             return

@@ -1,8 +1,9 @@
 """
 The position of one sink in one journal, and the lines from there.
 
-A line ends with a newline, at a boot, at a gap and at the end of a closed journal. Text at the end
-of an open journal is a line only if the caller says so.
+A line ends with a newline, at a boot, at a gap and at the end of a closed journal, and is split into
+parts when it is too long.  Text at the end of an open journal is a line only if the caller says so:
+more of it may come.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class ShippedJournal:
         Load the position and watch the journal.
 
         :param name: name of the cursor.
-        :param newest: where to begin without a cursor.
+        :param newest: where to begin without a cursor: at the end, or at the oldest byte.
         """
         journal = self.journal
         self.labels = replace(self.labels, epoch=journal.epoch)
@@ -144,11 +145,11 @@ def read_lines(
     """
     Read lines from a journal without changing it.
 
-    :raises OSError: the journal cannot be read at present.
+    :raises OSError: the journal cannot be read at present; it may raise that after some lines.
     :param offset: where the first line starts.
     :param budget: stop after about this many bytes.
     :param line_bytes: most bytes of a line.
-    :param unfinished: also return text at the end.
+    :param unfinished: also return text at the end that has no newline yet.
     """
     boots = journal.boots()
     last = offset + budget
@@ -177,7 +178,12 @@ def read_lines(
 
 
 def _read(journal: Any, offset: int, limit: int, line_bytes: int) -> tuple[bytes, bool]:
-    """Read at least one line, if there is a whole one."""
+    """
+    Read at least one line, if there is a whole one.
+
+    :param limit: offset of the next boot, or of the end.
+    :return: the data, and whether no more can follow it directly.
+    """
     data = journal.read(offset, min(_READ_BYTES, limit - offset))
     while _NEWLINE not in data and len(data) < line_bytes + _LINE_END_BYTES:
         position = offset + len(data)
@@ -191,7 +197,12 @@ def _read(journal: Any, offset: int, limit: int, line_bytes: int) -> tuple[bytes
 
 
 def _split(data: bytes, line_bytes: int, is_complete: bool) -> Iterator[tuple[int, int, int]]:
-    """Split data into lines."""
+    """
+    Split data into lines.
+
+    :param is_complete: return the rest after the last newline, too.
+    :return: start and end of each text, and the start of the next.
+    """
     at = 0
     while at < len(data):
         newline = data.find(_NEWLINE, at)

@@ -1,12 +1,14 @@
 """
 Syslog over TLS (RFC 5425): rsyslog, syslog-ng and others.
 
-The protocol has no acknowledgement. Lines count as safe only when the receiver's kernel has
-acknowledged them *and* the connection has lasted for some time after that.
+The protocol has no acknowledgement.  A receiver that crashes takes with it what it has received and
+not yet written.  So lines count as safe only when the receiver's kernel has acknowledged them *and*
+the connection has lasted for some time after that.  After a lost connection the other lines are sent
+again: they may arrive twice.
 
-Messages are those of RFC 5424, each with its length in front (RFC 5425). The host name is the
-machine's name, the process id its boot, and the message id ``line`` or ``gap``; further labels are
-structured data.
+Messages are those of RFC 5424, each with its length in front (RFC 5425).  The host name is the machine's
+name, the process id its boot, and the message id ``line`` or ``gap``; further labels are structured data.
+The text is passed on byte for byte.
 """
 
 from __future__ import annotations

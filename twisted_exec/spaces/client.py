@@ -11,7 +11,15 @@ As a Twisted service it starts and stops with its program::
     ...
     pods = await spaces.get("lab-7").list(PODS)
 
-When a request is answered with 401, the Secret is usually reread from the cluster that has it.
+The connection to one Space (:class:`SpaceConnection`) has its current credentials, and a client that
+uses them.  Users of the connection need not notice a rotation of credentials.  When a request is
+answered with 401, the Secret is usually reread from the cluster that has it; concurrent 401s share one read.
+
+A Secret that is not usable leaves the last usable credentials in force, with one log line.  A
+deleted Secret removes the credentials.
+
+Secrets arrive through a watch, and through reads, such as after a 401.  A read may be ahead of the watch,
+so the watch must not bring back an older version.
 """
 
 from __future__ import annotations
@@ -54,7 +62,8 @@ class SpaceState:
     State of one existing Space.
 
     :ivar leads_to: its last usable configuration.
-    :ivar exchanging: the Space represents another physical space now.
+    :ivar exchanging: the Space represents another physical space now, and the credentials may be
+        the old one's.
     :ivar exchange: rereads the credentials after such a change.
     """
 
@@ -85,8 +94,9 @@ class SpaceClient(Service):
     :param hub: client of the cluster with the Spaces.
     :param viewpoint: :data:`~twisted_exec.api.spaces.IN_CLUSTER` for a program that runs where the
         Spaces' servers do, :data:`~twisted_exec.api.spaces.EXTERNAL` for any other.
-    :param namespaces: watch only these namespaces; empty means all.
-    :param secrets_by_name: watch each Secret by name.
+    :param namespaces: watch only these namespaces; empty means all.  A program that may only read
+        one provider's namespace passes that (:func:`~twisted_exec.api.spaces.namespace_of`).
+    :param secrets_by_name: watch each Secret by name: expensive, but needs no access to others.
     :param agent: the ``User-Agent`` for the Spaces' servers.
     :param make_client: creates the clients of Spaces; for tests.
     """
@@ -300,7 +310,12 @@ class SpaceClient(Service):
             self._followers.tell("changed", followed.connection)
 
     def _exchange(self, followed: SpaceState) -> None:
-        """Handle a Space that represents another physical space."""
+        """
+        Handle a Space that represents another physical space.
+
+        Spaces and Secrets have separate watches, so our Secret may still be the old one's.  The
+        Secret is reread first, so that one server is not taken for the other.
+        """
         self._disengage(followed, "it represents another physical space now")
         followed.exchanging = True
         looking = followed.exchange.now()
@@ -441,7 +456,12 @@ class SpaceCredentials:
 
 
 def is_elsewhere(before: ClientConfig, after: ClientConfig) -> bool:
-    """Return whether both address and CA have changed."""
+    """
+    Return whether both address and CA have changed, so that this is taken for another server.
+
+    For Spaces without a physical UID.  A server that moves usually keeps its CA, and one with a
+    new CA its address.
+    """
     return before.server != after.server and before.ca != after.ca
 
 
@@ -493,7 +513,7 @@ class SecretRereader(BackgroundTask):
         return looking.addCallback(lambda _: self._is_another(refused))
 
     def now(self) -> Deferred[None]:
-        """Read the Secret. Fires when that is done."""
+        """Read the Secret.  Fires when that is done, successful or not; concurrent calls share one read."""
         waiting: Deferred[None] = Deferred(lambda d: self._waiting.remove(d))
         self._waiting.append(waiting)
         if not self._looking:

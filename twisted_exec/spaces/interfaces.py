@@ -32,10 +32,10 @@ class SpaceName:
 @dataclass(frozen=True)
 class Waiting:
     """
-    A Space that exists but was not reachable yet.
+    A Space that exists but was not reachable yet, or not again after its last connection ended.
 
     :param why: human-readable reason.
-    :param credentials: the Space names a Secret for our viewpoint.
+    :param credentials: the Space names a Secret for our viewpoint: it may be reachable soon.
     """
 
     name: SpaceName
@@ -45,7 +45,10 @@ class Waiting:
 
 
 class ISpaceConnection(Interface):
-    """The connection to one Space."""
+    """
+    The connection to one Space.  The same object lives from engagement to disengagement, across
+    changes of credentials.
+    """
 
     name = Attribute("Name of the Space (SpaceName).")
     uid = Attribute("UID of the Space (str).")
@@ -65,7 +68,9 @@ class ISpaceConnection(Interface):
 
     def reread(refused: ClientConfig) -> Deferred[bool]:
         """
-        Reread the credentials after a server answered 401 to this configuration.
+        Reread the credentials after a server answered 401 to this configuration, as
+        :attr:`client` does by itself.  For programs with a client of their own, such as a
+        :class:`~twisted_exec.kube.client.LateCredentials`.
 
         :return: see :data:`~twisted_exec.kube.client.Reread`.
         """
@@ -78,7 +83,7 @@ class ISpaceListener(Interface):
     """Receives events about Spaces."""
 
     def engaged(space: ISpaceConnection) -> None:
-        """Handle a Space that became reachable."""
+        """Handle a Space that became reachable: it is Ready, and its credentials have been read."""
 
     def changed(space: ISpaceConnection) -> None:
         """Handle changed labels or credentials of an engaged Space."""
@@ -87,7 +92,10 @@ class ISpaceListener(Interface):
         """Handle a change of :meth:`ISpaceClient.waiting` without an engagement or disengagement."""
 
     def disengaged(space: ISpaceConnection, reason: str) -> None:
-        """Handle the end of an engaged Space."""
+        """
+        Handle the end of an engaged Space: it is deleted, leads to another server now, or the client
+        stops.  A Space that is temporarily NotReady, or whose provider is unreachable, stays engaged.
+        """
 
 
 class ISpaceClient(Interface):

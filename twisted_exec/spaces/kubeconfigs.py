@@ -8,11 +8,14 @@ one that names files or programs is refused. Each error of such a kubeconfig is 
 Users who may only read one provider's namespace must name the provider, unless it is ``default``.
 
 A user may also access a Space with their own credentials for another server, the hub
-(:func:`with_user_credentials`).
+(:func:`with_user_credentials`).  The address of the Space's server comes from an object on the hub,
+so its authors could point it anywhere.  They must not be able to collect the user's credentials:
 
-* A client certificate can be presented to any server.
+* A client certificate can be presented to any server: the key stays here, and the proof is only
+  valid within that connection.
 * A token or password is only sent to the server that it is for, identified by its address and the
-  CA in the user's own kubeconfig, and to a server that the user names explicitly.
+  CA in the user's own kubeconfig, and to a server that the user names explicitly.  No object can
+  redirect it.
 """
 
 from __future__ import annotations
@@ -46,11 +49,11 @@ _SPACE = b" \t\r\n"
 
 def read(secret: Mapping[str, Any], key: str = KUBECONFIG_KEY) -> bytes:
     """
-    Return the kubeconfig in a Secret.
+    Return the kubeconfig in a Secret, decoded once more if it was encoded twice.
 
     :param secret: the Secret as an API server returns it.
     :return: 1 byte to 256 KiB.
-    :raises KubeConfigError: the Secret has no kubeconfig.
+    :raises KubeConfigError: the Secret has no kubeconfig, or one that cannot be decoded.
     """
     source = source_of(secret, key)
     if key not in (secret.get("data") or {}):
@@ -164,7 +167,7 @@ def _is_encoded(content: bytes) -> bool:
 
 
 def _instead(secret: Mapping[str, Any]) -> str:
-    """Hint at other keys without naming them."""
+    """Hint at other keys without naming them: the reader of the message may lack access to the Secret."""
     count = len(secret.get("data") or {})
     return f" (there {'is another' if count == 1 else f'are {count} others'})" if count else ""
 
@@ -215,7 +218,12 @@ async def _of_default(hub: IKubeClient, name: str) -> FoundSpace | None:
 
 
 async def _of_provider(hub: IKubeClient, name: str, provider: str) -> FoundSpace:
-    """Return the Space of a provider."""
+    """
+    Return the Space of a provider, or the imported one in the namespace of this name.
+
+    A user needs access to the right namespace only, so a refusal in the other namespace does not
+    matter.
+    """
     own, refusal = namespace_of(provider), None
     for namespace in (own, provider):
         try:
@@ -260,7 +268,7 @@ async def config_in(hub: IKubeClient, space: Object, viewpoint: str) -> ClientCo
     """
     Read a Space's Secret and return its configuration.
 
-    :raises ServiceUnavailable: the Space has no Secret for this viewpoint.
+    :raises ServiceUnavailable: the Space has no Secret for this viewpoint, or that does not exist.
     :raises KubeConfigError: the kubeconfig is not usable.
     :raises APIError: the Secret cannot be read.
     """
@@ -338,7 +346,7 @@ def with_user_credentials(
 
 
 def same_server(first: str, second: str) -> bool:
-    """Return whether two URLs name the same server, which must use TLS."""
+    """Return whether two URLs name the same server, which must use TLS; paths are ignored."""
     return _origin(first) == _origin(second) and urlsplit(first).scheme == "https"
 
 

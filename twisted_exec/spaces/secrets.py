@@ -2,7 +2,9 @@
 Informers for the Secrets of Spaces.
 
 Secrets with the Space Manager's label come from one watch per namespace, or one for all namespaces.
-Other Secrets, such as those of imported Spaces, get watches by name.
+Other Secrets, such as those of imported Spaces, get watches by name, which need no access to
+further Secrets.  A labelled Secret may arrive a moment after its Space, so watches by name
+only start after a delay.
 """
 
 from __future__ import annotations
@@ -91,7 +93,7 @@ class SpaceSecrets:
         return self._stopping.over()
 
     def add_user(self, ref: SecretRef) -> None:
-        """Add a user of a Secret."""
+        """Add a user of a Secret; each call needs a call of :meth:`remove_user`."""
         self._used[ref] += 1
         self._settle_later(ref)
 
@@ -103,7 +105,7 @@ class SpaceSecrets:
             self._let_go(ref)
 
     def get(self, ref: SecretRef) -> Object | None:
-        """Return a used Secret as last observed."""
+        """Return a used Secret as last observed; ``None`` if it is missing or not read yet."""
         own = self._by_name.get(ref)
         secret = own.get(ref.name, ref.namespace) if own is not None else None
         return secret if secret is not None else self._with_label(ref)
@@ -195,7 +197,7 @@ class SpaceSecrets:
 
 
 def trimmed(secret: Object) -> Object:
-    """Reduce a Secret to the parts that are used."""
+    """Reduce a Secret to the parts that are used, so that memory holds no other secrets."""
     metadata, data = secret["metadata"], secret.get("data") or {}
     return {
         "metadata": {key: metadata[key] for key in _METADATA if key in metadata},

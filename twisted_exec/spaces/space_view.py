@@ -1,7 +1,8 @@
 """
 A Space from one viewpoint.
 
-Objects are read tolerantly.
+Objects are read tolerantly: those of upstream's manager have no conditions, and imported Spaces of
+that time have their Secrets in ``status``.
 """
 
 from __future__ import annotations
@@ -148,7 +149,8 @@ def view_of(space: Object, viewpoint: str) -> SpaceView | None:
 
     :param viewpoint: :data:`~twisted_exec.api.spaces.IN_CLUSTER` or
         :data:`~twisted_exec.api.spaces.EXTERNAL`.
-    :return: ``None`` for a Space outside its provider's namespace.
+    :return: ``None`` for a Space outside its provider's namespace: write access to another
+        namespace must not affect that provider's Spaces.
     """
     metadata, status = space["metadata"], _mapping(space, "status")
     name = name_of(space)
@@ -216,7 +218,11 @@ def _missing(space: Object, viewpoint: str) -> str:
 
 
 def _why_not(status: Mapping[str, Any]) -> str:
-    """Return the message of the first condition that is False."""
+    """
+    Return the message of the first condition that is False, else of the first that is Unknown.
+
+    Refused credentials leave the other conditions Unknown, because nothing can be probed with them.
+    """
     phase = _text(status, "Phase") or names.INITIALIZING
     if phase == names.READY:
         return ""

@@ -1,7 +1,8 @@
 """
 Demo machines, further classes, and a permission of the poollet, created once.
 
-The state directory records what was created.
+So users can delete or change them.  The state directory records what was created.  A machine whose
+class was unavailable (because QEMU was not installed) is created later.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ def load_classes(path: str | None) -> tuple[ClassConfig, ...]:
     Read the file of ``--classes``: further classes besides the program's own.
 
     :param path: ``None`` without the option.
-    :raises ConfigError: the file is wrong.
+    :raises ConfigError: the file is wrong, or a class has the name of one of the program's own.
     """
     classes = load(path) if path else ()
     for each in classes:
@@ -180,6 +181,9 @@ async def console_commands(
     """
     Return three commands: the last two open the console of the virtual machine if it exists.
 
+    Without machines, the first command creates a shell.  It is bound to ``pool`` from the start, so
+    that ``kubectl console`` waits for it.
+
     :raises APIError: the request failed.
     """
     listed = await client.list(dialect.workload, NAMESPACE)
@@ -203,6 +207,8 @@ async def until_running(
 ) -> None:
     """
     Wait until a machine runs, or is deleted or powered off.
+
+    The API server's status may be from an earlier run, so this checks the runtime, too.
 
     :raises APIError: a request failed.
     """

@@ -3,6 +3,11 @@ API server, poollet and runtime on one host, in one process.
 
 These are the same services as in separate programs, with the same sockets and certificates between
 them.
+
+In a hand-over, each part hands over as the program of its own does.  The parts freeze one after the
+other, each before those that it uses: the space manager and the poollet send their last requests to
+the API server, over its listening socket.  In the new process the API server accepts connections
+before the poollet starts, for the same reason.
 """
 
 from __future__ import annotations
@@ -124,26 +129,30 @@ class Settings:
     Settings of the standalone program.
 
     :param state_directory: directory for all state; see :mod:`.state`.
-    :param port: loopback port of the API server.
+    :param port: loopback port of the API server; 0 for any free port.
     :param drain_seconds: how long sessions may continue when the program stops.
     :param token_file: file with bearer tokens of further users; empty for none.
     :param pods_view: show each machine as a Pod as well.
     :param dialect: dialect of the API; a state directory cannot change it.
     :param allowed_origins: further sites whose pages may send requests to the API server.
     :param issuers: issuers of OIDC ID tokens for further users.
-    :param storage: makes the API server's store, given the reactor.
-    :param demo: create demo machines.
+    :param storage: makes the API server's store, given the reactor; a file of the state
+        directory when ``None``.
+    :param demo: create demo machines; otherwise create none, and of the program's own classes only
+        that for shells.
     :param classes: machine classes besides the program's own.
     :param client_ca: path of a further client CA; empty for none.
-    :param sessions: limits of concurrent sessions of each part.
+    :param sessions: limits of concurrent sessions of each part; ``None`` for as many as file
+        descriptors allow.
     :param limits: limits of what objects use in the file of the state directory.
-    :param spaces: run a Space Manager.
+    :param spaces: run a Space Manager, and create a provider for local spaces.
     :param keep_machines: virtual machines and shells continue when the program stops.
-    :param space_ports: ports for the API servers of local spaces.
+    :param space_ports: ports for the API servers of local spaces; ``None`` for the default range.
     :param strict_verbs: ``create`` on ``machines/exec`` includes no right at a console.
     :param last_line_seconds: see :class:`twisted_exec.runtimes.host.Settings`.
     :param recording_store: creates the store of closed recordings, if there is one.
-    :param has_parent: a parent process waits for the end of this process.
+    :param has_parent: a parent process waits for the end of this process, so that no successor can take
+        its place.
     :param web: serve the web console under ``/console/``.
     :param web_client: the web console as a client of the issuers.
     """
@@ -278,7 +287,10 @@ class Settings:
 
 class Standalone(AsyncService):
     """
-    API server, poollet and runtime in one process.
+    API server, poollet and runtime in one process, with a Space Manager if that is wanted.
+
+    It provides :class:`IHandsOver`, unless its store cannot be handed over, or a parent process waits
+    for its end.
 
     :ivar kubeconfig: path of the administrator's kubeconfig, written when everything is ready.
     :ivar first_commands: what a user can type then, one line each.
@@ -547,7 +559,7 @@ class Standalone(AsyncService):
             self._renewing.stop()
 
     def _continuing(self) -> list[str]:
-        """Return the machines that go on without this program."""
+        """Return the machines that go on without this program, as many as fit into a line."""
         hosts = [each for each in self._running if isinstance(each, RuntimeHost)]
         labels = [label for host in hosts for label in host.runtime.machines.continuing]
         more = [f"{len(labels) - _SHOWN} more"] if len(labels) > _SHOWN else []
@@ -681,7 +693,7 @@ _HANDOVER_ORDER = (SPACES, POOLLET, APISERVER, RUNTIME)
 
 class PartsHandOver:
     """
-    Hands all parts of one process over to another process.
+    Hands all parts of one process over to another process, or continues those of another.
 
     :param state: its lock is handed over, too.
     :param sockets: the listening sockets of this process.
@@ -726,7 +738,11 @@ class PartsHandOver:
     # The old process.
 
     async def freeze(self) -> ServiceState:
-        """See :meth:`.IHandsOver.freeze`."""
+        """
+        See :meth:`.IHandsOver.freeze`.
+
+        The program has paused the sockets, but the parts that freeze first need the API server.
+        """
         self._sockets.accept()
         parts: dict[str, tuple[dict[str, Any], int]] = {}
         descriptors = [self._state.lock]

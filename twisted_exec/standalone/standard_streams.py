@@ -5,6 +5,8 @@ The commands that a user can type when the program is ready go to standard outpu
 (:class:`FirstCommands`).
 
 The program stops together with its parent process, however that ends (:func:`stop_with_parent`).
+The parent holds the other end of our standard input.  When that is closed, by the parent or the
+kernel, we stop.
 """
 
 from __future__ import annotations

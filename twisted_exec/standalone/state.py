@@ -93,7 +93,7 @@ class StateDirectory:
         """
         Create or check the directory, and lock it.
 
-        :raises StateError: it cannot be used.
+        :raises StateError: it cannot be used, for example because another program uses it.
         """
         try:
             private_directory(self.path)
@@ -130,6 +130,8 @@ class StateDirectory:
         """
         Check that the objects are in the same place as before.
 
+        With an empty store the poollet would delete the machines of the former store.
+
         :param location: as :attr:`IStorage.location`.
         :raises StateError: the objects were in another place.
         """
@@ -146,7 +148,7 @@ class StateDirectory:
             self.remove(CREATED)  # with those objects
 
     def keep_storage(self, location: str) -> None:
-        """Record the place of the objects."""
+        """Record the place of the objects, once the store is known to be usable."""
         if location:
             write_private(self.file(_STORAGE), f"{self._relative(location)}\n".encode())
 
