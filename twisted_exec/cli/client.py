@@ -1,6 +1,7 @@
 """
 The client of commands, whose server may be hostile.
 
+A user of one cluster may name the server of another, and Spaces name servers that their authors run.
 A command's answers are small, so its limits are, too.
 """
 

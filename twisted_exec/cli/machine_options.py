@@ -65,7 +65,7 @@ def run_with_machine(
     Run a command with :func:`add_machine_options` in a reactor; return the exit code.
 
     :param name: of the command, for messages.
-    :param main: gets the options.
+    :param main: gets the options, with the possible dialects as ``among``, and the reactor.
     """
     from twisted_exec.cli import runner  # not for kubectl console, which starts faster without it
 
@@ -78,7 +78,7 @@ def run_with_machine(
 
 @dataclass(frozen=True)
 class MachineName:
-    """A machine on a command line."""
+    """A machine on a command line; ``among`` are its possible dialects, by the given kind."""
 
     name: str
     kind: str = ""
@@ -97,7 +97,10 @@ def machine_name(text: str) -> MachineName:
 
 
 def _is_kind(kind: str, dialect: Dialect) -> bool:
-    """Return whether ``kind`` names the dialect."""
+    """
+    Return whether ``kind`` names the dialect: ``machines``, ``machine.GROUP`` or ``machines.VERSION.GROUP``; or
+    ``pod``, as which kubectl lists machines of every dialect.
+    """
     if kind in ("pod", "pods"):
         return True
     word, _, group = kind.partition(".")

@@ -28,7 +28,11 @@ def one_line(text: str) -> str:
 
 
 def rows(line: str, columns: int) -> list[str]:
-    """Return the rows of a message for a terminal of so many columns."""
+    """
+    Return the rows of a message for a terminal of so many columns, broken at blanks.
+
+    A command of kubectl at its end is one row, which the terminal breaks, so that it can be copied.
+    """
     from twisted_exec.wire.control_messages import wrapped
 
     text, kubectl, command = line.partition(": kubectl ")
@@ -38,7 +42,7 @@ def rows(line: str, columns: int) -> list[str]:
 
 
 def for_stderr(text: str) -> str:
-    """Return a message for standard error, without control characters."""
+    """Return a message for standard error, without control characters; a terminal gets it broken at blanks."""
     line, stderr = one_line(text), sys.stderr
     if stderr is None or not stderr.isatty():
         return line
@@ -56,8 +60,9 @@ def explain(error: BaseException, namespace: str = "", config: ClientConfig | No
     """
     The one line for a session that could not be opened.
 
-    :param namespace: of the machine.
-    :param config: of the server that refused.
+    :param namespace: of the machine, for the message that it does not exist.
+    :param config: of the server that refused, for the messages that it does not know the credentials,
+        or cannot be reached.
     """
     from twisted_exec.api.status import APIError
     from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
@@ -112,7 +117,7 @@ _DENIED = re.compile(
 
 
 def role_to_request(message: str) -> str:
-    """Return the remedy for a right that the user lacks."""
+    """Return the remedy for a right that the user lacks; empty if the message is not about one, or has it."""
     lacking = _DENIED.search(message)
     if lacking is None:
         return ""
@@ -127,7 +132,8 @@ def ask_for_role(
     user: str, verb: str, group: str, kind: str, subresource: str, namespace: str
 ) -> str:
     """
-    Return the remedy for a right that a user lacks.
+    Return the remedy for a right that a user lacks: the smallest role, and the command that grants it; or the
+    verb, if no role has it.
 
     :param kind: the resource, such as ``machines``.
     :param namespace: empty for all.
@@ -148,7 +154,7 @@ def grant(
     """
     Return the smallest role with a right, and the command that grants it to a user.
 
-    For the parameters see :func:`ask_for_role`.
+    The role is empty if none has the right.  For the parameters see :func:`ask_for_role`.
     """
     import shlex  # few messages need it
 
@@ -210,7 +216,12 @@ def painted(text: str, colour: Colour) -> str:
 
 
 def painter(stream: TextIO, environ: Mapping[str, str] = os.environ) -> Paint:
-    """Return the function that colours texts for a stream."""
+    """
+    Return the function that colours texts for a stream.
+
+    There are no colours without a terminal, if ``NO_COLOR`` is not empty, or if ``TERM`` is ``dumb`` or
+    missing.
+    """
     wants_colours = not environ.get("NO_COLOR") and environ.get("TERM", "dumb") != "dumb"
     return painted if wants_colours and stream.isatty() else plain
 

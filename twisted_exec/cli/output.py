@@ -137,7 +137,7 @@ def events(items: Iterable[Event]) -> str:
 
 
 def state(number: int) -> str:
-    """Return the name of a machine's state without prefix."""
+    """Return the name of a machine's state without prefix, or the number of an undefined state."""
     from twisted_exec.iri.protos.machine_pb2 import MachineState
 
     try:
@@ -148,7 +148,11 @@ def state(number: int) -> str:
 
 
 def _label(machine: pb.Machine, ending: str) -> str:
-    """Return a poollet's label of a machine by the end of its name."""
+    """
+    Return a poollet's label of a machine by the end of its name; prefixes differ between projects.
+
+    ``downward-api`` labels come from users, and do not count.
+    """
     for name, value in sorted(machine.metadata.labels.items()):
         if name.endswith(ending) and not name.startswith("downward-api."):
             return str(value)

@@ -55,9 +55,10 @@ def server_command(
 
 async def ask_server(command: str, ask: Ask, options: argparse.Namespace, reactor: Any) -> int:
     """
-    Run a command with a client.
+    Run a command with a client, and print its answer, or an error on one line.
 
-    :param options: those of :func:`~twisted_exec.cli.options.add_cluster_options`.
+    :param options: those of :func:`~twisted_exec.cli.options.add_cluster_options`; the
+        command also finds the reactor in them.
     :return: the exit code.
     """
     from twisted_exec.api.status import APIError

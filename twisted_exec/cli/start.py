@@ -1,7 +1,8 @@
 """
 Entry points of the commands, which Ctrl-C ends without a traceback at their start and end.
 
-SIGINT ends the process silently until a command has something to clean up.
+Python raises KeyboardInterrupt wherever the program is, also in the middle of an import.  So SIGINT
+ends the process silently until a command has something to clean up, and again when it has finished.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def _run(load: Load) -> int:
 
 
 def _unraisable(problem: Any) -> None:
-    """End the process if Ctrl-C came in a callback of the interpreter."""
+    """End the process if Ctrl-C came in a callback of the interpreter, which swallows exceptions."""
     if problem.exc_type is KeyboardInterrupt:
         _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
         _signal.raise_signal(_signal.SIGINT)

@@ -27,7 +27,7 @@ def hint_after(
     """
     Return the hint of :func:`suggest_machine` after a refused console.
 
-    :return: empty for other refusals.
+    :return: empty if the refusal is not that the machine does not exist; may fail.
     """
     looking = Deferred.fromCoroutine(_hint_after(refusal, config, name, reactor))
     return looking.addTimeout(_SECONDS, reactor)
@@ -60,9 +60,10 @@ async def _hint_after(
 
 async def suggest_machine(client: IKubeClient, dialect: Dialect, name: str, namespace: str) -> str:
     """
-    Return a hint.
+    Return a hint: the namespaces that have the machine, or a similar name in this namespace, or
+    the command that lists this namespace.
 
-    :return: empty if there is none of these.
+    :return: empty if there is none of these, or if machines cannot be listed.
     """
     others = await _names(client, dialect, "", f"metadata.name={name}")
     if others:
@@ -78,7 +79,7 @@ async def suggest_machine(client: IKubeClient, dialect: Dialect, name: str, name
 async def _names(
     client: IKubeClient, dialect: Dialect, namespace: str, field_selector: str = ""
 ) -> list[tuple[str, str]]:
-    """Return namespaces and names of machines."""
+    """Return namespaces and names of machines; none if the user may not list them."""
     try:
         listed = await client.list(dialect.workload, namespace, field_selector=field_selector)
     except APIError:

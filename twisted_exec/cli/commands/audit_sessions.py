@@ -1,7 +1,13 @@
 """
 Sessions, as the audit records of all hops show them.
 
-All connections of a session count as one use of the console.
+A user may resume a session over another connection.  All connections of a session count as one use
+of the console.  The runtime alone counts the bytes that were typed, because the other hops count the
+framing, too.
+
+Programs may rotate the audit files meanwhile.  All files of one name are opened first, the newest
+before the older ones: a file that is renamed meanwhile is found again under its next name, and is
+read once.
 """
 
 from __future__ import annotations
@@ -44,7 +50,7 @@ class HopSession:
     _recorded: set[tuple[str, datetime]] = field(default_factory=set)
 
     def add(self, record: AuditRecord) -> None:
-        """Add a start or an end."""
+        """Add a start or an end; a second copy of a record does not count."""
         if (record.event, record.time) in self._recorded:
             return
         self._recorded.add((record.event, record.time))
@@ -129,7 +135,7 @@ class AuditedSession:
 
     @property
     def drove(self) -> bool | None:
-        """True if the user typed, False if not."""
+        """True if the user typed, False if not; ``None`` if the records do not say."""
         each = [self._drove, *(connection.drove for connection in self.later)]
         return True if True in each else None if None in each else False
 
@@ -193,7 +199,7 @@ def collect(
     """
     Return sessions in the order of their starts.
 
-    :param matches: whether a record selects its session.
+    :param matches: whether a record selects its session; all later records of a selected session count.
     :param since: leave out sessions that ended before.
     """
     sessions: dict[Key, AuditedSession] = {}
@@ -211,7 +217,7 @@ def collect(
 
 
 def _joined(connections: Iterable[AuditedSession]) -> list[AuditedSession]:
-    """Return sessions in the order of their starts."""
+    """Return sessions in the order of their starts; connections that resume one are part of it."""
     sessions: dict[Key, AuditedSession] = {}  # by the key of each connection
     for connection in sorted(connections, key=lambda each: each.started):
         _, namespace, machine = connection.key
@@ -314,7 +320,7 @@ def read_records(path: str, damage: Damage) -> Iterator[AuditRecord]:
 
 
 def _opened(path: str, stack: ExitStack) -> list[tuple[str, BinaryIO]]:
-    """Open a file and its predecessors."""
+    """Open a file and its predecessors; the oldest is the first of the result."""
     if path == "-":
         return [("standard input", sys.stdin.buffer)]
     opened: dict[tuple[int, int], tuple[str, BinaryIO]] = {}
@@ -333,7 +339,7 @@ def _opened(path: str, stack: ExitStack) -> list[tuple[str, BinaryIO]]:
 def _open(
     name: str, opened: dict[tuple[int, int], tuple[str, BinaryIO]], stack: ExitStack
 ) -> FileNotFoundError | None:
-    """Open a file that is not open yet."""
+    """Open a file that is not open yet; return the error if there is none of that name."""
     try:
         stream = stack.enter_context(open(name, "rb"))  # noqa: SIM115
     except FileNotFoundError as error:
@@ -371,7 +377,7 @@ def _records(name: str, stream: BinaryIO, damage: Damage) -> Iterator[AuditRecor
 
 
 def _lines(stream: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
-    """Yield the number and the bytes of each line."""
+    """Yield the number and the bytes of each line; ``None`` for a line that is too long."""
     number, is_long = 0, False
     while line := stream.readline(LONGEST_LINE_BYTES):
         is_complete = line.endswith(b"\n")

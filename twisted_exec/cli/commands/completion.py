@@ -4,10 +4,11 @@
 kubectl completes ``kubectl console`` by the program ``kubectl_complete-console``. Source:
 ``k8s.io/kubectl/pkg/cmd/plugin`` (``plugin_completion.go``).
 
-A shell waits for candidates, so requests have a short time limit, and every error is silent.
+A shell waits for candidates, so requests have a short time limit, and every error is silent: a
+message would appear in the middle of the line that the user types.
 
 The completion script of each shell sends the words of the line to ``twisted-exec __complete`` and
-offers its answer.
+offers its answer.  bash splits words at ``=`` and ``:``, so its script sends the whole line instead.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ def _answer_bash(line: str, word: str, make_parser: MakeParser) -> int:
 
 
 def _split(line: str) -> list[str]:
-    """Split a line that may end inside quotes."""
+    """Split a line that may end inside quotes; the last word is empty after a space."""
     words, word, quote, is_word = [], "", "", False
     marks = iter(line)
     for mark in marks:
@@ -153,7 +154,7 @@ class Values(Protocol):
         Return the values of an argument.
 
         :param name: one of ``context``, ``cluster``, ``user``, ``namespace``, ``machine``, ``space``.
-        :param options: the options on the command line.
+        :param options: the options on the command line, by the names of their attributes.
         """
 
 
@@ -162,7 +163,7 @@ class Completion:
     """
     Candidates for a word.
 
-    :param words: the candidates.
+    :param words: the candidates, and a short description of each, which may be empty.
     :param is_path: the word is a path, which the shell completes.
     """
 
@@ -187,7 +188,7 @@ def complete(parser: argparse.ArgumentParser, words: Sequence[str], values: Valu
     """
     Return the candidates for the last word.
 
-    :param words: all words after the program's name.
+    :param words: all words after the program's name; the last one may be empty.
     """
     *before, last = words or [""]
     line = _Line(parser)

@@ -1,7 +1,12 @@
 """
 ``twisted-exec iri``: requests to a machine runtime, without a cluster.
 
-Without ``--address`` the runtime is found by environment variables, then by the sockets of known programs.
+Without ``--address`` the runtime is found by environment variables, then by the sockets of known
+programs.  Both imply a revision, which ``--revision`` overrides.
+
+The rules for the URLs of consoles and logs are those of a poollet
+(:mod:`twisted_exec.poollet.dialling`).  Runtimes of other projects use up a token with any request,
+even for a protocol that they do not support, so each protocol needs a URL of its own.
 """
 
 from __future__ import annotations
@@ -131,7 +136,7 @@ def run(ask: Ask, options: argparse.Namespace) -> int:
     """
     Send a request in a reactor of its own.
 
-    :return: the exit code.
+    :return: the exit code: 0, 1 after an error message of one line, or 130 after SIGINT.
     """
     try:
         where = place(options)
@@ -142,7 +147,7 @@ def run(ask: Ask, options: argparse.Namespace) -> int:
 
 async def answer(ask: Ask, options: argparse.Namespace, where: RuntimePlace, reactor: Any) -> int:
     """
-    Send a request to one runtime.
+    Send a request to one runtime, and print the answer or an error of one line.
 
     :return: the exit code.
     """
@@ -168,7 +173,7 @@ def connect(options: argparse.Namespace, where: RuntimePlace, reactor: Any) -> I
     """
     Return a client of the selected runtime.
 
-    :raises TargetError: its address is unusable.
+    :raises TargetError: its address is unusable, or a file for TLS is missing.
     """
     from twisted_exec.iri.client import IRIClient
     from twisted_exec.iri.target import MutualTLS, TargetError
@@ -187,7 +192,7 @@ def connect(options: argparse.Namespace, where: RuntimePlace, reactor: Any) -> I
 
 
 def explain_refusal(refusal: Any, client: IRIClient) -> str:
-    """Return the message for an error."""
+    """Return the message for an error; it may name the runtime's address, because the user did."""
     if client.trouble:
         return f"{client.target}: {client.trouble}"
     message = str(refusal.message).replace('machines "', 'machine "')
@@ -557,7 +562,7 @@ def login() -> str:
 
 
 def headers_for(login: str, machine_uid: str = "") -> list[tuple[bytes, bytes]]:
-    """Return the headers of a request with a token."""
+    """Return the headers of a request with a token: its user and the machine's UID."""
     from twisted_exec.streaming.interfaces import UID_HEADER, USER_HEADER
 
     headers = [(USER_HEADER, quote(login, safe="").encode("ascii"))]
@@ -584,7 +589,7 @@ async def open_console(
 
     :param user: receives the events of the session, ``attached`` first.
     :param login: user name for the Exec and for the request.
-    :param protocols: tried in this order.
+    :param protocols: tried in this order, each with a URL of its own; by default all.
     :raises APIError: the runtime refuses, or its URL does not work.
     """
     from twisted_exec.api.status import APIError, BadGateway

@@ -1,7 +1,8 @@
 """
 The output of ``twisted-exec logs``.
 
-A line is searched without its timestamp and its escape sequences.
+A line is searched without its timestamp and its escape sequences, so colours of the machine do not
+hide a word, and printed as it came, but for the colours of this program.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class LogOutput:
     :param write: prints bytes.
     :param search: print matching lines only; ``None`` for all lines.
     :param has_timestamps: the lines of the log begin with timestamps.
-    :param has_colours: highlight matches in lines without escape sequences.
+    :param has_colours: highlight matches in lines without escape sequences, and show timestamps dimly.
     :ivar matches: number of matching lines.
     """
 
@@ -47,7 +48,7 @@ class LogOutput:
         self.matches = 0
 
     def feed(self, data: bytes) -> None:
-        """Print a piece of the log."""
+        """Print a piece of the log, as far as its lines can be decided."""
         if self._search is not None:
             self._feed_lines(data)
         elif self._has_timestamps and self._has_colours:
@@ -56,7 +57,7 @@ class LogOutput:
             self._write(data)
 
     def finish(self) -> None:
-        """Print the rest of the log."""
+        """Print the rest of the log, which may be a part of a line."""
         held, self._held = self._held, b""
         if held and self._search is not None:
             self._print(held)
@@ -85,7 +86,7 @@ class LogOutput:
         return self._search.end_in(strip(block).replace(b"\r\n", _NEWLINE)) >= 0
 
     def _print(self, line: bytes) -> None:
-        """Print a line."""
+        """Print a line, or a part of a long line, if it matches."""
         assert self._search is not None
         size = 0 if self._mid_line else self._stamp_bytes
         stamp, text = line[:size], line[size:]

@@ -90,7 +90,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def error_code(arguments: Sequence[str]) -> int:
-    """Return the exit code for errors of a command line of ``twisted-exec``."""
+    """Return the exit code for errors of a command line of ``twisted-exec``, also of one without ``logs``."""
     searches = arguments[:1] == ["logs"] and any(
         each.partition("=")[0] == "--grep" for each in arguments
     )
@@ -121,7 +121,8 @@ def log_options(options: argparse.Namespace) -> LogOptions:
     """
     Return the options of the request.
 
-    :raises InputError: two options exclude each other.
+    :raises InputError: two options exclude each other, or the times of ``--between`` are in the wrong
+        order.
     """
     first, last = options.between or (options.since, None)
     if last is not None and last < first:

@@ -93,7 +93,7 @@ class _MachineCheck:
         return f'{self._dialect.noun} "{self._name}"'
 
     async def _find(self, among: Sequence[Dialect]) -> Object | None:
-        """Find the machine and its dialect."""
+        """Find the machine and its dialect; ``None`` if we may not read it."""
         try:
             served = await served_dialects(self._client, among)
         except APIError as problem:
@@ -145,7 +145,12 @@ class _MachineCheck:
             self._report.ok("rights", f"may {', '.join(allowed)} in namespace {self._namespace}")
 
     async def _console_rights(self) -> list[str]:
-        """Return the user's rights at the console, and report if they do not suffice."""
+        """
+        Return the user's rights at the console, and report if they do not suffice.
+
+        A host answers about its own rules: ``create`` of ``exec`` may include the verbs although it
+        denies them.
+        """
         plural = self._dialect.workload.plural
         opening = await self._review("create", "exec")
         rights = [f"create {plural}/exec"] if opening.get("allowed") else []
@@ -248,7 +253,7 @@ class _MachineCheck:
         self._report.warning("machine", message, self._unready_remedy)
 
     async def _check_class(self, machine: Object) -> tuple[str, str]:
-        """Return the problem of the machine's class."""
+        """Return the problem of the machine's class, and the remedy; empty if the class exists."""
         dialect, name = self._dialect, self._dialect.class_name(machine)
         if not name:
             return "", ""
@@ -268,7 +273,11 @@ class _MachineCheck:
         return missing_class(name, names), other_class(dialect, name)
 
     async def _newest_warning(self, machine: Object, *, besides: str = "") -> str:
-        """Return the newest Warning Event of the machine; empty without one."""
+        """
+        Return the newest Warning Event of the machine; empty without one.
+
+        :param besides: a text that the user reads already; an Event with it is left out.
+        """
         selector = f"involvedObject.uid={machine['metadata'].get('uid', '')},type=Warning"
         try:
             listed = await self._client.list(

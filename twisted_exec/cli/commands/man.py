@@ -29,7 +29,7 @@ def register(
     make_parser: Callable[[], argparse.ArgumentParser],
 ) -> None:
     """
-    Add ``man`` to a program's commands.
+    Add ``man`` to a program's commands.  Its options have ``run(options) -> int``.
 
     :param make_parser: makes the parser of ``twisted-exec``.
     """
@@ -116,7 +116,7 @@ def _command_page(parser: argparse.ArgumentParser, name: str) -> str:
 
 
 def _commands(parser: argparse.ArgumentParser) -> Iterator[str]:
-    """Yield a section for each command of a program."""
+    """Yield a section for each command of a program, and for the commands of these."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for command in action.choices.values():

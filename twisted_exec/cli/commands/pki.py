@@ -1,8 +1,9 @@
 """
 ``twisted-exec pki``: the certificates that programs on several hosts need.
 
-Keep the directory where the authorities' keys are safe, and carry to each host only the files that
-the command printed.
+One directory holds three authorities (:mod:`twisted_exec.tls.pki` says what is in it) and
+whatever they issued.  Keep it where the authorities' keys are safe, and carry to
+each host only the files that the command printed.
 """
 
 from __future__ import annotations
@@ -256,7 +257,12 @@ def _renew(options: argparse.Namespace) -> list[str]:
 
 
 def _check_order(pki: PKI, options: argparse.Namespace, is_waiting: bool) -> None:
-    """Check that a step of a replacement of authorities comes after those before it."""
+    """
+    Check that a step of a replacement of authorities comes after those before it.
+
+    :param is_waiting: the API server's certificate is from a previous authority.
+    :raises TLSConfigError: it does not.
+    """
     command = f"twisted-exec pki renew {options.directory}"
     if options.apiserver and not is_waiting:
         raise TLSConfigError(

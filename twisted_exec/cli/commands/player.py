@@ -39,7 +39,7 @@ class Player:
 
     Times are milliseconds since the epoch.
 
-    :param idle_seconds: pauses of the console are shortened to this.
+    :param idle_seconds: pauses of the console are shortened to this; 0 keeps them.
     :ivar time: the moment that is shown.
     :ivar is_paused: true while time stands still.
     :ivar ended: true behind the last event.
@@ -74,7 +74,7 @@ class Player:
         return frame.data if frame.code == "o" else b""
 
     def wait_seconds(self) -> float | None:
-        """Return the time until the next event."""
+        """Return the time until the next event; ``None`` while paused and at the end."""
         if self._next is None or self.is_paused:
             return None
         return max(0.0, (self._next.time - self.time) / 1000 / self.speed)
@@ -110,7 +110,8 @@ class Player:
         """
         Go to a time; return the output that shows it.
 
-        It is a reset and the output before the position.
+        It is a reset and the output before the position, up to some hundred kilobytes of it: a
+        program that drew the screen earlier, and nothing since, is not shown.
         """
         time = min(max(time, self.begin), self.end)
         block = block_before(self._file, int(time))
@@ -128,7 +129,7 @@ class Player:
         """
         Go to the next output with a text.
 
-        :return: the output that shows it.
+        :return: the output that shows it; ``None`` if there is no such output.
         """
         if self._next is None or not text:
             return None
@@ -201,7 +202,7 @@ def play(player: Player, keys: int, screen: int, at: int | None = None) -> int:
     """
     Play until the end, or until the user quits.
 
-    :param keys: descriptor of the input, which may be no terminal.
+    :param keys: descriptor of the input, which may be no terminal; then there are no controls.
     :param screen: descriptor of the terminal.
     :param at: milliseconds since the epoch, where to begin.
     :return: the exit code.
@@ -264,10 +265,12 @@ def animated_svg(file: BinaryIO, first: int, last: int, idle_seconds: float) -> 
     """
     Return an SVG that shows a recording again and again.
 
-    :param first: only what was printed at this time or later.
+    It has what the machine printed, and no input.  Equal recordings have equal pictures.
+
+    :param first: only what was printed at this time or later, in milliseconds since the epoch.
     :param last: only what was printed at this time or before.
     :param idle_seconds: pauses of the console are shortened to this.
-    :raises InputError: nothing was printed in this time, or the package pyavt is missing.
+    :raises InputError: nothing was printed in this time, or too much, or the package pyavt is missing.
     :raises InvalidRecording: a line is not of the format.
     """
     from twisted_exec.screens.rendering import Animation, AnimationTooLarge

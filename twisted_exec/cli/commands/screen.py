@@ -68,7 +68,7 @@ def printable(screen: bytes, form: ScreenForm) -> bytes:
     """
     Return a screen without what a hostile server may add to it for the user's terminal.
 
-    :param form: only ``ansi`` has escape sequences.
+    :param form: only ``ansi`` has escape sequences, those that draw.
     """
 
     def kept(found: re.Match[str]) -> str:

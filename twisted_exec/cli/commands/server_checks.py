@@ -305,6 +305,9 @@ async def undiscovered(
     """
     Return the error for machines that cannot be discovered.
 
+    A kube-apiserver forwards discovery to the API server of an APIService: it may be down, although
+    kube-apiserver answers.
+
     :param among: dialects that were sought.
     """
     fatal = server.report.fatal

@@ -1,7 +1,13 @@
 """
 ``twisted-exec space``: access to a Space's API server.
 
-A kubeconfig of ``space kubeconfig`` contains no credentials without ``--static``.
+Credentials of Spaces are rotated while they are in use.  So a kubeconfig of ``space kubeconfig``
+contains none without ``--static``: its exec plugin is ``exec-credential``, which reads the Space's
+Secret with the user's own rights.  When the plugin runs, ``$KUBECONFIG`` may be the kubeconfig of the
+Space.  So the plugin's entry contains all options that select the cluster with the Space.
+
+After a request to rotate credentials, the Space Manager copies the annotation to
+``status.rotated``, also if it cannot rotate them.  So this program compares the Secrets.
 
 Source of the plugin: ``k8s.io/client-go/pkg/apis/clientauthentication``, and
 ``plugin/pkg/client/auth/exec`` for when client-go runs it.
@@ -70,7 +76,8 @@ class CredentialRotation:
 
     async def wait(self, requested_at: str) -> str:
         """
-        Wait until the credentials differ from the noted ones.
+        Wait until the credentials differ from the noted ones; without the right to read them, until the
+        manager has answered.
 
         :param requested_at: value of the annotation.
         :return: the message for the user.
@@ -119,7 +126,7 @@ def check_provider(space: Object, name: SpaceName) -> None:
     """
     Check that the Space has a provider.
 
-    :raises InputError: the Space has no provider.
+    :raises InputError: the Space has no provider, so the manager cannot rotate its credentials.
     """
     for each in _problems(space):
         if each.get("reason") == NO_PROVIDER:
@@ -139,7 +146,7 @@ def _problems(space: Object) -> Iterator[Object]:
 
 
 async def _digests(client: IKubeClient, space: Object) -> dict[str, bytes] | None:
-    """Return digests of the Space's kubeconfigs by viewpoint."""
+    """Return digests of the Space's kubeconfigs by viewpoint; ``None`` without the right to read them."""
     digests = {}
     for viewpoint in VIEWPOINTS:
         ref, _ = secret_of(space, viewpoint)
@@ -155,7 +162,7 @@ async def _digests(client: IKubeClient, space: Object) -> dict[str, bytes] | Non
 
 
 async def _why(client: IKubeClient, location: FoundSpace) -> str:
-    """Return the message of the manager's Event."""
+    """Return the message of the manager's Event, or empty without the right to read it."""
     selector = f"involvedObject.uid={location.space['metadata'].get('uid', '')}"
     try:
         listed = await client.list(
@@ -274,7 +281,7 @@ def kubeconfig_content(
 
     :param config: the Space's configuration with its credentials.
     :param options: those of ``space kubeconfig``.
-    :raises InputError: a kubeconfig cannot express it.
+    :raises InputError: a kubeconfig cannot express it, or would contain a secret of the command line.
     """
     from twisted_exec.kube.kubeconfig.loader import written
 
@@ -313,7 +320,9 @@ def asking(
 
 def command_line(name: SpaceName, options: argparse.Namespace, *more: str) -> str:
     """
-    Return the shell command that writes a kubeconfig for a Space to a file.
+    Return the shell command that writes a kubeconfig for a Space to a file, for messages.
+
+    Like the plugin's entry, it selects the cluster that has the Space.
 
     :param options: those of ``space kubeconfig`` or ``space exec-credential``.
     """
@@ -326,7 +335,7 @@ def command_line(name: SpaceName, options: argparse.Namespace, *more: str) -> st
 def _words(
     command: str, name: SpaceName, options: argparse.Namespace, environ: Mapping[str, str]
 ) -> Iterator[str]:
-    """Return a command for the Space."""
+    """Return a command for the Space, with the options that select it and its cluster."""
     yield from ("space", command, name.name, f"--provider={name.provider or name.namespace}")
     if options.in_cluster:
         yield "--in-cluster"
@@ -334,7 +343,7 @@ def _words(
 
 
 def _program() -> str:
-    """Return the path of this program."""
+    """Return the path of this program: users of the kubeconfig may have another ``PATH``."""
     own = os.path.abspath(sys.argv[0])
     if os.path.basename(own) == PROGRAM and os.access(own, os.X_OK):
         return own
@@ -363,7 +372,7 @@ def _check_no_secrets(options: argparse.Namespace) -> None:
 
 
 def _hub_words(options: argparse.Namespace, environ: Mapping[str, str]) -> Iterator[str]:
-    """Return the options that select the cluster."""
+    """Return the options that select the cluster, with the current context if none was given."""
     from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
     from twisted_exec.kube.kubeconfig.loader import context_name
 
@@ -406,7 +415,8 @@ async def credential(client: CommandClient, options: argparse.Namespace) -> str:
     Return the output: one ``ExecCredential``.
 
     :param client: client of the cluster that has the Space.
-    :raises InputError: the request is not supported, or the answer cannot express the credentials.
+    :raises InputError: the request is not supported or is for another server, or the answer cannot
+        express the credentials.
     """
     from twisted_exec.spaces.kubeconfigs import config_in, find_space
 
@@ -482,7 +492,10 @@ def answered(
 
 
 def ask_again(config: ClientConfig, now: float) -> float:
-    """Return the ``expirationTimestamp`` in seconds since the epoch."""
+    """
+    Return the ``expirationTimestamp`` in seconds since the epoch: early enough to notice rotated
+    credentials, and usually before these expire.
+    """
     from twisted_exec.kube.kubeconfig.client_config import expiry_of
 
     end = expiry_of(config)

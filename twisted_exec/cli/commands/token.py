@@ -1,7 +1,8 @@
 """
 ``twisted-exec token``: bootstrap tokens for new poollets.
 
-A token is printed once, when it is created.
+A token is printed once, when it is created.  The API server stores it as a Secret in
+``kube-system``; this program lists existing tokens without their secret part.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """
 The run of ``twisted-exec web``.
 
-The page usually opens in the user's browser. The browser gets the name of a file that only this
-user can read, and that leads to the URL.
+The page usually opens in the user's browser. Its URL has a secret, and every user of this computer
+can read the arguments of processes. So the browser gets the name of a file that only this user can
+read, and that leads to the URL.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ async def serve(options: argparse.Namespace, reactor: Any) -> None:
     Serve the page until the reactor stops.
 
     :param options: those of the command, and ``among``.
-    :raises APIError: the machine does not exist.
+    :raises APIError: the machine does not exist, or the port is not free.
     :raises KubeConfigError: there are no usable credentials.
     """
     context = chosen_context(options)
@@ -128,7 +129,8 @@ def follow_config(options: argparse.Namespace, context: str) -> ReloadingConfig:
     """
     Return the configuration that the options select, kept current.
 
-    :param context: its context.
+    :param context: its context.  ``kubectl config use-context`` in another terminal must not take an
+        open page to another cluster.
     :raises KubeConfigError: it cannot be used.
     """
     return ReloadingConfig(options.kubeconfig, context or None, overrides=overrides_of(options))
@@ -185,7 +187,12 @@ def has_browser(environ: Mapping[str, str], platform: str = sys.platform) -> boo
 
 
 def _new_directory(snaps: Path) -> Path:
-    """Return a new directory that this user's browsers can read, and other users cannot."""
+    """
+    Return a new directory that this user's browsers can read, and other users cannot.
+
+    A browser in a Snap has a ``/tmp`` of its own, and in the home directory it can read only names
+    without a dot in front.
+    """
     if snaps.is_dir():
         with suppress(OSError, RuntimeError):  # there is no home directory, or none to write to
             return Path(tempfile.mkdtemp(prefix=_PREFIX, dir=Path.home()))
@@ -207,7 +214,7 @@ class BrowserPage:
             file.write(_PAGE.format(url=escape(url)))
 
     def open(self) -> None:
-        """Open it."""
+        """Open it, in a thread: some browsers return only when they are closed."""
         arguments = (self.path.as_uri(),)
         threading.Thread(target=webbrowser.open, args=arguments, daemon=True).start()
 
@@ -229,7 +236,7 @@ class Enter:
         self._input: TerminalInput | None = None
 
     def start(self) -> None:
-        """Start reading."""
+        """Start reading; nothing happens if the descriptor cannot be waited for, as a file."""
         if os.isatty(self._fd):
             # In the background a read would stop the program; ignored, the read fails instead.
             signal.signal(signal.SIGTTIN, signal.SIG_IGN)

@@ -1,9 +1,15 @@
 """
 The server of ``twisted-exec web``, on 127.0.0.1.
 
-Of all pages only that of this server may send requests: ``Host`` must be ours, and ``Origin`` and
-``Sec-Fetch-Site`` must not be those of another site. The token proves the user; without it a
-request can only read the page's files, and log in with the secret of the URL.
+A page of another site can make the user's browser send requests here.  With a name that it controls
+and that resolves to 127.0.0.1 it could also read the answers (DNS rebinding).  So of all pages only
+that of this server may send requests: ``Host`` must be ours, and ``Origin`` and ``Sec-Fetch-Site``,
+which pages cannot set, must not be those of another site.  Of requests for the page's files only
+``Host`` is checked.  The token proves the user; without it a request can only read the page's files,
+and log in with the secret of the URL.
+
+The lists of headers for the API server and for the page name those that pass, so headers of later
+browsers and servers do not.
 """
 
 from __future__ import annotations
@@ -78,7 +84,7 @@ class LocalServer:
     The server on 127.0.0.1.
 
     :param config: returns the cluster and the current credentials.
-    :param place: tells the page after its login where it is.
+    :param place: tells the page after its login where it is: ``cluster``, ``namespace`` and ``machine``.
     :param server: the endpoint of the API server, instead of the one that ``config`` names.
     :ivar login: exchanges the secret of the URL.
     :ivar site: makes the protocol of each connection.
@@ -149,7 +155,7 @@ class LocalConsole(Dispatcher):
     """
     Answers every request.
 
-    :param page: serves the page's files.
+    :param page: serves the page's files, to every user of this computer.
     :param place: see :class:`~twisted_exec.cli.commands.web_server.LocalServer`.
     :ivar port: the port of this server, once it listens.
     """
@@ -235,10 +241,13 @@ class Login:
     """
     The current secret, and the token.
 
-    The page exchanges it for the token, once and soon.
+    Every program of every user on this computer can connect to a port of 127.0.0.1.  The URL, which
+    only this user sees, has a secret in its fragment, which browsers do not send.  The page
+    exchanges it for the token, once and soon: a URL stays in a browser's history and in a
+    terminal's scrollback.
 
     :param clock: for the age of the secret.
-    :ivar token: the token of the page, which never expires.
+    :ivar token: the token of the page, which never expires: it ends with the program.
     """
 
     def __init__(self, clock: IReactorTime) -> None:
@@ -365,7 +374,9 @@ class Forwarder:
     """
     Forwards plain requests.
 
-    Redirects are not followed or passed on.
+    The requests of the page go to the API server with the credentials of a kubeconfig, as with
+    ``kubectl proxy``.  The answer passes at the page's pace, errors too, with the headers that the page
+    needs.  A redirect would carry the credentials elsewhere, so none is followed or passed on.
 
     :param config: returns the current configuration.
     :param server: the endpoint of the API server, instead of the one that ``config`` names.
@@ -436,7 +447,11 @@ def _outgoing(request: Request) -> transport.Request:
 
 @implementer(IPushProducer)
 class _Answer:
-    """An answer on its way to the page."""
+    """
+    An answer on its way to the page.
+
+    :ivar done: fires when all of it was written, or the page has left; cancelling ends the answer.
+    """
 
     def __init__(self, request: Request, incoming: Incoming) -> None:
         self._request, self._incoming = request, incoming
@@ -506,7 +521,7 @@ _ANSWER = HeaderSet.of(
 
 def request_headers(request: Request) -> list[tuple[bytes, bytes]]:
     """
-    Return the headers of a request for the API server.
+    Return the headers of a request for the API server; the identity is not among them.
 
     :raises BadRequest: a value is not ASCII.
     """
@@ -535,7 +550,7 @@ def set_answer_headers(request: Request, headers: Iterable[tuple[bytes, bytes]])
 
 
 def set_own_headers(request: Request) -> None:
-    """Set the headers of every answer outside the page."""
+    """Set the headers of every answer outside the page: nothing of the cluster stays on the disk."""
     protect(request.responseHeaders)
     request.setHeader(b"Cache-Control", b"no-store")
 
@@ -567,6 +582,10 @@ class SocketForwarder:
     """
     Forwards WebSockets.
 
+    WebSockets of the page are spliced with connections to the API server.  Consoles, watches and
+    followed logs come over them.  Bytes pass unread; only the boundaries of frames are tracked, so
+    that the program can tell the page when it ends.
+
     :param config: returns the current configuration.
     :param server: the endpoint of the API server, instead of the one that ``config`` names.
     """
@@ -586,8 +605,8 @@ class SocketForwarder:
         """
         Open a WebSocket at the API server, and give it to the page.
 
-        :raises APIError: the handshake is not valid, or the API server refuses or cannot be
-            reached.
+        :raises APIError: the handshake is not valid, too many WebSockets are open, or the API server
+            refuses or cannot be reached. Cancelling (the page left) closes its connection.
         """
         try:
             check_websocket(request.method, header_pairs(request.requestHeaders))

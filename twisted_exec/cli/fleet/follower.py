@@ -1,4 +1,6 @@
-"""One machine of a fleet."""
+"""
+One machine of a fleet: its log, opened again for as long as that may help.
+"""
 
 from __future__ import annotations
 
@@ -162,7 +164,7 @@ class Follower:
         return explain(error, self.target.namespace)
 
     def failed(self, failure: Failure) -> None:
-        """Give up after an error of ours."""
+        """Give up after an error of ours, such as one that a hostile server's answer provokes."""
         assert failure.value is not None
         self._become(FollowerState.REFUSED, self._explain(failure.value))
 

@@ -1,16 +1,18 @@
 """
 Output of many machines through one descriptor, in fair turns.
 
-Each machine has a bounded buffer. The machines with output take turns. A full buffer depends on the
-reader:
+Each machine has a bounded buffer.  The machines with output take turns, a few kilobytes each, so
+that one that prints without end delays the others by one turn at most.  A full buffer depends on
+the reader:
 
 * a pipe or a file gets everything: the machine's log is paused until there is room again;
-* a terminal shows the present: older output is dropped.
+* a terminal shows the present: older output is dropped, and a line says how many bytes these were.
 
 The output of one machine becomes lines that begin with the machine's name, sans I/O
-(:class:`PrefixedLines`). Nothing that a machine prints reaches other lines or the terminal's state:
-escape sequences and control characters are removed, except tabs, and colours if they are to stay,
-and these end with their line.
+(:class:`PrefixedLines`).  Nothing that a machine prints reaches other lines or the terminal's
+state: escape sequences and control characters are removed, except tabs, and colours if they
+are to stay, and these end with their line.  Characters that change the direction of text are
+replaced, because they would reorder the name, too.
 """
 
 from __future__ import annotations
@@ -202,7 +204,7 @@ class FairOutput:
             self._await_quiet(lane)
 
     def when_sent(self, call: Callable[[], None]) -> None:
-        """Call when everything is written that was printed so far."""
+        """Call when everything is written that was printed so far; nothing is printed before."""
         self._when_sent.append(call)
         self._schedule()
 
@@ -344,7 +346,7 @@ class PrefixedLines:
 
     def feed(self, data: bytes) -> bytes:
         """
-        Return the lines of some output.
+        Return the lines of some output, also of a last one without an end.
 
         :param data: ends with a line, or where no more output is expected soon.
         """
@@ -418,6 +420,9 @@ class Positions:
     """
     Remembers where the pieces of a machine's output begin.
 
+    Output is printed in order, so the bytes that are not printed yet are the last ones.  Their number
+    determines where the log has to continue.
+
     :param start: where the output begins.
     """
 
@@ -434,7 +439,10 @@ class Positions:
         """
         Return where the log has to continue.
 
-        :param waiting: number of bytes that are not printed yet.
+        If a piece with a notice of a gap is printed only in part, the log continues before that piece: some
+        output is printed again, and none is lost.
+
+        :param waiting: number of bytes that are not printed yet, never more than added.
         """
         left = waiting
         position = self._last

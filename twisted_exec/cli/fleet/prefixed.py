@@ -2,7 +2,9 @@
 The lines of many machines in one output, each with the name of its machine.
 
 The file of ``--state`` has the place where the output of each machine continues
-(:class:`StateFile`). Entries of machines that are not selected stay.
+(:class:`StateFile`).  The file is replaced as a whole, so it is complete at any time.  Entries of
+machines that are not selected stay, because several selections may share a file one after the
+other.
 """
 
 from __future__ import annotations
@@ -181,7 +183,7 @@ class _Printing:
         return self._sent().addCallback(written)
 
     def _sent(self) -> Deferred[None]:
-        """Fire when everything is written that was printed so far."""
+        """Fire when everything is written that was printed so far, before more is printed."""
         sent: Deferred[None] = Deferred()
         self._output.when_sent(lambda: sent.callback(None))
         return sent
@@ -285,7 +287,7 @@ class StateFile:
         """
         Read the file; it need not exist.
 
-        :raises PositionsError: it is not a state file.
+        :raises PositionsError: it is not a state file, or cannot be read or written.
         """
         try:
             with open(self.path, encoding="utf-8") as file:

@@ -1,8 +1,8 @@
 """
 ``--run`` for many machines: one command in the shell of each.
 
-The command is typed at the console, by the same script as for one machine
-(:mod:`twisted_exec.cli.console.script`).
+A machine's API has no command of its own to run: its ``exec`` opens the console.  So the command is
+typed there, by the same script as for one machine (:mod:`twisted_exec.cli.console.script`).
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class MachineRun:
         self._output = _Collected(lambda: reactor.callLater(0, session.output_lost, None))
 
     def start(self) -> Deferred[Result]:
-        """Run the command."""
+        """Run the command; cancelling the result ends the session, and not the command."""
         options, session, script = self._options, self._session, self._script
         script.drive(session)
         limit = SECONDS if options.timeout is None else options.timeout
@@ -182,7 +182,7 @@ class MachineRun:
         return result
 
     def left(self) -> Deferred[Any]:
-        """Fire when the session is over."""
+        """Fire when the session is over, which takes a second at most after it was cancelled."""
         return self._session.finished
 
     def _open(self, session: ConsoleSession) -> Any:
@@ -231,7 +231,7 @@ class Result:
     The result of one machine.
 
     :param label: name of the machine.
-    :param code: exit code of the command.
+    :param code: exit code of the command, or why there is none, as for ``kubectl console --run``.
     :param output: of the command, cut after a limit.
     :param cut_bytes: size of the rest.
     :param digest: of the whole output.
@@ -248,7 +248,9 @@ class Result:
 
 def report(results: Sequence[Result], *, for_terminal: bool = False) -> bytes:
     """
-    Return the results for people.
+    Return the results for people: equal results once, with the names of their machines, then the table.
+
+    The largest group comes first.
 
     :param for_terminal: replace bytes that are not UTF-8.
     """

@@ -1,7 +1,8 @@
 """
 Machines of a fleet.
 
-The number of machines is limited.
+Each cluster answers for itself: its machines appear when it has answered, and the message of a failure
+names the cluster.  The number of machines is limited.
 """
 
 from __future__ import annotations
@@ -89,11 +90,12 @@ class Selection:
     """
     The machines that the options select, as their clusters answer.
 
-    Each cluster has an equal share of the limit.
+    Each cluster has an equal share of the limit.  A cluster with more machines gets only what the others
+    leave of their shares, so it cannot take the share of a cluster that answers late.
 
     :param found: called with the machines of a cluster.
     :param failed: called with the name of one of several clusters, and why it has no machines here.
-    :ivar waiting: the names of the clusters that have not answered.
+    :ivar waiting: the names of the clusters that have not answered; not that of the only one.
     """
 
     def __init__(

@@ -82,7 +82,7 @@ class Task:
         """
         Work on all machines that are selected.
 
-        :param begin: starts the work on the machines of a cluster.
+        :param begin: starts the work on the machines of a cluster; what it returns is cancelled at the end.
         :raises SelectionError: there are none.
         :raises Stopped: the program is to end.
         """

@@ -107,7 +107,7 @@ class Tiled(Task):
             super().inform(line)
 
     def say(self, line: str) -> None:
-        """See :meth:`Task.say`."""
+        """See :meth:`Task.say`; a message over the tiles is printed again after they are gone."""
         if self._view is None:
             super().say(line)
         else:
@@ -262,7 +262,7 @@ class View:
         return Deferred.fromCoroutine(fetched())
 
     async def _note(self, target: FleetTarget) -> str:
-        """Return why the screen of a machine is blank."""
+        """Return why the screen of a machine is blank; empty if the user may not know."""
         cluster, seconds = target.cluster, self._task.options.request_timeout or TIMEOUT_SECONDS
         client = CommandClient(
             cluster.config, self._reactor, timeout_seconds=seconds, agent=cluster.agent
@@ -392,7 +392,7 @@ class FleetScreens:
         self._shown: set[int] = set()
 
     def screen(self, index: int) -> tuple[ScreenText | None, str]:
-        """Return the last screen of a machine."""
+        """Return the last screen of a machine, and why there is no newer one; empty if there is."""
         look = self._looks.get(index)
         return (None, "") if look is None else (look.screen, look.problem)
 

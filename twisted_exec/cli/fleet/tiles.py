@@ -1,8 +1,9 @@
 """
 The tiles, sans I/O.
 
-Each row is cut to its tile, and each character that a terminal does not simply show is replaced or
-left out.
+A screen's text comes from a machine.  So each row is cut to its tile, and each character that a
+terminal does not simply show is replaced or left out.  Each row begins with its place: if the terminal gives a
+character another width, only that row is wrong.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class Grid:
 
     :param columns: number of tiles side by side.
     :param rows: number of tiles one below the other.
-    :param width: columns of the terminal for each tile.
+    :param width: columns of the terminal for each tile, with an empty one at its right.
     :param height: rows of the terminal for each tile, with its title.
     """
 
@@ -206,7 +207,7 @@ def _at(place: tuple[int, int], row: int) -> str:
 
 
 def _visible_rows(screen: ScreenText, height: int) -> range:
-    """Return the rows of the screen that fit."""
+    """Return the rows of the screen that fit: the last ones that are in use."""
     used = [index for index, line in enumerate(screen.lines) if line.strip()]
     last = max([*used[-1:], min(screen.row, len(screen.lines) - 1)], default=0)
     first = max(0, last + 1 - height)
@@ -216,7 +217,7 @@ def _visible_rows(screen: ScreenText, height: int) -> range:
 def _styled(
     place: tuple[int, int], runs: Sequence[StyledText], width: int, skip: int
 ) -> Iterator[str]:
-    """Draw the parts of a row that have a style."""
+    """Draw the parts of a row that have a style, over its text."""
     for run in runs:
         first, end = max(run.column - skip, 0), min(run.column + run.columns - skip, width)
         if first < end:

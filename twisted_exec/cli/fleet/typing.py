@@ -1,4 +1,8 @@
-"""The sessions of the marked machines, to which a user types."""
+"""
+The sessions of the marked machines, to which a user types.
+
+The sessions open when the user has confirmed the number of machines, and end when the user stops typing.
+"""
 
 from __future__ import annotations
 
