@@ -447,7 +447,8 @@ class RoleNotices:
         """
         Handle the sessions at the console, which name the writer after each change.
 
-        :return: a line for an observer that names the new writer.
+        :return: a line for an observer that names the new writer; empty for the same writer, if none was
+            known before, and for a console without a writer.
         """
         before, self.writer = self.writer, display_name(attendance.writer or "nobody")
         if not before or self.writer in (before, "nobody"):

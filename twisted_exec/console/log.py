@@ -8,7 +8,8 @@ preceded by the time of its first byte. Plain text is different: see
 A log contains what the journal has retained.  A reader that is too slow gets a line
 about the missing output; the console never waits for readers of its log.
 
-A reader can continue the log of another reader from its :meth:`JournalLogReader.frame`.
+A reader can continue the log of another reader from its :meth:`JournalLogReader.frame`: both together have
+returned what one reader would have returned.
 """
 
 from __future__ import annotations

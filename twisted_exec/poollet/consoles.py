@@ -184,7 +184,7 @@ def gate_of(
 def proxy_of(
     gate: Gate, proxies: RequestHeaderAuthenticator | None
 ) -> Callable[[Request], Deferred[str]]:
-    """Return a function that authenticates a proxy."""
+    """Return a function that authenticates a proxy: a proxy may end its own sessions."""
 
     def name(request: Request) -> str:
         credentials = gate.credential_headers.take_from(request)

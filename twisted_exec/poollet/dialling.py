@@ -68,7 +68,7 @@ def place(text: str) -> AllowedHost:
 
 
 def same_host(host: str) -> str:
-    """Normalize a host."""
+    """Normalize a host: addresses numerically, names in lower case without the trailing dot."""
     try:
         return str(ipaddress.ip_address(host))
     except ValueError:

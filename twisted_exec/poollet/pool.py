@@ -180,7 +180,7 @@ class Pool(BackgroundTask):
         await sleeping
 
     async def _look(self) -> bool:
-        """Ask the runtime and write changes to the API server."""
+        """Ask the runtime and write changes to the API server.  Return whether both succeeded."""
         answered = not self.runtime_problem
         try:
             offered = await self._ask_runtime()

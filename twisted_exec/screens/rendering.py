@@ -373,6 +373,10 @@ def as_state(key_frame: str, columns: int, rows: int, facts: Mapping[str, object
     """
     Return an object with the output that brings a new terminal of this size to the state.
 
+    A picture of the screen is not enough for that: it lacks the screen behind the alternate one, the
+    attributes of the next characters, scroll regions, modes, and the beginning of an incomplete escape
+    sequence.
+
     :param key_frame: see :meth:`.IScreen.key_frame`.
     :param facts: further keys.
     """

@@ -113,7 +113,8 @@ def unwrapped(content: bytes, source: str) -> bytes:
     Undo a second base64 encoding, if there is one.
 
     :param source: name for messages.
-    :raises KubeConfigError: the value cannot be decoded.
+    :raises KubeConfigError: the value is empty, larger than 256 KiB, incomplete base64, or encoded more
+        than twice.
     """
     # A second encoding adds a third, and line breaks.
     _check_size(content, source, MAX_INLINE_BYTES * 3 // 2)

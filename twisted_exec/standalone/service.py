@@ -695,7 +695,7 @@ class PartsHandOver:
     """
     Hands all parts of one process over to another process, or continues those of another.
 
-    :param state: its lock is handed over, too.
+    :param state: its lock is handed over, too: no third process can take it meanwhile.
     :param sockets: the listening sockets of this process.
     :ivar is_successor: this process continues another process.
     :ivar is_retired: another process continues this process.

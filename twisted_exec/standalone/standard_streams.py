@@ -2,7 +2,7 @@
 Standard output and input.
 
 The commands that a user can type when the program is ready go to standard output
-(:class:`FirstCommands`).
+(:class:`FirstCommands`).  The commands wait for a pause of the log; otherwise they would scroll away.
 
 The program stops together with its parent process, however that ends (:func:`stop_with_parent`).
 The parent holds the other end of our standard input.  When that is closed, by the parent or the

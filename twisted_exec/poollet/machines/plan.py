@@ -101,7 +101,7 @@ def plan(
 
 def unreachable_plan(machine: Object, problem: str, dialect: Dialect, *, now: str) -> MachinePlan:
     """
-    Return the plan for a Machine whose runtime is unreachable.
+    Return the plan for a Machine whose runtime is unreachable: all conditions become Unknown.
 
     :param problem: why it is unreachable.
     """
@@ -292,7 +292,7 @@ def _back_references(
     config: MachineConfig,
     references: References,
 ) -> list[PatchObject]:
-    """Return patches for the objects that the Machine refers to."""
+    """Return patches for the objects that the Machine refers to; releases come first."""
     try:
         return [
             *provided(machine, parts.mapping, observed, config.domain, references),
@@ -530,7 +530,7 @@ def runtime_machine(
     Return the machine to request from the runtime, without secret data.
 
     :param parts: its disks and network interfaces.
-    :param class_name: the runtime's name of the class.
+    :param class_name: the runtime's name of the class; defaults to the Machine's own class name.
     """
     dialect, metadata, spec = config.dialect, machine["metadata"], machine["spec"]
     parts = parts or gather(machine, config.domain, References())
