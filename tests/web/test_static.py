@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,38 @@ class PageTests(SynchronousTestCase):
         self.assertEqual(server.request("GET", "/console/main.js").body, LONG.encode())
         self.write("main.js", "other")
         self.assertEqual(server.request("GET", "/console/main.js").body, b"other")
+
+    def test_kept(self) -> None:
+        """
+        The page refers to its files below a directory whose name changes with them, and browsers keep
+        these; the directory before has the present files, which are asked for at each use.
+        """
+        self.write("index.html", '<link rel="icon" href="data:,"><script src="main.js"></script>')
+        server = MemoryServer(_Only(Page(dict, "9.9", self.directory)))
+
+        def main() -> str:
+            body = server.request("GET", "/console/").body.decode()
+            found = re.fullmatch(
+                '<link rel="icon" href="data:,"><script src="(v-.*)"></script>', body
+            )
+            assert found
+            return found[1]
+
+        former = main()
+        self.assertEqual(former, main())
+        response = server.request("GET", f"/console/{former}")
+        self.assertEqual(response.body, LONG.encode())
+        self.assertIn("immutable", response.headers["cache-control"])
+        self.write("main.js", "other")
+        self.assertNotEqual(former, main())
+        response = server.request("GET", f"/console/{former}")
+        self.assertEqual((response.body, response.headers["cache-control"]), (b"other", "no-cache"))
+        directory = main().partition("/")[0]
+        for name in ("index.html", "v-0/main.js", ""):
+            self.assertEqual(server.request("GET", f"/console/{directory}/{name}").code, 404, name)
+        for name in ("", "main.js"):
+            kept = server.request("GET", f"/console/{name}").headers["cache-control"]
+            self.assertEqual(kept, "no-cache", name)
 
     def test_removed(self) -> None:
         """A file that was removed, as by uninstalling, is reported with a remedy."""

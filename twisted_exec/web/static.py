@@ -4,6 +4,10 @@ Serve the page below ``/console/``: its files, its configuration, and errors in 
 The names of the files are listed once, at the start: a request can only select one of them, so no
 path of a request ever reaches the file system.  A file is read again when it has changed.
 
+``index.html`` refers to the other files below a directory whose name changes with them, such as
+``v-0123456789ab/main.js``.  A browser asks for these once and keeps them, so a reload over a slow link
+needs little more than the page itself.
+
 Headers of the responses below ``/console`` (:func:`protect`) say that the page loads nothing from
 elsewhere, and that no other page frames it.  Browsers enforce them.  A console prints what an attacker
 may have written, so the policy is the second line of defence behind the page's own code.
@@ -11,9 +15,11 @@ may have written, so the policy is the second line of defence behind the page's 
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import hashlib
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,8 +59,10 @@ CONTENT_TYPES = {
 
 _INDEX, _CONFIG = "index.html", "config.json"
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-_DEEPEST = 3
-"""Segments of the longest name of a file, such as ``views/log/lines.js``."""
+_DEEPEST = 4
+"""Segments of the longest name of a file, such as ``v-0123456789ab/views/log/lines.js``."""
+_VERSION_PREFIX = "v-"
+_REFERENCE = re.compile(rb'\b(href|src)="(?!data:)')
 _SMALLEST_GZIP = 1 << 10
 
 
@@ -72,18 +80,30 @@ class _File:
     body: bytes = b""
     compressed: bytes = b""
     digest: str = ""
+    directory: str = ""
 
-    def read(self) -> None:
+    def present(self) -> tuple[int, int]:
         """
-        Read the file, unless it has not changed.
+        Return the present size and time of the file.
 
         :raises OSError: the file was removed after the start.
         """
         status = self.path.stat()
-        stamp = (status.st_size, status.st_mtime_ns)
-        if stamp == self.stamp:
+        return status.st_size, status.st_mtime_ns
+
+    def read(self, directory: str = "") -> None:
+        """
+        Read the file, unless it has not changed.
+
+        :param directory: that its references get; empty to leave them.
+        :raises OSError: as of :meth:`present`.
+        """
+        stamp = self.present()
+        if stamp == self.stamp and directory == self.directory:
             return
-        self.body = self.path.read_bytes()
+        self.body, self.directory = self.path.read_bytes(), directory
+        if directory:
+            self.body = _REFERENCE.sub(rb'\1="%s/' % directory.encode(), self.body)
         smaller = gzip.compress(self.body, mtime=0) if len(self.body) >= _SMALLEST_GZIP else b""
         self.compressed = smaller if len(smaller) < len(self.body) else b""
         self.digest = hashlib.sha256(self.body).hexdigest()[:20]
@@ -110,6 +130,7 @@ class Page:
             for path in sorted(directory.rglob("*"))
             if path.suffix in CONTENT_TYPES and path.is_file()
         }
+        self._directory = ""
 
     @property
     def names(self) -> Sequence[str]:
@@ -145,7 +166,10 @@ class Page:
         :param name: the rest of the path, decoded; empty for the page itself.
         """
         protect(request.responseHeaders)
-        name = name or _INDEX
+        directory, _, rest = name.partition("/")
+        # The directory of another release has the present files, for a page that has not been reloaded.
+        is_other = rest not in ("", _INDEX) and directory.startswith(_VERSION_PREFIX)
+        name = rest if is_other else name or _INDEX
         file = self._files.get(name)
         if file is None and name != _CONFIG:
             respond_text(request, http.NOT_FOUND, f"there is no /{ROOT}/{_shown(name)}\n")
@@ -156,7 +180,17 @@ class Page:
             request.setHeader(b"Cache-Control", b"no-store")
             respond_json(request, http.OK, self._document())
         else:
-            _send(request, name, file)
+            if name == _INDEX:
+                self._directory = self._present()
+            _send(request, name, file, self._directory, is_kept=directory == self._directory)
+
+    def _present(self) -> str:
+        """Return the directory of the present files."""
+        stamps: list[object] = [self._version]
+        for name, file in self._files.items():
+            with contextlib.suppress(OSError):
+                stamps.append((name, file.present()))
+        return _VERSION_PREFIX + hashlib.sha256(repr(stamps).encode()).hexdigest()[:12]
 
     def _document(self) -> dict[str, Any]:
         return {
@@ -166,9 +200,9 @@ class Page:
         }
 
 
-def _send(request: Request, name: str, file: _File) -> None:
+def _send(request: Request, name: str, file: _File, directory: str, *, is_kept: bool) -> None:
     try:
-        file.read()
+        file.read(directory if name == _INDEX else "")
     except OSError as problem:
         reason = os.strerror(problem.errno or 0)
         text = f"/{ROOT}/{name} cannot be read: {reason}; install twisted-exec again\n"
@@ -176,8 +210,9 @@ def _send(request: Request, name: str, file: _File) -> None:
         return
     compressed = bool(file.compressed) and accepts_gzip(request)
     request.setHeader(b"Vary", b"Accept-Encoding")
-    # Each use asks whether its copy is current: the names stay the same in the next release.
-    request.setHeader(b"Cache-Control", b"no-cache")
+    # Elsewhere each use asks whether its copy is current: the names stay the same in the next release.
+    kept = b"public, immutable, max-age=31536000" if is_kept else b"no-cache"
+    request.setHeader(b"Cache-Control", kept)
     tag = f'"{file.digest}-gzip"' if compressed else f'"{file.digest}"'
     if request.setETag(tag.encode()) is http.CACHED:
         request.finish()

@@ -15,7 +15,7 @@ from .chromium import Chromium
 
 # Each write to a terminal is reported with its document and number, before the page's own modules run.
 _RECORD_WRITES = """
-if (location.pathname.startsWith('/console/')) import('/console/vendor/xterm.js').then(({Terminal}) => {
+const recordWrites = (main) => import(new URL('vendor/xterm.js', main.src)).then(({Terminal}) => {
     const write = Terminal.prototype.write;
     const terminals = [];
     self.terminals = terminals;
@@ -29,6 +29,11 @@ if (location.pathname.startsWith('/console/')) import('/console/vendor/xterm.js'
         return write.call(this, data, done);
     };
 }, () => {});
+// The state changes behind the document, and before its modules run.
+if (location.pathname.startsWith('/console/')) addEventListener('readystatechange', () => {
+    const main = document.readyState === 'interactive' && document.querySelector('script[type=module]');
+    if (main) recordWrites(main);
+}, true);
 """
 # The text of the visible terminal: its last lines, since a scrollback takes long to read.
 _TEXT = """(() => {

@@ -77,7 +77,7 @@ async function main() {
     context.lists.clear(); // another user may have logged in
     nameUser(context);
   });
-  const waiting = h("p", { class: "view dim" });
+  const waiting = h("p", { class: "view dim" }, "Loading…");
   fill(view, waiting);
   const [machineKinds, served] = await whatIsServed(api, logInAgain, () => tellWaiting(waiting, config));
   context.machines = new Machines(machineKinds, served);
