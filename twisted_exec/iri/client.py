@@ -143,8 +143,8 @@ class IRIClient(Service):
         the runtime's UNIX socket.
     :param revision: name of the runtime's revision, one of
         :data:`~twisted_exec.iri.revisions.REVISIONS`.
-    :param timeout_seconds: deadline of every call.
-    :ivar trouble: problem of the connection.
+    :param timeout_seconds: deadline of every call; by default that of its method.
+    :ivar trouble: problem of the connection; empty while the runtime answers.
     :raises TargetError: the target is malformed or unusable.
     :raises ValueError: there is no such revision.
     """
@@ -386,14 +386,14 @@ class IRIClient(Service):
             self._log.info("the machine runtime at {target} answers again", target=self.target)
 
     def _with_our_part(self, why: str) -> str:
-        """Add that our certificate has expired."""
+        """Add that our certificate has expired, which grpcio does not report."""
         if self._files is None:
             return why
         problem = validity_problem(self._files.current()[1], "the client certificate")
         return f"{why} ({problem})" if problem else why
 
     def _unreachable(self, why: str) -> APIError:
-        """Log the problem once with the address."""
+        """Log the problem once with the address; return an error without it for users."""
         if not self.trouble:
             self._log.warn(
                 "the machine runtime at {target} cannot be reached: {why}",

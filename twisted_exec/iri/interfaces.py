@@ -105,7 +105,11 @@ class IConsoleAlerts(Interface):
     def list_matches(
         request: console_pb2.ListMatchesRequest,
     ) -> Deferred[console_pb2.ListMatchesResponse]:
-        """Return matches of the owner's patterns, or wait for the first one."""
+        """
+        Return matches of the owner's patterns, or wait for the first one.
+
+        A later call of the same owner ends the wait of the earlier one.
+        """
 
 
 class IConsoleRecordings(Interface):
@@ -123,6 +127,8 @@ class IConsoleRecordings(Interface):
     ) -> Deferred[console_pb2.ListRecordingsResponse]:
         """
         Return the recordings whose state the owner has not acknowledged, or wait for the first one.
+
+        A later call of the same owner ends the wait of the earlier one.
         """
 
     def recording(

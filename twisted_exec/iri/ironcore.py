@@ -16,8 +16,8 @@ In these revisions a *machine* has an image, and its disks are empty or connecte
 image becomes the disk :data:`IMAGE_DISK`.
 
 onmetal-api v0.1 has the ORI before volumes and network interfaces became part of a machine. They
-are separate objects there, created first and then attached by id. Besides the limits of onmetal's
-later revision, it does not support:
+are separate objects there, created first and then attached by id. This project's runtimes list none
+and cannot create any. Besides the limits of onmetal's later revision, it does not support:
 
 * connections of volumes, except the id of such an object (the handle of a connection without a
   driver);

@@ -2,8 +2,9 @@
 Conventions of the gRPC client and server: errors, metadata and deadlines.
 
 Errors are gRPC status codes, mostly by ``google.rpc.Code``'s mapping to HTTP; those that say when
-to try again have ``retry-after`` (seconds) in their trailing metadata. Exec, Log and Recording
-carry user, machine UID and session as binary metadata, too.
+to try again have ``retry-after`` (seconds) in their trailing metadata. Programs of this project
+also send the code, the reason and usually the details of the ``Status`` as binary metadata. Exec,
+Log and Recording carry user, machine UID and session as binary metadata, too.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """
 One-time tokens for consoles, logs and recordings.
 
-A token has 256 random bits and a short lifetime, works once and for one purpose, and is stored only
-as its SHA-256. An upgrade request *reserves* a token; the completed upgrade uses it up, and a
-failed negotiation releases it. A used token still identifies its open stream.
+A token is the only credential that the stream server requires. So it has 256 random bits and a
+short lifetime, works once and for one purpose, and is stored only as its SHA-256. An upgrade request *reserves* a token; the completed upgrade uses it up, and a
+failed negotiation releases it. A used token still identifies its open stream, so
+that its creator can end it.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ class Grant:
     """
     The rights of a token.
 
-    :param machine_id: the runtime's id of the machine.
+    :param machine_id: the runtime's id of the machine; for :data:`RECORDING` the UID of the recording.
     :param machine_uid: UID of the API object, or empty if unknown.
     :param user: the user who may use it, or empty if unknown.
-    :param session: the session's id in audit records of every hop.
+    :param session: the session's id in audit records of every hop, or empty.
     :param purpose: :data:`EXEC`, :data:`LOG` or :data:`RECORDING`.
     """
 
@@ -56,7 +57,8 @@ class StreamLinks:
     :param exec_url: returns the URL of a console; empty if there are no consoles.
     :param log_url: returns the URL of a log; empty if there are no logs.
     :param recording_url: returns the URL of a recording; empty if there are no recordings.
-    :param is_awaited: returns whether a session at a machine waits for its user.
+    :param is_awaited: returns whether a session at a machine waits for its user; called with the
+        user's name, and the machine's UID or its id in the runtime.
     """
 
     exec_url: Callable[[str], str]
@@ -116,7 +118,7 @@ class TokenReservation:
         self._cache._commit(self.digest, self.grant, stream)
 
     def release(self) -> None:
-        """Make the token usable again until it expires."""
+        """Make the token usable again until it expires: the upgrade failed, before or after commit."""
         self._cache._release(self.digest, self._expires, self.grant)
 
     def ended(self) -> None:
@@ -130,7 +132,7 @@ class RequestCache:
 
     :param ttl_seconds: from :meth:`insert` until a token expires.
     :param limit: outstanding tokens, reserved ones included.
-    :param user_limit: outstanding tokens of one named user.
+    :param user_limit: outstanding tokens of one named user; by default a quarter of ``limit``.
     """
 
     def __init__(
@@ -303,7 +305,11 @@ def _digest(token: str) -> bytes:
 
 
 def _agrees(grant: Grant, user: str, machine_uid: str) -> bool:
-    """Return whether a request names the user and UID of the token."""
+    """
+    Return whether a request names the user and UID of the token.
+
+    The hop that named them in the Exec names them again; a thief of the token alone cannot.
+    """
     return grant.user in ("", user) and grant.machine_uid in ("", machine_uid)
 
 

@@ -3,10 +3,10 @@ Revisions of the machine runtime interface: wire messages and their translation.
 
 The interface has changed several times without a new name of its package or service. The revision
 cannot be detected on the wire and is configured. The rest of the program uses the current revision,
-``machine_pb2``.
+``machine_pb2``; a revision translates from and to it.
 
-A *request* that would lose something important fails (:func:`strict`). An *answer* is sent without
-it (:data:`lenient`).
+A *request* that would lose something important fails (:func:`strict`): better no machine than one
+with an unencrypted disk. An *answer* is sent without it (:data:`lenient`).
 """
 
 from __future__ import annotations
@@ -102,7 +102,8 @@ class Revision:
 
     :param service: full name of the service on the wire.
     :param calls: the supported calls by :attr:`RevisedCall.attribute`.
-    :param nothing: paths of methods for objects that this project does not have.
+    :param nothing: paths of methods for objects that this project does not have: they return an
+        empty message.
     """
 
     name: str
@@ -146,9 +147,9 @@ def make_revision(
 ) -> Revision:
     """
     :param declared: descriptor of the service on the wire.
-    :param service: its name on the wire.
+    :param service: its name on the wire, if that is not the descriptor's.
     :param inside: descriptor of the current service; by default that of machines.
-    :param methods: names of methods on the wire.
+    :param methods: names of methods on the wire, with the current names where they differ.
     :param nothing: names of methods without a current equivalent, see :attr:`Revision.nothing`.
     :param translators: translators of messages that differ.
     """

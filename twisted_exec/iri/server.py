@@ -4,7 +4,8 @@ A gRPC server for an ``IMachineRuntime``.
 One address has several services: ``machine.v1alpha1.MachineRuntime`` in one of its revisions,
 spheric's ``runtime.v1alpha1.RuntimeService``, and our ``Console`` if the runtime has logs.
 
-A change that has begun is completed even if the client disconnects.
+grpcio calls handlers in its own threads, and the runtime runs in the reactor's thread only.  A change
+that has begun is completed even if the client disconnects.
 """
 
 from __future__ import annotations
@@ -70,7 +71,8 @@ class CallLimits:
 
     :ivar connections: to a UNIX socket; further ones are closed.
     :ivar calls: further ones fail with ``RESOURCE_EXHAUSTED``.
-    :ivar changes: calls that change something and may take long; further ones fail with 429.
+    :ivar changes: calls that change something and may take long; further ones fail with 429.  It is
+        lower than the number of threads, so that read-only calls never wait for them.
     """
 
     connections: int = MOST_CONNECTIONS
@@ -85,8 +87,11 @@ class IRIServer(Service):
     """
     Serves a runtime at a gRPC target.
 
-    :param runtime: provides :class:`~twisted_exec.iri.interfaces.IMachineRuntime`.
-    :param target: in the form of :func:`~twisted_exec.iri.target.parse_target`.
+    :param runtime: provides :class:`~twisted_exec.iri.interfaces.IMachineRuntime`.  If it has alerts or
+        recordings, it also provides their interfaces and
+        :class:`~twisted_exec.iri.interfaces.IMachineLogs`.
+    :param target: in the form of :func:`~twisted_exec.iri.target.parse_target`; TCP
+        port 0 listens on any free port, which :attr:`target` has afterwards.
     :param reactor: the reactor that the runtime uses.
     :param tls: required for TCP targets.
     :param allowed_uids: users besides root and this process's own that may use a UNIX socket.
@@ -130,7 +135,7 @@ class IRIServer(Service):
         """
         Listen.
 
-        :raises TargetError: the socket or port cannot be listened on.
+        :raises TargetError: the socket or port cannot be listened on, or a file for TLS cannot be used.
         """
         self._start_server()
         super().startService()
@@ -171,7 +176,7 @@ class IRIServer(Service):
         """
         Finish calls in progress, with a time limit, and close all connections.
 
-        A UNIX socket stays open.
+        A UNIX socket stays open, so that clients wait.
         """
         await self._stop_server()
         if self._gate is not None:
@@ -186,7 +191,7 @@ class IRIServer(Service):
         self._start_server()
 
     def stopService(self) -> Deferred[None]:
-        """Finish calls in progress, with a time limit."""
+        """Finish calls in progress, with a time limit; fires when nothing listens any more."""
         super().stopService()
         return Deferred.fromCoroutine(self._stop())
 
@@ -324,7 +329,10 @@ class IRIServer(Service):
             self._changes.release()
 
     def _outcome(self, call: RevisedCall, raw: bytes, context: Any) -> Message:
-        """:raises APIError: the runtime refuses, or the request is invalid."""
+        """
+        :raises APIError: the runtime refuses, or the request is invalid.
+        :raises TimeoutError: the call's deadline has passed; or CancelledError.
+        """
         outcome: concurrent.futures.Future[Message] = concurrent.futures.Future()
         request, facts = self._read(call, raw, context)
         context.add_callback(outcome.cancel)  # the client has gone

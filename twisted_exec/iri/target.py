@@ -32,7 +32,7 @@ class RuntimeAddress:
 
     :param path: absolute path of a UNIX socket; empty for TCP.
     :param host: name or address, empty for UNIX.
-    :param port: 0 to 65535.
+    :param port: 0 to 65535; 0 is any free port, for listening only.
     """
 
     path: str = ""
@@ -58,7 +58,7 @@ def parse_target(text: str) -> RuntimeAddress:
     """
     Read a gRPC target.
 
-    :raises TargetError: it has neither form.
+    :raises TargetError: it has neither form, or the path is too long for a socket.
     """
     if text.startswith("unix:"):
         # gRPC's naming.md permits unix:/path, too.
@@ -84,7 +84,8 @@ class MutualTLS:
     PEM files for TCP, where both sides present a certificate.
 
     :param ca: CA of the other side's certificate.
-    :param client_names: common names of clients that a server accepts.
+    :param client_names: common names of clients that a server accepts; empty for
+        every client with a certificate of the CA.
     """
 
     ca: str
@@ -165,8 +166,12 @@ def check_socket(path: str, trusted_uids: Collection[int]) -> None:
     """
     Check that a UNIX socket is the runtime's and cannot be replaced by other users.
 
+    grpcio gives no access to the peer's credentials, so trusted users must own the socket and every
+    directory above it.
+
     :param trusted_uids: users that may own it, besides root.
-    :raises TargetError: it is not a socket, or others could replace it.
+    :raises TargetError: it is not a socket, belongs to another user, or others could replace it.
+        :class:`FileNotFoundError` is passed on: there is no listener.
     """
     trusted = {0, *trusted_uids}
     entry = os.lstat(path)
@@ -182,7 +187,7 @@ def check_directory(path: str, trusted_uids: Collection[int], *, sticky: bool) -
     Check that only trusted users can change the target of a path.
 
     :param sticky: whether ``path`` itself may be a sticky directory that all may write, such as
-        ``/tmp``.
+        ``/tmp``.  Directories above it always may be.
     :raises TargetError: another user owns or may write it, or a directory above it.
     """
     trusted = {0, *trusted_uids}

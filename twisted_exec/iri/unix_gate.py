@@ -1,8 +1,9 @@
 """
 A UNIX socket that forwards only some users to a private one.
 
-grpcio's own socket is in a private directory, and this gate in front of it checks the user of each
-connection (``SO_PEERCRED``) before it forwards any byte.
+grpcio gives no access to the credentials of a UNIX socket's peer.  So its own socket is in a
+private directory, and this gate in front of it checks the user of each connection (``SO_PEERCRED``)
+before it forwards any byte.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ def prepare_directory(path: str, *, shared: bool) -> None:
     Create the directory of a socket if it is missing, and check its permissions.
 
     :param shared: other users may enter the directory, because the gate checks them.
-    :raises TargetError: it cannot be created, or others could replace it.
+        Otherwise it must be private (0700).
+    :raises TargetError: it cannot be created, is open to others, or others could replace it.
     """
     try:
         if shared:

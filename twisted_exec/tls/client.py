@@ -2,10 +2,12 @@
 TLS as a client: verify the server, present a client certificate.
 
 A server is verified twice: OpenSSL checks its chain against the given CA, service_identity checks
-its name.
+its name (DNS or IP subject alternative names, never the common name).  A caller may add a ``check`` of
+the certificate.  All of this happens inside a full handshake, so a wrong server gets none of our bytes.
 
-A resumed session is at most ten minutes old, has the same CA, and its certificate is checked again
-for the time, the name and by ``check``.
+OpenSSL does not verify a resumed session's certificate again.  So such a session is at most ten
+minutes old, has the same CA, and its certificate is checked again for the time, the name and by
+``check``.
 """
 
 from __future__ import annotations
@@ -72,7 +74,8 @@ class ClientTLS:
     :param key_pem: its private key.
     :param insecure_skip_verify: accept any certificate; ``check`` still runs.
     :param check: an additional check of the server's certificate.
-    :param resumes: resume sessions with this server, if it offers that.
+    :param resumes: resume sessions with this server, if it offers that; not without its verification,
+        nor with intermediates of our own.
     :raises TLSConfigError: a PEM text or the hostname cannot be used.
     """
 
@@ -113,7 +116,12 @@ class ClientTLS:
         return engine
 
     def context(self) -> SSL.Context:
-        """Return the OpenSSL context of a connection that is made now."""
+        """
+        Return the OpenSSL context of a connection that is made now.
+
+        It is the same object for the same CA, certificate, key and protocols, unless many others were
+        used since.
+        """
         return self._context
 
     def _engine(self, tlsProtocol: Any, plug: socket.socket | None) -> SSL.Connection:
@@ -158,7 +166,13 @@ class ClientTLS:
 
 @dataclass
 class _Resumable:
-    """A session that can be resumed."""
+    """
+    A session that can be resumed.
+
+    :param verified: when its server was verified in full, by ``time.monotonic``.
+    :param expires: when the certificate expires.
+    :param since: when the session was kept, by ``time.monotonic``.
+    """
 
     session: SSL.Session
     verified: float
@@ -224,7 +238,7 @@ class _Verdict:
 
     def look_again(self, connection: SSL.Connection) -> None:
         """
-        Check the certificate of a resumed session.
+        Check the certificate of a resumed session, for which OpenSSL does not call back.
 
         :raises VerificationError: the server is refused.
         """
@@ -258,7 +272,7 @@ class _Verdict:
 def _on_certificate(
     connection: SSL.Connection, certificate: X509, code: int, depth: int, ok: int
 ) -> bool:
-    """OpenSSL's verify callback."""
+    """OpenSSL's verify callback; one for all connections, as one each would be a reference cycle each."""
     protocol = connection.get_app_data()
     verdict = getattr(protocol, "verdict", None)
     if verdict is None:
@@ -415,7 +429,7 @@ def _new_context(
 
 @lru_cache(_NAMES_KEPT)
 def _service(hostname: str) -> tuple[DNS_ID | IPAddress_ID, bytes]:
-    """Return the name that the certificate must carry."""
+    """Return the name that the certificate must carry, and the SNI to send (none for an address)."""
     name = server_name(hostname)
     if isinstance(name, str):
         try:
@@ -430,7 +444,11 @@ _UNREADABLE = (ValueError, x509.DuplicateExtension, x509.UnsupportedGeneralNameT
 
 @lru_cache(_NAMES_KEPT)
 def _patterns(certificate: x509.Certificate) -> Sequence[CertificatePattern]:
-    """Return the names of a certificate that a server can have."""
+    """
+    Return the names of a certificate that a server can have; others match nothing and are skipped.
+
+    :raises Exception: one of ``_UNREADABLE``.
+    """
     return [pattern for each in _alternatives(certificate) if (pattern := _pattern(each))]
 
 

@@ -31,7 +31,7 @@ class Progress:
     """
     The time of the last sign of life of a peer.
 
-    :param of: what the peer is a part of.
+    :param of: what the peer is a part of; it gets the signs, too.
     """
 
     __slots__ = ("_clock", "_of", "seconds")
@@ -54,7 +54,7 @@ class Deadline:
 
     :param seconds: from now, or from the last sign of life.
     :param late: called at the end, with the seconds since the beginning.
-    :param signs: what the peer gives signs of life by.
+    :param signs: what the peer gives signs of life by; without them the limit is absolute.
     :param first: the limit from now, if it is not ``seconds``.
     """
 

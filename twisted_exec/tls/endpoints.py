@@ -2,7 +2,8 @@
 Verified endpoints, to listen and to connect.
 
 The ``connect()`` of a client endpoint fires only after the handshake is complete and the peer's
-certificate is accepted, and fails with a one-line error otherwise.
+certificate is accepted, and fails with a one-line error otherwise. The caller's protocol is built
+after that, so it cannot send anything to an unverified peer.
 """
 
 from __future__ import annotations
@@ -132,7 +133,8 @@ def server_endpoint(
     """
     Return an endpoint to listen at.
 
-    Its ``listen()`` fails with :class:`TLSConfigError`, and with
+    Its ``listen()`` fails with :class:`TLSConfigError` when the certificate cannot be loaded, or the
+    address is malformed or in a missing directory, and with
     :class:`twisted.internet.error.CannotListenError` when the address is not available.
 
     :param description: a Twisted endpoint string without TLS. Without ``backlog`` that is
@@ -221,11 +223,11 @@ def client_endpoint(
     """
     Return an endpoint to connect to by TCP.
 
-    :param host: DNS name or IP address to reach.
+    :param host: DNS name or IP address to reach; ``tls`` says what the certificate must name.
     :param tls: ``None`` connects in the clear.
-    :param timeout_seconds: for resolving, TCP and TLS together.
+    :param timeout_seconds: for resolving, TCP and TLS together; ``None`` if the caller has a limit.
     :param first_address: number of the name's address that is tried first, from 0; the others
-        follow.
+        follow.  It may exceed their number.
     :return: its ``connect()`` fires with the protocol once the peer is
         verified.  It fails with :class:`VerificationError`,
         :class:`HandshakeError`, :class:`ConnectTimeout`, or what Twisted's

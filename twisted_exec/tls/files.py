@@ -1,6 +1,7 @@
 """
 PEM files that may be replaced while the program runs.
 
+A :class:`Reloading` value is parsed again when one of its files changes.
 After a parse error the last good value stays in use, the error is logged once, and a later use
 tries again.
 """
@@ -36,7 +37,7 @@ def read_file(path: str, what: str = "file") -> bytes:
     Return the content of a small regular file.
 
     :param what: name of the content, for the error.
-    :raises TLSConfigError: it cannot be read, is not a regular file, or larger than 4 MiB.
+    :raises TLSConfigError: it cannot be read, is not a regular file, or is larger than 4 MiB.
     """
     try:
         # open() of a FIFO would block the reactor.
@@ -56,7 +57,11 @@ def read_file(path: str, what: str = "file") -> bytes:
 
 @lru_cache(maxsize=256)  # once for each file
 def warn_if_public(path: str, mode: int) -> None:
-    """Log a warning if every user of the host may read or write a file with secrets."""
+    """
+    Log a warning if every user of the host may read or write a file with secrets.
+
+    It is used nevertheless: Kubernetes mounts Secrets with mode 0644 where no other user is.
+    """
     if mode & 0o007:
         _log.warn(
             "{path!r} can be {how} by every user of this host (mode {mode:o}): chmod 600 it",
@@ -67,7 +72,7 @@ def warn_if_public(path: str, mode: int) -> None:
 
 
 def owner_only(path: str, flags: int) -> int:
-    """Open a file that is created for its owner only."""
+    """Open a file that is created for its owner only: an ``opener`` of :func:`open`."""
     return os.open(path, flags | os.O_CLOEXEC, 0o600)
 
 

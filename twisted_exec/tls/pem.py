@@ -1,4 +1,8 @@
-"""Parsers of PEM texts and server names; OpenSSL contexts from them."""
+"""
+Parsers of PEM texts and server names; OpenSSL contexts from them.
+
+Parsers take ``what``, the name of the source for errors.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +73,7 @@ def certificates(pem: bytes, what: str) -> list[x509.Certificate]:
     """
     Return the certificates of a text, at least 1, in order.
 
-    :raises TLSConfigError: the text has no certificate.
+    :raises TLSConfigError: the text has no certificate, or a malformed or incomplete one.
     """
     try:
         certificates = x509.load_pem_x509_certificates(pem)
@@ -81,7 +85,7 @@ def certificates(pem: bytes, what: str) -> list[x509.Certificate]:
 
 
 def _is_cut(pem: bytes) -> bool:
-    """Return whether a block lacks its END line."""
+    """Return whether a block lacks its END line; parsers skip it silently, so a CA would be missing."""
     if pem.count(_BEGIN) > pem.count(_END):
         return True
     rest = pem[pem.rfind(_END) + len(_END) :].strip()
@@ -98,7 +102,11 @@ def has_issued(issuer: x509.Certificate, certificate: x509.Certificate) -> bool:
 
 
 def has_controls(text: str) -> bool:
-    """Return whether a name contains control characters, ends of lines or invisible characters."""
+    """
+    Return whether a name contains control characters, ends of lines or invisible characters.
+
+    Invisible ones (Cf) can make a name look like another user's to people who approve requests.
+    """
     return any(unicodedata.category(mark) in ("Cc", "Cf", "Zl", "Zp") for mark in text)
 
 

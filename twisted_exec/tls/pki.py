@@ -23,8 +23,8 @@ The directory (:class:`PKI`) has three authorities and their certificates, under
 
 Certificates that expire soon are renewed.
 
-A *renewed* authority signs with a new key, and its file holds the new certificate followed by the previous
-ones. After all certificates are issued anew and every host has them, the previous authorities are
+A *renewed* authority signs with a new key, and its file holds the new certificate followed by the
+previous ones: hosts with that file trust both. After all certificates are issued anew and every host has them, the previous authorities are
 *retired*: removed from the file.
 """
 
@@ -75,7 +75,7 @@ class Issued:
         """
         Write both files, mode 0600, the key first.
 
-        :raises TLSConfigError: a file exists and ``replace`` is false.
+        :raises TLSConfigError: a file exists and ``replace`` is false, or cannot be written.
         """
         if not replace:
             for path in (certificate_path, key_path):
@@ -158,7 +158,7 @@ class Authority:
         Issue a server's certificate.
 
         :param names: DNS names and IP addresses, one or more.
-        :param common_name: the subject, such as a poollet's pool.
+        :param common_name: the subject, such as a poollet's pool; empty for the first of ``names``.
         :raises TLSConfigError: there are no names, or one cannot be used.
         """
         if not names:
@@ -211,7 +211,7 @@ class Authority:
 
         It expires no later than the authority's own certificate.
 
-        :param names: DNS names and IP addresses of a server.
+        :param names: DNS names and IP addresses of a server; empty for a client's certificate.
         :raises TLSConfigError: the authority has expired, or a name cannot be used.
         """
         life = min(life, self._certificate.not_valid_after_utc - now)
@@ -416,7 +416,7 @@ class PKI:
 
     Every ``issue`` method writes one or two certificates with their keys (mode 0600) and returns
     the paths; it raises :class:`TLSConfigError` when one exists and ``replace`` is false, or on an
-    error. The certificates are valid from five minutes before the present.
+    error. The certificates are valid from five minutes before the present, or before ``now``.
     """
 
     def __init__(self, directory: str) -> None:
@@ -505,7 +505,7 @@ class PKI:
         """
         Issue a certificate that signs recordings.
 
-        :param recorder: name of its files.
+        :param recorder: name of its files, and its common name.
         """
         name = f"recorder-{_file_name(recorder, 'recorder')}"
         issued = self.authority(SERVING).issue_recorder(recorder, now=now)
@@ -567,7 +567,8 @@ def create_pki(directory: str, *, replace: bool = False, now: datetime | None = 
     """
     Create a private directory with three new authorities.
 
-    :raises TLSConfigError: it holds authorities already and ``replace`` is false.
+    :raises TLSConfigError: it holds authorities already and ``replace`` is false, or it cannot be made
+        private.
     """
     pki = PKI(private_directory(directory))
     named = [(name, Authority.create(title, now=now)) for name, title in AUTHORITIES.items()]
@@ -610,7 +611,8 @@ def write_kubeconfig(
 
     :param server: ``https://HOST:PORT``.
     :param key_pem: embedded as :func:`.pem_of_key` writes keys, whatever its form.
-    :raises TLSConfigError: the key is malformed; or the file exists and ``replace`` is false.
+    :raises TLSConfigError: the key is malformed; or the file exists and ``replace`` is false, or
+        cannot be written.
     """
     if os.path.lexists(path) and not replace:
         raise TLSConfigError(f"{path!r} exists already: give --force to replace it")
@@ -661,7 +663,7 @@ def _file_name(name: str, what: str) -> str:
 
 def renew_authority(pki: PKI, name: str, now: datetime) -> None:
     """
-    Give an authority a new key.
+    Give an authority a new key; certificates of the old key stay trusted until it is retired.
 
     :param name: a key of :data:`~twisted_exec.tls.pki.AUTHORITIES`.
     :raises TLSConfigError: its files cannot be used or written.
@@ -696,7 +698,7 @@ def is_of_previous(pki: PKI, pair: Pair) -> bool:
     """
     Return whether a previous authority has signed a certificate.
 
-    :raises TLSConfigError: it is malformed.
+    :raises TLSConfigError: it is malformed, or not from an authority of this directory.
     """
     certificate = _bundle(pair)[0]
     issuer = _issuer(pki, certificate, pair)
@@ -710,9 +712,10 @@ def renew(
     Renew certificates that expire soon, or that a previous authority has signed.
 
     :param within: time to the expiry; ``None`` renews all but ``waiting``.
-    :param waiting: a certificate of a previous authority. It is renewed only if it expires soon.
+    :param waiting: a certificate of a previous authority, for as long as clients do not trust the new
+        authority. It is renewed only if it expires soon.
     :return: the renewed certificates.
-    :raises TLSConfigError: a certificate is malformed.
+    :raises TLSConfigError: a certificate is malformed, or not from an authority of this directory.
     """
     done = []
     for pair in pairs(pki):
@@ -728,7 +731,7 @@ def renew(
 
 
 def pairs(pki: PKI) -> Iterator[Pair]:
-    """Return the certificates of the directory."""
+    """Return the certificates of the directory, other than the authorities', in order of their names."""
     for name in sorted(os.listdir(pki.directory)):
         stem, extension = os.path.splitext(name)
         if extension == ".crt" and stem not in AUTHORITIES and not name.startswith("."):

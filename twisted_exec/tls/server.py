@@ -1,9 +1,10 @@
 """
 TLS as a server: certificate files that reload, and the certificates of clients.
 
-With client CAs the server requests a client certificate, but only *records* it during the
-handshake. Nothing may trust the certificate before :func:`verify` has accepted it, against the CA
-that fits the purpose.
+A reload builds a new context; open connections keep theirs. With client CAs the server requests a
+client certificate, but only *records* it during the handshake. Nothing may trust the certificate
+before :func:`verify` has accepted it, against the CA that fits the purpose: users and forwarding
+proxies have different CAs.
 """
 
 from __future__ import annotations
@@ -60,9 +61,10 @@ class ServerTLS:
     :param key: path of its private key, without a passphrase.
     :param client_cas: paths of the CAs of client certificates.  Without any, and without
         ``published_cas``, no client certificate is requested.
-    :param published_cas: returns further CAs as PEM.
+    :param published_cas: returns further CAs as PEM, which may change between calls; empty while they
+        are not known.
     :param resumable: clients with a certificate of their own, without intermediates, may resume
-        sessions until the files or the CAs change.
+        sessions until the files or the CAs change.  Their certificate is verified as in each other session.
     :param clock: times the checks for changed files.
     """
 
@@ -181,7 +183,7 @@ class PeerCertificate:
 
     @cached_property
     def common_name(self) -> str:
-        """The subject's only common name."""
+        """The subject's only common name; empty when it has none or more than one."""
         names = self._subject(NameOID.COMMON_NAME)
         return names[0] if len(names) == 1 else ""
 
@@ -192,7 +194,7 @@ class PeerCertificate:
 
     @cached_property
     def authority(self) -> str:
-        """Common name of the CA that signed the leaf or the last intermediate."""
+        """Common name of the CA that signed the leaf or the last intermediate, or its whole name."""
         issuer = (self.leaf, *self.chain)[-1].issuer
         names = issuer.get_attributes_for_oid(NameOID.COMMON_NAME)
         return str(names[0].value) if len(names) == 1 else issuer.rfc4514_string()
@@ -238,13 +240,14 @@ def verify(
     """
     Verify a *client* certificate against some CAs.
 
-    The leaf must have the extended key usage ``clientAuth`` (or any) and must not be a CA. A CA
-    with extended key usages must have that usage too, as in Go's ``crypto/x509``. The leaf's names
-    must not contain control characters.
+    OpenSSL verifies the chain. The leaf must have the extended key usage ``clientAuth`` (or any) and
+    must not be a CA. A CA with extended key usages must have that usage too, as in Go's
+    ``crypto/x509``. The leaf's names must not contain control characters: programs that read a name
+    up to a NUL, or print it, would take it for another.
 
     :param ca_pem: the only CAs to trust.
     :param now: time of the verification, timezone-aware; ``None`` for the present.
-    :return: the leaf and the CAs that vouch for it.
+    :return: the leaf and the CAs that vouch for it; the certificate is valid while all of them are.
     :raises VerificationError: the certificate is not accepted; the message says why.
     :raises TLSConfigError: ``ca_pem`` holds no certificate that can be used.
     """

@@ -2,7 +2,8 @@
 Spare connections: a handshaken connection to each peer in use, for the next opening.
 
 After an opening another connection to the same peer is made, and the next opening takes it. It has
-our credentials only, and no byte has passed over it.
+our credentials only, and no byte has passed over it: the request that it carries is authorized as
+on any other connection.
 
 A spare connection is taken once, and only if a new connection would have the same CA, certificate
 and key. It is closed at a change of these or the end of the peer's certificate (looked at each
@@ -103,7 +104,7 @@ class SpareConnections:
             self._attempts[peer] = self.clock.callLater(PAUSE_SECONDS, self._connect, endpoint)
 
     def take(self, peer: Hashable) -> Any:
-        """Return the transport of the spare connection to a peer."""
+        """Return the transport of the spare connection to a peer, which is used up, or ``None``."""
         self._postpone(peer)
         spare = self._spares.get(peer)
         return None if spare is None else spare.take()
@@ -204,7 +205,7 @@ class _Spare(Protocol):
             self.close()
 
     def take(self) -> Any:
-        """Return the transport if a request may be sent on it."""
+        """Return the transport if a request may be sent on it, and close it if none ever may."""
         if not self._is_current():
             self.close()
         elif _is_quiet(self.transport):

@@ -1,14 +1,21 @@
 """
 Turns: connections share the reactor, however small the frames of one of them are.
 
-A read takes up to about 128 KiB. A transport delivers a read in slices, and measures the CPU time
-of each. When the connection has used up its part of the reactor's turn, the rest waits for the
+A read takes up to about 128 KiB, which can be twenty thousand frames. A protocol that handled them
+at once would keep every other connection waiting for half a second. So a transport delivers a read
+in slices, and measures the CPU time of each. When the connection has used up its part of the reactor's turn, the rest waits for the
 following turns, in which all waiting connections take part one after the other. Meanwhile the
 transport does not read.
 
-Slices follow the protocol's frames (:class:`IFramed`).
+Slices follow the protocol's frames (:class:`IFramed`): the rest of a large frame comes in one piece;
+of what follows only :data:`SLICE_BYTES` are delivered. Protocols without frames get whole reads.
 
-TLS handshakes take part in the same turns.
+TLS handshakes take part in the same turns, by the peer's address: users behind one address wait for
+each other here.
+
+The end of the connection follows the last slice, also if the connection is lost meanwhile; a protocol
+that pauses its transport gets no further slice until it resumes it or the connection is lost; after
+``abortConnection`` the rest is dropped.
 """
 
 from __future__ import annotations
@@ -99,7 +106,7 @@ class Turns:
         Return whether one more step of a TLS handshake may be made in this turn.
 
         The first step of an address in a turn is made at once, until the turn has taken twice its
-        time.
+        time. A further step comes after all steps that wait.
 
         :param origin: see :func:`origin_of`.
         """
@@ -142,7 +149,7 @@ class Turns:
             self._next = self._clock.callLater(0, self._begin)
 
     def _begin(self) -> None:
-        """Begin a turn: let the waiting connections work."""
+        """Begin a turn: let the waiting connections work, each once at most, and handshakes between them."""
         self._next, self._spent_seconds = None, 0.0
         self._shaken.clear()
         self._number += 1
@@ -187,7 +194,7 @@ def _network(host: str) -> str:
 
 def origin_of(address: IAddress) -> str:
     """
-    Return what counts as one client: an IPv4 address, or a /64 of IPv6.
+    Return what counts as one client: an IPv4 address, or a /64 of IPv6, which one host may have for itself.
 
     Empty for other kinds of addresses.
     """
@@ -250,7 +257,7 @@ class TurnTaking(_Transport):
         raise NotImplementedError
 
     def deliver(self, data: bytes) -> None:
-        """Pass what was read to the protocol."""
+        """Pass what was read to the protocol: now, or in the following turns."""
         if self._backlog is not None:
             self._backlog.append(data)
             return
@@ -285,7 +292,7 @@ class TurnTaking(_Transport):
             self._start = 0
 
     def resume_rest(self) -> None:
-        """The protocol has resumed the transport."""
+        """The protocol has resumed the transport: deliver what waits, in the next turn."""
         if self._backlog and not self._working:
             self._wait()
 

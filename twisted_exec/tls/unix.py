@@ -58,7 +58,7 @@ def private_directory(path: str) -> str:
     Create a private directory, or check that an existing one is private.
 
     Missing parents are created, private as well. An existing directory that other users may enter
-    is made private if it is empty, and refused otherwise.
+    is made private if it is empty, and refused otherwise: another user may have planted its files.
 
     :return: its absolute path.
     :raises TLSConfigError: it cannot be created, or is not private.
@@ -74,7 +74,9 @@ def private_directory(path: str) -> str:
 
 
 def _make(path: str) -> None:
-    """``os.makedirs`` with the mode for parents too."""
+    """
+    ``os.makedirs`` with the mode for parents too: users who may write there could rename our directory.
+    """
     if os.path.lexists(path):
         return
     _make(os.path.dirname(path))

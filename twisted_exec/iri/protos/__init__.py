@@ -4,8 +4,11 @@ Messages of the machine runtime interface, generated from the ``.proto`` files b
 They implement the public interface of ironcore's runtimes: packages, services, methods and field
 numbers are the same. ``console.proto`` is an additional service of this project, which is optional.
 ``onmetal.proto``, ``onmetal01.proto`` and ``spheric.proto`` are the messages of other revisions of
-the interface. Regenerate from the root of the repository with the *oldest* generator that the
-declared protobuf (>= 6.30) accepts.
+the interface. The first two are generated under other names of package and service, which are never
+sent: names must be unique in a process.
+
+Regenerate from the root of the repository with the *oldest* generator that the declared protobuf
+(>= 6.30) accepts, because generated code refuses runtimes older than its generator::
 
     pip install grpcio-tools==1.72.1
     python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. \\

@@ -4,7 +4,8 @@ TLS on the socket's own descriptor.
 OpenSSL reads and writes the descriptor itself, and the transport *is* the connection.
 
 close_notify ends the stream: ``loseConnection`` sends it after the queue and waits for the peer's,
-and the peer's is answered after the queue. A socket that ends without one was cut.
+and the peer's is answered after the queue. A socket that ends without one was cut. There is no
+half-close: the end of a stream is a message inside it.
 """
 
 from __future__ import annotations
@@ -126,7 +127,7 @@ else:
 
 
 class _TLSOnDescriptor(_Socket):
-    """Mixed in before one of our socket transports."""
+    """Mixed in before one of our socket transports; ``protocol`` is the protocol above TLS."""
 
     _engine: SSL.Connection | None = None
     _openssl: Any = None  # of the engine
@@ -270,7 +271,12 @@ class _TLSOnDescriptor(_Socket):
         return self._receive_more(got)
 
     def _is_alone(self) -> bool:
-        """Return whether no other record is there."""
+        """
+        Return whether no other record is there.
+
+        A connection whose last records came alone is not asked for each key: if a second record is
+        there, an event of the next turn announces it.
+        """
         assert self._engine is not None
         if self._engine.pending():
             return False
@@ -365,7 +371,7 @@ class _TLSOnDescriptor(_Socket):
         return None
 
     def _why(self, problem: SSL.Error) -> BaseException:
-        """Return the reason for the end of the connection."""
+        """Return the reason for the end of the connection; the first, as OpenSSL reports it only once."""
         if self._broken is None:
             if self._refusal is not None and self._refusal.value is not None:
                 self._broken = self._refusal.value
@@ -378,7 +384,7 @@ class _TLSOnDescriptor(_Socket):
     # Writing.
 
     def startWriting(self) -> None:
-        """During the handshake only take note."""
+        """During the handshake only take note: OpenSSL alone knows when it has to write."""
         if self._handshaken or self._engine is None:
             super().startWriting()
         else:
@@ -521,7 +527,7 @@ class _TLSOnDescriptor(_Socket):
             deadline.cancel()
 
     def _unanswered(self) -> None:
-        """Close without a reset."""
+        """Close without a reset, so that a slow peer can still read what the kernel has taken."""
         self._deadline = None
         self.connectionLost(Failure(main.CONNECTION_LOST))
 
@@ -607,7 +613,11 @@ _MOST_ACCEPTED = 256
 
 
 class _Accepting:
-    """Accepts the connections of a port."""
+    """
+    Accepts the connections of a port; takes the places of its factory and of its transports meanwhile.
+
+    So Twisted's part is that which handles errors, such as the lack of descriptors.
+    """
 
     def __init__(self, port: Any, accepted: Callable[..., TLSServer]) -> None:
         self.port, self.transport = port, accepted

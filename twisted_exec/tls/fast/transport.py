@@ -49,7 +49,7 @@ else:
 
 
 class _AtOnce(_Socket):
-    """Mixin for socket transports: :meth:`write` sends at once if it can."""
+    """Mixin for socket transports: writes leave at once if possible, reads arrive in turns of the reactor."""
 
     _is_writing = False  # the queue waits for the write event
     _is_aborted = False
@@ -195,7 +195,8 @@ class UNIXClient(_AtOnce, unix.Client):
     """
     An outgoing UNIX connection.
 
-    If the server's backlog is full, another attempt follows soon, until the connector's time limit.
+    If the server's backlog is full, Linux answers EAGAIN (connect(2)), and no event tells when there
+    is room.  So another attempt follows soon, until the connector's time limit.
     """
 
     _attempt: IDelayedCall | None = None
@@ -225,7 +226,12 @@ class UNIXClient(_AtOnce, unix.Client):
 
 
 class _Once(BaseConnector):
-    """A connector that connects only once, as all connectors of endpoints do."""
+    """
+    A connector that connects only once, as all connectors of endpoints do.
+
+    It refers to its connection and factory, and both refer to it.  The end of the connection breaks
+    these cycles.
+    """
 
     def connectionLost(self, reason: Failure) -> None:
         """Called by its connection."""
@@ -340,7 +346,7 @@ class LimitedTLS(TLSMemoryBIOProtocol):
     Twisted's TLS, with time limits for the handshake and for the peer's end of the stream.
 
     A peer that sends nothing after connecting, or withholds its certificate, is cut after the
-    factory's ``handshake_seconds``.
+    factory's ``handshake_seconds``, and one that does not answer our end after half a minute.
     """
 
     factory: StreamTLSFactory
@@ -417,7 +423,11 @@ class LimitedTLS(TLSMemoryBIOProtocol):
 
 @implementer(IFramed)
 class StreamTLS(TurnTaking, LimitedTLS):
-    """TLS for streams: no aggregation, and a time limit for all of the end."""
+    """
+    TLS for streams: no aggregation, and a time limit for all of the end.
+
+    A peer that ended the stream but does not read the rest of our data is cut, too.
+    """
 
     receiver = "wrappedProtocol"
     _is_over = False  # of TLS
@@ -549,7 +559,7 @@ class StreamTLSFactory(TLSMemoryBIOFactory):
     """
     Wraps a factory's protocols in :class:`StreamTLS`, or :class:`LimitedTLS` without its names.
 
-    :param handshake_seconds: time limit of the handshake.
+    :param handshake_seconds: time limit of the handshake; ``None`` if the caller has its own.
     """
 
     def __init__(
