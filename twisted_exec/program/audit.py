@@ -1,4 +1,8 @@
-"""Audit records of sessions, as lines of JSON."""
+"""
+Audit records of sessions, as lines of JSON.
+
+A hop writes a ``start`` and an ``end`` for a session, also for a refused one.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +61,7 @@ class Rotation:
     Limit of an audit file, and number of old files.
 
     :param max_bytes: the file is rotated, if possible, before it gets larger; 0 for no limit.
-    :param old_files: at least 1.
+    :param old_files: at least 1.  ``FILE.1`` is the newest.
     """
 
     max_bytes: int = 0
@@ -70,7 +74,8 @@ class JSONLinesAudit:
     Audit records as lines of JSON.
 
     :param target: a path, ``-`` for standard output, or a text stream. A file is made with mode
-        0600, appended to, and must not be a symbolic link.
+        0600, appended to, and must not be a symbolic link.  ``/dev/null`` keeps no records; no other
+        file that is not a regular one is accepted.
     :param rotation: rotation of a file; several processes may write and rotate the same file, if
         all have a limit.
     :param thread: where the file is written.
@@ -115,7 +120,8 @@ class JSONLinesAudit:
         """
         Write one line.
 
-        On failure the log gets the record and the error.  While the disk does not answer, up to 10 000 records wait in memory.
+        On failure the log gets the record and the error: a full disk must not end a console
+        session.  While the disk does not answer, up to 10 000 records wait in memory.
         """
         line = to_line(event)
         write = partial(self._write, line)
@@ -173,7 +179,7 @@ class JSONLinesAudit:
             os.close(descriptor)
 
     def _open_with_room(self, size: int) -> int:
-        """Open and lock the file."""
+        """Open and lock the file, after a rotation if a line of this size would be too much."""
         while True:
             descriptor = self._open()
             try:
@@ -244,7 +250,8 @@ def to_line(event: Mapping[str, Any]) -> bytes:
     """
     Encode a record as one line of ASCII.
 
-    The line has no control characters except its final newline, and long texts are cut.
+    Names may come from users: the line has no control characters except its final newline, and long
+    texts are cut.
     """
     bounded = {
         key: value[:_LONGEST_VALUE] if isinstance(value, str) else value
@@ -284,7 +291,8 @@ class Trail:
         """
         Record the start of a session.
 
-        :param subject: values of :data:`SUBJECT_KEYS`, and of :data:`OPTIONAL_KEYS`.
+        :param subject: values of :data:`SUBJECT_KEYS`, and of :data:`OPTIONAL_KEYS`.  It is kept until
+            the end of the session, and must not change.
         :param resumes: the id of the session that the user wants to resume.
         """
         self.record("start", subject, {"resumes": resumes} if resumes else {})
@@ -338,7 +346,7 @@ class AuditSession:
             message of a refusal.
         :param code: the HTTP status of a refusal.
         :param policy: the names of the ConsolePolicies that the session was held to.
-        :param right: the highest right that the session had at the console.
+        :param right: the highest right that the session had at the console; empty if it had none.
         :param resumes: the id of the session that this session has resumed.
         """
         if self._ended:

@@ -47,8 +47,9 @@ class Reader:
     One mapping of the file.
 
     :param where: start of every message, such as ``runtime.yaml: classes[0] (vm)``.
-    :ivar name: name of the mapping, such as the machine class's.
-    :ivar quantity: for a machine class, the number of its lines.
+    :ivar name: name of the mapping, such as the machine class's; empty if it has none.
+    :ivar quantity: for a machine class, the number of its lines; set by drivers of existing
+        machines.
     :raises ConfigError: it is not a mapping.
     """
 
@@ -79,7 +80,8 @@ class Reader:
         Return the value of ``key``, or ``default`` if it is missing.
 
         :param kind: ``str``, ``int``, ``float``, ``bool``, ``list``, ``dict``, or several.
-        :raises ConfigError: it is missing, or of another type.
+        :raises ConfigError: it is ``null``, missing without a default, of another type, or a
+            string with a NUL.
         """
         self._known.append(key)
         value = self._left.pop(key, default)

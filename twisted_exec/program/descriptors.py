@@ -1,4 +1,8 @@
-"""File descriptors of a program."""
+"""
+File descriptors of a program: their limit, and how many sessions and connections fit into it.
+
+A session of a hop in the middle holds two descriptors, one to its user and one to the next hop.
+"""
 
 from __future__ import annotations
 
@@ -41,12 +45,16 @@ _inherited: tuple[int, int] | None = None
 
 
 def inherited_descriptor_limits() -> tuple[int, int] | None:
-    """Return the limits, soft and hard, that this process was started with."""
+    """Return the limits, soft and hard, that this process was started with; ``None`` for the present ones."""
     return _inherited
 
 
 def restore_descriptor_limit(pid: int) -> None:
-    """Give a child process the limits that this process was started with."""
+    """
+    Give a child process the limits that this process was started with.
+
+    Programs in a user's shell may use select(2), or close every possible descriptor when they start.
+    """
     if _inherited is None:
         return
     try:
@@ -103,7 +111,7 @@ class SessionLimits:
         """
         Return how many connections that are not sessions fit.
 
-        Usually at most half of the descriptors.
+        Usually at most half of the descriptors, so that watches leave room for sessions.
 
         :param sessions: that are live.
         """

@@ -1,8 +1,8 @@
 """
 A thread for files, which does not hold the reactor when a disk does not answer.
 
-After :data:`WAIT_SECONDS` (or :data:`LONG_WAIT_SECONDS`) of a call the reactor no longer waits: the
-call fails, the thread finishes it when the disk answers, and until then all further calls fail at
+The reactor waits for the answer, since a healthy disk answers within a fraction of a millisecond.
+After :data:`WAIT_SECONDS` (or :data:`LONG_WAIT_SECONDS`) it no longer waits: the call fails, the thread finishes it when the disk answers, and until then all further calls fail at
 once.
 """
 
@@ -34,7 +34,8 @@ class Unanswered(OSError):
     """
     The disk has not answered yet.
 
-    :ivar answer: fires with the result of the call when the disk answers.
+    :ivar answer: fires with the result of the call when the disk answers; ``None`` if the call was not
+        begun, because the disk has not answered an earlier one.
     """
 
     def __init__(self, answer: Deferred[Any] | None = None) -> None:
@@ -46,7 +47,7 @@ class Files(Protocol):
     """
     Runs functions that use files, such as in a thread.
 
-    :ivar late: called when the disk does not answer.
+    :ivar late: called when the disk does not answer, once until it answers.
     :ivar answered: called when it answers again.
     """
 
@@ -152,7 +153,11 @@ class DiskThread:
 
 
 class _Job:
-    """A function that runs in the thread."""
+    """
+    A function that runs in the thread.
+
+    :ivar answer: fires only if the caller no longer waits.
+    """
 
     __slots__ = ("_done", "_failure", "_function", "_lock", "_value", "answer", "is_late")
 
@@ -166,7 +171,7 @@ class _Job:
         self.is_late = False
 
     def run(self) -> bool:
-        """Run the function in the thread."""
+        """Run the function in the thread; return whether its caller no longer waits."""
         try:
             self._value = self._function()
         except BaseException:

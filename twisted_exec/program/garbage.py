@@ -1,12 +1,19 @@
 """
 Garbage collection of a program: in small steps, so that no session waits for it.
 
+CPython's collector stops the program while it visits every container, and almost nothing of ours
+needs it: sessions and connections are freed by their reference counts.  So:
+
 * Nothing is collected during the first turn of a service's start
   (:class:`~twisted_exec.program.service.AsyncService`).
 * Objects that exist when the program starts are frozen: collections leave them out.
 * Young objects are collected often, each time at most some thousand.
 * Old objects are collected while they are few, and frozen once they are many.
-* Everything is collected if there are many more frozen objects than the open descriptors explain.
+* Everything is collected if there are many more frozen objects than the open descriptors explain:
+  a cycle among frozen objects would stay.
+
+The policy concerns the whole process: an application that embeds our services keeps its own, unless
+it starts :class:`GarbagePolicy` itself.
 """
 
 from __future__ import annotations
@@ -41,7 +48,12 @@ _LARGE_BYTES = 512 << 10
 
 
 def return_large_blocks() -> None:
-    """Make the C library return each large block to the system as soon as it is freed."""
+    """
+    Make the C library return each large block to the system as soon as it is freed.
+
+    glibc puts large blocks between small ones once a large one was freed, and then keeps nearly all
+    of them.
+    """
     try:
         ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
     except (OSError, AttributeError):

@@ -1,9 +1,10 @@
 """
 Health and readiness probes.
 
-``/healthz`` says that the process answers; ``/readyz`` also checks what it depends on. Requests of
-``/readyz`` share one round of probes, each probe has a time limit, and the *reason* of a failure
-goes into the answer only for clients on the program's host.
+``/healthz`` says that the process answers; ``/readyz`` also checks what it depends on. ``/readyz``
+needs no authentication, so concurrent requests share one round of probes, each probe has a time
+limit, and the *reason* of a failure goes to the log, and into the answer only for clients on the
+program's host.
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ class Health:
         return outcome.addCallbacks(passed, failed)
 
     def _tell_log(self, name: str, problem: str) -> None:
-        """Log changes only."""
+        """Log changes only, because requests need no authentication and would fill the log."""
         previous, self._known[name] = self._known.get(name, ""), problem
         if problem and problem != previous:
             self._log.warn("probe {name} failed: {problem}", name=name, problem=problem)
@@ -129,7 +130,7 @@ def listing(
 
     :param check: the name of the path: ``readyz``, ``healthz`` or ``livez``.
     :param excluded: names of probes to ignore.
-    :param with_reasons: include the reasons of failed probes.
+    :param with_reasons: include the reasons of failed probes, which may name paths and addresses.
     """
     lines = [_line(name, error, name in excluded, with_reasons) for name, error in results]
     names = [name for name, _ in results]

@@ -1,5 +1,5 @@
 """
-Messages between a program and its processes for jobs.
+Messages between a program and its processes for jobs: a head in JSON, and bytes.
 
 Each message begins with the sizes of both, 4 bytes each.
 """
@@ -24,9 +24,9 @@ def encode(head: dict[str, Any], body: bytes = b"") -> bytes:
 
 def decode(message: bytes) -> tuple[dict[str, Any], bytes, bytes] | None:
     """
-    Return head, body, and the bytes after the message.
+    Return head, body, and the bytes after the message; ``None`` if it is incomplete.
 
-    :raises ValueError: the message is too large.
+    :raises ValueError: the message is too large, or its head is not JSON.
     """
     if len(message) < SIZES.size:
         return None
@@ -41,7 +41,7 @@ def decode(message: bytes) -> tuple[dict[str, Any], bytes, bytes] | None:
 
 
 def read(source: IO[bytes]) -> tuple[dict[str, Any], bytes] | None:
-    """Wait for a message, and return head and body."""
+    """Wait for a message, and return head and body; ``None`` at the end of the source."""
     sizes = source.read(SIZES.size)
     if len(sizes) < SIZES.size:
         return None
@@ -60,7 +60,7 @@ def limit_process(memory_bytes: int) -> None:
 
 
 def allow_time(cpu_seconds: int) -> None:
-    """Let this process compute for so long from now on."""
+    """Let this process compute for so long from now on; the kernel then ends it."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     seconds = int(usage.ru_utime + usage.ru_stime) + 1 + cpu_seconds
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, resource.RLIM_INFINITY))

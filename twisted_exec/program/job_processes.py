@@ -1,7 +1,7 @@
 """
 Processes for jobs whose cost users choose, and the queue before them.
 
-A process does one job at a time. Idle processes end after a while.
+A process does one job at a time. A process that ends, or takes too long, costs its own job only. Idle processes end after a while.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ class JobKind(Generic[T]):
     """
     The jobs of a pool, and words for messages.
 
-    :param result: returns the result in head and body of an answer.
+    :param result: returns the result in head and body of an answer; raises :exc:`ValueError` if it
+        is none.
     :param worker: the program in the processes, such as ``the terminal emulator``.
     :param jobs: such as ``screens wait to be rendered``.
     :param owner: the program that has the pool.

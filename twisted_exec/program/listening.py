@@ -2,7 +2,7 @@
 The listening sockets of this process, which another process can continue.
 
 A process that begins with sockets of its predecessor or of systemd takes them instead of opening
-its own.
+its own: connections wait in the backlog meanwhile.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class ListeningSockets:
             each.socket.close()
 
     def share(self) -> None:
-        """Leave the sockets and their paths to another process."""
+        """Leave the sockets and their paths to another process whenever the ports are closed."""
         for _, port, _ in self._ports:
             if port.connected:
                 _share(port)

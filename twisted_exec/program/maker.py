@@ -1,9 +1,11 @@
 """
 The twistd plugin of a program, and Ctrl-C while the program starts.
 
-SIGINT ends the process silently during the imports.
+Python answers Ctrl-C with a traceback, and Twisted's own handler is installed only when the reactor
+runs. So SIGINT ends the process silently during the imports, when nothing is open yet, and from then
+on it stops the reactor as soon as that runs.
 
-Every twistd of this environment imports this module.
+Every twistd of this environment imports this module, so it must not import anything heavy.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ def end_on_interrupt() -> None:
     """
     End the process on SIGINT without a traceback, and ignore SIGUSR2 until the program runs.
 
-    Does nothing if the process has a reactor.
+    Does nothing if the process has a reactor: the reactor belongs to another program.
     """
     is_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if "twisted.internet.reactor" in sys.modules:
@@ -62,7 +64,7 @@ def end_on_interrupt() -> None:
 
 
 def stop_on_interrupt(reactor: Any) -> None:
-    """Stop a reactor on SIGINT."""
+    """Stop a reactor on SIGINT, also before it runs; call this after :func:`end_on_interrupt`."""
 
     def stop(number: int, frame: Any) -> None:
         # A second stop would be an error; the handler for signals during the stop comes with the stop.

@@ -1,7 +1,7 @@
 """
 Metrics in the format of Prometheus.
 
-Each program has its own registry, not the global one.
+Each program has its own registry, not the global one: one process may run several programs.
 """
 
 from __future__ import annotations
@@ -191,7 +191,8 @@ class SessionMetrics:
         A session whose right was withdrawn is over.
 
         :param seconds: from the withdrawal to the end of the session.
-        :param observed: something reported the withdrawal; otherwise a periodic review found it.
+        :param observed: something reported the withdrawal; otherwise a periodic review found it,
+            and the time counts from then.
         """
         self._revocations.labels(cause).observe(seconds)
         if not observed:
@@ -207,7 +208,11 @@ class SessionMetrics:
 
 
 class LatencyMetrics:
-    """The latency of consoles: ``twisted_exec_echo_seconds`` and ``twisted_exec_ping_seconds``."""
+    """
+    The latency of consoles: ``twisted_exec_echo_seconds`` and ``twisted_exec_ping_seconds``.
+
+    Only the machine's end of the sessions, which is in the runtime, can measure these.
+    """
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._echo = Histogram(
@@ -228,7 +233,7 @@ class LatencyMetrics:
         self._echo.observe(seconds)
 
     def pinged(self, seconds: float) -> None:
-        """A client has answered a ping."""
+        """A client has answered a ping; a late answer of a suspended client does not count."""
         if seconds <= _LONGEST_PING_SECONDS:
             self._ping.observe(seconds)
 
@@ -272,7 +277,7 @@ class ExpiryMetrics(Collector):
     ``twisted_exec_certificate_expiry_seconds{file}``: remaining lifetime of certificates; negative
     after their expiry.
 
-    :param ends: returns expiry times in seconds since the epoch.
+    :param ends: returns expiry times in seconds since the epoch, by names that are not secret.
     :param now: seconds since the epoch.
     """
 

@@ -4,7 +4,8 @@ Options of programs under twistd: command line, configuration file and help.
 A configuration file is TOML with the names of options as keys; the command line takes precedence.
 
 A :class:`ProgramOption` is declared once: in the metadata of the field that it sets, or among the
-``more`` of a class of options.
+``more`` of a class of options.  Command line, file, help and manual page follow from that, and
+:func:`settings_of` fills the fields.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ def arguments_from(path: str, options: Options, arguments: Sequence[str]) -> lis
     """
     Return the options of a file as arguments.
 
-    Options that the command line has are left out.
+    Options that the command line has are left out: those that may be repeated would otherwise have
+    the values of both.
 
     :param options: the options of the program.
     :param arguments: the command line.
@@ -190,8 +192,8 @@ class Required:
     """
     A required option.
 
-    :param what: its value.
-    :param unless: other options.
+    :param what: its value, in a few words, for the message when it is missing.
+    :param unless: other options; with one of them the option is not required.
     """
 
     what: str = ""
@@ -207,17 +209,18 @@ OPTION = "option"
 @dataclass(frozen=True)
 class ProgramOption:
     """
-    An option of a program.
+    An option of a program.  An option without ``read`` whose default is true or false is a flag.
 
     :param name: without dashes.
     :param read: converts the value; a :class:`ValueError` refuses it.
-    :param default: by default that of the field, or ``None``.
-    :param group: heading in the help.
+    :param default: by default that of the field, or ``None``.  A flag reverses it.
+    :param group: heading in the help; by default that of the class of options.
     :param short: a letter.
-    :param reverse: help of the flag ``no-NAME``.
-    :param is_path: made absolute.
-    :param several: may be repeated.
-    :param required: how a missing option is refused.
+    :param reverse: help of the flag ``no-NAME``, for an option that is true by default.
+    :param is_path: made absolute, because twistd changes the working directory when it becomes a daemon.
+    :param several: may be repeated; the value is the list of what ``read`` returns, or of all in the lists
+        that it returns.
+    :param required: how a missing option is refused; ``None`` if it may be missing.
     :param convert: converts the option's value to that of the field.
     """
 
@@ -267,7 +270,7 @@ class ProgramOption:
         return opt
 
     def value(self, options: Mapping[str, Any]) -> Any:
-        """Return the value of the field."""
+        """Return the value of the field, or ``None`` if the option has none."""
         if self.reverse:
             return not options[f"no-{self.name}"]
         value = options[self.name]
@@ -314,15 +317,15 @@ def settings_of(settings: type[_Settings], options: Mapping[str, Any], **more: A
 
 class ProgramOptions(Options):
     """
-    Options with a configuration file.
+    Options with a configuration file and with error messages of one line, which name the option.
 
     :cvar program: the plugin's name, for messages.
-    :cvar settings_class: dataclass whose fields have options.
+    :cvar settings_class: dataclass whose fields have options; those of a base class are not declared again.
     :cvar more: further options.
     :cvar paths: further options that are converted to absolute paths.
     :cvar required: further required options by name.
     :cvar group: heading of the class's own options in the help.
-    :cvar groups: further headings in their order.
+    :cvar groups: further headings in their order, each with the names of further options.
     """
 
     _LAST = "Program"
@@ -454,7 +457,7 @@ class ProgramOptions(Options):
         """
         Read the command line and the configuration file.
 
-        :raises SystemExit: with a message and exit code 1.
+        :raises SystemExit: with a message and exit code 1; with 0 after the help or the version.
         """
         arguments = list(sys.argv[1:] if options is None else options)
         if self.parent is not None and predecessor() is not None:
@@ -475,7 +478,7 @@ class ProgramOptions(Options):
         return True
 
     def _from_file(self, arguments: Sequence[str]) -> list[str]:
-        """Return the options of the configuration file."""
+        """Return the options of the configuration file, if there is one, as arguments."""
         path = path_in(self, arguments)
         return arguments_from(path, self, arguments) if path and self.is_options_file(path) else []
 
@@ -535,7 +538,7 @@ class ProgramOptions(Options):
 
 
 def _print_and_exit(text: str) -> NoReturn:
-    """Print a text and exit with 0."""
+    """Print a text and exit with 0, also if the output's reader has ended, as with ``| head``."""
     try:
         print(text)
         sys.stdout.flush()
@@ -773,7 +776,7 @@ _DURATION = re.compile(r"(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,6})s)?", re.ASCI
 
 def duration(text: str) -> float:
     """
-    Coerce hours, minutes and seconds in Go's format.
+    Coerce hours, minutes and seconds in Go's format, such as ``1h30m``, to seconds.
 
     :raises ValueError: it is malformed.
     """
@@ -785,7 +788,7 @@ def duration(text: str) -> float:
 
 
 def refusal(program: str, why: str) -> SystemExit:
-    """Return the exception for ``postOptions`` or ``makeService``."""
+    """Return the exception for ``postOptions`` or ``makeService``: Python prints it and exits with 1."""
     line = " ".join(why.split())
     tell_failure(line)
     return SystemExit(f"{program}: {line}; see twistd {program} --help")

@@ -1,7 +1,7 @@
 """
-Services of a program.
+Services of a program: a start that may fail, and the time that sessions get to end.
 
-Failures are reported by ``when_ready``.
+The start of an :class:`AsyncService` is asynchronous; its failures are reported by ``when_ready``.
 
 When a program stops, its sessions get some time to end (:func:`let_sessions_end`). A second Ctrl-C
 ends all drains.

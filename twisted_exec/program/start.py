@@ -1,5 +1,5 @@
 """
-Start and end of programs under twistd.
+Start and end of programs under twistd.  Errors take one line and exit code 1, not a traceback.
 
 SIGUSR2 replaces the process by a successor: see :mod:`twisted_exec.program.handover`.
 """
@@ -56,11 +56,17 @@ def make_service(
     """
     Return the service for a program's ``makeService``.
 
+    The process's limit of file descriptors is raised first, and its umask denies users outside
+    the group to write to anything that it creates.  Unless the reactor runs already, garbage is collected by
+    :class:`~twisted_exec.program.garbage.GarbagePolicy` once the service runs, and SIGUSR2 replaces the
+    process by a successor.
+
     :param make: creates the service, given the reactor.
     :param refused: exceptions that ``make`` raises for unusable options.
     :param options: the command line.
-    :param limits: returns the limits of sessions.
-    :raises SystemExit: with the message of such an exception.
+    :param limits: returns the limits of sessions, which the log shows when the program is ready.
+    :raises SystemExit: with the message of such an exception; or ``limits`` fails, or the state of
+        a predecessor cannot be used.
     """
     from twisted.internet import reactor
 
@@ -136,7 +142,8 @@ def fail_program(failure: Failure, program: str, reactor: IReactorCore) -> None:
     """
     End the program because it cannot start.
 
-    The message is logged, which for ``twistd -n`` means standard output.
+    The message is logged, which for ``twistd -n`` means standard output.  On a terminal it is also
+    the last line, because services log their end after it.
 
     :param failure: its exception has the message.
     """
@@ -153,7 +160,8 @@ def stop_once(reactor: Any) -> None:
     """
     Stop on SIGHUP (a closed terminal) as well, and only once.
 
-    A SIGINT (Ctrl-C) during the stop ends their time, and the next SIGINT ends the process.
+    A SIGINT (Ctrl-C) during the stop ends the time of open sessions, and the next SIGINT ends the
+    process.  Only SIGINT is impatience: a closed terminal sends SIGHUP more than once.
     """
     stop_on_interrupt(reactor)
     reactor.callWhenRunning(_stop_on_hangup, reactor)

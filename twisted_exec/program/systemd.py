@@ -1,9 +1,11 @@
 """
-The interface between a program and systemd.
+The interface between a program and systemd: notifications, and sockets that systemd opened.
 
-Source: sd_notify(3).
+Source: sd_notify(3): one datagram to the socket in ``NOTIFY_SOCKET``.
 
-systemd may also open listening sockets for this process. Source: sd_listen_fds(3).
+systemd may also open listening sockets for this process. Source: sd_listen_fds(3).  Twisted
+reads ``LISTEN_FDS`` when its endpoints are imported, and removes it from the environment; the kernel
+still has the environment that this process was started with.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ def notify(state: str, environ: Mapping[str, str] = os.environ) -> bool:
 
 
 def reloading() -> str:
-    """Return the state of a service that reads its configuration again."""
+    """Return the state of a service that reads its configuration again, until it is ready."""
     return f"RELOADING=1\nMONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}"
 
 
@@ -55,7 +57,11 @@ def replaced_by(pid: int) -> str:
 
 
 def activated_sockets() -> list[ListeningSocket]:
-    """Return the listening sockets of systemd."""
+    """
+    Return the listening sockets of systemd.
+
+    They are duplicates: Twisted's ``systemd:`` endpoints know the original descriptors by number.
+    """
     listening = []
     for number in ListenFDs.fromEnvironment(_first_environment()).inheritedDescriptors():
         try:

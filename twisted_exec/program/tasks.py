@@ -1,4 +1,4 @@
-"""Coroutines of services."""
+"""Coroutines of services: methods that return a Deferred, background work, and parts that stop."""
 
 from __future__ import annotations
 
@@ -67,9 +67,13 @@ URGENT_REST_SECONDS = 0.0005
 
 class ShortTurns:
     """
-    The turns of a coroutine with much to do.
+    The turns of a coroutine with much to do, such as one step for each of thousands of sessions.
 
-    :param is_urgent: work for :data:`URGENT_TURN_SECONDS` and rest for :data:`URGENT_REST_SECONDS`.
+    It awaits :meth:`breathe` before each step; when it has worked for :data:`TURN_SECONDS`, others
+    are served for :data:`REST_SECONDS`.
+
+    :param is_urgent: work for :data:`URGENT_TURN_SECONDS` and rest for :data:`URGENT_REST_SECONDS`,
+        because all must be done within a second.
     """
 
     def __init__(self, clock: IReactorTime, *, is_urgent: bool = False) -> None:
@@ -103,7 +107,8 @@ class SharedTurns:
     """
     Turns of many parties with much to do: one turn in each iteration of the reactor.
 
-    The users take turns.
+    The users take turns, so a user with a hundred parties delays each turn of another user by one turn
+    only.  Parties without a user count as those of one user.
     """
 
     def __init__(self, clock: IReactorTime) -> None:
@@ -116,7 +121,7 @@ class SharedTurns:
         return turn in self._users
 
     def soon(self, turn: Callable[[], object], user: str = "") -> None:
-        """Call a function in a turn of its own."""
+        """Call a function in a turn of its own, after those of others; repeated calls until then do nothing."""
         if turn not in self._users:
             self._users[turn] = user
             self._waiting.setdefault(user, {})[turn] = None

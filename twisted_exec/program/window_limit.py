@@ -1,4 +1,4 @@
-"""A limit on how often something may happen."""
+"""A limit on how often something may happen, for each of many users or objects."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class WindowLimit(Generic[K]):
     Counts within windows of time, one for each key.
 
     :param seconds: returns the time, by a monotonic clock.
-    :param window_seconds: length of a window.
+    :param window_seconds: length of a window, which begins with the first time.
     :param most_keys: keys that are remembered; the oldest window is forgotten first.
     """
 

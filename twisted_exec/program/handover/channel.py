@@ -1,5 +1,5 @@
 """
-Channels between processes of a program.
+Channels between processes of a program: to a successor, and to the processes that it has replaced.
 
 Each message is a JSON object on one line, over a UNIX socket pair.  File descriptors (SCM_RIGHTS)
 travel with the first bytes of their message.
@@ -51,7 +51,7 @@ class HandoverChannel(LineOnlyReceiver):
 
     @classmethod
     def over(cls, reactor: Any, end: socket.socket, *callbacks: Any) -> HandoverChannel:
-        """Return a channel over a connected socket."""
+        """Return a channel over a connected socket, which it closes at its end."""
         end.setblocking(False)
         channel = cls(*callbacks)
         reactor.adoptStreamConnection(end.fileno(), socket.AF_UNIX, _Once(channel))
@@ -96,7 +96,7 @@ class _Once(Factory):
 
 
 def encode(message: Message, descriptors: int = 0) -> bytes:
-    """Return the line of a message."""
+    """Return the line of a message, which has a byte for each descriptor at least."""
     # Twisted closes the connection for fewer bytes than descriptors (FileDescriptorOverrun).
     return json.dumps(message, separators=(",", ":")).encode().rjust(descriptors) + b"\n"
 
@@ -107,7 +107,7 @@ def receive(end: socket.socket) -> tuple[Message, list[int]]:
 
     :return: the message, and its descriptors, which are not inheritable.
     :raises EOFError: the other process has ended.
-    :raises ValueError: it is no message.
+    :raises ValueError: it is no message, or its descriptors do not fit into this process.
     """
     data, descriptors = bytearray(), list[int]()
     try:
@@ -135,7 +135,11 @@ def receive(end: socket.socket) -> tuple[Message, list[int]]:
 
 
 class Lingering:
-    """Channels to the earlier processes, the oldest first."""
+    """
+    Channels to the earlier processes that still serve sessions, the oldest first.
+
+    A process passes them on to its successor, so that the newest process can stop all others.
+    """
 
     def __init__(self) -> None:
         self._channels: list[HandoverChannel] = []
@@ -147,7 +151,7 @@ class Lingering:
             self.add(HandoverChannel.over(reactor, end, _ignore, self.look))
 
     def add(self, channel: HandoverChannel) -> None:
-        """Take note of a process that lingers."""
+        """Take note of a process that lingers; call :meth:`look` when its channel has closed."""
         self._channels.append(channel)
 
     def look(self) -> None:

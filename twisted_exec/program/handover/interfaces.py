@@ -36,7 +36,10 @@ class IHandsOver(Interface):
 
     In the old process :meth:`freeze` comes first, then either :meth:`thaw` or :meth:`retire`;
     ``stopService`` may come at any time, and means no hand-over unless :meth:`retire` was called.
-    In the new process :meth:`inherit` comes before ``startService``.
+    In the new process :meth:`inherit` comes before ``startService``.  The program hands over the
+    listening sockets, which are no part of the state: they accept no connections from the freeze
+    on, and in the new process only when its predecessor has left.  A service whose start needs
+    connections to itself calls ``LISTENING.accept()`` of :mod:`twisted_exec.program.listening`.
 
     A service that holds another service is adapted by ``__conform__``.
     """
@@ -59,8 +62,11 @@ class IHandsOver(Interface):
         """
         Leave everything but the present sessions to the successor, which is ready.
 
+        Sessions that their clients resume, or that a previous hop rejoins, may be cut.
+
         :param linger_seconds: how long the others are served.
-        :return: fires when no session is left.
+        :return: fires when no session is left.  ``stopService`` then touches nothing that the
+            successor uses.
         """
 
     def inherit(inherited: ServiceState) -> None:

@@ -1,6 +1,9 @@
 """
 The predecessor of this process: the new process's side of a hand-over.
 
+The predecessor sends its listening sockets and its state once this process has made its service, and
+goes on if this process fails.
+
 It is imported before the other modules of the program, so it must not import anything heavy.
 """
 
@@ -31,7 +34,7 @@ class Predecessor:
 
     :param end: this process's end of the channel.
     :ivar channel: the channel, once it is in a reactor.
-    :ivar earlier: channels to the processes before the predecessor.
+    :ivar earlier: channels to the processes before the predecessor, until that one leaves.
     """
 
     def __init__(self, end: socket.socket) -> None:
@@ -53,7 +56,7 @@ class Predecessor:
         Take the sockets and the state of the predecessor; blocks until they arrive.
 
         :param listening: gets the sockets.
-        :raises ValueError: the state is not valid.
+        :raises ValueError: the state is not valid, or the service cannot continue from one.
         :raises EOFError: the predecessor has ended.
         """
         from twisted_exec.program.handover.channel import HELLO, STATE, encode, receive
@@ -88,7 +91,7 @@ class Predecessor:
 
     def attach(self, reactor: Any, lingering: Lingering) -> None:
         """
-        Continue in a reactor.
+        Continue in a reactor; the predecessor learns when this process stops.
 
         :param lingering: gets the predecessor, and those before it.
         """

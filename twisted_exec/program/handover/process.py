@@ -1,9 +1,13 @@
 """
 The hand-over of this process.
 
-SIGUSR2 starts the successor from this process's own command line. If the successor fails, hangs or
+SIGUSR2 starts the successor from this process's own command line. Once it has said hello, the service
+freezes, and its state and the listening sockets move. If the successor fails, hangs or
 takes too long (:class:`Patience`), it is killed, and this process goes on. Otherwise this process
 serves its sessions until they end, for a limited time, and exits.
+
+The time limits tell a slow successor from one that hangs: on a busy host a start takes many times as
+long as usual, but new connections and writes wait while the program is frozen.
 """
 
 from __future__ import annotations
@@ -68,7 +72,12 @@ class ProcessCommand:
 
     @classmethod
     def own(cls) -> ProcessCommand:
-        """Return this process's own; call this before twistd changes the directory."""
+        """
+        Return this process's own; call this before twistd changes the directory.
+
+        A script is started as it was for this process, so that its first line names the interpreter: behind a
+        symbolic link that has moved, that is the interpreter of another release.
+        """
         interpreter, *words = sys.orig_argv
         if words and _first_line(words[0]) == b"#!" + os.fsencode(interpreter):
             return cls(tuple(words), os.getcwd())
@@ -89,7 +98,7 @@ class Successor(ProcessProtocol):
     """
     A process that is about to replace this process.
 
-    :ivar hello: fires with the release and the version of the state.
+    :ivar hello: fires with the release and the version of the state; fails if the process ends.
     :ivar ready: fires when the process can serve; fails if it ends.
     :ivar ended: fires when the process has ended.
     :ivar channel: the channel to the process; ``None`` before :meth:`spawn`.
@@ -228,7 +237,7 @@ def _directory() -> str:
 
 
 class ProcessStage(Enum):
-    """The stage of a process."""
+    """The stage of a process; the value is the answer to another SIGUSR2."""
 
     STARTING = "this program is not ready yet: the hand-over begins when it is"
     SERVING = ""
@@ -246,7 +255,8 @@ class HandOver:
     :param lingering: the processes before this one.
     :param listening: the listening sockets of this process.
     :param linger_seconds: how long sessions that cannot move are served.
-    :param limit_seconds: how long the successor may do nothing.
+    :param limit_seconds: how long the successor may do nothing, and this process may take to get
+        its state.
     """
 
     _log = Logger()
@@ -418,7 +428,7 @@ class Patience:
     """
     Waits for a process as long as it goes on.
 
-    :ivar is_over: the whole time has passed.
+    :ivar is_over: the whole time has passed, and not only that of a silent process.
     """
 
     is_over = False
@@ -433,7 +443,7 @@ class Patience:
         """
         Wait for a result, which is cancelled when the time is over.
 
-        :raises TimeoutError: the process does nothing any more.
+        :raises TimeoutError: the process does nothing any more, or the whole time has passed.
         """
         watch = _Watch(self._pid, self._clock, self._silent_seconds, self._ends_at, waiting)
         try:
@@ -491,7 +501,13 @@ class _Watch:
 
 
 def read_activity(pid: int) -> tuple[float, bool]:
-    """Return for how many seconds a process has run or waited for a processor."""
+    """
+    Return for how many seconds a process has run or waited for a processor, and whether it waits
+    for a disk now.
+
+    The waiting is that of the first thread, where programs start; without it a process among many
+    busy processes would look idle.  A kernel that does not count it gives the running alone.
+    """
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             state, *numbers = file.read().rpartition(b")")[2].split()
@@ -564,7 +580,7 @@ class ProcessHandOver:
 
     def until_ready(self, ready: Deferred[None]) -> None:
         """
-        Let a Deferred wait further.
+        Let a Deferred wait further, after it has fired, until the predecessor has left.
 
         :param ready: fires when the service is ready.
         """
@@ -584,7 +600,11 @@ class ProcessHandOver:
         return Deferred.fromCoroutine(self._wait(predecessor))
 
     def _stop(self) -> Deferred[None]:
-        """Stop a successor that is not ready, and the earlier processes that serve sessions."""
+        """
+        Stop a successor that is not ready, and the earlier processes that serve sessions.
+
+        A process that was replaced has left those to its successor.
+        """
         self._hand_over.abandon()
         if self._predecessor is not None:
             self._predecessor.stopping()

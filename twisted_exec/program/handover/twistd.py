@@ -1,4 +1,8 @@
-"""The parts of twistd that a hand-over changes."""
+"""
+The parts of twistd that a hand-over changes: the pidfile, daemons, the log.
+
+Two processes of one command line run at once.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +26,10 @@ def prepare_successor(options: MutableMapping[str, Any]) -> None:
     """
     Change twistd's options in a successor, before twistd acts on them.
 
-    :param options: twistd's.
+    The successor of a daemon has no terminal and no parent that waits for it, so it stays in the
+    foreground.  Its privileges are already those that twistd leaves to the program.
+
+    :param options: twistd's, which were read from the command line of the predecessor.
     """
     # twistd would refuse to start while the pidfile names the predecessor.
     if options.get("pidfile"):
@@ -85,7 +92,12 @@ def _write(path: str) -> None:
 
 
 def append_to_log(options: MutableMapping[str, Any] | None) -> None:
-    """Make this process append to its log file."""
+    """
+    Make this process append to its log file.
+
+    twistd's log writes at its own position in the file, and would overwrite the lines of another
+    process.
+    """
     name = os.path.basename((options or {}).get("logfile") or _LOG)
     for number in os.listdir("/proc/self/fd"):
         try:
