@@ -2,9 +2,9 @@
 One-time tokens for consoles, logs and recordings.
 
 A token is the only credential that the stream server requires. So it has 256 random bits and a
-short lifetime, works once and for one purpose, and is stored only as its SHA-256. An upgrade request *reserves* a token; the completed upgrade uses it up, and a
-failed negotiation releases it. A used token still identifies its open stream, so
-that its creator can end it.
+short lifetime, works once and for one purpose, and is stored only as its SHA-256. An upgrade
+request *reserves* a token; the completed upgrade uses it up, and a failed negotiation releases it.
+A used token still identifies its open stream, so that its creator can end it.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ A gRPC server for an ``IMachineRuntime``.
 One address has several services: ``machine.v1alpha1.MachineRuntime`` in one of its revisions,
 spheric's ``runtime.v1alpha1.RuntimeService``, and our ``Console`` if the runtime has logs.
 
-grpcio calls handlers in its own threads, and the runtime runs in the reactor's thread only.  A change
-that has begun is completed even if the client disconnects.
+grpcio calls handlers in its own threads, and the runtime runs in the reactor's thread only.  A
+change that has begun is completed even if the client disconnects.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 A thread for files, which does not hold the reactor when a disk does not answer.
 
 The reactor waits for the answer, since a healthy disk answers within a fraction of a millisecond.
-After :data:`WAIT_SECONDS` (or :data:`LONG_WAIT_SECONDS`) it no longer waits: the call fails, the thread finishes it when the disk answers, and until then all further calls fail at
-once.
+After :data:`WAIT_SECONDS` (or :data:`LONG_WAIT_SECONDS`) it no longer waits: the call fails, the
+thread finishes it when the disk answers, and until then all further calls fail at once.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 The twistd plugin of a program, and Ctrl-C while the program starts.
 
 Python answers Ctrl-C with a traceback, and Twisted's own handler is installed only when the reactor
-runs. So SIGINT ends the process silently during the imports, when nothing is open yet, and from then
-on it stops the reactor as soon as that runs.
+runs. So SIGINT ends the process silently during the imports, when nothing is open yet, and from
+then on it stops the reactor as soon as that runs.
 
 Every twistd of this environment imports this module, so it must not import anything heavy.
 """

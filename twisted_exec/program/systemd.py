@@ -3,8 +3,8 @@ The interface between a program and systemd: notifications, and sockets that sys
 
 Source: sd_notify(3): one datagram to the socket in ``NOTIFY_SOCKET``.
 
-systemd may also open listening sockets for this process. Source: sd_listen_fds(3).  Twisted
-reads ``LISTEN_FDS`` when its endpoints are imported, and removes it from the environment; the kernel
+systemd may also open listening sockets for this process. Source: sd_listen_fds(3).  Twisted reads
+``LISTEN_FDS`` when its endpoints are imported, and removes it from the environment; the kernel
 still has the environment that this process was started with.
 """
 

@@ -2,7 +2,10 @@
 Spec and status of a SpaceProviderDesc, without I/O.
 
 ``spec.SpacePrefixForDiscovery`` is a prefix, with an empty value or ``*`` for everything. It may
-also be a glob.
+also be a glob, which contains any of ``*``, ``?`` and ``[``.
+
+A provider that rejects us is reachable, and our credentials are invalid.  An unreachable provider
+proves nothing about the credentials.
 """
 
 from __future__ import annotations
@@ -212,7 +215,10 @@ def status_of(
 
 
 def events_for(before: Sequence[Object], after: Sequence[Object]) -> list[tuple[str, str, str]]:
-    """Return the Events for changed conditions."""
+    """
+    Return the Events for changed conditions: type, reason and message of each that has become good,
+    or bad for a new reason.
+    """
     previous = {each.get("type"): each for each in before}
     events = []
     for condition in after:

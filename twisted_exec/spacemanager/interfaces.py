@@ -1,7 +1,8 @@
 """
-Interfaces of the Space Manager.
+Interfaces of the Space Manager: providers of physical spaces, and the manager's view of them.
 
-Every call may be repeated, in any order and after any failure.
+Every call of a provider may be repeated, in any order and after any failure, by a manager without
+memory.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ class Physical:
     """
     Identity of a physical space within its provider.
 
-    :param name: never empty.
-    :param parent: location at the provider (a workspace path in kcp).
+    :param name: never empty; any name that the provider allows, even one that no object can have.
+    :param parent: location at the provider (a workspace path in kcp); always empty for the default
+        location.
     """
 
     name: str
@@ -70,7 +72,7 @@ class SpaceInfo:
         unsupported.
     :param access: by viewpoint (:data:`~twisted_exec.api.spaces.IN_CLUSTER`,
         :data:`~twisted_exec.api.spaces.EXTERNAL`). A missing viewpoint is unavailable, possibly
-        only for now.
+        only for now. In lists it may be empty: :meth:`ISpaceProvider.get` returns it.
     """
 
     physical: Physical
@@ -103,7 +105,8 @@ class ISpaceProvider(Interface):
     All Deferreds can be cancelled, and then leave nothing running that could disturb the next call.
     They fail with :class:`~twisted_exec.api.status.APIError`: ``Unauthorized`` and ``Forbidden``
     concern the provider's credentials; ``BadGateway``, ``GatewayTimeout`` and
-    ``ServiceUnavailable`` mean that the provider is unreachable, or cannot do it now.
+    ``ServiceUnavailable`` mean that the provider is unreachable, or cannot do it now.  Messages
+    include no secrets, and usually a remedy.
     """
 
     default_parent = Attribute("Name of the default location (str), for messages; may be empty.")
@@ -113,10 +116,12 @@ class ISpaceProvider(Interface):
         Create a physical space.
 
         This is idempotent: an existing physical space with our owner is left alone, unless it is
-        :data:`BROKEN`.
+        :data:`BROKEN`.  Then it is recreated or repaired where the provider can.
 
         :return: fires when the provider continues by itself, possibly long before the physical
-            space is :data:`USABLE`. Fails with ``AlreadyExists``, ``Invalid`` or ``BadRequest``.
+            space is :data:`USABLE`. Fails with ``AlreadyExists`` if the name is in use by another
+            owner or none, with ``Invalid`` or ``BadRequest`` if the name or the parameters are not
+            possible.
         """
 
     def delete(physical: Physical, owner: str) -> Deferred[None]:
@@ -124,16 +129,20 @@ class ISpaceProvider(Interface):
         Delete a physical space; a missing one is no failure.
 
         :return: fires when the provider continues by itself. The deletion is complete, with all
-            remains, when :meth:`get` and the lists say so. Fails with ``Conflict`` and changes
-            nothing if the owner is not ``owner``; with ``ServiceUnavailable`` if the owner is
-            currently unknown.
+            remains, when :meth:`get` and the lists say so; then the name can be reused. Fails with
+            ``Conflict`` and changes nothing if the owner is not ``owner``; with
+            ``ServiceUnavailable`` if the owner is currently unknown, because after ``Conflict`` the
+            manager forgets the physical space.
         """
 
     def list_spaces() -> Deferred[Sequence[SpaceInfo]]:
         """Fires with all physical spaces, whoever created them, each once; access may be left out."""
 
     def list_names() -> Deferred[Sequence[Physical]]:
-        """Fires with the sorted names of all physical spaces."""
+        """
+        Fires with the sorted names of all physical spaces; with some providers this is cheaper than
+        :meth:`list_spaces`.
+        """
 
     def get(physical: Physical) -> Deferred[SpaceInfo]:
         """
@@ -144,6 +153,9 @@ class ISpaceProvider(Interface):
     def watch(changed: Callable[[Physical | None], None]) -> Callable[[], None]:
         """
         Call ``changed`` when one physical space, or any (``None``), may have changed.
+
+        The calls are hints: polling makes up for a missing one.  A provider without hints does not
+        fail.
 
         :return: a function that stops the calls.
         """
@@ -157,20 +169,25 @@ class IRotatesCredentials(Interface):
 
     def rotate(physical: Physical) -> Deferred[None]:
         """
-        Create new credentials for a physical space.
+        Create new credentials for a physical space.  The old credentials stay valid for their current
+        users, as long as the provider's rules allow.
 
         :return: fires when :meth:`ISpaceProvider.get` returns the new credentials.
         """
 
 
 class IHostLocal(Interface):
-    """A provider whose physical spaces are on the manager's own host."""
+    """
+    A provider whose physical spaces are on the manager's own host; provided in addition to
+    :class:`ISpaceProvider`.  On another host they are missing, which proves nothing (see
+    :mod:`twisted_exec.spacemanager.views`).
+    """
 
 
 @dataclass(frozen=True)
 class ProviderSpec:
     """
-    Configuration of a provider from its SpaceProviderDesc.
+    Configuration of a provider from its SpaceProviderDesc.  If it changes, the provider is recreated.
 
     :param secret: decoded content of its Secret; ``None`` if it names none.
     :param secret_ref: ``namespace/name`` of the Secret, for messages.
@@ -189,7 +206,8 @@ class ProviderContext:
 
     :param hub: client of the cluster with the Spaces.
     :param reactor: the reactor, for sockets, processes and time.
-    :param directory: absolute path of the manager's private directory.
+    :param directory: absolute path of the manager's private directory; provider types may have
+        directories below it.
     :param now: seconds since the epoch.
     :param place: identity of that directory, see :func:`~twisted_exec.spacemanager.views.place_of`.
     """
@@ -222,7 +240,11 @@ class ProviderCondition:
 
 
 class IProviderView(Interface):
-    """The manager's view of one provider."""
+    """
+    The manager's view of one provider: its SpaceProviderDesc, the provider itself, and its last list.
+
+    The list may be outdated: ask :attr:`provider` before acting on a physical space.
+    """
 
     name = Attribute("Name of the SpaceProviderDesc (str).")
     desc = Attribute("The SpaceProviderDesc as last observed; read-only.")
@@ -292,7 +314,8 @@ class ISpaces(Interface):
 
     def follow(changed: Callable[[Object | None, Object | None], None]) -> Callable[[], None]:
         """
-        Call ``changed`` with each changed Space before and after.
+        Call ``changed`` with each changed Space before and after; ``None`` if it did not or does
+        not exist.
 
         :return: a function that stops the calls.
         """

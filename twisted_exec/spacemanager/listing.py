@@ -1,8 +1,13 @@
 """
 A copy of a provider's list of physical spaces, and what follows from it.
 
-A physical space is gone when two answers were without it, whose requests were at least
-:data:`CONFIRM_SECONDS` apart and came after it was last observed or created.
+The whole list is requested periodically; hints trigger earlier requests.  While the provider fails,
+the last list stays in force.
+
+A physical space that is missing from one answer may still exist: the provider may have just
+started, or the request was sent before a creation.  So a physical space is gone when two answers
+were without it, whose requests were at least :data:`CONFIRM_SECONDS` apart and came after it was
+last observed or created.
 """
 
 from __future__ import annotations
@@ -133,12 +138,12 @@ class ProviderCopy(BackgroundTask):
             timer.reset(soon)
 
     def _may_get(self, physical: Physical) -> bool:
-        """Return whether a single request is due."""
+        """Return whether a single request is due; constant changes must not cause constant requests."""
         since = self._clock.seconds() - self._got.get(physical, -SOON_SECONDS)
         return since >= SOON_SECONDS and len(self._gets) < MAX_HINTS
 
     def making(self, physical: Physical) -> None:
-        """Handle the start of a creation."""
+        """Handle the start of a creation: answers without the space prove nothing from now on."""
         self._making[physical] = self._making.get(physical, 0) + 1
 
     def made(self, physical: Physical) -> None:
@@ -166,7 +171,7 @@ class ProviderCopy(BackgroundTask):
         await sleeping
 
     async def _list(self) -> float:
-        """Request the list."""
+        """Request the list.  :return: seconds until the next request."""
         turn, at = self._next_turn(), self._clock.seconds()
         self._got.clear()
         try:
@@ -210,7 +215,7 @@ class ProviderCopy(BackgroundTask):
         return False
 
     def _take(self, listed: Mapping[Physical, SpaceInfo], turn: int, at: float) -> list[Physical]:
-        """Update the copy from a list."""
+        """Update the copy from a list.  :return: the changed physical spaces."""
         if not self.listed:
             self._first_list = at
         self._last_list = at
@@ -241,7 +246,7 @@ class ProviderCopy(BackgroundTask):
             self._changed(physical)
 
     def _put(self, info: SpaceInfo, turn: int, whole: bool) -> bool:
-        """:param whole: the answer includes access."""
+        """:param whole: the answer includes access.  :return: whether the space has changed."""
         physical = info.physical
         if not self._is_named(physical):
             return False
@@ -259,7 +264,7 @@ class ProviderCopy(BackgroundTask):
         return info != before
 
     def _miss(self, physical: Physical, turn: int, at: float) -> bool:
-        """Handle an answer without a space."""
+        """Handle an answer without a space.  :return: whether it is newly known to be gone."""
         entry = self._entries.get(physical)
         last_turn = entry.turn if entry is not None else 0
         if physical in self._making or turn <= max(last_turn, self._since.get(physical, 0)):

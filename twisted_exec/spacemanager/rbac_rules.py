@@ -47,7 +47,11 @@ def cluster_rules() -> tuple[Rule, ...]:
 
 
 def secret_rules() -> tuple[Rule, ...]:
-    """Return a separate ClusterRole for Secrets, the most sensitive permission."""
+    """
+    Return a separate ClusterRole for Secrets, the most sensitive permission: the manager writes
+    kubeconfigs next to their Spaces, and reads the Secrets of SpaceProviderDescs and imported
+    Spaces.
+    """
     return (_on(SECRETS.resource, *_FOLLOW, "create", "update", "delete"),)
 
 
@@ -63,5 +67,5 @@ def namespaced_rules(election: str = NAMESPACE) -> Iterator[tuple[str, tuple[Rul
 
 
 def kubeflex_rules() -> tuple[Rule, ...]:
-    """Return the ClusterRole for a KubeFlex in the cluster with the Spaces."""
+    """Return the ClusterRole for a KubeFlex in the cluster with the Spaces, which needs no Secret."""
     return (_on(CONTROLPLANES, *_FOLLOW, "create", "delete"),)

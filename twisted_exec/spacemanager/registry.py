@@ -1,4 +1,8 @@
-"""Registry of all providers."""
+"""
+Registry of all providers: a view of each SpaceProviderDesc, its namespace, and its status.
+
+Each provider has a worker of its own that compares and acts, so missed events do not matter.
+"""
 
 from __future__ import annotations
 
@@ -230,7 +234,10 @@ class ProviderRegistry(Service):
 
 
 def _desired(desc: Object) -> object:
-    """Return everything but the status."""
+    """
+    Return everything but the status.  A former leader may still write other values there; reacting
+    to each would never end.
+    """
     return desc["metadata"].get("uid"), desc["metadata"].get("deletionTimestamp"), desc.get("spec")
 
 
@@ -270,10 +277,12 @@ _IN_EVERY_NAMESPACE = {
 
 class ProviderNamespaces:
     """
-    The namespaces of providers.
+    The namespaces of providers: created for a SpaceProviderDesc, and deleted after it once empty.
 
-    A namespace is not deleted while it still has objects of others, of the kinds in
-    :data:`BLOCKING`.
+    A namespace that existed before is used as it is, and never deleted.  Neither is one that
+    still has objects of others, of the kinds in :data:`BLOCKING`.
+
+    :param changed: called with the name of a provider whose namespace has changed.
     """
 
     _log = Logger()
@@ -371,7 +380,7 @@ class ProviderNamespaces:
 
 
 def _is_deletable(resource: Resource, obj: Object) -> bool:
-    """Return whether an object may be deleted with its namespace."""
+    """Return whether an object may be deleted with its namespace: it is ours, or in every namespace."""
     metadata = obj["metadata"]
     if (resource.plural, metadata["name"]) in _IN_EVERY_NAMESPACE:
         return True

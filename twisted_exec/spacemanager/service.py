@@ -1,7 +1,8 @@
 """
-The Space Manager as a service.
+The Space Manager as a service: health and metrics on each replica, controllers on the leader.
 
-Only the leader exports metrics of Spaces and providers.
+Only the leader exports metrics of Spaces and providers; other replicas export none, except calls
+that they have made as leaders.
 """
 
 from __future__ import annotations
@@ -56,8 +57,8 @@ class Settings:
     :param state_directory: private to managers; created if it is missing.
     :param namespace: namespace of the Lease for leader election.
     :param lease: name of the Lease.
-    :param identity: this replica's identity in the Lease. It must be unique.
-    :param health_listen: a Twisted endpoint string for probes and metrics.
+    :param identity: this replica's identity in the Lease; empty for a random one. It must be unique.
+    :param health_listen: a Twisted endpoint string for probes and metrics; empty for none.
     """
 
     state_directory: str = field(

@@ -1,9 +1,14 @@
 """
-View of one provider.
+View of one provider: its SpaceProviderDesc, its Secret, the provider itself, and its list's copy.
+
+The provider is recreated when its configuration has changed, such as its Secret; the old instance
+is closed before the new one is used. With an unusable Secret the current instance stays in use; if
+the Secret is missing it is closed.
 
 The physical spaces of a provider such as ``local`` or ``kind`` only exist on one host and
-``--state-dir``. The first manager that uses such a provider records its place in the ``status``,
-and managers elsewhere report the place instead of using the provider.
+``--state-dir``. If a manager elsewhere became the leader, all of them would seem to be missing, and
+would be created a second time, empty. So the first manager that uses such a provider records its
+place in the ``status``, and managers elsewhere report the place instead of using the provider.
 """
 
 from __future__ import annotations
@@ -249,7 +254,12 @@ class ProviderView:
         copy.start()
 
     async def _claim(self) -> None:
-        """Record this host as the place of the physical spaces."""
+        """
+        Record this host as the place of the physical spaces, before any request.
+
+        :raises InvalidDesc: another place is recorded.
+        :raises APIError: the status cannot be written.
+        """
         here, recorded = self._environment.around.place, recorded_place(self.desc)
         if recorded and not is_same(here, recorded):
             raise InvalidDesc(
@@ -314,7 +324,7 @@ class CallMetrics(Protocol):
         """
         Count a finished call.
 
-        :param code: 0 for success, otherwise the code of the error.
+        :param code: 0 for success, 499 for a cancelled call, otherwise the code of the error.
         """
 
 
@@ -326,7 +336,7 @@ class NoMetrics:
 
 
 class CreationListener(Protocol):
-    """Is notified of creations."""
+    """Is notified of creations: while one is under way, lists without the physical space prove nothing."""
 
     def making(self, physical: Physical) -> None:
         """Handle the start of a creation."""
@@ -339,6 +349,8 @@ class CreationListener(Protocol):
 class Bounded:
     """
     A provider with bounded calls.
+
+    Calls have timeouts, and are counted.  Failures are ``APIError``, except cancellations.
 
     :param provider: the real provider.
     :param name: name of the SpaceProviderDesc, for messages.
@@ -458,7 +470,8 @@ _LONGEST = 1024
 
 def place_of(directory: str) -> str:
     """
-    Return the place of a state directory.
+    Return the place of a state directory: an ID, created on first use, and for people its current
+    host and path.
 
     :param directory: absolute path of an existing directory.
     :raises TLSConfigError: the ID cannot be written.
@@ -482,7 +495,7 @@ def recorded_place(desc: Mapping[str, Any]) -> str:
 
 
 def is_same(first: str, second: str) -> bool:
-    """Return whether two places have the same ID."""
+    """Return whether two places have the same ID, even if the directory was moved."""
     return _id(first) == _id(second)
 
 

@@ -1,7 +1,8 @@
 """
 A cluster in memory: versioned objects, watches and reviews without a server.
 
-It passes the contract suite of clients (``tests/contracts``). It does not validate objects.
+It passes the contract suite of clients (``tests/contracts``): versions, conflicts, ``status`` as a
+subresource, finalizers, selectors and watches. It does not validate objects.
 """
 
 from __future__ import annotations
@@ -187,7 +188,7 @@ class _Watcher:
         self.done: Deferred[None] = Deferred(lambda _: cluster.drop_watcher(self))
 
     def offer(self, event: str, key: Key, obj: Object, before: Object | None) -> None:
-        """Deliver an event."""
+        """Deliver an event; as in the API server, leaving the selection is a deletion."""
         was, now = self._selection.holds(key, before), self._selection.holds(key, obj)
         if event == "MODIFIED" and before is not None:
             if not was and not now:

@@ -1,4 +1,4 @@
-"""Doubles of a console."""
+"""Doubles of a console: a line without a machine, and ends and producers that record their events."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class FakeConsole:
         return data
 
     def says(self, data: bytes) -> None:
-        """Print output of the machine."""
+        """Print output of the machine; it is lost while the line is closed."""
         if self.is_open:
             self._unread += data
             self.deliver()

@@ -1,7 +1,8 @@
 """
 A kubelet without a container runtime: an API server's streams end here in commands of this host.
 
-It has paths that kube-apiserver requests. Source of routes, codes and texts: Kubernetes,
+It has paths that kube-apiserver requests: ``/exec``, ``/attach``, ``/portForward``, ``/run``,
+``/containerLogs`` and ``/healthz``. Source of routes, codes and texts: Kubernetes,
 ``pkg/kubelet/server/server.go``; of what the streams do, ``k8s.io/kubelet/pkg/cri/streaming``.
 
 The double is no sandbox: whoever may ask may run any command as the user of this process; give it a
@@ -161,7 +162,12 @@ class MainProcess:
 
 @implementer(IAttachment)
 class _Stream:
-    """A client's streams, connected to a process."""
+    """
+    A client's streams, connected to a process.
+
+    :param over: called when the client has disconnected.
+    :ivar full: the client has stopped reading.
+    """
 
     process: LocalProcess
     transport: ConsoleServer
@@ -319,7 +325,7 @@ _MESSAGE_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Seen:
-    """A received request."""
+    """A received request; ``uri`` is the path with the query, ``headers`` are in order."""
 
     method: str
     uri: str

@@ -1,9 +1,13 @@
 """
 Ports of a Pod, forwarded by a kubelet's double to those of this host's loopback.
 
-Facts: ``httpstream.go`` of ``k8s.io/kubelet/pkg/cri/streaming/portforward``.
+Over SPDY each connection is a pair of streams that a client opens, an error stream first.  SPDY in
+Kubernetes has no flow control, so a slow receiver pauses the whole connection.
 
-Facts: ``websocket.go`` of ``k8s.io/kubelet/pkg/cri/streaming/portforward``.
+Over a WebSocket there are two forms.  In a tunnel (``SPDY/3.1+portforward.k8s.io``) messages carry
+SPDY.  In an older WebSocket each port of the request is one connection, on two channels.
+
+Facts: ``httpstream.go`` and ``websocket.go`` of ``k8s.io/kubelet/pkg/cri/streaming/portforward``.
 """
 
 from __future__ import annotations

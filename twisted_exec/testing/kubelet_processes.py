@@ -1,5 +1,8 @@
 """
-Processes in the containers of a kubelet's double.
+Processes in the containers of a kubelet's double: commands of this host, and logs of their output.
+
+With a terminal a command (:class:`LocalProcess`) gets a pseudo-terminal of its own, without one
+three pipes.  As in a container, the end of a client's input ends nothing that a terminal reads.
 
 A container's log is as a kubelet reads it: lines with a time and a stream (:class:`ContainerLog`).
 Sources of the rules: ``kubelet/server/server.go`` (``getContainerLogs``, for the options) and
@@ -194,7 +197,7 @@ class LogOptions:
     Options of a reader; ``None`` if not given.
 
     :param since: omit older lines.
-    :param tail_lines: number of last lines.
+    :param tail_lines: number of last lines; 0 for no lines, ``None`` for all.
     :param stream: ``All``, ``Stdout`` or ``Stderr``.
     """
 
@@ -274,7 +277,7 @@ class Line:
     text: bytes
 
     def printed(self, options: LogOptions) -> bytes:
-        """Return the line as the options format it."""
+        """Return the line as the options format it; empty if they exclude it."""
         if options.stream not in (ALL, self.stream):
             return b""
         if options.since is not None and self.at < options.since:

@@ -1,7 +1,9 @@
 """
 Connections and HTTP servers without sockets, for whole chains in one synchronous test.
 
-Bytes move only in :meth:`MemoryNetwork.pump`.
+:class:`MemoryNetwork` behaves as TCP does where streams care: a full buffer pauses the producer, a
+paused reader sees neither bytes nor the end, a half-close goes one way, an abort discards what was
+not yet delivered.  Bytes move only in :meth:`MemoryNetwork.pump`.
 
 :class:`MemoryServer` is an HTTP server without sockets: raw requests in, parsed responses out.
 """

@@ -1,4 +1,9 @@
-"""A console whose sessions can be resumed, as a client sees it."""
+"""
+A console whose sessions can be resumed, as a client sees it: the protocol, without a machine.
+
+:class:`ResumableConsole` is the factory of a :class:`~twisted_exec.testing.network.MemoryNetwork`'s
+endpoint.  The test prints output, decides when the server sends an Ack, and lets sessions expire.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +44,12 @@ _SECONDS = 60
 
 @dataclass
 class _Session:
-    """One user's session."""
+    """
+    One user's session.
+
+    :ivar keys: valid keys, each with the id of the session that it was issued for.
+    :ivar settled: pieces of input; ``None`` after a restart of the server.
+    """
 
     keys: dict[str, str]
     settled: int | None = 0
@@ -58,7 +68,8 @@ class ResumableConsole(Factory):
     :ivar sizes: the terminal sizes.
     :ivar refusals: status codes for the next requests, each with the seconds of its ``Retry-After``, or
         ``None``.
-    :ivar greeting: marks that a server with a fault sends first.
+    :ivar greeting: marks that a server with a fault sends first, instead of the right ones and the
+        output so far; ``None`` for no fault.
     :ivar requests: the parsed headers of requests for a stream; ``None`` for a new session.
     :ivar heads: the first line and the headers of each request for a stream.
     :ivar connections: all accepted connections.

@@ -1,9 +1,8 @@
 """
 PEM files that may be replaced while the program runs.
 
-A :class:`Reloading` value is parsed again when one of its files changes.
-After a parse error the last good value stays in use, the error is logged once, and a later use
-tries again.
+A :class:`Reloading` value is parsed again when one of its files changes. After a parse error the
+last good value stays in use, the error is logged once, and a later use tries again.
 """
 
 from __future__ import annotations

@@ -3,19 +3,20 @@ Turns: connections share the reactor, however small the frames of one of them ar
 
 A read takes up to about 128 KiB, which can be twenty thousand frames. A protocol that handled them
 at once would keep every other connection waiting for half a second. So a transport delivers a read
-in slices, and measures the CPU time of each. When the connection has used up its part of the reactor's turn, the rest waits for the
-following turns, in which all waiting connections take part one after the other. Meanwhile the
-transport does not read.
+in slices, and measures the CPU time of each. When the connection has used up its part of the
+reactor's turn, the rest waits for the following turns, in which all waiting connections take part
+one after the other. Meanwhile the transport does not read.
 
-Slices follow the protocol's frames (:class:`IFramed`): the rest of a large frame comes in one piece;
-of what follows only :data:`SLICE_BYTES` are delivered. Protocols without frames get whole reads.
+Slices follow the protocol's frames (:class:`IFramed`): the rest of a large frame comes in one
+piece; of what follows only :data:`SLICE_BYTES` are delivered. Protocols without frames get whole
+reads.
 
 TLS handshakes take part in the same turns, by the peer's address: users behind one address wait for
 each other here.
 
-The end of the connection follows the last slice, also if the connection is lost meanwhile; a protocol
-that pauses its transport gets no further slice until it resumes it or the connection is lost; after
-``abortConnection`` the rest is dropped.
+The end of the connection follows the last slice, also if the connection is lost meanwhile; a
+protocol that pauses its transport gets no further slice until it resumes it or the connection is
+lost; after ``abortConnection`` the rest is dropped.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """
 The predecessor of this process: the new process's side of a hand-over.
 
-The predecessor sends its listening sockets and its state once this process has made its service, and
-goes on if this process fails.
+The predecessor sends its listening sockets and its state once this process has made its service,
+and goes on if this process fails.
 
 It is imported before the other modules of the program, so it must not import anything heavy.
 """

@@ -1,13 +1,13 @@
 """
 The hand-over of this process.
 
-SIGUSR2 starts the successor from this process's own command line. Once it has said hello, the service
-freezes, and its state and the listening sockets move. If the successor fails, hangs or
+SIGUSR2 starts the successor from this process's own command line. Once it has said hello, the
+service freezes, and its state and the listening sockets move. If the successor fails, hangs or
 takes too long (:class:`Patience`), it is killed, and this process goes on. Otherwise this process
 serves its sessions until they end, for a limited time, and exits.
 
-The time limits tell a slow successor from one that hangs: on a busy host a start takes many times as
-long as usual, but new connections and writes wait while the program is frozen.
+The time limits tell a slow successor from one that hangs: on a busy host a start takes many times
+as long as usual, but new connections and writes wait while the program is frozen.
 """
 
 from __future__ import annotations

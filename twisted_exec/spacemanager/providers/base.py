@@ -27,7 +27,8 @@ class Watchers:
     The watchers of one provider.
 
     :param of: the provider, for the log.
-    :param end: called after the last watcher.
+    :param begin: called for each new watcher; the source may already run.
+    :param end: called after the last watcher; fires when the source has ended.
     """
 
     def __init__(
@@ -102,6 +103,8 @@ class Hints:
     """
     Watches of objects of several kinds.
 
+    The initial objects cause no individual hints; :meth:`follow` can give one hint for all of them.
+
     :param changed: called with each hint.
     """
 
@@ -155,7 +158,7 @@ class Hints:
 
 
 def bare(obj: Object, *more: str) -> Object:
-    """Reduce an object to its identity, version, owners and time of deletion."""
+    """Reduce an object to its identity, version, owners and time of deletion, and the fields in ``more``."""
     metadata = obj["metadata"]
     keys = ("name", "namespace", "uid", "resourceVersion", "ownerReferences", "deletionTimestamp")
     reduced = {key: metadata[key] for key in keys if key in metadata}

@@ -1,4 +1,10 @@
-"""The cluster where a provider stores its objects."""
+"""
+The cluster where a provider stores its objects.
+
+It is the manager's own cluster, or that of a kubeconfig in the provider's Secret.  A missing
+*object* means that something is gone; a missing *kind* means that this is the wrong cluster, or
+that it is being repaired.
+"""
 
 from __future__ import annotations
 
@@ -100,7 +106,10 @@ class ProviderCluster:
         return list(listed["items"])
 
     async def do(self, request: Awaitable[T], resource: Resource, name: str) -> T:
-        """Return the result of a change of one object; :class:`NotFound` concerns that object."""
+        """
+        Return the result of a change of one object; :class:`NotFound` concerns that object.
+        Raises like :meth:`find`.
+        """
         try:
             return await request
         except NotFound as refused:

@@ -1,15 +1,18 @@
 """
 ClusterProfiles: discovers the clusters of an inventory, and reads their credentials from Secrets.
 
-A physical space has the name of its profile, and the namespace of the profile as its parent, except
-in the default namespace.
+Other programs create and delete these clusters, so such requests are refused.  Profiles that space
+managers have published are ignored.  A physical space has the name of its profile, and the
+namespace of the profile as its parent, except in the default namespace.
 
 A ClusterProfile names *access providers*, each with a cluster entry as in a kubeconfig. We run no
 plugins, and implement two of them: ``secretreader`` reads the ``token`` of a Secret with the name
-of the cluster, ``kubeconfig-secretreader`` reads a user from a kubeconfig in a Secret.
+of the cluster, ``kubeconfig-secretreader`` reads a user from a kubeconfig in a Secret. The older
+way is a Secret with a whole kubeconfig, labelled with the name of the profile.
 
-The Secret of credentials must be in the namespace of the profile or in one that the provider's
-Secret allows.
+Writers of a profile's status choose a Secret for us to read, and its credentials go to the server
+that the profile names.  So the Secret must be in the namespace of the profile or in one that the
+provider's Secret allows, and an access provider never uses Secrets of ServiceAccounts or of Spaces.
 
 Source: ``kubernetes-sigs/cluster-inventory-api`` v0.1.2 (``apis/v1alpha1``, ``plugins``);
 ``kubernetes-sigs/multicluster-runtime`` v0.24.1
@@ -385,7 +388,7 @@ class Places:
         return Physical(name, "" if namespace == self.default else namespace)
 
     def namespace(self, physical: Physical) -> str:
-        """Return the namespace of a profile."""
+        """Return the namespace of a profile; empty if there can be no such profile."""
         if not physical.parent:
             return self.default
         if self.only or physical.parent == self.default or names.dns_label(physical.parent):
@@ -394,7 +397,7 @@ class Places:
 
 
 def is_ours(profile: Object) -> bool:
-    """Return whether a space manager has written this profile."""
+    """Return whether a space manager has written this profile, so that it is not a new cluster."""
     manager = mapping(mapping(profile.get("spec")).get("clusterManager")).get("name")
     return MANAGER in (manager, _labels(profile).get(MANAGER_LABEL))
 
@@ -451,7 +454,7 @@ def _entries(status: Mapping[str, Any], member: str) -> list[Mapping[str, Any]]:
 def _way(
     name: str, namespace: str, cluster: Mapping[str, Any], allowed: Collection[str]
 ) -> AccessWay:
-    """Read an access provider."""
+    """Read an access provider.  :raises ValueError: it is unusable."""
     extension = _extension(cluster)
     place = dict(cluster)
     place.pop("extensions", None)
@@ -499,7 +502,7 @@ class ProfileCredentials:
     """
     The Secret with the credentials for a profile.
 
-    :param way: the access provider.
+    :param way: the access provider; ``None`` if the Secret has a whole kubeconfig.
     :param problem: the reason, if there is no Secret.
     """
 
@@ -528,7 +531,7 @@ def is_withheld(secret: Object) -> bool:
 
 
 def by_push(reading: ProfileFields, pushed: Iterable[Object]) -> ProfileCredentials:
-    """Return the Secret labelled for a profile."""
+    """Return the Secret labelled for a profile: one for this manager, or the only one."""
     for_it = [each for each in pushed if pushed_for(each) == reading.physical.name]
     for_us = [each for each in for_it if _labels(each).get(PUSHED_TO) == MANAGER]
     chosen = for_us or for_it

@@ -2,8 +2,9 @@
 Credentials of physical spaces: reduced kubeconfigs, ServiceAccounts and their tokens.
 
 In physical spaces of ``kcp`` and ``local``, tokens of a ServiceAccount of ours replace the
-provider's own credentials. A token of our account gives access to one physical space, expires by
-itself, and is revoked by deleting the account.
+provider's own credentials: a user with the administrator's token is indistinguishable from the
+administrator. A token of our account gives access to one physical space, expires by itself, and is
+revoked by deleting the account.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from twisted_exec.spaces.kubeconfigs import unwrapped
 
 
 class KubeconfigVerdicts:
-    """The last verdict on each physical space."""
+    """The last verdict on each physical space, while its version stays the same."""
 
     def __init__(self) -> None:
         self._refused: dict[Physical, SpaceInfo] = {}
@@ -74,7 +75,7 @@ def clean(content: bytes, source: str, name: str, context: str = "") -> Access:
 
 def combined(cluster: Mapping[str, Any], user: Mapping[str, Any], source: str, name: str) -> Access:
     """
-    Combine a cluster and a user from different sources.
+    Combine a cluster and a user from different sources, each in the format of a kubeconfig.
 
     :raises KubeConfigError: as for :func:`clean`.
     """
@@ -143,12 +144,15 @@ class Token:
     expires: float
 
     def is_due(self, now: float) -> bool:
-        """Return whether the token should be replaced."""
+        """
+        Return whether the token should be replaced: half of its lifetime has passed, or our clock
+        was ahead when it was issued.
+        """
         return not self.issued <= now < (self.issued + self.expires) / 2
 
 
 def account_name(provider: str) -> str:
-    """Return the name of a provider's account."""
+    """Return the name of a provider's account: several managers must not share one."""
     return f"{MANAGER}-{provider}"
 
 
@@ -161,7 +165,7 @@ async def ensure_account(client: IKubeClient, name: str, at: Place) -> None:
     """
     Create or repair the account, with all permissions in its physical space.
 
-    :raises APIError: the account cannot be created.
+    :raises APIError: the account cannot be created; ``Conflict`` if its binding's name is in use.
     """
     labels = {MANAGED_BY: MANAGER}
     namespace = {"metadata": {"name": NAMESPACE, "labels": labels}}
@@ -190,7 +194,7 @@ async def ensure_account(client: IKubeClient, name: str, at: Place) -> None:
 
 
 async def _made(client: IKubeClient, resource: Resource, obj: Object, namespace: str = "") -> bool:
-    """Create an object."""
+    """Create an object.  :return: false if it already exists."""
     whole = {"apiVersion": resource.api_version, "kind": resource.kind, **obj}
     try:
         await client.create(resource, whole, namespace)

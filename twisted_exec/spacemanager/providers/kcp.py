@@ -2,7 +2,10 @@
 Workspaces of a kcp server as physical spaces.
 
 The provider requires a kubeconfig of a user who may create Workspaces in the used parents and is an
-administrator in them.
+administrator in them: kcp's ``kcp-admin``, or another member of the group ``system:kcp:admin``.
+
+kcp answers 403 for paths that do not exist.  A request for the Workspace of the path, in its own
+parent, tells whether it is absent or only invisible to us.
 
 Users of a workspace get a token of our account in it
 (:mod:`twisted_exec.spacemanager.providers.credentials`).
@@ -86,7 +89,12 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class _TokenKey:
-    """Key of a token."""
+    """
+    Key of a token.
+
+    :param path: path of the workspace.
+    :param cluster: name of the logical cluster with the account; *path* if it has none.
+    """
 
     path: str
     cluster: str
@@ -99,12 +107,13 @@ async def _nothing_found() -> Sequence[Physical]:
 @implementer(ISpaceProvider, IRotatesCredentials)
 class KcpProvider(CoroutineProvider):
     """
-    See :class:`ISpaceProvider`; parameters are ``type`` and ``typePath``.
+    See :class:`ISpaceProvider`; parameters are ``type`` and ``typePath``.  Lists are without
+    access. After a rotation the old token stays valid until it expires.
 
-    :param client: client of the kcp server.
+    :param client: client of the kcp server; resources include the path of the workspace.
     :param clock: provides ``IReactorTime``.
     :param now: seconds since the epoch.
-    :param known: returns the known physical spaces.
+    :param known: returns the known physical spaces; the first list includes their parents.
     """
 
     def __init__(
@@ -221,7 +230,7 @@ class KcpProvider(CoroutineProvider):
         return obj
 
     async def _is_absent(self, path: str) -> bool:
-        """Return whether a forbidden workspace does not exist."""
+        """Return whether a forbidden workspace does not exist; ``False`` if that is unknown."""
         parent, _colon, name = path.rpartition(":")
         if not parent:
             return False
@@ -370,7 +379,7 @@ class KcpProvider(CoroutineProvider):
     # Paths.
 
     def _parent(self, physical: Physical) -> str:
-        """Return the parent."""
+        """Return the parent.  :raises Invalid: not a valid name, or not as lists name it."""
         check_name(physical)
         if physical.parent == self.default_parent:
             message = f'omit {PATH}: "{physical.parent}" is its default'
@@ -393,14 +402,14 @@ class KcpProvider(CoroutineProvider):
         self._hints.follow(parent, self._shown(parent))
 
     def _forget(self, parent: str) -> None:
-        """Drop an absent parent."""
+        """Drop an absent parent. A configured parent stays: it may still be created."""
         if parent not in self._configured:
             self._hints.forget(parent)
             self._parents.discard(parent)
 
 
 def _token_key(obj: Object, path: str) -> _TokenKey:
-    """Return the key of a workspace's token."""
+    """Return the key of a workspace's token.  A mount has no logical cluster, so its path is used."""
     cluster = str((obj.get("spec") or {}).get("cluster") or "")
     # The name becomes part of the URL at which our account is created.
     return _TokenKey(path, cluster if is_name(cluster) else path)

@@ -1,11 +1,16 @@
 """
 Provider ``kind``: clusters that the ``kind`` program creates.
 
-A label of the nodes names the owner; until it is readable, a record does
-(:class:`~twisted_exec.spacemanager.providers.kind_clusters.Records`).
+An independent run of kind creates a cluster
+(:class:`~twisted_exec.spacemanager.providers.kind_clusters.KindCli`), so ``create`` ends when that
+run has started. A label of the nodes names the owner; until it is readable, a record does
+(:class:`~twisted_exec.spacemanager.providers.kind_clusters.Records`). If a run was interrupted, the
+cluster may have no readable label; it is taken for ours, because the name was free at the start.
+
+kind has no notifications: the list of names is polled for hints.
 
 The internal viewpoint is only offered if, by the provider's Secret, the hub is in the nodes' own
-network.
+network; otherwise its name would lead nowhere, or to another server.
 """
 
 from __future__ import annotations
@@ -109,7 +114,7 @@ class ClusterServer:
 
     async def ready(self) -> None:
         """
-        Check ``/readyz``.
+        Check ``/readyz``: kind returns kubeconfigs long before clusters are usable.
 
         :raises APIError: the server is unreachable or not ready.
         """
@@ -239,7 +244,14 @@ Limits for clusters that were created here, and for concurrent creations, which 
 
 @dataclass(frozen=True)
 class _Check:
-    """The last result of checking a cluster."""
+    """
+    The last result of checking a cluster.
+
+    :param access: valid while the API server accepts it.
+    :param stamp: changes with the access.
+    :param server: the API server, present if the access is.
+    :param problem: why the cluster was not usable, or empty.
+    """
 
     access: Mapping[str, Access]
     stamp: str
@@ -261,11 +273,12 @@ class _Cluster:
 @implementer(ISpaceProvider, IHostLocal)
 class KindProvider(CoroutineProvider):
     """
-    See :class:`ISpaceProvider`. There is one parameter, ``image``.
+    See :class:`ISpaceProvider`. There is one parameter, ``image``. Lists report each cluster as
+    it was last checked.
 
     :param reactor: provides ``IReactorTime``, ``IReactorTCP`` and ``IReactorProcess``.
     :param now: seconds since the epoch.
-    :param poll_seconds: interval of looks.
+    :param poll_seconds: interval of looks for clusters that come and go, while there are watchers.
     """
 
     default_parent = ""
@@ -366,7 +379,10 @@ class KindProvider(CoroutineProvider):
     # The API server.
 
     async def _probed(self, cluster: _Cluster) -> _Cluster:
-        """Check the API server of a cluster that may have one."""
+        """
+        Check the API server of a cluster that may have one; its owner label takes precedence over
+        the record.
+        """
         if not cluster.listed or cluster.standing.which not in (COMPLETE, OTHERS, FAILED):
             return cluster
         name = cluster.name
@@ -387,7 +403,7 @@ class KindProvider(CoroutineProvider):
         return cluster
 
     def _learned(self, name: str, check: _Check | None) -> None:
-        """Remember the last check of a cluster."""
+        """Remember the last check of a cluster, and close the connections of the previous one."""
         before = self._checks.pop(name, None)
         if check is not None:
             self._checks[name] = check
@@ -396,7 +412,7 @@ class KindProvider(CoroutineProvider):
             self._closing.add(server.close())
 
     def _complete(self, name: str, before: ClusterRecord, uid: str) -> ClusterRecord:
-        """Complete the record of a finished cluster."""
+        """Complete the record of a finished cluster.  :return: the current record."""
         lock = self._records.lock(name)
         if lock is None:
             return before
@@ -497,7 +513,7 @@ class KindProvider(CoroutineProvider):
         raise ServiceUnavailable(f'cluster "{name}" cannot be made yet: {what}')
 
     def _adopt(self, cluster: _Cluster, owner: str) -> None:
-        """Adopt an unrecorded cluster with our label."""
+        """Adopt an unrecorded cluster with our label: its records are another manager's, or lost."""
         check = self._checks.get(cluster.name)
         who = check.identity if check is not None else None
         if who is None or who.owner != owner:
@@ -580,7 +596,7 @@ class KindProvider(CoroutineProvider):
         return check.identity.owner if check is not None and check.identity is not None else None
 
     async def _broken_off(self, cluster: _Cluster) -> int:
-        """Kill the creating run."""
+        """Kill the creating run.  :return: the lock."""
         name, record = cluster.name, cluster.record
         for _ in range(50):
             lock = self._records.lock(name)

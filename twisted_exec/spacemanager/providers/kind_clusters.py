@@ -1,5 +1,5 @@
 """
-Clusters of the ``kind`` program.
+Clusters of the ``kind`` program: runs and output of kind, settings, records and states.
 
 Source: ``sigs.k8s.io/kind`` v0.32.0, ``pkg/cluster/internal/create/create.go``,
 ``pkg/apis/config/v1alpha4``.
@@ -75,10 +75,11 @@ class KindCli:
     Runs the program.
 
     Runs that only read or delete belong to the manager: they end when they are cancelled or time
-    out. A run that creates a cluster is independent, and survives the manager.
+    out, together with their children. A run that creates a cluster is independent: it survives the
+    manager, and writes its exit code to a file.
 
     ``KUBECONFIG`` is never passed on, and every run that writes a kubeconfig gets a file of its
-    own.
+    own: otherwise kind writes to the user's file and switches its context.
 
     :param reactor: spawns processes, and has the clock.
     :param environ: environment of the program.
@@ -99,7 +100,7 @@ class KindCli:
         """
         Run the program and wait for its end.
 
-        :raises ServiceUnavailable: the program cannot be started.
+        :raises ServiceUnavailable: the program cannot be started, or was ended by a signal.
         :raises GatewayTimeout: the run took too long, and was killed.
         :raises BadGateway: the output was too large.
         """
@@ -308,7 +309,8 @@ class KindSettings:
     """
     Settings of a provider.
 
-    Spaces may only choose among the images that the provider's owner allows.
+    A node of kind runs privileged, from an arbitrary image, with arbitrary mounts.  So Spaces may only
+    choose among the images that the provider's owner allows.
 
     :param config: configuration for every cluster, self-contained.
     :param internal: offer the nodes' own addresses as viewpoint ``InCluster``.
@@ -372,7 +374,7 @@ def _wrong(spec: ProviderSpec, key: str, problem: str) -> APIError:
 
 
 def config_of(settings: KindSettings, owner: str) -> bytes:
-    """Return the configuration of a cluster."""
+    """Return the configuration of a cluster; the owner is a label of its nodes."""
     nodes = settings.config.get("nodes") or [{"role": "control-plane"}]
     marked = [{**node, "labels": {**(node.get("labels") or {}), OWNER: owner}} for node in nodes]
     # JSON is YAML, and json.dumps() is a safe writer.
@@ -425,13 +427,14 @@ def check_name(physical: Physical, *, new: bool = False) -> None:
 
 
 def is_name(name: str) -> bool:
-    """Return whether a name is valid for us."""
+    """Return whether a name is valid for us; kind itself also accepts ``..`` and ``-v``."""
     return len(name) <= 200 and _NAME.fullmatch(name) is not None
 
 
 def listed_names(out: bytes) -> list[str]:
     """
-    Return the clusters in the output of ``kind get clusters``, sorted.
+    Return the clusters in the output of ``kind get clusters``, sorted, without names that are not
+    valid for us.
 
     :raises BadGateway: the output is something else.
     """
@@ -488,10 +491,12 @@ class Records:
     """
     The records of a provider.
 
-    A record with the owner is written before a cluster is created.
+    kind only knows names of clusters, not owners.  So a record with the owner is written before a
+    cluster is created.  The cluster's nodes also have the owner as a label, which takes precedence if
+    it is readable.
 
     ``lock`` is locked (``flock``) by the process that changes the cluster or its record, and by the
-    run of kind that creates it.
+    run of kind that creates it: it is free as soon as all have ended, in whatever way.
 
     :param directory: absolute path; created with mode 0700 when needed.
     :param step: called before changes.
@@ -674,8 +679,8 @@ def standing(
     """
     Return the state of a cluster.
 
-    :param attempt: the last creation, read before ``record``.
-    :param listed: whether kind lists the cluster, requested after reading both.
+    :param attempt: the last creation, read before ``record``, which changes while it runs.
+    :param listed: whether kind lists the cluster; only conclusive if requested after reading both.
     """
     if record is None:
         # A running creation has no record yet, so a listed cluster is not its result.

@@ -1,7 +1,9 @@
 """
 KubeFlex: control planes as ControlPlane objects, which KubeFlex's manager reconciles.
 
-The objects of a ControlPlane are in the namespace ``NAME-system``.
+The objects of a ControlPlane are in the namespace ``NAME-system``, which KubeFlex's manager creates
+with an ownerReference. So credentials are not read from a namespace that existed before, and a
+ControlPlane is gone when its namespace is.
 
 Credentials cannot be rotated: KubeFlex creates them only once.
 
@@ -75,7 +77,7 @@ class ControlPlaneFields:
     """
     The relevant fields of a ControlPlane, comparable by value.
 
-    :param secret: name of the Secret in the ControlPlane's namespace.
+    :param secret: name of the Secret in the ControlPlane's namespace; empty before it is known.
     :param keys: keys of the Secret by viewpoint.
     """
 
@@ -175,7 +177,7 @@ def info_of(
     Return the state of a ControlPlane, without access; see :func:`with_access`.
 
     :param namespace: the namespace ``NAME-system``.
-    :param secret: the Secret that the reading names.
+    :param secret: the Secret that the reading names; its values may be trimmed.
     """
     reading = _in_namespace(reading, namespace)
     if reading.state == USABLE and not present(reading, secret):
@@ -222,7 +224,7 @@ def maker_of(namespace: Object) -> str:
 
 
 def left_of(namespace: Object) -> SpaceInfo | None:
-    """Return the state of a deleted ControlPlane whose namespace remains."""
+    """Return the state of a deleted ControlPlane whose namespace remains; ``None`` for other namespaces."""
     uid, name = maker_of(namespace), namespace["metadata"]["name"].removesuffix(SUFFIX)
     if not uid:
         return None

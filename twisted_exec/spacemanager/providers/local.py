@@ -1,10 +1,14 @@
 """
-Local spaces.
+Local spaces: each is an API server, a poollet and a runtime in a process of its own, on this host.
 
-The processes are children of the manager and end with it.
+The processes are children of the manager and end with it, however it ends.  Their state is on disk,
+and the next manager restarts them on the same ports.
 
 Only one instance uses the state at a time
 (:class:`~twisted_exec.spacemanager.providers.local_processes.Store`).
+
+The kubeconfig of a space has a token of our account in it, valid for a year: our API server ends a
+session when its token expires.  It is revoked by deleting the account.
 """
 
 from __future__ import annotations
@@ -309,7 +313,10 @@ class LocalProvider:
             self._tell(physical)
 
     def _mark_going(self, record: SpaceRecord) -> None:
-        """Mark a space as deleted."""
+        """
+        Mark a space as deleted.  On a full disk nothing can be written, and the deletion is what
+        frees it, so it proceeds without a record.  If we die meanwhile, the caller retries.
+        """
         try:
             self._store.write(replace(record, going=True))
         except ServiceUnavailable:
@@ -344,8 +351,8 @@ def make(
     """
     Create the provider of a SpaceProviderDesc of type ``local``.
 
-    :param client_ca: path of a further client CA for the spaces.
-    :param ports: ports for the API servers of new spaces.
+    :param client_ca: path of a further client CA for the spaces; empty for none.
+    :param ports: ports for the API servers of new spaces; ``None`` for the default range.
     """
     store = Store(os.path.join(around.directory, "local", spec.name))
     environment = space_environment(spec, around, client_ca, ports)
@@ -373,7 +380,7 @@ class SpaceEnvironment:
 
     :param argv: returns the command line, given the state directory and the port.
     :param enrol: creates a kubeconfig, given the path of the administrator's.
-    :param slots: limits concurrent starts.
+    :param slots: limits concurrent starts: importing takes a whole core.
     :param now: seconds since the epoch.
     :param ports: see :func:`~twisted_exec.spacemanager.providers.local_processes.free_port`.
     """
@@ -391,7 +398,8 @@ class LocalSpace:
     """
     One space with a record.
 
-    It keeps the process of the space running, and obtains its kubeconfig.
+    It keeps the process of the space running, and obtains its kubeconfig.  Work can be interrupted
+    between any two steps; the next process that reads the record continues it.
 
     :param changed: called when the state has changed.
     """
@@ -489,7 +497,7 @@ class LocalSpace:
 
     @as_deferred
     async def become(self, record: SpaceRecord) -> None:
-        """Switch to a new record."""
+        """Switch to a new record; fires when the work for it has started."""
         if record.going:
             self._tell(GOING)
         self.record = record
@@ -539,7 +547,7 @@ class LocalSpace:
             await deferLater(self._environment.reactor, pause)
 
     async def _run_once(self) -> str:
-        """Run the process until it ends."""
+        """Run the process until it ends.  :return: the reason."""
         await self._environment.slots.acquire()
         try:
             run = await self._started()

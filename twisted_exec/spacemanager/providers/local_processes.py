@@ -1,6 +1,9 @@
 """
 Processes of local spaces, and their state on disk.
 
+A process (:class:`ProcessRun`) stops when its standard input ends.  So it ends with its manager,
+however that ends: the kernel closes the pipe.
+
 The state on disk (:class:`Store`) says which spaces exist, and which process may run them:
 
 =====================  =========================================================================
@@ -8,6 +11,9 @@ The state on disk (:class:`Store`) says which spaces exist, and which process ma
 ``records/NAME.json``  one for each space, written before anything is done for it
 ``spaces/UID/``        all else of a space: its state directory, kubeconfig and log
 =====================  =========================================================================
+
+The data of a space is under its UID, so a reused name never finds remains of an earlier space.  The
+record is removed last, when nothing of the space is left.
 """
 
 from __future__ import annotations
@@ -119,7 +125,10 @@ def argv(state_directory: str, port: int, client_ca: str = "") -> list[str]:
 
 
 def environment(ours: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the environment of the process."""
+    """
+    Return the environment of the process: no variables that may be secret or meant for the
+    manager.
+    """
     variables = {name: ours[name] for name in _KEPT_VARIABLES if name in ours}
     variables |= {name: value for name, value in ours.items() if name.startswith(("LC_", "PYTHON"))}
     # The same installation of this program, wherever it was started from.
@@ -255,7 +264,7 @@ def _signal_name(number: int) -> str:
 
 
 def open_log(path: str) -> int:
-    """Open a log file for a new run."""
+    """Open a log file for a new run, without the output of earlier runs."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
     return os.open(path, flags, 0o600)
 
@@ -290,8 +299,8 @@ class SpaceRecord:
     One space that is to be, or is to go.
 
     :param uid: of the physical space; also the name of its directory.
-    :param owner: the mark: UID of the Space that it was made for.
-    :param port: of its API server on loopback.
+    :param owner: the mark: UID of the Space that it was made for; empty when it was made for none.
+    :param port: of its API server on loopback; 0 until one was chosen.
     :param made: it was usable once.
     :param going: it is being deleted.
     :param damaged: why nothing is known but the name.
@@ -346,9 +355,9 @@ class Store:
 
     def open(self) -> None:
         """
-        Create or check the directory, and lock it.
+        Create or check the directory, and lock it; later only check that it is still the same.
 
-        :raises ServiceUnavailable: another process has it.
+        :raises ServiceUnavailable: another process has it, or it is not usable, or it was removed.
         """
         try:
             if self._lock < 0:
@@ -402,7 +411,11 @@ class Store:
                 _unlink(os.path.join(self.path, RECORDS, name))
 
     def _check_there(self) -> None:
-        """Check that the directory is the one that we have locked."""
+        """
+        Check that the directory is the one that we have locked.
+
+        :raises ServiceUnavailable: it was removed or replaced.
+        """
         if self._lock < 0:
             raise ServiceUnavailable("local spaces: closed")
         ours = os.fstat(self._lock)
@@ -459,7 +472,7 @@ class Store:
         return stamp, _parse(name, entry.path)
 
     def home(self, record: SpaceRecord, *parts: str) -> str:
-        """Return the path of a space's directory."""
+        """Return the path of a space's directory, or of an entry in it."""
         assert record.uid, (
             record
         )  # a damaged record has no UID, and must not mean the parent directory
@@ -521,7 +534,7 @@ def _unlink(path: str) -> None:
 
 
 def _remove_tree(path: str) -> None:
-    """Remove a tree."""
+    """Remove a tree.  It is renamed first, so that a partial one is never taken for a space."""
     removed = f"{path}.gone"
     if os.path.lexists(path):
         os.replace(path, removed)

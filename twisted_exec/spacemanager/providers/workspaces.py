@@ -1,9 +1,13 @@
 """
-Workspaces of a kcp server.
+Workspaces of a kcp server: the provider's Secret, and conversion to physical spaces.
 
 A Workspace is an object in its parent workspace, and URLs contain the path of the parent.
+:class:`InWorkspace` adds that path to a resource, so that one client serves all workspaces.
 
-The keys of the provider's Secret are those of KubeStellar, and :data:`PARENTS_KEY`.
+The keys of the provider's Secret are those of KubeStellar, and :data:`PARENTS_KEY`. The manager
+uses ``kubeconfig``, while ``incluster`` and ``external`` describe the same server from a viewpoint.
+``kubeconfig`` also serves for the viewpoint without a key of its own. The users of the viewpoints
+do not get the credentials in the Secret.
 
 A server's URL may end in the path of a workspace (``/clusters/root``).
 
@@ -147,7 +151,11 @@ def is_going(obj: Object) -> bool:
 
 
 def space_info(obj: Object, physical: Physical) -> SpaceInfo:
-    """Return the state of a Workspace, without access."""
+    """
+    Return the state of a Workspace, without access.
+
+    ``Unavailable`` comes and goes, also during creation, so no state is :data:`BROKEN`.
+    """
     spec = obj.get("spec") if isinstance(obj.get("spec"), dict) else {}
     assert isinstance(spec, dict)
     state, reason, message = _state(obj, spec)
@@ -195,7 +203,11 @@ def _waiting_for(obj: Object, what: str) -> str:
 
 
 def _complaint(obj: Object, condition: str = "") -> str:
-    """Return the message of the first false condition, or empty."""
+    """
+    Return the message of the first false condition, or empty.
+
+    :param condition: type of the only condition that counts; empty for any.
+    """
     conditions = _status(obj).get("conditions")
     for each in conditions if isinstance(conditions, list) else []:
         if not isinstance(each, dict) or (condition and each.get("type") != condition):
@@ -224,7 +236,7 @@ class KcpSettings:
     :param config: the manager's configuration; its server has no workspace path.
     :param default_parent: parent of physical spaces that name none.
     :param parents: further workspaces whose children are discovered.
-    :param viewpoints: how to reach the server from each known viewpoint.
+    :param viewpoints: how to reach the server from each known viewpoint, without credentials.
     """
 
     config: ClientConfig
@@ -286,7 +298,7 @@ def _secret(spec: ProviderSpec) -> Mapping[str, bytes]:
 
 
 def _load(spec: ProviderSpec, key: str) -> tuple[ClientConfig, str]:
-    """Load a kubeconfig."""
+    """Load a kubeconfig.  :return: the configuration without the workspace path, and that path."""
     content = _secret(spec).get(key, b"")
     if not content.strip():
         raise _invalid(spec, key, "is missing; put the kubeconfig of the kcp server there")

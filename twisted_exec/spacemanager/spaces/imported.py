@@ -1,10 +1,13 @@
 """
-Imported Spaces: users supply the credentials.
+Imported Spaces: users supply the credentials, and the manager creates and deletes no control plane.
 
 As in upstream's design, deleting the object while its control plane lives usually brings it back,
-unless the annotation ``space.twisted-exec.dev/forget: "true"`` was set before.
+unless the annotation ``space.twisted-exec.dev/forget: "true"`` was set before. A finalizer holds
+the deleted object until a probe shows whether the control plane lives. To bring it back, the Space
+is recorded in a Secret without credentials before the object is removed.
 
-Users' Secrets are only read in the Space's own namespace.
+Users' Secrets are only read in the Space's own namespace: write access to Spaces must not give
+access to other Secrets.
 """
 
 from __future__ import annotations
@@ -51,7 +54,11 @@ _NOT_KEPT = (spaces.FORGET, spaces.ROTATE)
 
 
 def references(space: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Return the Secrets of an imported Space, by viewpoint."""
+    """
+    Return the Secrets of an imported Space, by viewpoint.
+
+    In upstream, users wrote them into ``status``, which applies if ``spec`` names none.
+    """
     for part in ("spec", "status"):
         section = space.get(part) or {}
         named = {
@@ -93,7 +100,7 @@ def credentials_of(space: Object, existing: Mapping[str, Object | None]) -> Impo
     """
     Read the credentials of a Space.
 
-    :param existing: the Secrets that the Space names, by viewpoint.
+    :param existing: the Secrets that the Space names, by viewpoint; ``None`` for a missing one.
     """
     named, problem = references(space), None
     contents: dict[str, bytes] = {}
@@ -190,7 +197,7 @@ def record_name(space: str) -> str:
 
 
 def record_of(space: Object) -> Object:
-    """Return the Secret that records a Space."""
+    """Return the Secret that records a Space; without owner, as the Space is about to be deleted."""
     metadata = space["metadata"]
     notes = metadata.get("annotations") or {}
     metadata_copy = {
@@ -233,7 +240,11 @@ def trimmed(secret: Object) -> Object:
 
 
 def made_anew(record: Object) -> Object | None:
-    """Return the Space from a record; ``None`` if the record is invalid."""
+    """
+    Return the Space from a record; ``None`` if the record is invalid.
+
+    Users with write access to Secrets could forge a record, so it only creates imported Spaces.
+    """
     try:
         document = json.loads(value_of(record, _RECORD_KEY) or b"")
         metadata: Object = {key: _texts(document["metadata"].get(key)) for key in _KEPT}
@@ -260,8 +271,8 @@ class ImportedWorker:
     Processes one imported Space.
 
     :param key: namespace and name.
-    :param space: the Space as last observed.
-    :param record: the record of a deleted Space.
+    :param space: the Space as last observed; ``None`` if it does not exist.
+    :param record: the record of a deleted Space, as last observed; ``None`` if there is none.
     :param probe: probes now, regardless of earlier results.
     """
 
@@ -374,7 +385,7 @@ class ImportedWorker:
         return result.lives
 
     async def _write_record(self, space: Object) -> bool:
-        """Create the record."""
+        """Create the record.  :return: whether it exists; false if the namespace is being deleted."""
         if self._record is not None:
             return True
         form = record_of(space)
@@ -438,7 +449,7 @@ class ImportedSecrets:
     """
     The Secrets of imported Spaces.
 
-    They are watched by name.
+    They are watched by name, so the manager receives no other Secret of the user's namespace.
 
     :param changed: called with namespace and name of each Space whose Secret may have changed.
     """
@@ -449,7 +460,7 @@ class ImportedSecrets:
         self._secrets = SpaceSecrets(hub, clock, (), self._secret_changed, labelled=False)
 
     def space_changed(self, before: Object | None, after: Object | None) -> None:
-        """Watch the Secrets of a changed Space."""
+        """Watch the Secrets of a changed Space; ``None`` if it did not or does not exist."""
         old, new = _secrets_of(before), _secrets_of(after)
         key = key_of(after or before or {})
         for ref in new - old:

@@ -1,4 +1,10 @@
-"""The controller of Spaces: processes each Space, and discovers physical spaces."""
+"""
+The controller of Spaces: processes each Space, and discovers physical spaces.
+
+Spaces of one provider share a queue, and so do imported Spaces of one namespace: a dead provider
+delays no other provider's Spaces, and unresponsive servers of one namespace none of another.
+Everything is checked after changes and regularly, so missed events do not matter.
+"""
 
 from __future__ import annotations
 
@@ -179,7 +185,7 @@ class SpaceLoop(Service):
         return DeferredList([each.stop() for each in parts])
 
     def _tick(self) -> None:
-        """Start processing once everything has been read."""
+        """Start processing once everything has been read: an object that is not read yet is not gone."""
         if not (self._spaces.synced and self._secrets.synced and self._providers.synced):
             return
         self._begun = True
@@ -337,13 +343,18 @@ class SpaceLoop(Service):
 
 
 def _desired(space: Object) -> object:
-    """Return the desired state of a Space: everything but the status."""
+    """
+    Return the desired state of a Space: everything but the status.
+
+    Another writer of the status, such as a former leader, does not cause immediate processing; the
+    regular check corrects it.
+    """
     keys = ("annotations", "labels", "finalizers", "deletionTimestamp", "uid")
     return [space["metadata"].get(key) for key in keys], space.get("spec")
 
 
 def _is_profile(view: IProviderView | None) -> bool:
-    """Return whether a Space comes from a ClusterProfile."""
+    """Return whether a Space comes from a ClusterProfile, which is not published again."""
     spec = view.desc.get("spec") if view is not None else None
     return bool(spec and spec.get("ProviderType") == spaces.CLUSTERPROFILE)
 
@@ -433,7 +444,7 @@ class SpaceQueues:
         self.add(provider, key)
 
     def _queue(self, provider: str, namespace: str) -> WorkQueue[Work]:
-        """Return the queue of a provider."""
+        """Return the queue of a provider; Spaces without an existing provider share one per namespace."""
         name = provider if provider and self._is_there(provider) else f"/{namespace}"
         if name not in self._queues:
             self._tidy()
@@ -463,7 +474,7 @@ class SpaceIndex:
         self._physical: dict[tuple[str, Physical], dict[Key, None]] = {}
 
     def changed(self, before: Object | None, after: Object | None) -> None:
-        """Update the index for a changed Space."""
+        """Update the index for a changed Space; ``None`` if it did not or does not exist."""
         if before is not None:
             self._drop(before)
         if after is not None:
@@ -483,7 +494,11 @@ class SpaceIndex:
         return list(self._physical.get((provider, physical), ()))
 
     def rival(self, space: Object) -> str:
-        """Return the name of another Space with precedence for the same physical space, or empty."""
+        """
+        Return the name of another Space with precedence for the same physical space, or empty.
+
+        A managed Space has precedence over discovered ones once its physical space was found.
+        """
         metadata, provider = space["metadata"], provider_of(space)
         others = self._physical.get((provider, physical_of(space)), {})
         if len(others) < 2:
@@ -533,6 +548,8 @@ async def create_space(hub: IKubeClient, view: IProviderView, physical: Physical
     """
     Create the Space of a discovered physical space, if that still exists.
 
+    An existing Space is no failure: another manager would create the same one.
+
     :raises APIError: retry later.
     """
     if view.provider is None or not await _is_there(view, physical):
@@ -549,7 +566,7 @@ async def create_space(hub: IKubeClient, view: IProviderView, physical: Physical
 
 
 async def _is_there(view: IProviderView, physical: Physical) -> bool:
-    """Ask the provider."""
+    """Ask the provider: the copy may be outdated, and would bring back a deleted space."""
     try:
         info = await view.provider.get(physical)
     except NotFound:
@@ -570,7 +587,10 @@ async def delete_secrets(hub: IKubeClient, key: Key, left: Iterable[Object]) -> 
     """
     Delete the Secrets of deleted Spaces of a name.
 
-    :param left: Secrets for a Space of that name, as last observed.
+    A hub with garbage collection does this by itself, because they have owners; other hubs do not.
+
+    :param left: Secrets for a Space of that name, as last observed; those of an existing Space
+        stay.
     :raises APIError: retry later.
     """
     ours = [each for each in left if secrets.is_ours(each)]
@@ -581,7 +601,7 @@ async def delete_secrets(hub: IKubeClient, key: Key, left: Iterable[Object]) -> 
 
 
 async def _uid(hub: IKubeClient, key: Key) -> str | None:
-    """Read the Space's UID."""
+    """Read the Space's UID: the copy may be outdated, and a deletion is final."""
     try:
         existing = await hub.get(spaces.SPACES, key[1], key[0])
     except NotFound:

@@ -1,7 +1,7 @@
 """
 Names: the physical space of a Space, and the name of a discovered Space.
 
-A name that Kubernetes does not allow is replaced by a derived one.
+A name that Kubernetes does not allow is replaced by a derived one, and annotations have the original.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def type_of(space: Mapping[str, Any]) -> str:
 
 
 def provider_of(space: Mapping[str, Any]) -> str:
-    """Return the name of a Space's SpaceProviderDesc."""
+    """Return the name of a Space's SpaceProviderDesc; empty for none and for imported Spaces."""
     if type_of(space) == spaces.IMPORTED:
         return ""
     return str((space.get("spec") or {}).get("SpaceProviderDescName") or "")
@@ -64,7 +64,7 @@ def misplaced(space: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def said(space: Mapping[str, Any]) -> Physical:
-    """Return the physical space of a provider's Space."""
+    """Return the physical space of a provider's Space, by its name and annotations."""
     annotations = space["metadata"].get("annotations") or {}
     name = annotations.get(spaces.PHYSICAL_NAME) or space["metadata"]["name"]
     return Physical(str(name), str(annotations.get(spaces.PATH) or ""))
@@ -79,7 +79,11 @@ def recorded(space: Mapping[str, Any]) -> Physical | None:
 
 
 def physical_of(space: Mapping[str, Any]) -> Physical:
-    """Return the physical space of a provider's Space."""
+    """
+    Return the physical space of a provider's Space.
+
+    The record takes precedence over annotations: changing these later has no effect.
+    """
     return recorded(space) or said(space)
 
 
@@ -93,7 +97,7 @@ def name_for(physical: Physical, is_free: bool = True) -> str:
     """
     Return the name for the Space of a discovered physical space.
 
-    :param is_free: the plain name is not in use.
+    :param is_free: the plain name is not in use; otherwise one with a digest is returned.
     """
     plain = physical.name if not physical.parent else f"{_slug(physical.parent)}.{physical.name}"
     if is_free and not names.dns_subdomain(plain) and len(plain) <= LONGEST:
@@ -131,7 +135,7 @@ def discovered(physical: Physical, provider: str, name: str) -> Object:
 
 
 def is_discovered(space: Mapping[str, Any]) -> bool:
-    """Return whether discovery created a Space."""
+    """Return whether discovery created a Space, so that the manager may delete it."""
     labels = space["metadata"].get("labels") or {}
     return type_of(space) == spaces.UNMANAGED and labels.get(spaces.MANAGED_BY) == spaces.MANAGER
 

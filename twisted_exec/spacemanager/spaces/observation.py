@@ -1,7 +1,9 @@
 """
-Values around the plan for one Space, without I/O.
+Values around the plan for one Space, without I/O: observations, verdicts of probes, and steps.
 
-The server's messages are not passed on.
+Only a request that requires authentication shows whether credentials are accepted: in Kubernetes,
+``/version`` and ``/readyz`` are open to everyone.  So the probe requests its own identity.  The
+server's messages are not passed on: it has received the credentials, and might repeat them.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ class Provider:
     :param passes: discovery selects the physical space.
     :param is_gone: the physical space certainly does not exist.
     :param rotates: the provider can rotate credentials.
-    :param refusal: the provider's reason why this physical space is impossible.
+    :param refusal: the provider's reason why this physical space is impossible, or empty.
     """
 
     name: str
@@ -207,7 +209,7 @@ class ProbeResult:
     :param digest: digest of the probed kubeconfigs.
     :param valid: value of the condition CredentialsValid.
     :param ready: value of the condition PhysicalSpaceReady.
-    :param version: version of the API server, such as ``v1.33.1``.
+    :param version: version of the API server, such as ``v1.33.1``; empty if unknown.
     """
 
     digest: str

@@ -1,7 +1,14 @@
 """
 The plan for one Space of a provider; :mod:`.worker` carries it out.
 
-The finalizer is written first, then the record in ``status``, then the physical space is created.
+The plan is a pure function from observations to steps.  It runs again after the steps, until none
+are left; then the status is written.  So a repeated step, even by a new leader, does no harm.
+
+A managed Space is desired state: its physical space is created, and recreated when it is gone.
+First the finalizer is written, then the record in ``status``, then the physical space is created:
+without the record there is nothing to delete.  An unmanaged Space is a mirror: if discovery has
+created it, it disappears with its physical space.  An unreachable physical space is not gone, and
+its Space stays.
 """
 
 from __future__ import annotations
@@ -63,7 +70,7 @@ class SpacePlan:
     :param physical: value of the condition PhysicalSpaceReady; ``None`` to leave it.
     :param synced: value of the condition Synced.
     :param physical_space: the existing physical space; ``None`` if there is none.
-    :param intended: the existing or planned physical space.
+    :param intended: the existing or planned physical space; ``None`` to leave the record.
     :param again_seconds: delay before the next check without events.
     :param is_over: nothing is left to write.
     """
@@ -140,7 +147,12 @@ def _wanted(observation: SpaceObservation) -> SpacePlan:
 
 
 def _without_provider(observation: SpaceObservation) -> SpacePlan:
-    """Report the last probe."""
+    """
+    Report the last probe.  Spaces of some providers run without them, others stop with them.
+
+    An unreachable API server may still be reachable for others, unless its address is on loopback,
+    which only leads to this host.
+    """
     physical, synced = _as_probed(observation), no_provider(observation.provider.name)
     if physical is not None and physical[1] == "Unreachable" and _is_on_loopback(observation):
         physical = ("False", physical[1], f"{physical[2]}; {synced[2]}")
@@ -398,7 +410,7 @@ EXPIRING_SECONDS = 60.0
 
 
 def secret_steps(observation: SpaceObservation, info: SpaceInfo) -> list[Step]:
-    """Return the steps to the Secrets for the Space's viewpoints."""
+    """Return the steps to the Secrets for the Space's viewpoints; none after a refused step."""
     if observation.refused is not None:
         return []
     steps: list[Step] = []
@@ -463,7 +475,7 @@ def asked_to_rotate(space: Mapping[str, Any]) -> str:
 
 
 def renews(observation: SpaceObservation, info: SpaceInfo) -> bool:
-    """Return whether to rotate credentials."""
+    """Return whether to rotate credentials: on request, or because they expire soon or were rejected."""
     if not observation.provider.rotates or not info.access:
         return False
     if Rotate in observation.done or observation.has_failed(Rotate):

@@ -1,5 +1,5 @@
 """
-Probes of kubeconfigs.
+Probes of kubeconfigs: requests that show whether a kubeconfig gives access to an API server.
 
 Sources: ``pkg/registry/authentication/selfsubjectreview`` of Kubernetes; for older servers without
 this review, an access review.
@@ -138,7 +138,11 @@ AT_ONCE = 8
 
 @dataclass
 class _Entry:
-    """State of the probes of one Space."""
+    """
+    State of the probes of one Space.
+
+    :ivar repeat: another probe follows the one under way at once.
+    """
 
     digest: str
     contents: Contents
@@ -156,6 +160,10 @@ class _Entry:
 class ProbeSchedule:
     """
     Probes the kubeconfigs of Spaces.
+
+    New kubeconfigs are usually probed at once, within a limit per provider, so that a provider whose
+    spaces all time out does not delay others.  Healthy ones are probed again regularly, spread over
+    time; others soon, with back-off.
 
     :param changed: called with a Space whose result has changed.
     """
@@ -192,8 +200,10 @@ class ProbeSchedule:
         scheduled.
 
         :param what: name of the Space for messages.
-        :param was_well: an earlier leader found them healthy.
-        :param is_away: there is no provider.
+        :param was_well: an earlier leader found them healthy, so the first probe is not urgent.  It
+            does not matter for a kubeconfig that replaces another.
+        :param is_away: there is no provider, or it reports that the physical space is not usable.
+            When it becomes usable again, old results are discarded.
         """
         if not contents:
             self.forget(key)

@@ -1,5 +1,9 @@
 """
-A ClusterProfile for a Space that has been Ready, if the hub has ClusterProfiles.
+A ClusterProfile for a Space that has been Ready, if the hub has ClusterProfiles.  Spaces that come
+from ClusterProfiles get none.
+
+The profile contains no credentials.  A profile is ours by its owner and label; others of the same
+name are left alone.
 
 Source: ``kubernetes-sigs/cluster-inventory-api``, ``apis/v1alpha1`` and the README of its plugin
 ``kubeconfig-secretreader``.
@@ -40,8 +44,8 @@ def profile_of(space: Object, version: str, current: Object | None, now: float) 
     """
     Return the ClusterProfile of a Space, with its status.
 
-    :param version: version of the API server.
-    :param current: the existing profile.
+    :param version: version of the API server; empty to keep the current one.
+    :param current: the existing profile, whose fields of other programs stay; ``None`` without one.
     """
     before: Object = (current or {}).get("metadata") or {}
     name, labels = space["metadata"]["name"], labels_of(space)
@@ -84,7 +88,7 @@ def _healthy(space: Object) -> ConditionValue:
 
 
 def _access(space: Object) -> Sequence[Object]:
-    """Return one access provider."""
+    """Return one access provider, external if possible; the credentials stay in the Secret."""
     status = space["status"]
     ends = {end["viewpoint"]: end for end in status.get(spaces.ENDPOINTS) or ()}
     for viewpoint in _PREFERRED:
@@ -187,7 +191,7 @@ class Publishing(BackgroundTask):
         self._log.failure("looking for ClusterProfiles failed", failure)
 
     def get(self, namespace: str, name: str) -> Object | None:
-        """Return a profile of ours as last observed."""
+        """Return a profile of ours as last observed: with our label and an owner, unlike a user's copy."""
         existing = self._copy.get(name, namespace) if self._copy is not None else None
         return existing if existing is not None and owner_uid(existing) else None
 

@@ -1,7 +1,8 @@
 """
 Secrets that the manager writes for Spaces: their content, and their ownership.
 
-A Secret is ours if it has the right name, our labels, and a Space as its owner.
+A Secret is ours if it has the right name, our labels, and a Space as its owner; any other is left
+alone.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def digest(content: bytes) -> str:
 
 def trimmed(secret: Object, *, record_type: str, record_key: str) -> Object:
     """
-    Reduce a Secret with our labels to what is used.
+    Reduce a Secret with our labels to what is used: other authors could create large ones.
 
     :param record_type: type of Secrets that contain a record under ``record_key``.
     """
@@ -84,7 +85,7 @@ def owner_of(space: Mapping[str, Any]) -> Object:
 
 
 def owner_uid(obj: Mapping[str, Any]) -> str:
-    """Return the UID of the Space that owns an object."""
+    """Return the UID of the Space that owns an object; empty for none."""
     for each in obj["metadata"].get("ownerReferences") or ():
         ours = str(each.get("apiVersion", "")).startswith(f"{spaces.GROUP}/")
         if ours and each.get("kind") == spaces.SPACES.kind and each.get("controller"):
@@ -93,7 +94,7 @@ def owner_uid(obj: Mapping[str, Any]) -> str:
 
 
 def written_for(obj: Mapping[str, Any]) -> str:
-    """Return the name of the Space that an object belongs to."""
+    """Return the name of the Space that an object belongs to, by its labels; empty for none."""
     labels = obj["metadata"].get("labels") or {}
     ours = labels.get(spaces.MANAGED_BY) == spaces.MANAGER
     return str(labels.get(spaces.SPACE_LABEL, "")) if ours else ""
@@ -190,7 +191,8 @@ def form(
     """
     Return the desired Secret.
 
-    :param before: the existing Secret.
+    :param before: the existing Secret; other programs' labels and annotations stay, and so does the
+        version.
     """
     metadata: Object = dict((before or {}).get("metadata") or {})
     metadata.setdefault("name", spaces.secret_name(space["metadata"]["name"], viewpoint))

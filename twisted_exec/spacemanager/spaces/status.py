@@ -1,4 +1,11 @@
-"""The status of a Space."""
+"""
+The status of a Space, computed from its plan, and Events for changed conditions.
+
+A condition about the physical space is True only after a probe that could have failed.  Without a
+new probe it usually keeps its value.  ``Phase`` follows the conditions.  A Ready Space usually
+stays Ready while probes are impossible: a server that is unreachable from here may be reachable for
+others.
+"""
 
 from __future__ import annotations
 
@@ -107,7 +114,10 @@ def intended(space: Object, physical: Physical | None, now: float) -> Object:
 
 
 def events(before: Object, after: Object) -> list[Tell]:
-    """Return the Events for a changed status."""
+    """
+    Return the Events for a changed status: the Space became Ready, a condition is False for a new
+    reason, or the physical space became unreachable.
+    """
     tells = []
     if after.get("Phase") == spaces.READY and before.get("Phase") != spaces.READY:
         tells.append(
@@ -194,7 +204,7 @@ def explained(probed: ProbeResult, expires: str, now: float, remedy: str) -> Con
 
 
 def kept_condition(current: Object, type: str) -> ConditionValue:
-    """Return the old value of a condition."""
+    """Return the old value of a condition, because there was no new probe."""
     for condition in current.get("conditions") or ():
         if condition.get("type") == type:
             return (
@@ -258,7 +268,7 @@ def _physical_uid(current: Object, planned: SpacePlan) -> str:
 
 
 def _expires(observation: SpaceObservation, current: Object) -> str:
-    """Return the earliest expiry of the credentials."""
+    """Return the earliest expiry of the credentials; without an answer the old value."""
     if not isinstance(observation.answer, SpaceInfo):
         return str(current.get("credentialsExpireTime") or "") if _mine(observation) else ""
     viewpoints: Sequence[str] = viewpoints_of(observation.space)

@@ -1,4 +1,10 @@
-"""The worker for one Space."""
+"""
+The worker for one Space: carries out the steps of its plan, in the hub and at the provider.
+
+Every update in the hub names the version that it was decided on; after a conflict, the worker
+observes again.  Before it creates a physical space it rereads the Space, because its copy may be
+outdated.
+"""
 
 from __future__ import annotations
 
@@ -363,7 +369,7 @@ class SpaceWorker:
             await self._ask_whose(physical, uid)
 
     async def _ask_whose(self, physical: Physical, uid: str) -> None:
-        """Check the owner of a physical space that already exists."""
+        """Check the owner of a physical space that already exists; the next turn handles the rest."""
         assert self._view is not None
         info = await self._view.provider.get(physical)
         if info.owner == uid:
@@ -438,7 +444,7 @@ class SpaceWorker:
     # Reporting.
 
     async def _write(self, observation: SpaceObservation, planned: SpacePlan) -> bool:
-        """Write the status."""
+        """Write the status.  :return: false after a conflict, which needs another turn."""
         before, after = self.space.get("status") or {}, status_of(observation, planned)
         if after != before:
             self._memory.backoff.reset()
@@ -474,7 +480,7 @@ class SpaceWorker:
 
 
 async def delete_ours(hub: IKubeClient, obj: Object) -> None:
-    """Delete a Secret of ours."""
+    """Delete a Secret of ours; a missing or replaced one is no failure."""
     metadata = obj["metadata"]
     try:
         await hub.delete(

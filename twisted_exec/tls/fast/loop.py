@@ -1,9 +1,9 @@
 """
 The clock and the loop of a program's reactor.
 
-Timers use the monotonic clock. Twisted's reactors use ``time.time``: if the system clock is set back
-by an hour, no timer fires for an hour. See https://github.com/twisted/twisted/issues/2424. Code that
-needs the time of day must not ask the reactor for it.
+Timers use the monotonic clock. Twisted's reactors use ``time.time``: if the system clock is set
+back by an hour, no timer fires for an hour. See https://github.com/twisted/twisted/issues/2424.
+Code that needs the time of day must not ask the reactor for it.
 
 With :func:`shorten_turns` a turn of the loop has a limited number of events.
 """
