@@ -1,7 +1,8 @@
 """
 Processes for jobs whose cost users choose, and the queue before them.
 
-A process does one job at a time. A process that ends, or takes too long, costs its own job only. Idle processes end after a while.
+A process does one job at a time. A process that ends, or takes too long, costs its own job only.
+Idle processes end after a while.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""Receivers of console lines for tests: an OTLP collector and a syslog receiver."""
+"""
+Receivers of console lines for tests: an OTLP collector and a syslog receiver.
+
+They decode with code of their own, so that a mistake of the encoder does not hide behind the same
+mistake of a decoder.
+"""
 
 from __future__ import annotations
 

@@ -2,9 +2,9 @@
 TLS as a client: verify the server, present a client certificate.
 
 A server is verified twice: OpenSSL checks its chain against the given CA, service_identity checks
-its name (DNS or IP subject alternative names, never the common name).  A caller may add a ``check``
-of the certificate.  All of this happens inside a full handshake, so a wrong server gets none of our
-bytes.
+its name (DNS or IP subject alternative names, never the common name).  Both checks happen inside a
+full handshake, so a wrong server gets none of our bytes.  A caller may add a ``check`` of the
+certificate.
 
 OpenSSL does not verify a resumed session's certificate again.  So such a session is at most ten
 minutes old, has the same CA, and its certificate is checked again for the time, the name and by

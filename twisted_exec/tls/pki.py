@@ -24,8 +24,8 @@ The directory (:class:`PKI`) has three authorities and their certificates, under
 Certificates that expire soon are renewed.
 
 A *renewed* authority signs with a new key, and its file holds the new certificate followed by the
-previous ones: hosts with that file trust both. After all certificates are issued anew and every host has them, the previous authorities are
-*retired*: removed from the file.
+previous ones: hosts with that file trust both. After all certificates are issued anew and every
+host has them, the previous authorities are *retired*: removed from the file.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ Messages of the machine runtime interface, generated from the ``.proto`` files b
 They implement the public interface of ironcore's runtimes: packages, services, methods and field
 numbers are the same. ``console.proto`` is an additional service of this project, which is optional.
 ``onmetal.proto``, ``onmetal01.proto`` and ``spheric.proto`` are the messages of other revisions of
-the interface. The first two are generated under other names of package and service, which are never
-sent: names must be unique in a process.
+the interface. The first two have the same package and service as ``machine.proto``. Names must be
+unique in a process, so these are generated under other names, which are never sent.
 
 Regenerate from the root of the repository with the *oldest* generator that the declared protobuf
 (>= 6.30) accepts, because generated code refuses runtimes older than its generator::

@@ -5,6 +5,11 @@ The objects of a ControlPlane are in the namespace ``NAME-system``, which KubeFl
 with an ownerReference. So credentials are not read from a namespace that existed before, and a
 ControlPlane is gone when its namespace is.
 
+The provider reads namespaces before ControlPlanes, so the namespace of a ControlPlane that it does
+not find is under deletion: the ControlPlane was not just created. ``status.secretRef`` names the
+Secret and a key per viewpoint. Either key may lead nowhere: some types never write it, others some
+time after Ready.
+
 Credentials cannot be rotated: KubeFlex creates them only once.
 
 Source: ``kubestellar/kubeflex`` (``api/v1alpha1``, ``pkg/reconcilers/{shared,k3s,host,external}``,
