@@ -310,7 +310,7 @@ class JournalFiles:
         """
         Note that viewers may have seen offsets below ``until``, although they are not on disk.
 
-        :return: whether it is noted.
+        :return: whether it is noted, or need not be.
         """
         if not self._is_created and not self.open.first:
             return True

@@ -236,8 +236,7 @@ class IStreamLocator(Interface):
         Find the next hop of a request whose user is known.
 
         The locator adds what it learns about the object to the context's subject, with
-        :meth:`RequestContext.learn`, so that the record of a refusal has it.  It changes nothing of
-        the request.
+        :meth:`RequestContext.learn`, so that the record of a refusal has it.
 
         :return: fires with a :class:`Location`, or fails with an
             :class:`~twisted_exec.api.status.APIError` that names the object.

@@ -1,8 +1,8 @@
 """
 Machines of a fleet.
 
-Each cluster answers for itself: its machines appear when it has answered, and the message of a failure
-names the cluster.  The number of machines is limited.
+Each cluster answers for itself: its machines appear when it has answered and there is room for them,
+and the message of a failure names the cluster.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class DeleteInRoot:
 @dataclass(frozen=True)
 class UpdateInLeaf:
     """
-    Write the mutable fields of the leaf's Pod.
+    Write labels, annotations and images of the leaf's Pod.
 
     :param labels: ``None`` as value removes a label.
     :param annotations: to set; none is removed.
