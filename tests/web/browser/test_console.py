@@ -360,13 +360,15 @@ class ConsoleTests(WebTestCase):
     async def test_split(self) -> None:
         """
         Consoles side by side, or one below the other, have their names and all tabs in sight.  Their tabs
-        are also above the log of a machine.
+        are also above the log of a machine.  A click on the tab of the console that is shown gives it the keys.
         """
         await self.deployment.create_machine("vm-2", "shell")
         ada = await self.user()
         await self.open_terminal(ada)
         await ada.open("machines/default/vm-2")
         await ada.until_terminal("[#$]$")
+        await ada.click_text(".tabs a", "vm-2")
+        await ada.until_terminal_focus()
         await ada.click_text("button", "Split view")
         parts = (".console-head h2", ".console-head .parts a", ".console-head .button")
         await self.check_layout(ada, "split", *parts, ".console-head .parts")

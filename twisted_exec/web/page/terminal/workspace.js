@@ -280,10 +280,13 @@ class Workspace {
     const { namespace, name } = each.place;
     const label = printable(name);
     const isSelected = each === (this.#other ? this.#find(this.#other) : this.active);
+    const href = this.#context.link(namespace, name);
+    // An address that stays opens nothing.
+    const onclick = () => location.hash === href && each.focus();
     return h(
       "li",
       { class: isSelected ? "selected" : "" },
-      h("a", { href: this.#context.link(namespace, name), "aria-current": isSelected ? "page" : null, title: `${printable(namespace)} / ${label}` }, label),
+      h("a", { href, onclick, "aria-current": isSelected ? "page" : null, title: `${printable(namespace)} / ${label}` }, label),
       button("×", () => this.close(each), { class: "quiet icon", "aria-label": `Close the console of ${label}` }),
     );
   }
