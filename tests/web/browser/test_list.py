@@ -299,7 +299,7 @@ class ListTests(FleetTestCase):
         for name in ("web-40", LONG, "web-1"):
             await user.open(f"machines/default/{name}")
             await user.page.until(
-                f"document.querySelector('.tabs .selected')?.innerText.includes('{name}')"
+                f"document.querySelector('.tabs .selected')?.textContent.includes('{name}')"
             )
             await user.page.until(_TAB)
         for size in ((844, 390), SIZES["phone"]):
@@ -510,7 +510,7 @@ _CUT_NAMES = """[...document.querySelectorAll('.visible-rows .name')].filter((ce
     [cell, ...cell.querySelectorAll('*')].some((each) => each.scrollWidth > each.clientWidth + 1 && each.clientWidth)
 ).map((cell) => cell.textContent)"""
 _SEEN = """((cell) => {
-    const end = cell.querySelector('a').lastChild;
+    const end = cell.querySelector('.cut').lastChild;
     return end.getBoundingClientRect?.().right <= cell.getBoundingClientRect().right + 1 ? end.textContent : '';
 })(%s.querySelector('.name'))"""
 # Tables that are wider than their place.

@@ -42,7 +42,16 @@ _HEAD_ROWS = """new Set([...document.querySelectorAll('.console.active :is(h2, .
         const {top, bottom} = each.getBoundingClientRect();
         return Math.round((top + bottom) / 20);
     })).size"""
-_CUT_NAME = """(({scrollWidth, clientWidth}) => scrollWidth > clientWidth)(document.querySelector('.console.active h2'))"""
+# Whether the name is cut, and what of it is in sight in any case; the last view that has a link in sight.
+_CUT_NAME = """(({scrollWidth, clientWidth}) => scrollWidth > clientWidth)(document.querySelector('.console.active h2 .cut > *'))"""
+_ENDS = """['.console.active h2', '.tabs .selected a'].map((each) => {
+    const [whole, end] = [each, `${each} .cut > :last-child`].map((selector) => document.querySelector(selector));
+    return end.getBoundingClientRect().right <= whole.getBoundingClientRect().right + 1 && end.textContent;
+}).join()"""
+_LAST_VIEW = """(() => {
+    const right = document.querySelector('.console.active .parts').getBoundingClientRect().right;
+    return [...document.querySelectorAll('.console.active .parts a')].findLast((each) => each.getBoundingClientRect().right <= right + 1).innerText;
+})()"""
 _SCROLLED = "terminals[0].buffer.active.viewportY"
 _GROUPS = """[...document.querySelectorAll('dialog h3')].filter((each) => each.checkVisibility())
     .map((each) => each.textContent).join(' ')"""
@@ -242,7 +251,10 @@ class PhoneTests(WebTestCase):
         self.check_faults()
 
     async def test_long_name(self) -> None:
-        """The buttons of a console are in the row of its name, which is whole if it is not very long."""
+        """
+        The buttons of a console are in the row of its name, which is whole if it is not very long.  Of a longer one
+        the end is in sight, also in its tab, and where there is room beside them all views.
+        """
         names = ("edge-rack00-node004", "an-edge-server-of-the-second-rack-00-in-room-004")
         ada = await self.user()
         for name in names:
@@ -256,6 +268,9 @@ class PhoneTests(WebTestCase):
                 self.assertEqual(await ada.page.evaluate(title), name)
                 if name == names[0]:
                     await ada.page.until(f"!{_CUT_NAME}")
+                await ada.page.until(f"{_ENDS} === '{name[-10:]},{name[-10:]}'")
+                if width == 900:
+                    await ada.page.until(f"{_LAST_VIEW} === 'Events'")
         await ada.page.set_touch()
         await ada.page.resize(390, 844)
         self.assertEqual(await faults_of(ada.page), [])
@@ -279,7 +294,7 @@ class PhoneTests(WebTestCase):
         for view in ("logs", "recordings"):
             for name in (names[0], names[-1]):
                 await ada.open(f"machines/default/{name}/{view}")
-                tab = "document.querySelector('.tabs .selected')?.innerText"
+                tab = "document.querySelector('.tabs .selected')?.textContent"
                 await ada.page.until(f"{tab}.startsWith('{name}') && {_TAB_IS_SEEN}")
         await ada.open(f"machines/default/{names[-1]}")
         for width, height in ((390, 500), (844, 390)):

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { loadStyles, printable } from "../../../twisted_exec/web/page/dom.js";
+import { loadStyles, nameLink, printable } from "../../../twisted_exec/web/page/dom.js";
 import { install } from "./dom.mjs";
 
 install();
@@ -30,4 +30,11 @@ test("a text with controls, bidi marks or invisible characters is shown with esc
   assert.equal(printable("a\u200b\u{e0041}\n"), "a\\u200b\\u{e0041}\\x0a");
   assert.equal(printable("Zürich 日本 👍🏽"), "Zürich 日本 👍🏽");
   assert.equal(printable("<b>\ud800"), "<b>\\ud800");
+});
+
+test("a link shows a long name in two parts, of which the first may be cut, and says it whole", () => {
+  const link = nameLink("#/x", "edge-datacenter-a-node00004a");
+  assert.deepEqual(link.children[0].children.map((each) => each.text), ["edge-datacenter-a-", "node00004a"]);
+  assert.equal(link["aria-label"], "edge-datacenter-a-node00004a");
+  assert.equal(nameLink("#/x", "vm-\u202e1").text, "vm-\\u202e1");
 });

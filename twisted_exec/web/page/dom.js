@@ -79,6 +79,26 @@ export function button(label, onclick, attributes = {}) {
   return h("button", { type: "button", class: `button ${extra}`.trim(), onclick, ...rest }, label);
 }
 
+const NEVER_CUT = 16; // characters of a name for which each window has room
+const END = 10; // characters of a longer one that stay
+
+/** Return a printable name, of which the middle is cut where it does not fit: the ends tell names apart. */
+export function cutInTheMiddle(name) {
+  return name.length <= NEVER_CUT ? name : h("span", { class: "cut" }, h("span", {}, name.slice(0, -END)), h("span", {}, name.slice(-END)));
+}
+
+/**
+ * Return a link whose text is a name, cut in the middle.
+ *
+ * @param {string} href
+ * @param {string} name is shown printable.
+ * @param {Record<string, any>} attributes
+ */
+export function nameLink(href, name, attributes = {}) {
+  const whole = printable(name);
+  return h("a", { href, title: whole, "aria-label": whole, ...attributes }, cutInTheMiddle(whole));
+}
+
 /**
  * Load a style sheet, which applies when the promise resolves.
  *

@@ -1,6 +1,6 @@
 /** The frame around all views: navigation, the way between the parts of a machine, announcements. */
 
-import { button, fill, h, printable } from "./dom.js";
+import { button, cutInTheMiddle, fill, h, printable } from "./dom.js";
 
 const LINKS = [
   ["machines", "Machines"],
@@ -118,11 +118,17 @@ export function machineHead(context, namespace, name, current) {
     h(
       "header",
       { class: "console-head" },
-      h("h1", { title: printable(name) }, h("span", { class: "dim" }, `${printable(namespace)} / `), printable(name)),
+      machineTitle("h1", namespace, name),
       partLinks(context, namespace, name, current),
       h("a", { class: "button quiet to-list", href: "#/machines" }, "Machines"),
     ),
   );
+}
+
+/** Return a title with the names of a machine and its namespace; `tag`: h1 or h2. */
+export function machineTitle(tag, namespace, name) {
+  const [where, whole] = [`${printable(namespace)} / `, printable(name)];
+  return h(tag, { title: whole, "aria-label": where + whole }, h("span", { class: "dim" }, where), cutInTheMiddle(whole));
 }
 
 /** Return links to the console of a machine and to its other parts. */

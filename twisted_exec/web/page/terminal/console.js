@@ -2,7 +2,7 @@
 
 import { confirmed, powerOffConfirmed } from "../dialogs.js";
 import { button, fill, h, printable } from "../dom.js";
-import { partLinks } from "../frame.js";
+import { machineTitle, partLinks } from "../frame.js";
 import { STOPPED } from "../session/session.js";
 import { save } from "../views/parts.js";
 import { Attachment, forget, savedSession } from "./attachment.js";
@@ -146,7 +146,7 @@ export class Console {
     const head = h(
       "header",
       { class: "console-head" },
-      h("h2", { title: printable(name) }, h("span", { class: "dim" }, `${printable(namespace)} / `), printable(name)),
+      machineTitle("h2", namespace, name),
       partLinks(this.context, namespace, name, ""),
       h("span", { class: "grow" }),
       this.#number,

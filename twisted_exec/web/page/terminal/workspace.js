@@ -1,6 +1,6 @@
 /** All open consoles: tabs, the split view, and the keys that belong to the page. */
 
-import { button, fill, h, printable } from "../dom.js";
+import { button, fill, h, nameLink, printable } from "../dom.js";
 import { Console } from "./console.js";
 import { chooseCommand } from "./dialogs.js";
 
@@ -286,7 +286,7 @@ class Workspace {
     return h(
       "li",
       { class: isSelected ? "selected" : "" },
-      h("a", { href, onclick, "aria-current": isSelected ? "page" : null, title: `${printable(namespace)} / ${label}` }, label),
+      nameLink(href, name, { onclick, "aria-current": isSelected ? "page" : null, title: `${printable(namespace)} / ${label}` }),
       button("×", () => this.close(each), { class: "quiet icon", "aria-label": `Close the console of ${label}` }),
     );
   }

@@ -1,7 +1,7 @@
 /** The machine list: follows the watch, with filters; only the rows in sight are drawn. */
 
 import { ask, powerOffConfirmed } from "../dialogs.js";
-import { button, fill, h, printable } from "../dom.js";
+import { button, fill, h, nameLink, printable } from "../dom.js";
 import { age, zonedTime } from "../times.js";
 import { namespacesOf } from "./filter.js";
 import { ListView } from "./list_view.js";
@@ -11,9 +11,7 @@ import { VisibleRows } from "./visible_rows.js";
 
 const KEPT = "machines";
 const RIGHTS = { maySwitch: ["patch", ""], drives: ["drive", "console"], execs: ["get", "exec"] }; // see opening() in rights.js
-const NEVER_CUT = 16; // characters of a name for which each window has room
 const MOST_STATES = 8;
-const END = 10; // characters of a longer one that stay
 const COLUMNS = [
   ["name", "Name"],
   ["namespace", "Namespace"],
@@ -27,11 +25,6 @@ const SORTS = COLUMNS.filter(([column]) => column !== "line");
 
 // `line` is a line of a log.
 const classOf = (column) => (column === "line" ? "last-line" : column);
-
-/** Return a name, or the parts of a long one: where it does not fit, the first part is cut. The ends tell rows apart. */
-function cutInTheMiddle(name) {
-  return name.length <= NEVER_CUT ? name : [h("span", {}, name.slice(0, -END)), h("span", {}, name.slice(-END))];
-}
 
 /**
  * @param {HTMLElement} container
@@ -223,7 +216,7 @@ class MachineList extends ListView {
     const cell = (column, attributes, ...children) => h("td", { role: "cell", class: classOf(column), ...attributes }, ...children);
     const text = (column) => cell(column, { title: printable(row[column]) }, printable(row[column]));
     return [
-      cell("name", {}, h("a", { href: link(row.namespace, name), title: printable(name), "aria-label": printable(name) }, cutInTheMiddle(printable(name)))),
+      cell("name", {}, nameLink(link(row.namespace, name), name)),
       text("namespace"),
       cell("state", {}, h("span", { class: `badge ${row.health}` }, printable(row.state))),
       cell("users", { title: printable(row.users) }, row.isRecorded && h("span", { class: "recorded", title: "Recorded" }, h("span", { class: row.users ? "visually-hidden" : "" }, "Recorded ")), printable(row.users)),
