@@ -103,13 +103,7 @@ class FleetTestCase(ChainTestCase):
         for name, user in (("web-1", "ada"), ("web-1", "bob"), ("web-2", "carol")):
             await self.add_session(name, user)
         for name in ("web-2", "web-3"):
-            spec = {
-                "machine": name,
-                "input": "none",
-                "reason": "Ticket 4711",
-                "retentionDays": 90,
-            }
-            await self._add(kinds.CONSOLERECORDINGS.resource, name, spec, {"phase": "Recording"})
+            await self.add_recording(name)
         await self.add_alert()
 
     async def add_session(self, name: str, user: str) -> None:
@@ -120,6 +114,14 @@ class FleetTestCase(ChainTestCase):
         renewed = time.strftime("%Y-%m-%dT%H:%M:%S.000000Z", time.gmtime())
         status = {"role": "Writer", "renewTime": renewed, "leaseDurationSeconds": 3600}
         await self._add(kinds.CONSOLESESSIONS.resource, session, spec | where, status)
+
+    async def add_recording(self, name: str) -> None:
+        """Create the ConsoleRecording of a machine, which goes on until the last session of it ends."""
+        spec = {"machine": name, "user": "administrator", "input": "none", "reason": "Ticket 4711"}
+        policy = {"endsWithSessions": True, "retentionDays": 90}
+        await self._add(
+            kinds.CONSOLERECORDINGS.resource, name, spec | policy, {"phase": "Recording"}
+        )
 
     async def add_alert(self) -> None:
         """Create a ConsoleAlert."""

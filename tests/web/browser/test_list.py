@@ -96,17 +96,25 @@ class ListTests(FleetTestCase):
             self.assertTrue(LONG.endswith(end) and len(end) > 6, end)
 
     async def test_tables(self) -> None:
-        """No list needs to be scrolled sideways in a window between a phone and a desktop; a phone shows five sessions."""
+        """
+        No list needs to be scrolled sideways in a window between a phone and a desktop, and rows have two lines
+        at most in one of 900 pixels; a phone shows five sessions.
+        """
         await self.add_session("web-3", "a-user-with-a-long-name")
+        await self.add_session(LONG, "administrator")
+        await self.add_recording(LONG)
         user = await self.user("sessions")
         for view, text in (("sessions", "a-user-with-a-long-name"), ("recordings", "Ticket 4711")):
             await user.open(view)
             await user.until_page(text)
-            for width in (390, 720, 780, 850):
+            for width in (390, 720, 780, 850, 900, 1100, 1260):
                 await user.page.resize(width, 700)
                 await user.page.until(f"innerWidth === {width}")
                 await user.page.evaluate(_FRAME)
                 self.assertEqual(await lasting(user.page, _SCROLLS), [], f"{view}, {width}")
+                row_of_long = f"[...document.querySelectorAll('.facing tbody tr')].find((each) => each.textContent.includes('{LONG}'))"
+                if width > 850:
+                    await user.page.until(f"{row_of_long}?.offsetHeight < 65")
         await user.open("sessions")
         await user.page.resize(*SIZES["phone"])
         await user.page.until("document.querySelector('.facing tbody tr')?.offsetHeight < 844 / 5")

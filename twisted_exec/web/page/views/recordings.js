@@ -1,7 +1,7 @@
 /** Recordings of consoles: the list, and one recording in a player. */
 
 import { confirmed } from "../dialogs.js";
-import { button, fill, h, notice, printable } from "../dom.js";
+import { button, fill, h, nameLink, notice, printable } from "../dom.js";
 import { qualifiedName } from "../machines.js";
 import { itemPath, listPath } from "../objects.js";
 import { age, dateTime, duration, size, zone, zonedTime } from "../times.js";
@@ -93,10 +93,10 @@ class Recordings extends ListView {
 
   #columns() {
     const columns = [
-      { title: "Recording", cell: (row) => h("a", { href: recordingLink(row) }, printable(row.name)) },
-      { title: "Namespace", cell: (row) => row.namespace },
-      { title: "Machine", cell: (row) => h("a", { href: this.machineLink(row) }, printable(row.machine)) },
-      { title: "State", cell: (row) => [badge(row.state, STATE_KINDS[row.state]), [row.message, row.until].filter(Boolean).map((text) => h("div", { class: "dim" }, printable(text)))] },
+      { title: "Recording", cell: (row) => nameLink(recordingLink(row), row.name), class: "name" },
+      { title: "Namespace", cell: (row) => row.namespace, class: "rare" },
+      { title: "Machine", cell: (row) => nameLink(this.machineLink(row), row.machine, { title: `${printable(row.namespace)} / ${printable(row.machine)}` }), class: "name" },
+      { title: "State", cell: (row) => [h("span", { title: row.until || null }, badge(row.state, STATE_KINDS[row.state])), row.message && h("div", { class: "dim" }, printable(row.message))] },
       { title: `Begin (${zone(-new Date().getTimezoneOffset())})`, class: "time", cell: (row) => h("span", { title: `${zonedTime(row.begin)}, ${row.age} ago` }, dateTime(row.begin)) },
       { title: "Length", cell: (row) => row.length },
       { title: "Output", cell: (row) => [size(row.bytes), h("div", { class: "dim" }, `input: ${printable(row.input)}`)] },

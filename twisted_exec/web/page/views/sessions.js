@@ -1,7 +1,7 @@
 /** The list of console sessions, with a button that ends one. */
 
 import { confirmed } from "../dialogs.js";
-import { button, fill, h, printable } from "../dom.js";
+import { button, fill, h, nameLink, printable } from "../dom.js";
 import { itemPath, listPath } from "../objects.js";
 import { age, size, zonedTime } from "../times.js";
 import { ListView } from "./list_view.js";
@@ -66,14 +66,14 @@ class Sessions extends ListView {
 
   #columns() {
     return [
-      { title: "Machine", cell: (row) => h("a", { href: this.machineLink(row) }, printable(row.machine)) },
-      { title: "Namespace", cell: (row) => row.namespace },
+      { title: "Machine", cell: (row) => nameLink(this.machineLink(row), row.machine), class: "name" },
+      { title: "Namespace", cell: (row) => row.namespace, class: "rare" },
       { title: "User", cell: (row) => [printable(row.user), row.caller && h("span", { class: "dim" }, ` by ${printable(row.caller)}`), row.isOwn && h("span", { class: "dim" }, ` (${THIS_PAGE})`)] },
       { title: "Types", cell: (row) => row.types || "Unknown" },
       { title: "Asked for", cell: (row) => row.mode },
       { title: "Age", cell: (row) => h("span", { title: zonedTime(row.since) }, row.age) },
-      { title: "Connection", cell: (row) => badge(connectionOf(row), row.away ? "waiting" : "good") },
-      { title: "From", cell: (row) => row.address },
+      { title: "Connection", cell: (row) => h("span", { title: connectionOf(row) }, badge(connectionOf(row).split(",")[0], row.away ? "waiting" : "good")) },
+      { title: "From", cell: (row) => row.address, class: "rare" },
       { title: "Details", cell: details, class: "details" },
       {
         title: "",
@@ -104,6 +104,9 @@ class Sessions extends ListView {
 
 function details(row) {
   const facts = [
+    ["Namespace", row.namespace],
+    ["Connection", connectionOf(row)],
+    ["From", row.address],
     ["Client", row.agent],
     ["Request", row.via],
     ["API server", row.replica],
