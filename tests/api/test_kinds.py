@@ -454,8 +454,13 @@ class SphericTests(KindTestCase):
             )
 
     def test_selectors(self) -> None:
-        """Instances are found by fleet and by type."""
-        self.assertEqual(set(self.kind.fields), {"spec.fleetRef.name", "spec.instanceTypeRef.name"})
+        """Instances are found by fleet, by type, and by their health as all machines, which the page asks for."""
+        found = {
+            "spec.fleetRef.name",
+            "spec.instanceTypeRef.name",
+            "status.conditions.ConsoleHealthy",
+        }
+        self.assertEqual(set(self.kind.fields), found)
 
     def test_fleets(self) -> None:
         """The status of a fleet has no available classes, and its table has no column for them."""

@@ -74,6 +74,7 @@ class FieldTests(SynchronousTestCase):
     machine = {
         "metadata": {"name": "a", "namespace": "default"},
         "spec": {"machinePoolRef": {"name": "p"}, "machineClassRef": {"name": "c"}},
+        "status": {"conditions": [{"type": "ConsoleHealthy", "status": "False"}]},
     }
 
     def test_terms(self) -> None:
@@ -85,14 +86,16 @@ class FieldTests(SynchronousTestCase):
             ("spec.machinePoolRef.name=p", True),
             ("spec.machinePoolRef.name!=p", False),
             ("spec.machineClassRef.name=", False),
+            ("status.conditions.ConsoleHealthy=False", True),
+            ("status.conditions.ConsoleHealthy=True", False),
         ]:
             selector = parse_fields(text)
             selector.check(kinds.MACHINES.selectable)
             self.assertIs(selector.matches(self.machine, kinds.MACHINES.selectable), matches, text)
 
     def test_missing_reads_as_empty(self) -> None:
-        """A machine without a pool is selected by the empty name."""
-        selector = parse_fields("spec.machinePoolRef.name=")
+        """A machine without a pool is selected by the empty name, one without a condition by the empty status."""
+        selector = parse_fields("spec.machinePoolRef.name=,status.conditions.ConsoleHealthy=")
         machine = {"metadata": {"name": "a"}, "spec": {}}
         self.assertTrue(selector.matches(machine, kinds.MACHINES.selectable))
 

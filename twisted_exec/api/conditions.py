@@ -20,6 +20,8 @@ CONSOLE_IN_USE = "ConsoleInUse"
 Condition of a machine while sessions of its console are open: True if one of them is a writer.  It
 names sessions, not users, because more people may read machines than sessions.
 """
+CONSOLE_HEALTHY = "ConsoleHealthy"
+"""Condition of a machine that an alert with a condition looks at: False after a match, until the machine starts again."""
 CONSOLE_OUTPUT = "ConsoleOutput"
 """Its message is the last line that a machine has printed, where the runtime's operator allows it."""
 _WRITERS = "the writers are the sessions "

@@ -15,6 +15,7 @@ from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger, LogLevel
 
 from twisted_exec.api.conditions import (
+    CONSOLE_HEALTHY,
     CONSOLE_IN_USE,
     CONSOLE_OUTPUT,
     ConditionValue,
@@ -32,7 +33,7 @@ from twisted_exec.journal.retention import (
     StoreLimits,
 )
 from twisted_exec.program.options import OPTION, ProgramOption, whole_seconds
-from twisted_exec.runtimes.alerts.service import CONSOLE_HEALTHY, ConsoleAlerts
+from twisted_exec.runtimes.alerts.service import ConsoleAlerts
 from twisted_exec.runtimes.config import RuntimeClass
 from twisted_exec.runtimes.interfaces import MachineFacts
 from twisted_exec.runtimes.machines import Inherited, MachineRecord, Machines

@@ -87,6 +87,10 @@ _LINES = "[...document.querySelectorAll('.console')].filter((each) => each.check
 _CUT = """[...document.querySelectorAll('.status-line, .status-line > *')].filter((each) => each.checkVisibility() && each.clientWidth &&
     (each.scrollWidth > each.clientWidth + 1 || each.scrollHeight > each.clientHeight + 2)).map((each) => each.innerText)"""
 
+# The number beside Alerts, the mark of the tab and the reason above the terminal; empty where there is none.
+_ALERTED = """['nav a[href="#/alerts"] .count', '.tabs .badge', '.console-head .health'].map((each) => document.querySelector(each))
+    .map((each) => (each?.hidden === false ? each.textContent.trim().split(' ')[0] : '')).join(' ')"""
+
 
 class ConsoleTests(WebTestCase):
     """A shell, and a user who logs in with a token."""
@@ -355,6 +359,38 @@ class ConsoleTests(WebTestCase):
         await ada.open_commands()
         await ada.page.press("P")
         await ada.until_page("You can type")
+        self.check_faults()
+
+    async def test_unhealthy(self) -> None:
+        """
+        A user who works in a console learns of an alert: the number beside Alerts, a mark in its tab, and the reason
+        above its terminal, which leads to the line in the log. They outlive a reload, and go when the machine starts again.
+        """
+        alerts, alert = kinds.CONSOLEALERTS.resource, {"spec": {"presets": ["linux"]}}
+        await self.deployment.client.create(
+            alerts, alert | {"metadata": {"name": "linux"}}, "default"
+        )
+        ada = await self.user()
+        await self.open_terminal(ada)
+        self.assertEqual(await ada.page.evaluate(_ALERTED), "  ")
+        await ada.type_line("echo 'Kernel pa''nic - not syncing: test'")
+        await ada.page.until(f"{_ALERTED} === '1 KernelPanic KernelPanic'")
+        await self.check_layout(
+            ada, "unhealthy", ".console-head h2", ".console-head .health", ".console-head .button"
+        )
+        await ada.page.reload()
+        await ada.page.until(f"{_ALERTED} === '1 KernelPanic KernelPanic'")
+        await ada.page.click(".console-head .health")
+        await ada.page.until("/logs\\?offset=\\d+$/.test(location.hash)")
+        for power in ("Off", "On"):
+            await self.deployment.client.patch(
+                MACHINES, "vm-1", {"spec": {"power": power}}, "default"
+            )
+            await self.deployment.machine_in_state(
+                "vm-1", {"Off": "Shutdown", "On": "Running"}[power]
+            )
+        await ada.open(VM)
+        await ada.page.until(f"{_ALERTED} === '  '")
         self.check_faults()
 
     async def test_split(self) -> None:

@@ -12,13 +12,13 @@ rejected like an invalid machine.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 from twisted_exec.api import fields, names, quantity
-from twisted_exec.api.conditions import CONSOLE_OUTPUT
+from twisted_exec.api.conditions import CONSOLE_HEALTHY, CONSOLE_OUTPUT
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.fields import Cause
 from twisted_exec.api.kinds.kind import Column, Connect, Kind, Object
@@ -205,6 +205,7 @@ def kind(dialect: Dialect) -> Kind:
         fields={
             dialect.pool_field: dialect.pool_name,
             f"spec.{dialect.class_reference}.name": dialect.class_name,
+            f"status.conditions.{CONSOLE_HEALTHY}": _health,
         },
         unconditional_update=False,
         # A host API server asks for ``get`` on ``machines/console``, not for ``create`` on ``exec``.
@@ -238,6 +239,13 @@ def _ready(machine: Object) -> Object:
     """Return the condition Ready; empty if it was never reported."""
     conditions = machine.get("status", {}).get("conditions", ())
     return next((each for each in conditions if each.get("type") == "Ready"), {})
+
+
+def _health(machine: Mapping[str, Any]) -> str:
+    """Return the status of the condition ConsoleHealthy; empty if no alert has set it."""
+    conditions = machine.get("status", {}).get("conditions", ())
+    found = (each.get("status") for each in conditions if each.get("type") == CONSOLE_HEALTHY)
+    return str(next(found, "") or "")
 
 
 def _last_line(machine: Object) -> str:

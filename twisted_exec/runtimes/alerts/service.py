@@ -38,8 +38,6 @@ from twisted_exec.runtimes.alerts.search import (
     search_processes,
 )
 
-CONSOLE_HEALTHY = "ConsoleHealthy"
-
 SEARCH_DELAY_SECONDS = 0.2
 """
 Output is collected for this time before it is searched.
@@ -212,7 +210,7 @@ class ConsoleAlerts:
             self._memory.forget(searched.uid)
 
     def condition(self, uid: str) -> ConditionValue | None:
-        """Return the condition :data:`CONSOLE_HEALTHY` of a machine; ``None`` without alerts for it."""
+        """Return the condition ``ConsoleHealthy`` of a machine; ``None`` without alerts for it."""
         searched = self._machines.get(uid)
         if searched is None or searched.rule is None or not searched.rule.has_conditions:
             return None

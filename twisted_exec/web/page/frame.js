@@ -84,7 +84,7 @@ export class Frame {
     setNumber(this.#count, number, "open");
   }
 
-  /** Show how many consoles are not healthy, as the lists that know it have it. */
+  /** Show how many consoles are not healthy; nothing if there is none, or if the number is null. */
   alerts(number) {
     setNumber(this.#alerts, number, "not healthy");
   }

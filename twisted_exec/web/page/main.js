@@ -11,6 +11,8 @@ import { machineLink, parse } from "./routes.js";
 import { Store } from "./store.js";
 import { load as loadTerminal } from "./terminal/screen.js";
 import { Theme } from "./theme.js";
+import { Unhealthy } from "./unhealthy.js";
+import { homeOf } from "./views/filter.js";
 import { tellWaiting } from "./views/parts.js";
 import { sleep } from "./watch.js";
 
@@ -63,6 +65,7 @@ async function main() {
     theme,
     machines: /** @type {any} */ (null),
     lists: new Map(), // those of the views that were left
+    unhealthy: /** @type {any} */ (null),
     announce: (text) => frame.announce(text),
     link: machineLink,
     navigate: (hash) => {
@@ -76,6 +79,8 @@ async function main() {
   api.addEventListener("authorized", () => {
     context.lists.clear(); // another user may have logged in
     nameUser(context);
+    context.unhealthy?.stop();
+    countUnhealthy(context);
   });
   const waiting = h("p", { class: "view dim" }, "Loading…");
   fill(view, waiting);
@@ -84,6 +89,8 @@ async function main() {
   begin(context);
   frame.hideMissing(context.machines);
   api.group = context.machines.resource.group;
+  context.unhealthy = new Unhealthy(context, (number) => frame.alerts(number));
+  countUnhealthy(context);
   addEventListener("hashchange", () => show(context));
   // Consoles that were open before a reload go on, whatever view is shown.
   if (store.get("consoles")?.places.length) (await VIEWS.consoles()).restore(context);
@@ -145,6 +152,12 @@ async function nameUser(context) {
       await sleep(NAME_SECONDS);
     }
   }
+}
+
+/** Show the number of unhealthy machines in each view; a user who may not list all namespaces has those of the list. */
+function countUnhealthy(context) {
+  const { machines, store, unhealthy } = context;
+  if (machines?.serves("consolealerts")) unhealthy.follow(store.get("machines")?.namespaces || homeOf(context));
 }
 
 async function show(context) {

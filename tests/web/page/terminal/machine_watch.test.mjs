@@ -27,12 +27,12 @@ test("only this machine is watched, and its start is noticed", async () => {
   assert.equal(watch.machine, null);
   await turn();
   assert.match(calls[0].path, /namespaces\/default\/machines\?fieldSelector=metadata.name%3Dvm-1/);
-  assert.deepEqual(watch.machine, { state: "Shutdown", problem: "powered off", runs: false, isOff: false, hasPool: true, banner: "" });
+  assert.deepEqual(watch.machine, { state: "Shutdown", problem: "powered off", runs: false, isOff: false, hasPool: true, banner: "", health: null });
   FakeSocket.made[0].onopen();
   change(machine("vm-1", { state: "Pending", ready: "False", message: "starting" }));
   assert.equal(watch.machine.state, "Pending");
   change(machine("vm-1"));
-  assert.deepEqual(watch.machine, { state: "Running", problem: "", runs: true, isOff: false, hasPool: true, banner: "" });
+  assert.deepEqual(watch.machine, { state: "Running", problem: "", runs: true, isOff: false, hasPool: true, banner: "", health: null });
   change(machine("vm-1", { line: "login:" }));
   assert.deepEqual(seen, [false, false, true, false]);
   watch.stop();
@@ -46,7 +46,7 @@ test("a machine that runs at first has not started, and one that is to be off do
   const leaving = machine("vm-1");
   leaving.spec.power = "Off";
   change(leaving);
-  assert.deepEqual(watch.machine, { state: "Running", problem: "", runs: false, isOff: true, hasPool: true, banner: "" });
+  assert.deepEqual(watch.machine, { state: "Running", problem: "", runs: false, isOff: true, hasPool: true, banner: "", health: null });
   change(machine("vm-1"));
   assert.deepEqual(seen, [false, false, true]);
   watch.stop();

@@ -75,6 +75,9 @@ export class Console {
   #messageTimer;
   #role;
   #number = h("span", { class: "number dim" });
+  #health = h("a", { class: "health badge bad", hidden: true });
+  /** In its tab: whether its machine is not healthy. */
+  mark = h("span", { class: "badge bad", hidden: true });
   #keys;
   #panel;
   #status;
@@ -147,6 +150,7 @@ export class Console {
       "header",
       { class: "console-head" },
       machineTitle("h2", namespace, name),
+      this.#health,
       partLinks(this.context, namespace, name, ""),
       h("span", { class: "grow" }),
       this.#number,
@@ -352,6 +356,7 @@ export class Console {
     const watch = (this.#machine ??= new MachineWatch(this.context, this.place, (hasStarted) => {
       const { machine } = watch;
       this.#know(machine);
+      this.#showHealth(machine?.health);
       this.#status.machine(machine);
       this.#panel.follow(machine, hasStarted);
     }));
@@ -368,7 +373,20 @@ export class Console {
     fill(this.#banner, first, ...others);
   }
 
+  /** Mark a machine that is not healthy, with the way to the line that says so. */
+  #showHealth(health) {
+    const isSick = health?.isHealthy === false;
+    this.#health.hidden = this.mark.hidden = !isSick;
+    if (!isSick) return;
+    const reason = printable(health.reason);
+    this.#health.textContent = reason;
+    this.#health.title = this.mark.title = `${reason}: ${printable(health.message)}`;
+    this.#health.setAttribute("href", this.logLink && health.offset !== null ? `${this.logLink}?offset=${health.offset}` : "#/alerts");
+    fill(this.mark, h("span", { class: "visually-hidden" }, `${reason} `));
+  }
+
   #leaveMachine() {
+    this.#showHealth(null);
     this.#machine?.stop();
     this.#machine = null;
     this.#status.machine(null);

@@ -1,12 +1,13 @@
 /** The machine of one console: whether it runs, by a watch of its object. */
 
+import { healthOf } from "../views/alert_model.js";
 import { rowOf } from "../views/machine_rows.js";
 import { bannerText } from "./texts.js";
 
 const BANNER = "console.twisted-exec.dev/banner";
 
 export class MachineWatch {
-  /** @type {{state: string, problem: string, runs: boolean, isOff: boolean, hasPool: boolean, banner: string} | null} null if unknown. */
+  /** @type {{state: string, problem: string, runs: boolean, isOff: boolean, hasPool: boolean, banner: string, health: any} | null} null if unknown. */
   machine = null;
   #leaving = new AbortController();
   #changed;
@@ -44,11 +45,11 @@ export class MachineWatch {
   }
 }
 
-/** The state of a machine: `{state, problem, runs, isOff, hasPool, banner}`; isOff: its user has switched it off. */
+/** The state of a machine: `{state, problem, runs, isOff, hasPool, banner, health}`; isOff: its user has switched it off; health: see healthOf(). */
 export function stateOf(machine, kind) {
   const { state, problem, pool } = rowOf(machine, kind);
   const isOff = machine.spec?.power === "Off";
   // Some runtimes report nothing new about a machine that is switched off.
   const banner = bannerText(machine.metadata?.annotations?.[BANNER]);
-  return { state, problem, runs: state === "Running" && !isOff, isOff, hasPool: Boolean(pool), banner };
+  return { state, problem, runs: state === "Running" && !isOff, isOff, hasPool: Boolean(pool), banner, health: healthOf(machine) };
 }

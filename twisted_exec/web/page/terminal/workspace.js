@@ -286,6 +286,7 @@ class Workspace {
     return h(
       "li",
       { class: isSelected ? "selected" : "" },
+      each.mark,
       nameLink(href, name, { onclick, "aria-current": isSelected ? "page" : null, title: `${printable(namespace)} / ${label}` }),
       button("×", () => this.close(each), { class: "quiet icon", "aria-label": `Close the console of ${label}` }),
     );

@@ -89,7 +89,6 @@ class Alerts extends ListView {
     const now = Date.now();
     const unhealthy = [...this.#unhealthy].flatMap(([kind, objects]) => objects.map((machine) => this.#healthRow(kind, machine, now)));
     const isHealthKnown = this.#unhealthy.size === this.context.machines.kinds.length;
-    if (isHealthKnown) this.context.frame.alerts(unhealthy.length);
     const isSearched = this.filter.value.trim() !== "";
     const emptyText = (none) => (isSearched ? "Nothing here matches the filter." : none);
     this.health.update(this.matching(unhealthy, healthTextsOf), this.emptyOf(isHealthKnown, emptyText("All consoles are healthy, as far as alerts say.")));

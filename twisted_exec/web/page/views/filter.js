@@ -14,6 +14,11 @@ export function matches(texts, filter) {
   return words.every((word) => whole.includes(word));
 }
 
+/** Return the namespace of a user who has named none. */
+export function homeOf({ config, store }) {
+  return store.get("namespace") ?? (config.namespace || config.machine?.namespace || "default");
+}
+
 /** Return the namespaces of a text such as `team-a, team-b`; [""] for all. */
 export function namespacesOf(text) {
   const names = text.split(/[\s,]+/).filter(Boolean);

@@ -3,7 +3,7 @@
 import { fill, h, notice, printable } from "../dom.js";
 import { Objects, listPath, may } from "../objects.js";
 import { minute } from "../times.js";
-import { matches, namespacesOf } from "./filter.js";
+import { homeOf, matches, namespacesOf } from "./filter.js";
 import { emptyState, lacking, toolbar, tellWaiting } from "./parts.js";
 
 const AGES_MILLISECONDS = 5000;
@@ -96,8 +96,7 @@ export class ListView {
 
   /** The namespace of a user who has named none. */
   get home() {
-    const { config, store } = this.context;
-    return store.get("namespace") ?? (config.namespace || config.machine?.namespace || "default");
+    return homeOf(this.context);
   }
 
   async start() {

@@ -116,11 +116,6 @@ export class Rows {
     return this.#all().length;
   }
 
-  /** How many consoles are not healthy. */
-  get sick() {
-    return this.#all().filter((row) => row.isSick).length;
-  }
-
   /**
    * Return the states that a filter names, its other words, and how many machines with these words are in each state, in
    * the order of the states' names.

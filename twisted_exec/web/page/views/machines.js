@@ -123,6 +123,7 @@ class MachineList extends ListView {
     const { machines } = this.context;
     this.#rows = new Rows(machines.resource);
     this.#keep();
+    this.context.unhealthy.follow(this.namespaces.value);
     for (const kind of machines.kinds) {
       this.list((namespace) => machines.list(kind, namespace), {
         plural: kind.plural,
@@ -197,7 +198,6 @@ class MachineList extends ListView {
     this.#body.update(rows);
     this.#drawStatus(rows.length);
     this.#drawStates();
-    if (!this.isLoading) this.context.frame.alerts(this.#rows.sick);
   }
 
   #label(column, label) {
