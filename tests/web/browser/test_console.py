@@ -81,6 +81,8 @@ _SPLIT = """(() => {
     return [shown.length, shown.every(hasLines), box.top >= 0 && box.bottom <= innerHeight].join(' ');
 })()"""
 
+# Between the output of a former session and that of a new one.
+_MARKED = r"\S\s*\n\[twisted-exec: new session at [^\]]+\]\s+\S"
 _ACTIVE = "document.querySelector('.console.active')"
 _LINES = "[...document.querySelectorAll('.console')].filter((each) => each.checkVisibility()).map((each) => each.querySelector('.status-line').innerText)"
 # What is cut off of the lines below terminals.
@@ -186,8 +188,9 @@ class ConsoleTests(WebTestCase):
     async def test_roles_after_restart(self) -> None:
         """
         After a stop of the server an observer whose page is back first is an observer, and reads so;
-        the writer is the writer again.  Keys of the time between are not sent, but counted, and the page says
-        so as long as the server is away: it offers no role then, and the cursor is hollow.
+        the writer is the writer again; the terminals of both mark the new session.  Keys of the time between are
+        not sent, but counted, and the page says so as long as the server is away: it offers no role then, and the
+        cursor is hollow.
         """
         ada, bob = await self.user(), await self.user("bob")
         await self.open_terminal(ada)
@@ -197,6 +200,7 @@ class ConsoleTests(WebTestCase):
         await self.deployment.end("runtime", kill=False)
         await self.deployment.start_runtime()
         await bob.until_page("This is a new session. Observing; nobody types")
+        await bob.until_terminal(_MARKED)
         await ada.until_page("server of this console was stopped")
         await ada.focus_terminal()
         await ada.page.type("lost")
@@ -207,6 +211,7 @@ class ConsoleTests(WebTestCase):
         await self.check_layout(bob, "new-session", ".status-line", ".console-head")
         await ada.page.block()
         await ada.until_page("This is a new session. 4 keys [^.]*not sent. You can type")
+        await ada.until_terminal(_MARKED)
         await ada.echo("again")
         self.assertNotIn("lost", await bob.until_terminal("again-42"))
         self.check_faults()

@@ -20,8 +20,8 @@ const SAVED = {
   request: { path: "/vm-1/exec", query: { readOnly: "true" } },
 };
 
-/** Start an attachment; `told` are its callbacks, `written` the output in the terminal. */
-async function attach(t, saved = null, place = PLACE) {
+/** Start an attachment; `told` are its callbacks, `written` the output in the terminal, which has shown `text` before. */
+async function attach(t, saved = null, place = PLACE, text = "") {
   const { FakeWebSocket, sockets } = fakeWebSockets();
   const before = globalThis.WebSocket;
   globalThis.WebSocket = FakeWebSocket;
@@ -38,7 +38,7 @@ async function attach(t, saved = null, place = PLACE) {
   const told = [];
   const tell = (name) => [name, (...news) => told.push([name, ...news])];
   let written = "";
-  const screen = { columns: 80, rows: 24, write: (bytes) => (written += Buffer.from(bytes).toString()) };
+  const screen = { columns: 80, rows: 24, text: `${text}\n`, write: (bytes) => (written += Buffer.from(bytes).toString()) };
   const on = Object.fromEntries(["placed", "state", "tell", "notice"].map(tell));
   const attachment = new Attachment(context, place, { request: REQUEST, screen, on });
   attachment.start();
@@ -110,6 +110,21 @@ test("missing output is marked in the terminal, and told", async (t) => {
   accept(socket, { at: 300, end: 300 });
   assert.match(written(), /\[twisted-exec: 200 B skipped\]/);
   assert.deepEqual(told.find(([name]) => name === "tell"), ["tell", "200 B skipped.", "warning"]);
+});
+
+test("a new session is marked below what another one has shown, which goes into the scrollback", async (t) => {
+  const { socket, written } = await attach(t, null, PLACE, "# echo once");
+  assert.equal(written(), "");
+  accept(socket);
+  assert.match(written(), /(\r\n){24}\x1b\[H\x1b\[2J\[twisted-exec: new session at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\]\r\n$/);
+});
+
+test("neither the first session of a terminal nor a resumed one is marked", async (t) => {
+  const first = await attach(t);
+  accept(first.socket);
+  const resumed = await attach(t, SAVED, PLACE, "# echo once");
+  accept(resumed.socket, { at: 100, end: 500 });
+  assert.deepEqual([first.written(), resumed.written()], ["", ""]);
 });
 
 test("a session that the server has lost may be followed by a new one", () => {

@@ -2,7 +2,8 @@
 
 import { hasNoScreen, readScreen } from "../screens.js";
 import { ConsoleSession } from "../session/session.js";
-import { FirstScreen } from "./first_screen.js";
+import { dateTime } from "../times.js";
+import { FirstScreen, stateOutput } from "./first_screen.js";
 import { explain } from "./rights.js";
 import { amount } from "./texts.js";
 
@@ -126,9 +127,16 @@ export class Attachment {
       detail = { ...detail, missed: Math.max(0, detail.missed - this.#replayed) };
       this.#replayed = 0;
     }
+    if (state === "open") this.#separate();
     if (state === "ended" || (state === "open" && detail.resumable === false)) this.#first.cancel();
     if (state !== "ended") this.#isReturning = state === "reconnecting" || (this.#isReturning && state === "connecting");
     this.#on.state(state, detail);
+  }
+
+  /** Put what another session has shown into the scrollback: the output of this one repeats some of it. */
+  #separate() {
+    const { columns, rows, text } = this.#screen;
+    if (text.trim()) this.#screen.write(stateOutput({ output: `[twisted-exec: new session at ${dateTime(Date.now())}]\r\n`, columns, rows }));
   }
 
   #gap({ bytes, exact }) {
