@@ -23,6 +23,7 @@ export class Frame {
   #count = counter();
   #alerts = counter();
   #cluster = h("span", { class: "cluster" });
+  #renewal = h("span");
   #user;
   #leave;
 
@@ -58,6 +59,7 @@ export class Frame {
       this.#cluster,
       h("nav", { "aria-label": "Views" }, Object.values(this.#links)),
       h("span", { class: "grow" }),
+      this.#renewal,
       this.#user,
       appearance,
       config.local ? null : this.#leave,
@@ -98,6 +100,11 @@ export class Frame {
   user(name) {
     this.#leave.hidden = false;
     this.#user.textContent = this.#user.title = printable(name ?? "");
+  }
+
+  /** Say that the user's credentials are refused, with a button that opens the dialog; null: they are not. */
+  renewal(open) {
+    fill(this.#renewal, open && button("Renew your credentials", open, { class: "danger" }));
   }
 
   /** Let screen readers say a text. */

@@ -1,8 +1,9 @@
-/** The dialogs of a login, which stay until the user has logged in. */
+/** The dialogs of a login. */
 
-import { insist } from "../dialogs.js";
+import { ask, insist } from "../dialogs.js";
 import { button, fill, h, notice, printable } from "../dom.js";
 import { sentence } from "../terminal/texts.js";
+import { sleep } from "../watch.js";
 import { authorizationURL, begin } from "./oidc.js";
 import { accepted, call, exchangeCode, exchangeSecret, refusalOf, userOf } from "./requests.js";
 
@@ -11,6 +12,8 @@ import { accepted, call, exchangeCode, exchangeSecret, refusalOf, userOf } from 
  * begun; cluster, namespace and machine of the local command, which it tells nobody without the secret.
  */
 export const [TOKEN, CERTIFICATE, PENDING, PLACE] = ["token", "certificate", "login", "place"];
+
+const TRY_SECONDS = 4; // between attempts of a page whose credentials are refused
 
 // The local command's instruction, which the form below the problem gives, too.
 const REMEDY = /: press Enter in the terminal where .*$/;
@@ -29,33 +32,49 @@ export async function enter(secret, config, store) {
 }
 
 /**
- * Resolve when the API server accepts the kubeconfig of the local command again.
+ * Resolve when the API server accepts the kubeconfig of the local command again, or when the command itself refuses the
+ * page. The user may leave the dialog, for consoles that are connected need no login; a button in the bar opens it again.
  *
  * @param {object} context of the page
  * @param {string} reason why it does not now, a sentence
  * @param {string} message of the API server
  */
-export function renewal({ config, store }, reason, message) {
+export async function renewal({ config, frame, store }, reason, message) {
   const problem = h("div", {});
   const say = (...texts) => fill(problem, notice("warning", printable(texts.join(" "))));
   const answer = (text) => `The API server of ${config.cluster || "your kubeconfig"} answers: ${text || "Unauthorized"}.`;
+  /** @type {any} */
+  let close, wake;
+  let isAsked = false; // by the user, for the answer of the attempt that goes on or comes next
+  const again = () => {
+    isAsked = true;
+    wake();
+  };
+  const open = () =>
+    ask("Renew your credentials", (leave) => {
+      close = leave;
+      return [
+        problem,
+        h("p", {}, "Log in again in a terminal, as you did for your kubeconfig; or ask your administrator for a new token or certificate, and put it there. The page then goes on by itself. Open consoles stay."),
+        h("div", { class: "actions" }, button("Not now", () => leave(null)), button("Try again", again, { class: "primary" })),
+      ];
+    });
   say(reason, answer(message));
-  return insist("Renew your credentials", (close) => {
-    const again = async () => {
-      try {
-        const refused = await refusalOf(store.get(TOKEN));
-        if (refused === null) close();
-        else say("Tried again.", answer(refused.message));
-      } catch (error) {
-        say(`Tried again: ${error.message}.`);
-      }
-    };
-    return [
-      problem,
-      h("p", {}, "Log in again in a terminal, as you did for your kubeconfig; or ask your administrator for a new token or certificate, and put it there. Then try again here. Open consoles stay."),
-      h("div", { class: "actions" }, button("Try again", again, { class: "primary" })),
-    ];
-  });
+  frame.renewal(open);
+  open();
+  for (;;) {
+    await Promise.race([new Promise((resolve) => (wake = resolve)), sleep(TRY_SECONDS)]);
+    try {
+      const refused = await refusalOf(store.get(TOKEN));
+      if (refused === null || refused.isOfCommand) break;
+      if (isAsked) say("Tried again.", answer(refused.message));
+    } catch (error) {
+      if (isAsked) say(`Tried again: ${error.message}.`);
+    }
+    isAsked = false;
+  }
+  frame.renewal(null);
+  close(null);
 }
 
 /**

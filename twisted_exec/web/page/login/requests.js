@@ -62,11 +62,15 @@ export async function accepted(token) {
   throw new Error("the server does not accept this token; it may have expired, and the server's log says more");
 }
 
-/** Return why a token is refused, and whether by the local command or by the API server behind it; null if it is not. */
+/**
+ * Return why a token is refused, and whether by the local command or by the API server behind it; null if it is not;
+ * @throws {Error} the server is away.
+ */
 export async function refusalOf(token) {
   const response = await review(token);
-  if (response.status !== 401) return null;
   const { message } = await response.json().catch(() => ({}));
+  if (response.status >= 500) throw new Error(message ?? UNREACHABLE);
+  if (response.status !== 401) return null;
   // The command drops this header from answers of the API server.
   return { isOfCommand: response.headers.has("WWW-Authenticate"), message };
 }
