@@ -300,6 +300,44 @@ class PromptTests(SynchronousTestCase):
             _, _, terminal = self.begin(b"\r\n" + prompt)
             self.assertIsNone(terminal.outcome, prompt)
 
+    def test_full_screen(self) -> None:
+        """
+        Nothing is typed into a program on the alternate screen, such as an editor.
+        """
+        for shown in (
+            b"# vi f\r\n\x1b[?1049h\x1b[Hone\r\n~\r\n~\x1b[24;1H1,1 All",
+            b"# less f\r\n\x1b[?47h\x1b[H# one\r\nf 33%",
+        ):
+            _, _, terminal = self.begin(shown)
+            line = (
+                "a full-screen program is open on the machine; nothing was typed: "
+                "open the console to leave it"
+            )
+            self.assertEqual((terminal.sent, terminal.outcome), (b"", Outcome(NO_SHELL_CODE, line)))
+
+    def test_full_screen_left(self) -> None:
+        """
+        A shell gets the command behind such a program, also if the program was killed and has left its screen.
+        """
+        for shown in (
+            b"\x1b[?1049h~\x1b[?1049l\r\n(initramfs) ",
+            b"\x1b[?1049h~\r\nKilled\r\nvm# ",
+            b"\x1b[?1049h~\r\nvm% ",
+        ):
+            _, _, terminal = self.begin(shown)
+            self.assertEqual((terminal.sent, terminal.outcome), (b"\x15\r", None), shown)
+
+    def test_full_screen_after_enter(self) -> None:
+        """
+        Not even the probe is typed into a program that Enter has started.
+        """
+        clock, run, terminal = self.begin(b"Edit the file (Y/n)?")
+        run.received(b"\r\n\x1b[?1049h~\r\n~")
+        clock.pump([0.1] * 10)
+        assert terminal.outcome is not None
+        self.assertEqual((terminal.sent, terminal.outcome.exit_code), (b"\x15\r", NO_SHELL_CODE))
+        self.assertIn("the command was not typed", terminal.outcome.line)
+
     def test_login_prompt_after_enter(self) -> None:
         """
         A login prompt that a kernel line hid appears after Enter.

@@ -96,6 +96,18 @@ class RunTests(RunCase):
             "1 machine, exit code 125: c\n  | [kubectl console: forbidden: not c]\n", text
         )
 
+    async def test_full_screen(self) -> None:
+        """A machine with an open editor gets no command: exit code 122, and the others have their results."""
+        editor = RecordingAttachment(b"\x1b[?1049h~\r\n~")
+        self.add("a")
+        self.add("b", make=lambda name: editor)
+        _, ended, read = self.run_task("--run", "echo hello")
+        self.assertEqual(await ended, 1)
+        text = read()
+        self.assertIn("exit code 0: a\n  | hello\n", text)
+        self.assertIn("exit code 122: b\n  | [kubectl console: a full-screen program is open", text)
+        self.assertEqual(editor.received, b"")
+
     async def test_record(self) -> None:
         """A machine whose console is not recorded gets no command."""
         attachment = RecordingAttachment()

@@ -9,8 +9,8 @@ output.
 waits at its prompt. It ends the line that it finds, and types:
 
 1. a probe, which prints a mark.  If no mark comes, the command is never typed: a login prompt would
-   take it for a user's name.  At a prompt that looks like that of a login or a boot loader not even
-   the probe is typed.
+   take it for a user's name.  At a prompt that looks like that of a login or a boot loader, and into
+   a full-screen program, not even the probe is typed.
 2. the command, in several lines if it is long, between two marks; the second has its exit code.
 
 A mark is an operating system command (OSC) with a number that no terminal knows, so no viewer sees
@@ -36,6 +36,7 @@ from twisted_exec.cli.messages import FAILED_CODE
 from twisted_exec.console.floor import RoleNotices
 from twisted_exec.wire.escape_sequences import Stripper
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
+from twisted_exec.wire.terminal_modes import Modes
 
 if TYPE_CHECKING:
     from twisted_exec.cli.console.interfaces import Sink
@@ -349,7 +350,9 @@ def _last_line(text: bytes) -> bytes:
 
 
 NO_SHELL_CODE = 122
-"""The machine is at the prompt of a login or a boot loader, or no shell answers."""
+"""
+The machine is at the prompt of a login or a boot loader, shows a full-screen program, or no shell answers.
+"""
 
 _CTRL_C = "--send '\\x03' sends it Ctrl-C"
 GOES_ON = f"the command has not ended and goes on in the console; {_CTRL_C}"
@@ -374,6 +377,8 @@ _BOOT_LOADER = re.compile(
     re.IGNORECASE,
 )
 """U-Boot, barebox, GRUB, iPXE, the UEFI Shell, CFE, RedBoot and Open Firmware."""
+_PROMPT = re.compile(rb"(?:[$#>]|(?<!\d)%)[ \t]*\Z")  # not the 33% of a pager
+"""A shell may be on the alternate screen: in tmux, or because an editor was killed, also by a reset of the machine."""
 _MARK = 28747
 """The number of the OSC."""
 _KILL_LINE = b"\x15"
@@ -397,7 +402,13 @@ class ShellRun(Script):
         self._start = _mark(b"B" + self._nonce)
         self._end = re.compile(rb"\x1b\]%d;E%s:(\d{1,3})\x1b\\" % (_MARK, self._nonce))
         self._buffer = b""
+        self._modes = Modes()
         self._receive: Callable[[bytes], bytes] = self._ignore
+
+    def received(self, data: bytes) -> bytes:
+        """See :meth:`Script.received`."""
+        self._modes.feed(data)
+        return super().received(data)
 
     def _output(self, data: bytes, plain: bytes) -> bytes:
         return self._receive(data)
@@ -456,11 +467,16 @@ class ShellRun(Script):
             self._fail(NO_SHELL_CODE, line + last)
 
     def _cannot_answer(self) -> bool:
-        """Fail if the machine asks for a user's name, a password, or commands of its boot loader."""
+        """Fail if the machine asks for a login or commands of its boot loader, or shows an editor or the like."""
         if _LOGIN.search(self._line):
             prompt, remedy = "a login", "log in first, as with --expect and --send"
         elif _BOOT_LOADER.search(self._line):
             prompt, remedy = "a boot loader's", "use --expect and --send, or boot a system first"
+        elif self._modes.full_screen and not _PROMPT.search(self._line):
+            typed = "the command was not typed" if self.waiting else "nothing was typed"
+            line = f"a full-screen program is open on the machine; {typed}: open the console to leave it"
+            self._fail(NO_SHELL_CODE, line)
+            return True
         else:
             return False
         line = f'the machine is at {prompt} prompt ("{self.last_line}"): {remedy}'
