@@ -15,8 +15,11 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.console.test_floor import Person
+from twisted_exec.api.patterns import Pattern, Search
 from twisted_exec.cli.console.display import UserTerminal
 from twisted_exec.cli.console.escape import parse_escape
+from twisted_exec.cli.console.options import scripted_outcome
+from twisted_exec.cli.console.script import Expect
 from twisted_exec.cli.console.session import (
     NEVER_QUIET,
     NO_BREAK,
@@ -28,6 +31,7 @@ from twisted_exec.cli.console.session import (
     Outcome,
 )
 from twisted_exec.cli.console.type_ahead import TYPE_AHEAD_BYTES
+from twisted_exec.cli.messages import FAILED_CODE
 from twisted_exec.console.floor import HINT, LINE_AGAIN, WAITS, Floor, notice
 from twisted_exec.wire.control_messages import (
     COMPLETED,
@@ -38,6 +42,9 @@ from twisted_exec.wire.control_messages import (
     TerminalSize,
 )
 from twisted_exec.wire.resume import Attendance
+
+FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+NO_SPACE = Outcome(1, "cannot write output: No space left on device")
 
 
 class FakeStream:
@@ -676,9 +683,37 @@ class OutputTests(SessionCase):
         """Failure to write output fails the session."""
         self.begin(interactive=False)
         self.attach()
-        self.session.output_lost(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+        self.session.output_lost(FULL)
         self.session.detached("connection closed")
-        self.assertEqual(self.outcome(), Outcome(1, "cannot write output: No space left on device"))
+        self.assertEqual(self.outcome(), NO_SPACE)
+
+    def test_disk_full_at_the_end(self) -> None:
+        """Failure to write the last output fails the session, but not one that has another message."""
+        for outcome in (Outcome(), Outcome(7), Outcome(124, "late"), Outcome(signal=2)):
+            self.begin(interactive=False)
+            self.attach()
+            self.session.conclude(outcome)
+            self.session.output_lost(FULL)
+            self.session.detached("")
+            is_told = outcome.line or outcome.signal
+            self.assertEqual(self.outcome(), outcome if is_told else NO_SPACE)
+
+    def test_disk_full_in_a_script(self) -> None:
+        """A script fails if its output cannot be written, before its end or after it."""
+        for shown in (b"", b"=> "):
+            clock = Clock()
+            script = Expect(clock, [("=> ", Search(Pattern("=> ", True)))], limited=True)
+            self.begin(interactive=False, script=script)
+            script.drive(self.session)
+            self.attach()
+            clock.pump([0.1] * 4)
+            script.received(shown)
+            clock.advance(0)
+            self.session.output_lost(FULL)
+            self.session.detached("")
+            self.assertEqual(
+                scripted_outcome(script, self.outcome()), Outcome(FAILED_CODE, NO_SPACE.line)
+            )
 
 
 class SignalTests(SessionCase):

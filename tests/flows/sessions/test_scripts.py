@@ -48,6 +48,16 @@ class ScriptTests(LogCase):
         self.assertEqual(await program.ended, 124)
         self.assertIn(b'"never" was not printed', program.output)
 
+    async def test_disk_full(self) -> None:
+        """A script whose last output cannot be written fails."""
+        for steps in (("--run", "id"), ("--send", "id\\r", "--expect", "uid=")):
+            argv = [sys.executable, "-c", CODE, "sh", *steps]
+            shell = ["sh", "-c", 'exec "$@" >/dev/full', "sh", *argv]
+            program = start(shell, env={"KUBECONFIG": self.deployment.admin})
+            self.addCleanup(program.stop)
+            self.assertEqual(await program.ended, 125)
+            self.assertIn(b"cannot write output: No space left on device", program.output)
+
     async def test_login_prompt(self) -> None:
         """Nothing is typed at a login prompt."""
         screen = await watch(self.deployment.admin, "sh")

@@ -157,7 +157,7 @@ class Script:
 
     def failed(self, line: str) -> None:
         """See :class:`~twisted_exec.cli.console.interfaces.SessionScript`."""
-        if self.outcome is None:
+        if self.outcome is None or not self.outcome.line:
             self.is_over, self.outcome = True, Outcome(FAILED_CODE, line)
 
     def _settle(self) -> None:

@@ -626,9 +626,14 @@ class ConsoleSession:
     def output_lost(self, error: OSError | None) -> None:
         """The output is flushed and closed, or cannot be written."""
         self._display.sink = None
-        if self._outcome is None:
-            message = f"cannot write output: {error.strerror}" if error is not None else ""
-            self._end(Outcome(1 if error is not None else 0, message))
+        outcome = Outcome()
+        if error is not None:
+            outcome = Outcome(1, f"cannot write output: {error.strerror}")
+            if self._script is not None:
+                self._script.failed(outcome.line)
+            if self._outcome is not None and not (self._outcome.line or self._outcome.signal):
+                self._outcome = outcome  # it was the last output
+        self._end(outcome)
         self._finish_if_done()
 
     def conclude(self, outcome: Outcome) -> None:
