@@ -633,6 +633,25 @@ class TimeoutTests(SessionCase):
         self.clock.advance(5)
         self.assertEqual(self.outcome(), Outcome(124, TIMED_OUT))
 
+    def test_slow_reader_of_a_script(self) -> None:
+        """The output of a script is written to its end, which only --timeout and signals cut."""
+        for cut in (None, Outcome(124, TIMED_OUT), Outcome(signal=signal.SIGINT)):
+            self.begin(timeout=3600, interactive=False)
+            self.attach()
+            script = Expect(self.clock, [], limited=True)
+            script.outcome = Outcome()
+            self.session.conclude(script.outcome)
+            self.session.detached("")
+            self.clock.advance(3599)
+            self.assertNoResult(self.session.finished)
+            if cut is None:
+                self.sink.flush()
+            elif cut.signal:
+                self.session.interrupted(cut.signal)
+            else:
+                self.clock.advance(1)
+            self.assertEqual(scripted_outcome(script, self.outcome()), cut or Outcome())
+
     def test_no_timer_is_left(self) -> None:
         """A session that has ended leaves no timer behind."""
         self.begin(timeout=5, interactive=False)

@@ -156,10 +156,11 @@ def scripted_outcome(script: Script, outcome: Outcome) -> Outcome:
     """Return the outcome of a session that a script drove: other endings are failures."""
     from dataclasses import replace
 
-    from twisted_exec.cli.console.session import TIMED_OUT_CODE
+    from twisted_exec.cli.console.session import TIMED_OUT, TIMED_OUT_CODE
 
     if script.outcome is not None:
-        return script.outcome
+        ends_writing = outcome.signal or outcome.line == TIMED_OUT
+        return outcome if ends_writing else script.outcome
     if outcome.signal or script.is_over:
         return outcome
     if outcome.exit_code == TIMED_OUT_CODE:

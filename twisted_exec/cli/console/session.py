@@ -637,8 +637,8 @@ class ConsoleSession:
         self._finish_if_done()
 
     def conclude(self, outcome: Outcome) -> None:
-        """Leave; a script is done, or has failed."""
-        self._end(outcome)
+        """Leave when the output is written; a script is done, or has failed."""
+        self._end(outcome, in_haste=False)
 
     def interrupted(self, number: int) -> None:
         """Handle a deadly signal.  After the session's end it ends the writing of the last output."""
@@ -666,7 +666,7 @@ class ConsoleSession:
         elif why := self._display.notices.interruption:
             self._end(Outcome(1, f"the machine ended: {why}"))
         else:
-            self._end(Outcome())
+            self._end(Outcome(), in_haste=False)
 
     def timed_out(self, line: str = TIMED_OUT) -> None:
         """Handle the end of the time for the session."""
