@@ -55,6 +55,9 @@ _LAST_VIEW = """(() => {
 _SCROLLED = "terminals[0].buffer.active.viewportY"
 _GROUPS = """[...document.querySelectorAll('dialog h3')].filter((each) => each.checkVisibility())
     .map((each) => each.textContent).join(' ')"""
+# The first commands, if all of them are seen without a scroll.
+_IN_SIGHT = """[...document.querySelectorAll('dialog .command')].slice(0, 3).filter((each) =>
+    each.getBoundingClientRect().bottom <= innerHeight).map((each) => each.innerText.trim()).join(' ')"""
 _HAS_NEWEST = "document.querySelector('.newest').checkVisibility()"
 _HAS_KEYS = "document.querySelector('.key-bar').checkVisibility()"
 _KEYS = """[...document.querySelectorAll('.key-bar .button')].filter((each) => each.checkVisibility())
@@ -105,7 +108,7 @@ class PhoneTests(WebTestCase):
             self.assertEqual(await faults_of(ada.page, taps=True), [], width)
             await ada.page.until(f"{_BARS} < {MOST_BAR_PIXELS}")
             await ada.click_text("button", "Commands")
-            await ada.until_page("Recordings[^]*Events[^]*List of machines")
+            await ada.until_page("Paste[^]*Recordings[^]*Events[^]*List of machines")
             self.assertEqual(await faults_of(ada.page, taps=True), [], width)
             await ada.click_text("dialog button", "Close")
             await ada.until_terminal_focus()
@@ -279,9 +282,9 @@ class PhoneTests(WebTestCase):
     async def test_several_consoles(self) -> None:
         """
         Where there is no room for the tabs, the user sees how many consoles are open, and *Commands* has them
-        by their names.  Elsewhere the tab of the machine is in sight, also above its other views.
+        by their names, after all others.  Elsewhere the tab of the machine is in sight, also above its other views.
         """
-        names = [f"edge-rack00-node{number:03}" for number in range(1, 5)]
+        names = [f"edge-maintenance-frankfurt-rack00-node{number:03}" for number in range(1, 6)]
         ada = await self.user(width=390, height=844)
         await ada.page.set_touch()
         for name in names:
@@ -300,14 +303,18 @@ class PhoneTests(WebTestCase):
         for width, height in ((390, 500), (844, 390)):
             await ada.page.resize(width, height)
             await ada.focus_terminal()
-            await ada.page.until(f"{_NUMBER} === '4/4'")
+            await ada.page.until(f"{_NUMBER} === '5/5'")
             await ada.click_text("button", "Commands")
+            await ada.page.until(f"{_IN_SIGHT} === 'Paste Find Copy selection'")
+            self.assertEqual(await faults_of(ada.page, taps=True), [], width)
+            with open(f"{self.mktemp()}-commands-{width}x{height}.png", "wb") as picture:
+                picture.write(await ada.page.screenshot())
             await ada.click_text("dialog button", names[1])
-            await ada.page.until(f"{_NUMBER} === '2/4'")
+            await ada.page.until(f"{_NUMBER} === '2/5'")
             await ada.until_terminal_focus()
             await ada.open_commands()
-            await ada.page.press("4")
-            await ada.page.until(f"{_NUMBER} === '4/4'")
+            await ada.page.press("5")
+            await ada.page.until(f"{_NUMBER} === '5/5'")
         self.check_faults()
 
     async def test_drag(self) -> None:
@@ -384,7 +391,7 @@ class PhoneTests(WebTestCase):
         await bob.click_text("button", "Details")
         await bob.click_text("dialog button", "Close")
         await bob.click_text("button", "Commands")
-        await bob.page.until(f"{_GROUPS} === 'Machine Consoles Text'")
+        await bob.page.until(f"{_GROUPS} === 'Text Machine Consoles'")
         self.check_faults()
 
     async def check_news(self, user: User[Any], width: int, height: int, state: str) -> None:

@@ -69,10 +69,10 @@ export function chooseSysrq(name) {
 }
 
 /**
- * Show commands with their keys in groups, and resolve with the chosen one.
+ * Show commands with their keys in groups, and resolve with the chosen one. A title is the whole name where the label is cut.
  *
  * @param {string} title
- * @param {[string, {key: string, label: string, shortcut?: string, action: () => void, disabled?: boolean}[]][]} groups
+ * @param {[string, {key: string, label: any, title?: string, shortcut?: string, action: () => void, disabled?: boolean}[]][]} groups
  */
 export function chooseCommand(title, groups) {
   const commands = groups.flatMap(([, each]) => each);
@@ -94,9 +94,9 @@ export function chooseCommand(title, groups) {
       }
     });
     const shown = (command) => {
-      const { key, label, shortcut, disabled } = command;
+      const { key, label, title, shortcut, disabled } = command;
       const words = [h("kbd", {}, key), h("span", {}, label), shortcut && h("span", { class: "shortcut dim" }, shortcut)];
-      return button(words, () => close(command), { class: "command", disabled });
+      return button(words, () => close(command), { class: "command", disabled, title, "aria-label": title });
     };
     return [
       button("Close", () => close(null), { class: "close", title: "Back to the terminal (Esc)" }),

@@ -1,6 +1,6 @@
 /** All open consoles: tabs, the split view, and the keys that belong to the page. */
 
-import { button, fill, h, nameLink, printable } from "../dom.js";
+import { button, cutInTheMiddle, fill, h, nameLink, printable } from "../dom.js";
 import { Console } from "./console.js";
 import { chooseCommand } from "./dialogs.js";
 
@@ -215,6 +215,17 @@ class Workspace {
     const alone = this.#consoles.length < 2;
     /** @type {Parameters<typeof chooseCommand>[1]} */
     const groups = [
+      ["Text", [
+        { key: "i", label: "Paste", shortcut: "Ctrl Shift V", action: () => console.clipboard.paste(), disabled: !drives },
+        { key: "f", label: "Find", action: () => console.find() },
+        { key: "c", label: "Copy selection", shortcut: "Ctrl Shift C", action: () => console.clipboard.copy() },
+        { key: "y", label: "Copy all output", action: () => console.clipboard.copy(console.screen?.text) },
+        { key: "o", label: "Save all output", action: () => console.saveOutput() },
+        { key: "+", label: "Larger", action: () => console.changeFontSize(1) },
+        { key: "-", label: "Smaller", action: () => console.changeFontSize(-1) },
+        { key: "0", label: "Usual size", action: () => console.changeFontSize(0) },
+        { key: "a", label: "Screen reader mode", action: () => console.toggleScreenReader() },
+      ]],
       ["Machine", [
         { key: "t", label: console.writer ? "Take over" : "Type here", action: () => console.changeRole("drive"), disabled: !isObserver || !console.mayTakeOver },
         { key: "r", label: "Observe only", action: () => console.changeRole("observe"), disabled: !drives },
@@ -225,35 +236,31 @@ class Workspace {
         part("R", "Recordings", "recordings"),
         part("E", "Events", "events"),
       ]],
+      ["Send", [
+        { key: "b", label: "BREAK", action: () => console.sendBreak(), disabled: !drives },
+        { key: "s", label: "SysRq …", action: () => console.sysrq(), disabled: !drives },
+        { key: "]", label: "Ctrl ]", action: () => console.type("\x1d"), disabled: !drives },
+        { key: "z", label: "Terminal size (stty)", action: () => console.typeSize(), disabled: !drives },
+      ]],
       ["Consoles", [
-        ...this.#consoles.map((each, at) => ({ key: at < 9 ? String(at + 1) : "", label: printable(each.place.name), action: () => this.#go(each), disabled: each === console })),
         { key: "l", label: "List of machines", action: () => this.#context.navigate("#/machines") },
         { key: "n", label: "Next console", action: () => this.#step(1), disabled: alone },
         { key: "p", label: "Previous console", action: () => this.#step(-1), disabled: alone },
         { key: "v", label: this.#isSplit ? "One at a time" : "Split view", action: () => this.toggleSplit(), disabled: alone || !ROOM.matches },
         { key: "w", label: "Close this console", action: () => this.close(console) },
       ]],
-      ["Send", [
-        { key: "b", label: "BREAK", action: () => console.sendBreak(), disabled: !drives },
-        { key: "s", label: "SysRq …", action: () => console.sysrq(), disabled: !drives },
-        { key: "]", label: "Ctrl ]", action: () => console.type("\x1d"), disabled: !drives },
-        { key: "z", label: "Terminal size (stty)", action: () => console.typeSize(), disabled: !drives },
-        { key: "i", label: "Paste", shortcut: "Ctrl Shift V", action: () => console.clipboard.paste(), disabled: !drives },
-      ]],
-      ["Text", [
-        { key: "f", label: "Find", action: () => console.find() },
-        { key: "c", label: "Copy selection", shortcut: "Ctrl Shift C", action: () => console.clipboard.copy() },
-        { key: "y", label: "Copy all output", action: () => console.clipboard.copy(console.screen?.text) },
-        { key: "o", label: "Save all output", action: () => console.saveOutput() },
-        { key: "+", label: "Larger", action: () => console.changeFontSize(1) },
-        { key: "-", label: "Smaller", action: () => console.changeFontSize(-1) },
-        { key: "0", label: "Usual size", action: () => console.changeFontSize(0) },
-        { key: "a", label: "Screen reader mode", action: () => console.toggleScreenReader() },
-      ]],
     ];
+    // Last, because there may be many of them.
+    if (!alone) groups.push(["Open consoles", this.#consoles.map((each, at) => this.#command(each, at))]);
     const chosen = await chooseCommand(`Commands for ${printable(place.name)}`, groups);
     if (chosen) chosen.action();
     else console.focus();
+  }
+
+  /** The command that leads to an open console, the one at this place. */
+  #command(each, at) {
+    const name = printable(each.place.name);
+    return { key: at < 9 ? String(at + 1) : "", label: cutInTheMiddle(name), title: name, action: () => this.#go(each), disabled: each === this.active };
   }
 
   #draw() {
