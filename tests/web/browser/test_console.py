@@ -103,8 +103,9 @@ class ConsoleTests(WebTestCase):
 
     async def test_before_session(self) -> None:
         """
-        A console that connects shows its machine and for how long, not an empty terminal.  One whose
-        machine is off says so without an attempt to connect, powers the machine on, and then opens.
+        A console that connects shows its machine and for how long, not an empty terminal, and counts the keys
+        that wait.  One whose machine is off says so without an attempt to connect, powers the machine on, and
+        then opens.
         """
         ada = await self.user()
         await ada.page.until(f"document.querySelector(\"a[href='#/{VM}']\")")
@@ -113,8 +114,11 @@ class ConsoleTests(WebTestCase):
         await ada.until_page("Connecting to vm-1[^]*Waiting for [\\d.:]+ for \\d")
         await ada.page.until(_CENTRED)
         await self.check_layout(ada, "connecting", PANEL, f"{PANEL} .button", ".console-head")
+        await ada.until_terminal_focus()
+        await ada.page.type("echo early-$((6*7))\n")
+        await ada.until_page("20 keys wait for the connection")
         self.deployment.near.mend()
-        await ada.until_terminal("[#$]$")
+        await ada.until_terminal("early-42[^]*[#$]$")
         await ada.page.until(f"!document.querySelector('{PANEL}')")
         await ada.until_terminal_focus()
         await ada.click_text("button", "Close the console of vm-1")

@@ -25,12 +25,20 @@ test("an outage is no time to type or to count viewers: the line says what becom
   assert.deepEqual(shown(), ["Connected", "You can type", "Recordedfor ada (input: none)", "1 viewer", "Details"]);
   made.state("reconnecting", { since: Date.now() });
   assert.deepEqual(shown(), ["Connection lost for 0s", "Reconnect now", "3 keys wait to be sent after the reconnection", "Details"]);
-  made.state("connecting", { since: Date.now() });
+  made.state("connecting", { since: Date.now(), drops: true });
   assert.deepEqual(shown(), ["Server stopped for 0s", "Reconnect now", "3 keys will not be sent", "Details"]);
   made.state("resumed", { seconds: 1, missed: 0 });
   assert.deepEqual(shown().slice(1, 2), ["You can type"]);
   made.state("ended", { reason: "Forbidden", code: 403 });
   assert.deepEqual(shown(), ["No session", "Details"]);
+});
+
+test("a session that is not open yet takes no keys: the line says how many wait for it, but not to an observer", () => {
+  const { made, shown } = line(2);
+  made.state("connecting", {});
+  assert.deepEqual(shown(), ["Connecting", "2 keys wait for the connection", "Details"]);
+  made.role({ ...WRITER, isObserver: true }, true);
+  assert.deepEqual(shown(), ["Connecting", "Details"]);
 });
 
 test("a server that is silent is not connected, until it answers", () => {

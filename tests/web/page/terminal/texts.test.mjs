@@ -52,9 +52,10 @@ test("the user of a silent server reads for how long, and how many keys wait for
   const lost = { name: "reconnecting", detail: { since: 1 }, silentSince: null };
   assert.equal(waitingText(lost, 0), "What you type is sent after the reconnection");
   assert.equal(waitingText(lost, 12), "12 keys wait to be sent after the reconnection");
-  const stopped = { ...lost, name: "connecting" };
+  const stopped = { name: "connecting", detail: { since: 1, drops: true }, silentSince: null };
   assert.deepEqual([0, 1, 2].map((count) => waitingText(stopped, count)), ["What you type will not be sent", "1 key will not be sent", "2 keys will not be sent"]);
-  assert.equal(waitingText({ ...stopped, detail: {} }, 2), "");
+  const first = { ...stopped, detail: {} };
+  assert.deepEqual([0, 1, 2].map((count) => waitingText(first, count)), ["", "1 key waits for the connection", "2 keys wait for the connection"]);
 });
 
 test("the roles of all users agree with that of this session", () => {

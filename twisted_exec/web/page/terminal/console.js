@@ -46,7 +46,7 @@ export class Console {
   });
   // Of the present session.
   #rights = { drives: true, takesOver: false, mayType: true, switches: false };
-  #roles = new Roles();
+  #roles;
   #hasDriven = false; // it could type until now
   /** @type {any} */
   #former = null; // how and when the session before has ended, until the role in this one is known
@@ -95,6 +95,7 @@ export class Console {
     this.place = place;
     this.element = h("section", { class: "console", "aria-label": `Console of ${printable(place.name)}` });
     this.#on = on;
+    this.#roles = new Roles(place.mode === "observe" || place.observes, () => context.user);
     for (const [event, listener] of Object.entries(this.#listeners)) context.api.addEventListener(event, listener);
     this.#build();
     this.#start();
@@ -282,7 +283,7 @@ export class Console {
   #stateChanged(name, detail) {
     const { since } = this.#former ?? {};
     const isStopped = name === "connecting" && isServerStopped(this.#former ?? {});
-    this.#status.state(name, isStopped ? { ...detail, since } : detail, this.#life.session?.id ?? "");
+    this.#status.state(name, { ...detail, ...(isStopped && { since }), drops: this.#dropsKeys }, this.#life.session?.id ?? "");
     this.#showRole();
     if (name === "ended") return;
     if (this.isEmpty && detail.resumable !== false) this.#panel.showConnecting(name, detail);
@@ -298,10 +299,7 @@ export class Console {
   }
 
   #opened() {
-    const { reason, unconfirmed } = this.#former ?? {};
-    // Else the machine may be at another prompt, or lack the keys before.
-    const isSafe = !reason || (reason === REVOKED && !unconfirmed.sent);
-    if (!isSafe) unconfirmed.unsent += this.#life.session?.discard() ?? 0;
+    if (this.#dropsKeys) this.#former.unconfirmed.unsent += this.#life.session?.discard() ?? 0;
     // A user of the keyboard cannot leave a terminal that gets all keys, and is told once how.
     this.#announce(`connected${hasToldKeys ? "" : ". Control and ] leave the terminal and show all commands"}`);
     hasToldKeys = true;
@@ -311,6 +309,12 @@ export class Console {
       this.#on.keep();
     }
     this.#showRole();
+  }
+
+  /** Whether keys that wait for the next session are dropped: its machine may be at another prompt, or lack the keys before. */
+  get #dropsKeys() {
+    const { reason, unconfirmed } = this.#former ?? {};
+    return Boolean(reason) && !(reason === REVOKED && !unconfirmed.sent);
   }
 
   #lost() {

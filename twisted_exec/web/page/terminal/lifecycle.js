@@ -1,15 +1,14 @@
 /**
  * The life of a console in the page, over one session after another, without a DOM.
  *
- *     Loading    the terminal is loaded
- *     Opening    the server is asked what the user may do; keys wait
+ *     Opening    the terminal is loaded, and the server is asked what the user may do; keys wait
  *     Attached   there is a session, which connects or is open; keys go to it
  *     Lost       its connection is lost, and the page tries to get it back
  *     Ended      the session is over, and a panel says why
  *     LoggedOut  the same, because its token has ended: the next login opens the console again
  *     Closed     the user has closed the console
  *
- * Any state but Loading and Closed becomes Opening when the console is opened again.
+ * Any state but Closed becomes Opening when the console is opened again.
  */
 
 import { sleep } from "../watch.js";
@@ -34,8 +33,6 @@ class State {
 
   wake() {}
 }
-
-class Loading extends State {}
 
 class Opening extends State {
   /** @param {Uint8Array[]} early what the user has typed already */
@@ -102,7 +99,7 @@ class Closed extends State {}
 
 export class Lifecycle {
   /** @type {State} */
-  #state = new Loading();
+  #state = new Opening([]);
   #openedAgainAt = 0; // by the page itself
   #on;
   #now;
@@ -136,9 +133,9 @@ export class Lifecycle {
     return this.#state.attachment?.isOpen ?? false;
   }
 
-  /** How many keys the server has not confirmed. */
+  /** How many keys the server has not confirmed; a session counts bytes, too. */
   get waiting() {
-    return this.session?.waiting ?? this.#state.early.length;
+    return this.session?.waiting ?? this.#state.early.reduce((sum, { length }) => sum + length, 0);
   }
 
   get isClosed() {

@@ -68,14 +68,16 @@ function keys(count) {
 }
 
 /**
- * Return what becomes of keys while the server does not answer; empty if nothing is special.
+ * Return what becomes of keys while there is no session, or the server does not answer; empty if nothing is special.
  *
- * @param {{name: string, detail: any, silentSince: number | null}} state
+ * @param {{name: string, detail: any, silentSince: number | null}} state `drops` of its detail: the next session gets
+ *     none of them
  * @param {number} waiting keys that the server has not confirmed
  */
 export function waitingText({ name, detail, silentSince }, waiting) {
-  if (name === "connecting" && detail.since) return `${waiting ? keys(waiting) : "What you type"} will not be sent`;
+  if (name === "connecting" && detail.drops) return `${waiting ? keys(waiting) : "What you type"} will not be sent`;
   const wait = `${keys(waiting)} ${waiting === 1 ? "waits" : "wait"}`;
+  if (name === "connecting") return waiting ? `${wait} for the connection` : "";
   if (name === "reconnecting") return waiting ? `${wait} to be sent after the reconnection` : "What you type is sent after the reconnection";
   if (silentSince === null) return "";
   return waiting ? `${wait} for the answer` : "What you type waits for the answer";
