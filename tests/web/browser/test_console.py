@@ -111,7 +111,7 @@ class ConsoleTests(WebTestCase):
         await ada.page.until(f"document.querySelector(\"a[href='#/{VM}']\")")
         self.deployment.near.silence()
         await ada.open(VM)
-        await ada.until_page("Connecting to vm-1[^]*Waiting for [\\d.:]+ for \\d")
+        await ada.until_page("Connecting to vm-1[^]*Waiting for the server \\([\\d.:]+\\) for \\d")
         await ada.page.until(_CENTRED)
         await self.check_layout(ada, "connecting", PANEL, f"{PANEL} .button", ".console-head")
         await ada.until_terminal_focus()

@@ -443,7 +443,7 @@ class EmptyTests(FleetTestCase):
         await user.page.until(row("vm-0000"))
         await user.page.before_scripts(_AWAY)
         await user.page.reload()
-        await user.until_page("Waiting for 127.0.0.1:[0-9]+ to answer, for [0-9]+s")
+        await user.until_page("Waiting for the server [(]127.0.0.1:[0-9]+[)], for [0-9]+s")
         self.assertEqual(await faults_of(user.page), [])
         await user.page.evaluate("comeBack()")
         await user.page.until(row("vm-0000"))

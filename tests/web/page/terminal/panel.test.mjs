@@ -145,7 +145,7 @@ test("a console that connects shows the machine, for how long, and what is in th
   const { made, powered, labels } = panel(null, { machine: RUNNING });
   made.showConnecting("connecting", {});
   assert.ok(made.isConnecting && !made.takesFocus);
-  assert.match(made.element.text, /^Connecting to vm.*machine is running\. Waiting for garden for /);
+  assert.match(made.element.text, /^Connecting to vm.*machine is running\. Waiting for the server \(garden\) for /);
   assert.deepEqual(labels(), ["Log", "Screen"]);
   made.showConnecting("connecting", { message: "no answer", code: 0 });
   assert.match(made.element.text, /server cannot be reached/);

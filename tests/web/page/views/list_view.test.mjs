@@ -75,7 +75,7 @@ test("a view that is opened again shows the rows that it had, and since when the
   assert.deepEqual(next.objects.map((each) => each.metadata.name), ["x"]);
   assert.equal(next.problem.text, ""); // it will be read at once
   t.mock.timers.tick(3000);
-  assert.match(next.problem.text, /^Waiting for lab to answer, for 3s so far. This list is as of \d\d:\d\d\.$/);
+  assert.match(next.problem.text, /^Waiting for the server \(lab\), for 3s so far. This list is as of \d\d:\d\d\.$/);
   server.watches.at(-1).onProblem({ code: 0, message: "the server cannot be reached" });
   assert.match(next.problem.text, /^This list is as of \d\d:\d\d: the server cannot be reached\./);
   server.watches.at(-1).onEvent({ type: "RESET", items: [] });
@@ -217,7 +217,7 @@ test("a list that waits for two seconds says for whom, until it has an answer", 
   t.mock.timers.tick(1000);
   assert.equal(view.problem.text, "");
   t.mock.timers.tick(2000);
-  assert.equal(view.problem.text, "Waiting for lab to answer, for 3s so far. ");
+  assert.equal(view.problem.text, "Waiting for the server (lab), for 3s so far. ");
   server.watches[0].onEvent({ type: "RESET", items: [] });
   assert.equal(view.problem.text, "");
 });
@@ -229,7 +229,7 @@ test("a view that waits to learn where it may begin says for whom", async (t) =>
   view.start();
   t.after(() => view.stop());
   t.mock.timers.tick(3000);
-  assert.match(view.problem.text, /^Waiting for lab to answer, for 3s so far/);
+  assert.match(view.problem.text, /^Waiting for the server \(lab\), for 3s so far/);
 });
 
 test("words of a link that the list does not know are named", async (t) => {

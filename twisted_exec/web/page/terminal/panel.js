@@ -79,7 +79,7 @@ export class Panel {
       const attempt = attemptText(name, detail);
       const machineText = machine ? `The machine is ${runs ? "running" : `in the state ${printable(machine)}`}. ` : "";
       const server = printable(this.#owner.context.config.cluster || location.host);
-      const step = name === "open" ? "The session is open; its output is on its way" : `Waiting for ${server}`;
+      const step = name === "open" ? "The session is open; its output is on its way" : `Waiting for the server (${server})`;
       state.textContent = `${machineText}${step} for ${duration(waited)}.`;
       text.textContent = printable(attempt.text);
       more.textContent = waited < PATIENCE_MILLISECONDS ? "" : printable(attempt.detail);

@@ -142,7 +142,7 @@ export function tellWaiting(element, { cluster }, more = null) {
   const began = Date.now();
   const timer = setInterval(() => {
     const waited = Date.now() - began;
-    if (waited >= PATIENCE_MILLISECONDS) fill(element, `Waiting for ${printable(cluster || location.host)} to answer, for ${duration(waited)} so far. `, more);
+    if (waited >= PATIENCE_MILLISECONDS) fill(element, `Waiting for the server (${printable(cluster || location.host)}), for ${duration(waited)} so far. `, more);
   }, TICK_MILLISECONDS);
   return () => {
     clearInterval(timer);
