@@ -389,6 +389,8 @@ class PhoneTests(WebTestCase):
             await self.check_news(user, 844, 390, state)
             await self.check_news(user, 390, 500, state)
         await bob.click_text("button", "Details")
+        # Its users move what is below them.
+        await bob.page.until("/bob/.test(document.querySelector('dialog')?.innerText)")
         await bob.click_text("dialog button", "Close")
         await bob.click_text("button", "Commands")
         await bob.page.until(f"{_GROUPS} === 'Text Machine Consoles'")
