@@ -136,6 +136,7 @@ class ChainTestCase(TestCase):
 
     async def asyncSetUp(self) -> None:
         self.clients: list[Raw] = []
+        self.details: object = None
         self.leaf_server = LeafServer()
         self.leaf_port = await self._listen(self.leaf_server)
         self.config = ClientConfig(f"http://127.0.0.1:{self.leaf_port}", token="of-the-leaf")
@@ -207,7 +208,7 @@ class ChainTestCase(TestCase):
         return client
 
     async def refused(self, target: str, *lines: bytes, **more: Any) -> tuple[int, str]:
-        """Code and message of what is answered; nothing is left of it."""
+        """Code and message of what is answered, :attr:`details` has the rest; nothing is left of it."""
         client = await self.ask(target, *(lines or SPDY_HEAD), b"Connection: close", **more)
         await self.answered(client)
         length = int(client.head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0])
@@ -217,6 +218,7 @@ class ChainTestCase(TestCase):
             return client.code, client.body.decode()
         status = json.loads(client.body)
         assert (status["kind"], status["code"]) == ("Status", client.code), status
+        self.details = status.get("details")
         return client.code, status["message"]
 
     def tearDown(self) -> Deferred[None]:

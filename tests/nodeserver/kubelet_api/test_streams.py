@@ -337,7 +337,7 @@ class RefusedTests(StreamTestCase):
         for pod in ("web", "nope"):
             code, body = await self.refused(f"/exec/default/{pod}/main?command=ls", user="eve")
             self.assertEqual(code, 403)
-            reasons.add(body.replace(pod, "POD"))
+            reasons.add((body.replace(pod, "POD"), str(self.details)))
         self.assertEqual(len(reasons), 1)
 
     async def test_unknown_user(self) -> None:

@@ -157,7 +157,8 @@ class NodeAccess:
             self._problem = ""
             if decision.allows_everything:
                 return attributes
-        raise Forbidden(f"Forbidden {what}", details={"name": node, "kind": "nodes"})
+        # Without the Node's name, which is known only of Pods that exist.
+        raise Forbidden(f"Forbidden {what}", details={"kind": "nodes"})
 
     async def authorize_session(self, context: RequestContext, node: str) -> None:
         """Check the permission of a session, as :meth:`authorize`, and keep it for its reviews."""
