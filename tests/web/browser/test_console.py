@@ -10,7 +10,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred, gatherResults
 
-from tests.flows.deployment import POOL, machine
+from tests.flows.deployment import POOL, machine, pause
 from twisted_exec.api import kinds
 
 from .base import WebTestCase
@@ -167,6 +167,28 @@ class ConsoleTests(WebTestCase):
         bound = {"spec": {"machinePoolRef": {"name": POOL}}}
         await self.deployment.client.patch(MACHINES, "vm-2", bound, "default")
         await ada.until_terminal("[#$]$")
+        self.check_faults()
+
+    async def test_typing_at_the_end(self) -> None:
+        """Keys of a user who types on when a session ends press no button: no part of a line reaches a machine."""
+        ada = await self.user()
+        await self.open_terminal(ada)
+        await ada.focus_terminal()
+        sessions = kinds.CONSOLESESSIONS.resource
+        while not (kept := (await self.deployment.client.list(sessions, "default"))["items"]):
+            await pause()  # it appears a moment after the session
+        (session,) = kept
+        await self.deployment.client.delete(sessions, session["metadata"]["name"], "default")
+        await ada.until_page("No session")
+        await ada.page.evaluate(_COUNT_SOCKETS)
+        for key in ("a", " ", "b", "Enter"):
+            await ada.page.press(key)
+        self.assertEqual(await ada.page.evaluate("document.activeElement.className"), "panel")
+        await ada.page.press("Tab")
+        await ada.page.until("document.activeElement.innerText === 'Open again'")
+        self.assertEqual(await ada.page.evaluate("sockets.filter((each) => /exec/.test(each))"), [])
+        await ada.page.press("Enter")
+        await ada.until_page("You can type")
         self.check_faults()
 
     async def test_server_returns(self) -> None:

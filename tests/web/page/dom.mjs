@@ -94,6 +94,8 @@ class Element extends Text {
     this.#listeners.get("close")?.({ target: this });
   }
 
+  focus() {}
+
   contains() {
     return false;
   }

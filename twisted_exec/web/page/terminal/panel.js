@@ -21,7 +21,7 @@ export class Panel {
 
   constructor(owner) {
     this.#owner = owner;
-    this.element = h("div", { class: "panel", hidden: true, role: "group", "aria-label": "State of the session" });
+    this.element = h("div", { class: "panel", hidden: true, role: "group", "aria-label": "State of the session", tabindex: "-1" });
   }
 
   /** Whether the user has something to decide in it: while the session connects, the terminal takes keys. */
@@ -33,8 +33,9 @@ export class Panel {
     return this.#attempt !== null;
   }
 
+  /** Take the keys of a user who may be typing: none of them presses a button. */
   focus() {
-    /** @type {HTMLElement | null} */ (this.element.querySelector("input, .button:not([hidden], :disabled)"))?.focus();
+    (this.element.querySelector("input") ?? this.element).focus();
   }
 
   hide() {
