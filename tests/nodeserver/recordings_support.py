@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 from prometheus_client import CollectorRegistry
-from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.task import Clock
 
+from tests.program.disks import FreezableThread
 from tests.recording.stores.doubles import MemoryStore
 from tests.recording.support import NOW, signer, trust
 from twisted_exec.nodeserver.recordings import PodRecordings, PodRecordingSettings
@@ -33,6 +33,7 @@ def pod(name: str = "web", namespace: str = "default", **labels: str) -> dict[st
 class Recordings:
     """
     :ivar store: has what is stored.
+    :ivar disk: of the directory.
     :ivar made: the recordings.
     """
 
@@ -44,6 +45,7 @@ class Recordings:
         **settings: Any,
     ) -> None:
         self.directory, self.clock, self.store = directory, clock or Clock(), MemoryStore()
+        self.disk = FreezableThread()
         uploads = Uploads(self.store, self.clock, UploadMetrics().register(CollectorRegistry()))
         self.made = PodRecordings(
             PodRecordingSettings(directory, **settings),
@@ -51,7 +53,7 @@ class Recordings:
             uploads,
             self.clock,
             lambda: NOW + int(self.clock.seconds() * 1e9),
-            in_thread=_at_once,
+            self.disk,
         )
         self.made.check()
         self.made.start()
@@ -76,7 +78,3 @@ class Stored:
         self.output = "".join(text for _, code, text in lines if code == "o")
         self.input = "".join(text for _, code, text in lines if code == "i")
         self.sizes = [text for _, code, text in lines if code == "r"]
-
-
-def _at_once(work: Callable[[], Any]) -> Deferred[Any]:
-    return maybeDeferred(work)

@@ -15,7 +15,12 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.recording.support import signer
 from twisted_exec.api.selectors import parse_labels
 from twisted_exec.api.status import ServiceUnavailable
-from twisted_exec.nodeserver.recordings import HEAD_SECONDS, PodRecording, RecordingFile
+from twisted_exec.nodeserver.recordings import (
+    HEAD_SECONDS,
+    WAITING_BYTES,
+    PodRecording,
+    RecordingFile,
+)
 from twisted_exec.recording.signatures import UnusableCertificate
 from twisted_exec.recording.stores.interfaces import StoreError
 from twisted_exec.recording.verification import Report
@@ -262,6 +267,72 @@ class TroubleTests(RecordingCase):
         self.assertIsNone(recorder.output(Channel.STDOUT, b"two"))
         recorder.end("client closed")
         self.assertFalse(recordings.stored().report.is_closed)
+
+    def test_frozen_disk(self) -> None:
+        """What a session prints waits for a disk that does not answer, and is recorded in order."""
+        recordings = Recordings(self.directory)
+        recorder = self.begin(recordings)
+        recordings.disk.is_frozen = True
+        for text in (b"one", b"two", b"three"):
+            self.assertIsNone(recorder.output(Channel.STDOUT, text))
+        recordings.disk.thaw()
+        recorder.output(Channel.STDOUT, b"four")
+        recorder.end("client closed")
+        stored = recordings.stored()
+        self.assertEqual((stored.output, stored.report.is_closed), ("onetwothreefour", True))
+
+    def test_disk_frozen_for_long(self) -> None:
+        """Only so much waits; then the recording ends, and the session goes on."""
+        recordings = Recordings(self.directory)
+        recorder = self.begin(recordings)
+        recordings.disk.is_frozen = True
+        for _ in range(3):
+            self.assertIsNone(recorder.output(Channel.STDOUT, b"x" * (WAITING_BYTES // 2)))
+        recorder.end("client closed")
+        recordings.disk.thaw()
+        self.assertFalse(recordings.stored().report.is_closed)
+        self.assertEqual(recordings.files(), [])
+
+    def test_frozen_then_full(self) -> None:
+        """Text that waited, and does not fit on the disk, ends the recording where the gap begins."""
+        recordings = Recordings(self.directory)
+        recorder = self.begin(recordings)
+        recorder.output(Channel.STDOUT, b"one")
+        recordings.clock.advance(HEAD_SECONDS)
+        self.patch(os, "write", self.full)
+        recordings.disk.is_frozen = True
+        recorder.output(Channel.STDOUT, b"two")
+        recorder.output(Channel.STDOUT, b"three")
+        recordings.disk.thaw()
+        self.assertIsNone(recorder.output(Channel.STDOUT, b"four"))
+        recorder.end("client closed")
+        stored = recordings.stored()
+        self.assertEqual((stored.output, stored.report.is_closed), ("one", False))
+
+    @staticmethod
+    def full(descriptor: int, text: bytes) -> int:
+        """Instead of :func:`os.write`."""
+        raise DISK_FULL
+
+    def test_required_frozen_disk(self) -> None:
+        """A session that must be recorded ends if the disk does not answer, and cannot begin."""
+        recordings = Recordings(self.directory, is_required=True)
+        recorder = self.begin(recordings)
+        recordings.disk.is_frozen = True
+        ending = recorder.output(Channel.STDOUT, b"one")
+        assert ending is not None
+        error = self.assertRaises(ServiceUnavailable, self.begin, recordings)
+        self.assertIn("the disk does not answer", str(error))
+        recordings.disk.thaw()
+        self.assertEqual(recordings.files(), [])
+
+    def test_disk_frozen_at_the_begin(self) -> None:
+        """A file that a disk creates too late is deleted."""
+        recordings = Recordings(self.directory, is_required=True)
+        recordings.disk.is_frozen = True
+        self.assertRaises(ServiceUnavailable, self.begin, recordings)
+        recordings.disk.thaw()
+        self.assertEqual((recordings.files(), recordings.made.bytes), ([], 0))
 
     def test_certificate_expires(self) -> None:
         """While it cannot be signed, a session is recorded further; a later signature covers it."""

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
 
 from twisted_exec.program.disk_thread import AtOnce, Unanswered
 
@@ -48,7 +49,10 @@ class FreezableThread(AtOnce):
         waiting, self._waiting = self._waiting, []
         was_late, self._is_late = self._is_late, False
         for function, answer in waiting:
-            result = function()
+            try:
+                result = function()
+            except OSError:
+                result = Failure()
             if was_late:
                 was_late = False
                 self.answered()

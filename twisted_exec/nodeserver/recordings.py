@@ -22,8 +22,8 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 from twisted.internet.defer import Deferred, DeferredList
 from twisted.internet.interfaces import IDelayedCall
-from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 from twisted.python.usage import UsageError
 from zope.interface import implementer
 
@@ -32,6 +32,7 @@ from twisted_exec.api.selectors import LabelSelector, parse_labels
 from twisted_exec.api.status import APIError, ServiceUnavailable
 from twisted_exec.journal.interfaces import Event, EventKind
 from twisted_exec.kube.interfaces import Object
+from twisted_exec.program.disk_thread import DiskThread, Files, Unanswered
 from twisted_exec.program.options import ProgramOption, ProgramOptions, size
 from twisted_exec.program.tasks import ShortTurns, SingleRun
 from twisted_exec.recording.chain import MILLISECOND, Info
@@ -81,23 +82,72 @@ class PodSession:
         return f"{self.machine['namespace']}/{self.machine['name']}"
 
 
+WAITING_BYTES = 1 << 20
+"""So much text of a recording waits in memory for a disk that does not answer."""
+
+
 class RecordingFile:
     """
     A new file to which text is appended.
 
+    :param must_answer: fail when the disk does not answer; otherwise up to :data:`WAITING_BYTES` wait for it.
+    :param failed: called with the error of text that waited.
     :raises OSError: it cannot be created.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(
+        self, path: str, disk: Files, *, must_answer: bool, failed: Callable[[OSError], None]
+    ) -> None:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         self.path = path
-        self._descriptor = os.open(path, flags, 0o600)
+        self._disk, self._must_answer, self._failed = disk, must_answer, failed
+        self._waiting = 0
+        self._problem: OSError | None = None
+        try:
+            self._descriptor = disk.call(partial(os.open, path, flags, 0o600), is_long=True)
+        except Unanswered as late:
+            if late.answer is not None:
+                late.answer.addCallbacks(self._abandon, lambda _: None)
+            raise
+
+    def _abandon(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._disk.run(self.delete)
 
     def write(self, text: bytes) -> None:
-        """:raises OSError: the disk is full, or the file cannot be written."""
+        """:raises OSError: the disk is full or does not answer, or the file cannot be written."""
+        append = partial(self._append, text)
+        if self._waiting:
+            if self._waiting + len(text) > WAITING_BYTES:
+                raise Unanswered
+            answer = self._disk.run(append)
+        else:
+            try:
+                return self._disk.call(append, is_long=self._must_answer)
+            except Unanswered as late:
+                if self._must_answer:
+                    raise
+                answer = late.answer or self._disk.run(append)
+        self._waiting += len(text)
+        answer.addCallbacks(lambda _: self._written(len(text)), self._not_written)
+
+    def _written(self, size: int) -> None:
+        self._waiting -= size
+
+    def _not_written(self, failure: Failure) -> None:
+        failure.trap(OSError)
+        self._failed(failure.value)
+
+    def _append(self, text: bytes) -> None:
+        if self._problem is not None:
+            raise self._problem  # what follows a gap is not written
         view = memoryview(text)
-        while view:
-            view = view[os.write(self._descriptor, view) :]
+        try:
+            while view:
+                view = view[os.write(self._descriptor, view) :]
+        except OSError as error:
+            self._problem = error
+            raise
 
     def sync(self) -> None:
         """Force the file to the disk, unless it is closed."""
@@ -108,6 +158,11 @@ class RecordingFile:
         """Close the file."""
         descriptor, self._descriptor = self._descriptor, -1
         os.close(descriptor)
+
+    def delete(self) -> None:
+        """Close and delete the file."""
+        self.close()
+        os.unlink(self.path)
 
 
 @implementer(IStreamRecorder)
@@ -262,9 +317,9 @@ class PodRecording:
             # The text goes on unsigned, and a later head covers it.
             self._owner.in_trouble(self, str(error))
         except OSError as error:
-            self._give_up(error)
+            self.give_up(error)
 
-    def _give_up(self, error: Exception) -> None:
+    def give_up(self, error: Exception) -> None:
         """End the recording: a reader could not notice a gap in it."""
         file, self._file = self._file, None
         if file is not None:
@@ -327,13 +382,12 @@ class PodRecordings:
         uploads: Uploads,
         reactor: Any,
         now: Callable[[], int],
-        *,
-        in_thread: Callable[[Callable[[], Any]], Deferred[Any]] | None = None,
+        disk: Files | None = None,
     ) -> None:
         self.settings, self.signer, self._now = settings, signer, now
         self._latest = 0
         self._uploads, self._reactor = uploads, reactor
-        self._in_thread = in_thread or self._defer
+        self._disk = disk or DiskThread(reactor)
         self._open: dict[str, PodRecording] = {}
         self._sizes: dict[str, int] = {}
         self._limit_bytes, self.bytes = settings.limit_bytes, 0
@@ -350,9 +404,6 @@ class PodRecordings:
         """Return the time in nanoseconds since the epoch; it does not go back with the host's clock."""
         self._latest = max(self._latest, self._now())
         return self._latest
-
-    def _defer(self, work: Callable[[], Any]) -> Deferred[Any]:
-        return deferToThreadPool(self._reactor, self._reactor.getThreadPool(), work)
 
     # Start and stop
 
@@ -392,6 +443,7 @@ class PodRecordings:
         await self._signing.ended()
         await DeferredList(list(self._jobs))
         await self._uploads.stop()
+        self._disk.stop()
 
     # Which sessions
 
@@ -443,7 +495,12 @@ class PodRecordings:
 
     def created(self, recording: PodRecording) -> RecordingFile:
         """:raises OSError: the file cannot be created."""
-        file = RecordingFile(self._path(recording.name, OPEN))
+        file = RecordingFile(
+            self._path(recording.name, OPEN),
+            self._disk,
+            must_answer=self.is_required,
+            failed=recording.give_up,
+        )
         self._open[recording.name] = recording
         return file
 
@@ -490,9 +547,8 @@ class PodRecordings:
         self._report(recording, why)
         self._open.pop(recording.name, None)
         if file is not None:
-            file.close()
-            os.unlink(file.path)
-            self._deleted(recording.name)
+            deleted = self._job(file.delete)
+            deleted.addCallback(lambda is_done: self._deleted(recording.name) if is_done else None)
 
     def failed(self, recording: PodRecording, why: str, file: RecordingFile) -> None:
         """Handle a recording that cannot go on."""
@@ -536,7 +592,7 @@ class PodRecordings:
 
     def _job(self, work: Callable[[], None]) -> Deferred[bool]:
         """Do some work in a thread; fires with true if it succeeded."""
-        job = self._in_thread(work)
+        job = self._disk.run(work)
         self._jobs.add(job)
 
         def over(result: Any) -> bool:
@@ -566,7 +622,7 @@ class PodRecordings:
             finally:
                 os.close(file)
 
-        return lambda offset, limit: self._in_thread(partial(work, offset, limit))
+        return lambda offset, limit: self._disk.run(partial(work, offset, limit))
 
 
 def _name(metadata: Object) -> str:
