@@ -174,18 +174,19 @@ class WhoTests(AuditCase):
         self.assertIn(" open ", out)
 
     def test_selection(self) -> None:
-        """Other machines, other namespaces, logs and refused sessions do not count unless wanted."""
+        """Other machines, other namespaces, logs, screens and refused sessions do not count unless wanted."""
         self.start("apiserver")
         self.start("apiserver", session="s-2", machine="other")
         self.start("apiserver", session="s-3", namespace="prod")
         self.start("apiserver", session="s-4", subresource="log")
-        (refused,) = self.start("apiserver", session="s-5", user="eve")
+        self.start("apiserver", session="s-5", subresource="screen")
+        (refused,) = self.start("apiserver", session="s-6", user="eve")
         refused.end("forbidden", code=403)
         for words, sessions in (
             ((), ["s-1", "s-3"]),
             (("-n", "lab"), ["s-1"]),
-            (("--logs",), ["s-1", "s-3", "s-4"]),
-            (("--refused",), ["s-1", "s-3", "s-5"]),
+            (("--logs",), ["s-1", "s-3", "s-4", "s-5"]),
+            (("--refused",), ["s-1", "s-3", "s-6"]),
         ):
             self.assertEqual([each["session"] for each in self.who(*words)], sessions)
 

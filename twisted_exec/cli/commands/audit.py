@@ -76,7 +76,9 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         help=f"an audit file, or - for standard input; may be repeated (default: {_DEFAULT_FILE})",
     )
-    parser.add_argument("--logs", action="store_true", help="also readers of the console's log")
+    parser.add_argument(
+        "--logs", action="store_true", help="also readers of the console's log and screen"
+    )
     parser.add_argument("--refused", action="store_true", help="also sessions that were refused")
     parser.add_argument(
         "-o",
@@ -104,12 +106,12 @@ def _sessions(options: argparse.Namespace) -> int:
 def _answer(
     options: argparse.Namespace, matches: Callable[[AuditRecord], bool], subject: str
 ) -> int:
-    from twisted_exec.cli.commands.audit_sessions import AuditFileError, Damage, collect
+    from twisted_exec.cli.commands.audit_sessions import READS, AuditFileError, Damage, collect
 
     def is_selected(record: AuditRecord) -> bool:
         if options.namespace and record.text("namespace") != options.namespace:
             return False
-        if not options.logs and record.text("subresource") == "log":
+        if not options.logs and record.text("subresource") in READS:
             return False
         return matches(record)
 

@@ -29,6 +29,8 @@ _HOPS = ("apiserver", "nodeserver", "poollet", "broker", "runtime")
 
 START, END = "start", "end"
 _OBSERVE = "observe"
+READS = frozenset({"log", "screen"})
+"""Subresources of users who only read."""
 
 Key = tuple[str, str, str]
 
@@ -144,7 +146,7 @@ class AuditedSession:
         runtime = self.hops.get("runtime")
         if runtime is not None and runtime.ended is not None:
             return runtime.bytes_to_machine > 0
-        if self.code or self.text("right") == _OBSERVE or self.text("subresource") == "log":
+        if self.code or self.text("right") == _OBSERVE or self.text("subresource") in READS:
             return False
         ended = [hop for hop in self.hops.values() if hop.ended is not None]
         return False if ended and all(hop.bytes_to_machine == 0 for hop in ended) else None
