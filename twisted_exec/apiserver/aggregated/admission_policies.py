@@ -320,7 +320,9 @@ class Policies:
     def _failed(self, use: _Use, why: Undecided, reason: str = "Invalid") -> None:
         """Apply the failure policy after a failed evaluation."""
         if use.policy.ignores_failures:
-            self._log.warn("{policy} is skipped: {why}", policy=use.named, why=str(why))
+            self._log.warn(
+                "an expression of {policy} is ignored: {why}", policy=use.named, why=str(why)
+            )
             return
         remedy = f"; {_REMEDY}" if isinstance(why, Unsupported) else ""
         self._act(use, f"{why}{remedy}", reason)

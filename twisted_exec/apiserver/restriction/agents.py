@@ -88,8 +88,8 @@ async def check_limit(storage: IStorage, user: User, label: str) -> None:
     listing = await storage.list(CERTIFICATESIGNINGREQUESTS.resource)
     if sum(is_requested_by(each, user) for each in listing.items) >= LIMIT_REQUESTS:
         raise TooManyRequests(
-            f"{label} has {LIMIT_REQUESTS} certificate signing requests already: each goes "
-            "an hour after its decision"
+            f"{label} has {LIMIT_REQUESTS} certificate signing requests already: each is deleted "
+            "an hour after its certificate or refusal, at the latest after a day"
         )
 
 
