@@ -44,7 +44,7 @@ from twisted_exec.journal.segments import (
 from twisted_exec.program.disk_thread import Unanswered
 
 UNSYNCED_BYTES = 64 << 20
-"""At most so many bytes are written without being forced to the disk."""
+"""While more bytes than these are not forced to the disk, no output is written."""
 _JUMP_BYTES = 128 << 20
 _MINUTE, _AHEAD_BYTES = 60 * 10**9, 64 << 20
 _AHEAD_SINCE = 1_767_225_600 * 10**9  # 2026-01-01T00:00:00Z
@@ -91,9 +91,9 @@ class JournalFiles:
     :param now: the time, in nanoseconds since the epoch.
     :param epoch: that of a new journal.
     :param full: called by :meth:`tell_full` with this object, for each full segment that can be sealed.
-    :ivar unsynced: those of them that are not known to be on the disk.
     :ivar has_new_names: the directory has names that are not forced to the disk.
     :ivar pending: full segments that are not sealed yet, by first offset.
+    :ivar unsynced: full segments that are not known to be on the disk, by first offset.
     :raises OSError: the directory cannot be read.
     :raises ForeignFile: the path is no directory, or the directory is open to others or of another
         user.

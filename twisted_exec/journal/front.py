@@ -23,7 +23,7 @@ from twisted_exec.journal.records import Damaged, decode_event, encode, encode_e
 from twisted_exec.journal.segments import open_file, opened
 
 MEMORY = "/dev/shm"
-"""A file system in memory, which the kernel has and every user may write."""
+"""A file system in memory, which every user may write."""
 MOST_BYTES = 64 << 20
 """A file beyond this size is given up: the next start then assumes that output was lost."""
 
@@ -85,7 +85,7 @@ class Front:
             self.path = path
 
     def add_name(self, directory: str) -> None:
-        """Be found under the own name as well: the disk may take that now."""
+        """Be found under the own name as well, before that name is written to the disk."""
         with suppress(OSError):
             os.link(self.path, os.path.join(directory, self.name))
 
@@ -153,7 +153,7 @@ class Front:
         )
 
     def clear(self) -> None:
-        """All journals have written their output."""
+        """Empty the file: all journals have written their output."""
         if self._descriptor is not None and self._size:
             self._size = 0
             os.ftruncate(self._descriptor, 0)
@@ -167,13 +167,13 @@ class Front:
 
 
 def remove(path: str) -> None:
-    """Remove the file of an earlier run, if it exists."""
+    """Remove the file of a run, if that is possible."""
     with suppress(OSError):
         os.unlink(path)
 
 
 def read(path: str) -> list[Unwritten] | None:
-    """Return what a run left in its file, in the order of time; ``None`` if it is lost."""
+    """Return what a run left in its file, in the order in which it was added; ``None`` if it is lost."""
     try:
         with opened(os, path) as descriptor:
             data = os.pread(descriptor, MOST_BYTES, 0)

@@ -39,7 +39,7 @@ class Event:
     * ``leave``: ``session``, ``user``
     * ``role``: ``session``, ``user``, ``role``
     * ``input``, only while a recording needs it: ``session``; ``data``, the bytes in Base64; and
-      ``echoed``, whether it is only the input that was echoed
+      ``echoed``, whether the bytes are only input that the machine has echoed
 
     :param offset: the offset of the first byte that was printed after the event; of a gap, the
         offset at which it begins.
@@ -101,7 +101,7 @@ class IJournal(Interface):
     start = Attribute("Offset of the oldest retained byte (int).")
     end = Attribute("Offset of the next byte (int).")
     epoch = Attribute(
-        "16 hexadecimal digits (str); another journal of the same machine has others."
+        "16 hexadecimal digits (str); another journal of the same machine has another epoch."
     )
     closed = Attribute("True if there will be no more output: the machine was deleted.")
 
@@ -121,8 +121,8 @@ class IJournal(Interface):
 
     def watch(changed: Callable[[], None]) -> None:
         """
-        Call ``changed`` after each append, after :meth:`close`, and when the disk answers a reader that it
-        did not answer.
+        Call ``changed`` after each append, after :meth:`close`, and when readers may get more, such as
+        when the disk answers again.
         """
 
     def unwatch(changed: Callable[[], None]) -> None:
@@ -141,9 +141,8 @@ class IJournal(Interface):
         """
         Return the first offset from ``offset`` on whose byte can be read.
 
-        It is ``start`` for an older offset, the end of the gap for an offset within a gap, and at
-        most ``end``.  Reading may discover damage: call this again when :meth:`read` returns nothing
-        before the end.
+        It is at least ``start``, the end of the gap for an offset within a gap, and at most ``end``.
+        Reading may discover damage: call this again when :meth:`read` returns nothing before the end.
         """
 
     def discard_before(offset: int, slowest: int | None = None) -> None:
@@ -192,7 +191,7 @@ class IJournal(Interface):
         """
 
     def missed() -> None:
-        """Record that an unknown amount of output that was printed now is missing, without a gap."""
+        """Record that an unknown amount of output is missing here; the offsets continue without a gap."""
 
     def resized(rows: int, columns: int) -> None:
         """Record a new size of the terminal."""

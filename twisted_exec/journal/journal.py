@@ -1,8 +1,8 @@
 """
 The journal of one console.
 
-If the disk fails or does not answer, the journal continues in memory, and writes the remaining
-output when the disk works again; the rest becomes a gap.
+If the disk fails or does not answer, the journal continues in memory.  When the disk works again, the
+journal writes the output that memory still has; older output becomes a gap.
 """
 
 from __future__ import annotations
@@ -666,7 +666,7 @@ class Writing:
     Output and events that the thread of a disk writes to the files of a journal.
 
     :ivar lost: size of the gap before the output.
-    :ivar error: why the rest is not.
+    :ivar error: why the rest was not written.
     """
 
     def __init__(
@@ -718,7 +718,7 @@ class Writing:
 
 
 def _tail(start: int) -> Tail:
-    """Return the memory of a journal with files, to which it gives the times as well."""
+    """Return the memory of a journal with files: its times are as exact as those that the files get."""
     return Tail(start, _TAIL_SEGMENT_BYTES, _MARK_NANOSECONDS)
 
 

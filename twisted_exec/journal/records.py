@@ -215,7 +215,7 @@ def decode_checkpoint(head: bytes, seed: int, size: int) -> Checkpoint | None:
 
     :param head: the file up to :data:`FIRST_RECORD`.
     :return: ``None`` without a valid one.
-    :raises Damaged: it is beyond the end of the file.
+    :raises Damaged: its position is beyond the end of the file.
     """
     newest: Checkpoint | None = None
     for slot in (HEADER_BYTES, HEADER_BYTES + CHECKPOINT_BYTES):
@@ -340,7 +340,7 @@ def decode_index(payload: bytes) -> tuple[int, int, int]:
 
 BLOCK_BYTES = 64 << 10
 LEVEL, FAST_LEVEL = 6, 1
-"""Levels of compression: on two cores, 38 and 89 MB/s of a log, for 2.1 and 2.0 times."""
+"""Levels of compression: 38 and 89 MB/s of a log on two cores, with ratios of 2.1 and 2.0."""
 _PLAIN, _ZLIB = 0, 1
 _MAGIC = b"\x89TXJ-e\r\n"
 _ENTRY = struct.Struct("<QQQQIIIIIB3x32s")
@@ -353,7 +353,7 @@ _MAX_EVENT_BYTES = 32 << 20
 
 
 class Times:
-    """Times of output: from an offset on, relative to a block, until the next offset."""
+    """Times of a block's output: each from its offset, relative to the block, until the next offset."""
 
     __slots__ = ("offsets", "times")
 
@@ -416,7 +416,7 @@ class Times:
 
 @dataclass(frozen=True)
 class Block:
-    """Up to 64 KiB of output, and its times."""
+    """A piece of output, and its times; in a sealed segment at most 64 KiB."""
 
     first: int
     data: bytes

@@ -56,7 +56,7 @@ class SegmentFile:
     One segment on disk.
 
     :param size: length of the file.
-    :param last_time: when its newest output was printed, in nanoseconds since the epoch.
+    :param last_time: time of its newest entry, in nanoseconds since the epoch.
     """
 
     first: int

@@ -214,7 +214,7 @@ class OpenSegment:
 
     @property
     def _reading_fd(self) -> int:
-        """A descriptor for reading, which also a disk has that is read-only."""
+        """A descriptor for reading, which works on a read-only disk, too."""
         if self._descriptor is None:
             self._descriptor = open_file(self._layer, self.path, os.O_RDONLY)
             self._is_writable = False
@@ -593,7 +593,7 @@ def _sealed(segment: OpenSegment, level: int) -> Iterator[bytes]:
 
 
 class ForeignFile(OSError):
-    """A file of a journal belongs to another user, or is not a file."""
+    """A file or directory of a journal is of another type or user, or open to others."""
 
 
 @contextmanager
@@ -628,7 +628,7 @@ def open_file(layer: Any, path: str, flags: int) -> int:
 
 
 def is_passing(error: OSError) -> bool:
-    """Return whether reading again may work: it is a limit of the program, or the disk is slow."""
+    """Return whether reading again may work: files or memory ran out, or the disk is slow."""
     return error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.ETIMEDOUT)
 
 

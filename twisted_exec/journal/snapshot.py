@@ -1,7 +1,7 @@
 """
 The files of a journal as another process reads them, while the runtime may go on writing.
 
-It changes nothing: the runtime alone repairs files.
+Reading changes nothing: only the runtime repairs files.
 """
 
 from __future__ import annotations

@@ -233,7 +233,7 @@ class JournalStore:
         self._is_run_written = True
 
     async def close(self) -> None:
-        """Force everything to the disk, and stop the thread."""
+        """Force everything to the disk, as far as the disk works, and stop the threads."""
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()

@@ -1,9 +1,9 @@
 """
 The newest output of a console, in memory.
 
-A time is a mark: output from this offset on was printed at that time.  Output within 10 ms shares a
-mark; within a line, output within one second does, unless the output goes to files.  If there are
-more than 8192 marks all the same, the intervals double.  A time may be too early by that interval.
+A mark is an offset with a time: output from this offset on was printed at that time.  Output within
+10 ms shares a mark; within a line, output within one second does, unless the output goes to files.
+Beyond 8192 marks the intervals double.  A time may be too early by the interval.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from twisted_exec.program.disk_thread import Files, Unanswered
 from twisted_exec.program.tasks import ShortTurns, SingleRun
 
 WRITE_SECONDS = 0.1
-"""Output is written to files after this time."""
+"""Output is written to files after this time, or sooner if there is much."""
 STALL_SECONDS = 1.0
 """A disk that does not answer for this time has failed."""
 _SLICE_BYTES, _SLICE_JOURNALS = 128 << 10, 64
@@ -135,7 +135,7 @@ class JournalWriter:
         return found
 
     async def finish(self, function: Callable[[], None]) -> bool:
-        """Call a function in the thread; false if it was not called for want of an answer to others."""
+        """Call a function in the thread; return false, after a wait, if an earlier call was in its way."""
         try:
             self._thread.call(function)
         except Unanswered as late:
@@ -290,7 +290,7 @@ class Sealer:
                 self._log.warn("journal {path}: {why}", path=path, why=str(error))
 
     def _level(self) -> int:
-        """Return the level of compression: fast while more than a segment per second is full."""
+        """Return the level of compression: fast while more than one segment per second becomes full."""
         before, self._sealed_at = self._sealed_at, self._clock.seconds()
         return FAST_LEVEL if self._sealed_at - before < 1 else LEVEL
 
