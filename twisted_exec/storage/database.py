@@ -116,7 +116,7 @@ def _prepare(database: sqlite3.Connection, path: str) -> None:
 
 def check_program(database: sqlite3.Connection, path: str) -> int:
     """
-    Return the number of tables.
+    Return the number of tables and indexes, 0 for a new file.
 
     :raises StorageError: the file is another program's, or a newer version's.
     """
@@ -200,7 +200,7 @@ def _pragma(database: sqlite3.Connection, name: str) -> int:
 
 def checkpoint(database: sqlite3.Connection) -> None:
     """
-    Bring all changes from the write-ahead log into the file.
+    Bring the changes from the write-ahead log into the file, as far as readers of it allow.
 
     :raises sqlite3.Error: among others, if the disk is full.
     """

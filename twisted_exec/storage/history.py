@@ -24,13 +24,13 @@ REMEMBERED_CHANGES = 10_000
 """Default number of changes that a store remembers."""
 
 REMEMBERED_BYTES = 32 << 20
-"""Default limit of the size of their objects together, as JSON; an object needs twice as much memory."""
+"""Default limit of the JSON of all their objects together; an object needs twice as much memory."""
 
 _SHARED_BYTES = 16 << 10
 _SHARED_CHARS = 1024
 _SHARED_KEYS = 256
 _SHARED_DEPTH = 4
-"""Objects that share long strings with their predecessors, the strings, and where they are found."""
+"""Of objects that share long strings with earlier states: least sizes of both, most keys and depth."""
 
 Key = tuple[str, str]
 """Namespace and name."""

@@ -124,7 +124,7 @@ class OpenStore:
 
     def checkpoint(self) -> None:
         """
-        Bring all changes from the write-ahead log into the file.
+        Bring the changes from the write-ahead log into the file, as far as readers of it allow.
 
         :raises sqlite3.Error: among others, if the disk is full.
         """

@@ -378,7 +378,7 @@ class EtcdError(Exception):
 
     @property
     def is_token(self) -> bool:
-        """The token has expired, or is older than the last change of users."""
+        """The token is missing, has expired, or is older than the last change of users."""
         return (
             self.code is grpc.StatusCode.UNAUTHENTICATED
             or "revision of auth store is old" in self.message

@@ -7,7 +7,7 @@ JSON without its resourceVersion, which is the key's ``mod_revision``; in a rest
 of skipped versions is added, so that no version means two states.
 
 ``PREFIX/.twisted-exec`` is the marker.  It claims the prefix for this program, and servers write it
-together with each object.  So its revision is that of the latest such write, whatever other programs
+together with each change.  So its revision is that of the latest such write, whatever other programs
 write elsewhere in the same etcd.  Its value is unique to each write, which distinguishes two histories
 with the same revisions (etcd may have been restored from a backup).
 """
@@ -133,7 +133,7 @@ def shown(key: bytes) -> str:
 
 
 def value_of(obj: Object) -> str:
-    """Encode an object as JSON without its resourceVersion, names first."""
+    """Encode an object as JSON without its resourceVersion; ``apiVersion``, ``kind``, ``metadata`` first."""
     head: Object = {key: obj[key] for key in ("apiVersion", "kind") if key in obj}
     head["metadata"] = without_version(obj)["metadata"]
     return json_text(head | {key: value for key, value in obj.items() if key not in head})
@@ -197,7 +197,7 @@ def restoring_marker(write: str, floor: int) -> bytes:
 
 
 def restoring_floor(value: bytes) -> int | None:
-    """Return the ``floor`` of a marker of :func:`restoring_marker`; ``None`` if it is none."""
+    """Return the ``floor`` of a marker of :func:`restoring_marker`; ``None`` for another marker."""
     try:
         floor = json.loads(value)["restoring"]
     except (ValueError, KeyError, TypeError, RecursionError):

@@ -317,7 +317,7 @@ class Marker:
     The marker, as read.
 
     :param revision: etcd's revision at the time of the read.
-    :param seen: revision of the latest write below the prefix.
+    :param seen: revision of the latest write of a server below the prefix.
     :param value: the content, with the identifier of that latest write.
     """
 
@@ -448,7 +448,7 @@ async def list_all(
 
 
 _MOST_WAITING = 32
-"""Limit of answers in the reactor's queue; etcd sends at most 2 MiB in each."""
+"""Limit of answers in the reactor's queue; etcd sends at most 2 MiB in each by default."""
 
 
 class Compacted(Exception):
@@ -483,7 +483,7 @@ class EtcdWatch:
         self.endpoint = client.endpoint
 
     def start(self, first: bytes, end: bytes, since: int) -> None:
-        """Start, with the changes of revision ``since``."""
+        """Start with the changes of revision ``since``, and continue with later ones."""
         # With fragments etcd splits an answer that exceeds its limit of a request.
         create = pb.WatchCreateRequest(
             key=first, range_end=end, start_revision=since, fragment=True

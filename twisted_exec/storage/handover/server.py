@@ -300,7 +300,7 @@ class StoreServer(Factory):
             empty.callback(None)
 
     async def stop(self) -> None:
-        """Stop to listen, and close the connections when their requests are answered."""
+        """Stop listening; close the connections when their requests are answered, or after 2 seconds."""
         port, self._port = self._port, None
         if port is not None:
             await maybeDeferred(port.stopListening)
