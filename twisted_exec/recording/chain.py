@@ -15,7 +15,7 @@ from typing import Any
 
 FORMAT = 1
 MILLISECOND = 1_000_000
-"""Nanoseconds; times in a recording are milliseconds since the epoch."""
+"""Nanoseconds; the times in lines of proof are milliseconds since the epoch."""
 RECORDING, CERTIFICATE = b"# recording ", b"# certificate "
 BLOCK, OMITTED, HEAD = b"# block ", b"# omitted ", b"# head "
 AT, EVENT, RAW, END = b"# at ", b"# event ", b"# raw ", b"# end "
@@ -27,7 +27,7 @@ _SIGNED = b"twisted-exec recording head\n"
 
 
 class InvalidRecording(Exception):
-    """The file is not as a recorder wrote it; the message says where, and why."""
+    """The file is not as a recorder wrote it; the message says why."""
 
 
 def link(previous: bytes, text: bytes) -> bytes:
@@ -196,7 +196,7 @@ def decode_certificate(line: bytes) -> bytes:
 
 
 def compact(fields: Any) -> bytes:
-    """Return JSON in the only form that the format knows: sorted, without spaces."""
+    """Return JSON as the header and the lines of proof have it: sorted, without spaces."""
     return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 

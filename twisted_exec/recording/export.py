@@ -1,5 +1,5 @@
 """
-Recordings made of others' bytes: a range of a journal, and some blocks of a recording.
+Recordings made from existing data: a range of a journal, or some blocks of a recording.
 
 Blocks of a recording are as proven in an excerpt as in the whole recording.
 """
@@ -27,7 +27,7 @@ from twisted_exec.recording.verification import Blocks, Section
 from twisted_exec.recording.writer import RecordingWriter
 
 HEAD_BYTES = 4 << 20
-"""A head follows after so much output, so that a part whose end is lost is still proven."""
+"""A head follows after so much output: a recording whose end is lost is proven up to its last head."""
 _MERGED_BYTES = 64 << 10
 _DEFAULT_SIZE: Mapping[str, int] = {"columns": 80, "rows": 24}
 

@@ -362,7 +362,7 @@ RENDERERS: Mapping[str, Callable[[Screen, Facts], bytes]] = {
 
 
 FORM = "state"
-"""Its name among the forms."""
+"""The form of :func:`as_state`."""
 
 _REPEATED = re.compile(r"(?s)(.)\x1b\[([0-9]+)b")
 _COLOURS = re.compile(r"\x1b\[([0-9;:]*)m")

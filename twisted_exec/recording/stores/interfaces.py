@@ -117,8 +117,8 @@ class IRecordingStore(Interface):
 
 def is_name(text: str) -> bool:
     """
-    Return whether a text can be the name of a recording: lower-case letters, digits, dots and hyphens,
-    at most 200.
+    Return whether a text can be the name of a recording: 1 to 200 lower-case letters, digits, dots and
+    hyphens; a letter or digit first.
     """
     return _NAME.fullmatch(text) is not None
 

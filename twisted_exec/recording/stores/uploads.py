@@ -43,7 +43,9 @@ class UploadMetrics:
         self.stored = Counter(
             _PREFIX + "recordings", "Recordings that a store has, verified.", registry=None
         )
-        self.stored_bytes = Counter(_PREFIX + "bytes", "Bytes of them.", registry=None)
+        self.stored_bytes = Counter(
+            _PREFIX + "bytes", "Bytes of the recordings that a store has.", registry=None
+        )
         self.failures = Counter(
             _PREFIX + "failures", "Failed attempts, by their kind.", ["kind"], registry=None
         )
