@@ -85,7 +85,11 @@ class Hardware:
         )
 
     def detach_volume(self, record: MachineRecord, name: str) -> Deferred[None]:
-        """:return: fires when the volume is detached and its data is deleted."""
+        """
+        Detach a volume, and delete its data; if the machine is off, the next start deletes it.
+
+        :return: fires when the volume is detached.
+        """
         volume = _find(record, "volume", record.spec.volumes, name)
         done = self._plug(record, "detach_volume", name)
         return done.addCallback(lambda _: record.spec.volumes.remove(volume)).addCallback(

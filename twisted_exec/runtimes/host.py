@@ -252,7 +252,11 @@ class RuntimeHost(_Runtime, StreamHost):  # type: ignore[misc]
         self._serve_iri()
 
     def start_shipping(self) -> None:
-        """Begin to ship; the machines are added when their journals are opened, or again."""
+        """
+        Begin to ship, also what deleted machines have printed.
+
+        New machines are added when their journals are opened; after a stop, all open journals again.
+        """
         if self.shipping is None:
             return
         self.shipping.startService()

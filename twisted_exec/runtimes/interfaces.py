@@ -118,7 +118,7 @@ class IRun(IConsole):
         """
         Power off, in any state: before ``connect``, during it, and after the machine has ended.
 
-        :return: fires within seconds, when no process of the machine is left.
+        :return: fires within seconds, when no process of the machine is left that can be ended.
         """
 
 

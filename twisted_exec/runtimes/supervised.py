@@ -76,8 +76,8 @@ class MachineSettings:
 
     :param keep_machines: let machines outlive the runtime if their driver supports it.
     :param retention: limits of the output of classes without limits of their own.
-    :param last_line_seconds: how often the last line of a console is shown to all users who may read
-        its machine; 0 for never.
+    :param last_line_seconds: least time between updates of a console's last line, which all users see
+        who may read its machine; 0 to show none.
     """
 
     keep_machines: bool = field(
@@ -509,7 +509,7 @@ _NANOSECONDS = 10**9
 
 def last_line(journal: IJournal) -> str:
     """
-    Return the last line that is not blank, cut; empty if there is none in the last 4 KiB.
+    Return the last line that is not blank, at most 120 characters; empty if the last 4 KiB have none.
 
     No control or format characters are left.
     """
@@ -550,7 +550,7 @@ class LastLines:
     users who may read a machine read its conditions, and not all of them may watch its console.  So
     this is off unless the runtime's operator asks for it.
 
-    :param seconds: how often the line of a machine may change; 0 for no conditions.
+    :param seconds: least time between changes of the line of a machine; 0 for no conditions.
     """
 
     def __init__(self, seconds: int, now_nanoseconds: Callable[[], int]) -> None:

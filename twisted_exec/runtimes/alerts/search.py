@@ -40,7 +40,7 @@ from twisted_exec.program.tasks import ShortTurns
 from twisted_exec.runtimes.alerts.lines import Piece
 
 SECONDS = 30.0
-"""For one job, on a host where others have the processors; the CPU time is limited by itself."""
+"""For one job, on a host where others have the processors; the CPU time has a limit of its own."""
 RETRY_SECONDS = 1.0
 _WAITING = 20_000
 
@@ -146,7 +146,7 @@ class OutputSearch:
         return self._suspended
 
     def keep(self, keys: set[str]) -> None:
-        """Forget the budgets of all other groups."""
+        """Forget the budgets and suspensions of all other groups."""
         for of_groups in (self._budgets, self._suspended):
             for key in [each for each in of_groups if each not in keys]:
                 del of_groups[key]

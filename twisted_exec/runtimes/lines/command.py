@@ -49,7 +49,7 @@ from twisted_exec.runtimes.pty import PtyDriver, PtyOptions, PtyRun
 from twisted_exec.streaming.interfaces import TerminalSize
 
 EARLY_END_SECONDS = 5.0
-"""How long the last line of a command may be its own message about its end."""
+"""The last line of a command that ends within this time counts as its own message about that."""
 
 _MAX_EARLY_BYTES = 64 << 10
 _MAX_COMPLAINT = 200
@@ -388,7 +388,7 @@ class CommandDriver(LineDriver[CommandLineOptions]):
         return PtyDriver(line.pty, self.reactor, self._table)
 
     def missing(self) -> str:
-        """Report only what all lines lack; a single line's problem fails its machine's start."""
+        """Report a problem only if each line has one; a single line's problem fails its machine's start."""
         problems = [driver.missing() for driver in self._drivers]
         return problems[0] if all(problems) else ""
 

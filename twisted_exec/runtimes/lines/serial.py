@@ -372,7 +372,7 @@ class SerialPort(FileDescriptor):
         return unsent
 
     def abortConnection(self) -> None:
-        """Close the device and discard pending output."""
+        """Close the device and discard input that was not sent."""
         if self.connected:
             self.connectionLost(Failure(ConnectionAborted()))
 

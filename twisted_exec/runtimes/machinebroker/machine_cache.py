@@ -25,7 +25,7 @@ Condition = Callable[[CachedMachine | None], bool]
 
 class MachineCache:
     """
-    The machines of this broker and of others with the same namespace and labels.
+    The machines of this broker and of other brokers with the same namespace and labels.
 
     :param trouble: returns why the target is not available, or nothing.
     """

@@ -117,7 +117,7 @@ class MachineBroker:
         self.capacity.start()
 
     async def stop(self) -> None:
-        """Return when no request is pending."""
+        """Stop watching; return when no request is pending."""
         await self.cache.stop()
         await self.capacity.stop()
 

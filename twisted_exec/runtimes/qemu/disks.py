@@ -261,7 +261,7 @@ class Disks:
 
 
 class ToolFailed(Exception):
-    """``qemu-img`` failed; the message is its last line."""
+    """``qemu-img`` failed, is missing, or was too slow; the message says why."""
 
 
 class _Tool(ProcessProtocol):

@@ -53,7 +53,7 @@ class QemuSerialLine:
     """
     The transport of a line's protocol.
 
-    :param lost: called after each loss of the socket; :attr:`is_open` says if to reconnect.
+    :param lost: called after each loss of the socket; :attr:`is_open` says whether to reconnect.
     :param active: called with each input and output.
     """
 

@@ -233,7 +233,7 @@ class ConsoleRecordings:
             self._heads.sign(recording)
 
     def open_of(self, key: str) -> list[RecordingFacts]:
-        """Return the open recordings of a machine, in the order in which they began."""
+        """Return the open recordings of a machine."""
         return [each.facts for each in self._of_machine(key) if each.is_open]
 
     def _journal(self, key: str) -> Journal | None:

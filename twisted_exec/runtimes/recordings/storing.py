@@ -20,7 +20,7 @@ from twisted_exec.recording.stores.uploads import Uploads
 from twisted_exec.runtimes.recordings.recording import CLOSED, Recording, RecordingFacts, changed
 
 AGAIN_SECONDS = 60.0
-"""When the location could not be noted."""
+"""Time until another attempt if the location could not be noted."""
 _MESSAGE_CHARACTERS = 1000
 
 MakeUploads = Callable[[], Uploads | None]
@@ -30,7 +30,7 @@ class Storing:
     """
     The store of the recordings of a runtime.
 
-    :param uploads: made for this object, which stops it; ``None`` without a store.
+    :param uploads: made for this object, which stops them; ``None`` without a store.
     :param recordings: by UID; the mapping changes.
     :param content: returns the text of a recording from the journal.
     """

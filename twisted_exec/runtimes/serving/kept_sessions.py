@@ -45,7 +45,7 @@ from twisted_exec.wire.resume import Resumable, Resume
 from twisted_exec.wire.session_terms import Terms, parse_terms
 
 MOVING_SECONDS = 60
-"""How long at least a session waits that is moving from a predecessor."""
+"""Least time that a session waits while it moves from a predecessor."""
 
 _MOST_REFUSALS = 10
 _REFUSAL_SECONDS = 60.0
