@@ -244,7 +244,7 @@ class Journal:
         return self._files is not None and self._files.open.is_active
 
     def close_descriptor(self) -> None:
-        """Close the descriptor until the next output."""
+        """Close the descriptor until the next use."""
         if self._files is not None and self._disk is not None:
             self._run(self._files.open.close)
 

@@ -60,7 +60,7 @@ FORMAT = "1"
 SYNC_SECONDS = 5.0
 """Output is forced to the disk after this time."""
 STOP_SECONDS = 10.0
-"""A stop waits so long for a disk that does not answer."""
+"""A stop waits so long for the disk to take the last output."""
 _QUIET_PASSES = 12
 _RETENTION_SECONDS = 60.0
 _RETRY_SECONDS = 1.0, 30.0

@@ -75,8 +75,8 @@ class IStorage(IService):
     One resourceVersion counts all changes of all objects.  A write's Deferred fires when the write
     is durable; readers and watchers see only durable writes.  Reads see every write that any server
     on the same store acknowledged before, unless they are stale or of a given version.  Reads and writes
-    fail with further errors of :mod:`twisted_exec.api.status` on a full disk, beyond a quota, or while the store is out
-    of reach.
+    fail with further errors of :mod:`twisted_exec.api.status` on a full disk, beyond a quota, or while
+    the store is out of reach.
 
     ``startService`` must not wait for another host.  After it call nothing else before
     :meth:`when_ready` fires.

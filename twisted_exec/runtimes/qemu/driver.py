@@ -218,8 +218,8 @@ class QemuRun:
     One virtual machine.
 
     QEMU listens on UNIX sockets in the machine's private directory; a machine that outlives the runtime
-    usually has none for its serial port (:mod:`.serial`).  QEMU starts with a stopped processor, so the
-    guest prints nothing before the serial port is connected.
+    usually has none for its serial port (:class:`SerialConnection`).  QEMU starts with a stopped processor,
+    so the guest prints nothing before the serial port is connected.
     """
 
     paced = False
