@@ -149,8 +149,8 @@ class IJournal(Interface):
         """
         Allow the journal to free memory for output before ``offset``; a disk retains it.
 
-        :param slowest: the offset that the slowest viewer reads next, which then is in memory,
-            within limits.
+        :param slowest: the offset that the slowest viewer reads next; output from there on stays in
+            memory, within limits.
         """
 
     def last_lines(count: int, end: int | None = None) -> int:

@@ -416,7 +416,7 @@ class Journal:
 
     @property
     def last_time(self) -> int:
-        """The time of the newest entry, which changes with each entry unless two have one time."""
+        """The time of the newest entry; two entries may have the same."""
         return self._last_time
 
     def append(self, data: bytes) -> None:

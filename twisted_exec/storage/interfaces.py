@@ -78,8 +78,8 @@ class IStorage(IService):
     fail with further errors of :mod:`twisted_exec.api.status` on a full disk, beyond a quota, or while
     the store is out of reach.
 
-    ``startService`` must not wait for another host.  After it call nothing else before
-    :meth:`when_ready` fires.
+    ``startService`` must not wait for another host.  After it, read, write and
+    watch only once :meth:`when_ready` has fired.
     """
 
     exclusive = Attribute("Whether this server is the only one that uses these objects: a bool.")
@@ -212,7 +212,7 @@ class IHandsOverStorage(IStorage):
         """
 
     def inherit() -> None:
-        """Serve the predecessor, and those whose successor it was, from the start on."""
+        """Serve the predecessor, and the predecessors before it, from the start on."""
 
 
 def is_exclusive(storage: IStorage) -> bool:

@@ -83,7 +83,8 @@ class Settings:
 
     :param place: namespace and pools of the machines in the target.
     :param state_directory: for the socket of consoles without another address.
-    :param sessions: limits of concurrent sessions; ``None`` for as many as file descriptors allow.
+    :param sessions: limits of concurrent sessions; ``None`` for as many as file descriptors allow, up
+        to 10000.
     :param token_key: path of the key that all replicas share; empty for a single broker.
     """
 

@@ -257,9 +257,9 @@ class TokenServer(Service):
     :param hop: name of this hop in audit records.
     :param name: name of this hop in messages to users.
     :param drain_seconds: how long sessions may take to end at a stop.
-    :param limits: of concurrent sessions; ``None`` for as many as file descriptors allow.
-    :param rejoin_seconds: how long a stream of a client of Kubernetes waits when its connection is
-        lost; 0 to end it at once.
+    :param limits: of concurrent sessions; ``None`` for as many as file descriptors allow, up to 10000.
+    :param rejoin_seconds: how long the stream of a client that cannot resume its session waits when its
+        connection is lost; 0 to end it at once.
     :ivar health: the probes of ``/readyz``; the owner adds them.
     :ivar ordinary: the open streams of clients that cannot resume their sessions.
     :ivar elsewhere: rejoins streams that another process serves; ``None`` if there is none.
