@@ -444,8 +444,8 @@ class MachinesHandOver:
         Prepare the runtime with the machines of another process.
 
         :param values: see :meth:`suspend`.
-        :raises ValueError: the values are not valid, or a machine is of a class that is not
-            offered.  Other errors are those of :meth:`.MachineRuntime.prepare`.
+        :raises ValueError: a message in the values cannot be decoded, or a machine is of a class that
+            is not offered.  Other errors are those of :meth:`.MachineRuntime.prepare`.
         """
         records = self._machines.records
         machines: Sequence[Mapping[str, Any]] = values["machines"]
