@@ -28,7 +28,7 @@ __version__ = f"{_RELEASE}+g{COMMIT}" if COMMIT and ".dev" in _RELEASE else _REL
 
 
 def build() -> str:
-    """Return the version and the commit, such as ``0.2.0 (commit 1b2c3d4e5f60)``."""
+    """Return the version, and the commit if it is known: ``0.2.0 (commit 1b2c3d4e5f60)``."""
     if not COMMIT or COMMIT in __version__:
         return __version__
     return f"{__version__} (commit {COMMIT})"

@@ -1,5 +1,5 @@
 """
-Names of earlier releases that still work: import paths that their pages name, and where the modules are now.
+Import paths of earlier releases that still work, and the present paths of the modules.
 
 An old path can still be imported; each name that is taken from it comes with a :class:`DeprecationWarning` that
 says the new path.
@@ -54,7 +54,7 @@ _RENAMED = {
     "kube.following:FollowedFiles": "kube.kubeconfig.reloading:ReloadingFiles",
     "wire.com_port:Event": "wire.telnet:PortEvent",
 }
-"""Names that went elsewhere than their module, or changed: path and name, old and new."""
+"""Names with another new path than their module has in ``_MOVED``, or with a new name: ``PATH:NAME``, old and new."""
 
 _PARENTS = {path.rpartition(".")[0] for path in _MOVED}
 

@@ -14,6 +14,7 @@ interface                      implementation or purpose
 :class:`IReservation`          an approval for one session: ``apiserver.consoles.policies``
 :class:`IStorage`              ``storage.sqlite``, ``storage.etcd``, ``storage.memory``
 :class:`IHandsOverStorage`     ``storage.sqlite``
+:class:`IWatch`                a running watch of a store
 :class:`IPoollet`              ``poollet.service.Poollet``
 :class:`IMachineRuntime`       ``runtimes.service.MachineRuntime``, ``iri.client.IRIClient`` ...
 :class:`IMachineLogs`          logs of consoles: a runtime may provide it, too
@@ -41,6 +42,7 @@ interface                      implementation or purpose
 :class:`IAttachment`           one user's end of a console
 :class:`IOperable`             an attachment with BREAK and roles: ``console.viewer.Viewer``
 :class:`IResumableAttachment`  an attachment that can outlive its stream
+:class:`ITermsAttachment`      an attachment that enforces terms about all sessions of a console
 :class:`IAttachmentTransport`  the stream to that user: ``streaming.remotecommand``
 :class:`IEchoTransport`        a stream that learns how fast the machine answers input
 :class:`IMarkTransport`        the stream to a user who can resume the session

@@ -188,7 +188,7 @@ def status_of(
     now: str,
 ) -> Object:
     """
-    Return the complete status of a SpaceProviderDesc; other programs' conditions stay.
+    Return the status of a SpaceProviderDesc, except its place; other programs' conditions stay.
 
     :param looks: conditions from the last list request.
     :param synced: the condition that the spec is in force.
@@ -216,8 +216,8 @@ def status_of(
 
 def events_for(before: Sequence[Object], after: Sequence[Object]) -> list[tuple[str, str, str]]:
     """
-    Return the Events for changed conditions: type, reason and message of each that has become good,
-    or bad for a new reason.
+    Return the Events for changed conditions: type, reason and message of each that is good again, or
+    bad for a new reason.
     """
     previous = {each.get("type"): each for each in before}
     events = []

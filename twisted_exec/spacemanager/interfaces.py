@@ -275,7 +275,10 @@ class IProviderView(Interface):
         """
 
     def look_again(physical: Physical | None = None) -> None:
-        """Refresh one physical space or all soon; listeners learn about changes."""
+        """
+        Refresh one physical space or all soon, or with the next retry while the provider fails.
+        Listeners learn about changes.
+        """
 
 
 class IProviders(Interface):

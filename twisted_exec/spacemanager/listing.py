@@ -5,9 +5,9 @@ The whole list is requested periodically; hints trigger earlier requests.  While
 the last list stays in force.
 
 A physical space that is missing from one answer may still exist: the provider may have just
-started, or the request was sent before a creation.  So a physical space is gone when two answers
-were without it, whose requests were at least :data:`CONFIRM_SECONDS` apart and came after it was
-last observed or created.
+started, or the request was sent before a creation.  So a physical space is gone after two answers
+without it.  Their requests were at least :data:`CONFIRM_SECONDS` apart, and came after it was last
+observed or created.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class ProviderCopy(BackgroundTask):
         return self.listed and self._last_list - self._first_list >= CONFIRM_SECONDS
 
     def look_again(self, physical: Physical | None = None) -> None:
-        """Request one space or the list soon."""
+        """Request one space or the list soon; while the provider fails, its back-off goes on."""
         if physical is not None and self._may_get(physical):
             if self.looks.well:  # otherwise the next successful list has it
                 self._gets.add(physical)

@@ -1,7 +1,7 @@
 """
 Registry of all providers: a view of each SpaceProviderDesc, its namespace, and its status.
 
-Each provider has a worker of its own that compares and acts, so missed events do not matter.
+For each provider a worker compares and acts, so missed events do not matter.
 """
 
 from __future__ import annotations
@@ -235,8 +235,8 @@ class ProviderRegistry(Service):
 
 def _desired(desc: Object) -> object:
     """
-    Return everything but the status.  A former leader may still write other values there; reacting
-    to each would never end.
+    Return what a worker reacts to, without the status.  A former leader may still write other values
+    there; reacting to each would never end.
     """
     return desc["metadata"].get("uid"), desc["metadata"].get("deletionTimestamp"), desc.get("spec")
 
@@ -265,7 +265,7 @@ BLOCKING = (
     Resource("apps", "v1", "statefulsets", "StatefulSet"),
     Resource("batch", "v1", "cronjobs", "CronJob"),
 )
-"""Resources that prevent the deletion of a namespace, unless the manager owns the objects."""
+"""Resources that prevent the deletion of a namespace: any Space, and others' objects of the other kinds."""
 
 _IN_EVERY_NAMESPACE = {
     (CONFIGMAPS.plural, "kube-root-ca.crt"),
@@ -279,8 +279,8 @@ class ProviderNamespaces:
     """
     The namespaces of providers: created for a SpaceProviderDesc, and deleted after it once empty.
 
-    A namespace that existed before is used as it is, and never deleted.  Neither is one that
-    still has objects of others, of the kinds in :data:`BLOCKING`.
+    A namespace that existed before is used as it is, and never deleted.  Neither is a
+    namespace that still has Spaces, or others' objects of the kinds in :data:`BLOCKING`.
 
     :param changed: called with the name of a provider whose namespace has changed.
     """
@@ -307,7 +307,7 @@ class ProviderNamespaces:
         return self.reflector.synced
 
     def made_for(self) -> list[str]:
-        """Return the providers with existing namespaces of ours."""
+        """Return the providers that the labels of existing namespaces name."""
         labels = [each["metadata"].get("labels") or {} for each in self.reflector]
         return [each[PROVIDER_LABEL] for each in labels if each.get(PROVIDER_LABEL)]
 
@@ -380,7 +380,7 @@ class ProviderNamespaces:
 
 
 def _is_deletable(resource: Resource, obj: Object) -> bool:
-    """Return whether an object may be deleted with its namespace: it is ours, or in every namespace."""
+    """Return whether an object may be deleted with its namespace: ours and no Space, or in every namespace."""
     metadata = obj["metadata"]
     if (resource.plural, metadata["name"]) in _IN_EVERY_NAMESPACE:
         return True

@@ -334,7 +334,7 @@ def _families() -> tuple[GaugeMetricFamily, GaugeMetricFamily, GaugeMetricFamily
         ),
         GaugeMetricFamily(
             "twisted_exec_space_provider_reachable",
-            "Whether the provider answered its last request.",
+            "Whether the provider answered its last request for a list.",
             labels=["provider"],
         ),
         GaugeMetricFamily(

@@ -458,7 +458,7 @@ class BoundedRotating(Bounded):
 def bounded(
     provider: ISpaceProvider, name: str, clock: IReactorTime, counting: CallMetrics | None = None
 ) -> Bounded:
-    """Wrap a provider; the result provides the same interfaces."""
+    """Wrap a provider; the result can rotate credentials if the provider can."""
     kind = BoundedRotating if IRotatesCredentials.providedBy(provider) else Bounded
     return kind(provider, name, clock, counting or NoMetrics())
 

@@ -186,7 +186,7 @@ def mark(owner: str) -> dict[str, str]:
     """
     Return the annotation for an owner.
 
-    :raises BadRequest: the owner is not a UID.
+    :raises BadRequest: the owner cannot be a UID.
     """
     if not owner or names.label_value(owner):
         raise BadRequest("the owner of a physical space must be the UID of a Space")

@@ -204,7 +204,7 @@ class ClusterProfiles(CoroutineProvider):
 
 
 class _Watched:
-    """Watches of profiles, and of Secrets in their namespaces."""
+    """Watches of profiles, and of Secrets in the namespaces that they use."""
 
     def __init__(self, hints: Hints, places: Places) -> None:
         self._hints, self._places = hints, places

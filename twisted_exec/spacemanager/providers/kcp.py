@@ -312,7 +312,7 @@ class KcpProvider(CoroutineProvider):
     # Tokens.
 
     async def _good_token(self, key: _TokenKey) -> Token:
-        """Return a token that has not been revoked by deleting its account."""
+        """Return a token.  A cached token that a review refuses is replaced, as after its account was deleted."""
         cached = self._tokens.kept(key)
         if cached is None or not self._reviews_work or not await self._is_refused(key, cached):
             return await self._do_in_workspace(self._tokens.current(key))

@@ -46,7 +46,7 @@ MAX_OUT_BYTES = 1 << 20
 MAX_STDERR_BYTES = 64 << 10
 """Limit for stderr, from its end, which has the error."""
 AT_ONCE = 4
-"""Limit for concurrent runs, because each starts other programs."""
+"""Limit for concurrent runs that read or delete, because each starts other programs."""
 
 _MAKING = 'cd /; ulimit -f 16384; trap "" HUP; "$@"; echo $? > "$0.new" && mv -f "$0.new" "$0"'
 """
@@ -313,7 +313,7 @@ class KindSettings:
     choose among the images that the provider's owner allows.
 
     :param config: configuration for every cluster, self-contained.
-    :param internal: offer the nodes' own addresses as viewpoint ``InCluster``.
+    :param internal: offer the control plane's name in the nodes' network as viewpoint ``InCluster``.
     """
 
     config: Mapping[str, Any] = field(default_factory=dict)

@@ -366,7 +366,7 @@ KUBECONFIG = "admin.kubeconfig"
 
 START_SECONDS = 60.0
 STEADY_SECONDS = 10.0
-"""A process that ran for this long is restarted without back-off."""
+"""After a run of this length, the back-off begins anew."""
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.2, 60.0
 ENROL_PAUSE_SECONDS = 1.0
 RENEW_SECONDS = 30 * 86400

@@ -59,7 +59,7 @@ def free_port(used: Collection[int], ports: range | None = None) -> int:
     Return a free loopback port.
 
     :param used: ports of spaces that may not be running.
-    :param ports: permitted ports; by default those from :data:`LOWEST` to :func:`highest`.
+    :param ports: permitted ports; by default those from :data:`LOWEST` to below :func:`highest`.
     :raises NoFreePort: none is free.
     """
     ports = ports or range(LOWEST, highest())
@@ -296,10 +296,10 @@ _LONGEST_RECORD = 64 << 10
 @dataclass(frozen=True)
 class SpaceRecord:
     """
-    One space that is to be, or is to go.
+    A space that runs or must be started, or that is being deleted.
 
     :param uid: of the physical space; also the name of its directory.
-    :param owner: the mark: UID of the Space that it was made for; empty when it was made for none.
+    :param owner: UID of the Space that it was made for; empty if it was made for none.
     :param port: of its API server on loopback; 0 until one was chosen.
     :param made: it was usable once.
     :param going: it is being deleted.

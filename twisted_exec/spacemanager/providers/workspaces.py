@@ -6,8 +6,8 @@ A Workspace is an object in its parent workspace, and URLs contain the path of t
 
 The keys of the provider's Secret are those of KubeStellar, and :data:`PARENTS_KEY`. The manager
 uses ``kubeconfig``, while ``incluster`` and ``external`` describe the same server from a viewpoint.
-``kubeconfig`` also serves for the viewpoint without a key of its own. The users of the viewpoints
-do not get the credentials in the Secret.
+``kubeconfig`` also serves for the viewpoint without a key of its own; if both have none, for
+``External`` only. The users of the viewpoints do not get the credentials in the Secret.
 
 A server's URL may end in the path of a workspace (``/clusters/root``).
 

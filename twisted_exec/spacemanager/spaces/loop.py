@@ -141,7 +141,7 @@ class SpaceLoop(Service):
 
     @property
     def waiting(self) -> int:
-        """Number of queued items, including failed ones."""
+        """Number of items that are queued or in progress, or wait for a retry."""
         return len(self._queues)
 
     def all(self) -> Sequence[Object]:
@@ -344,7 +344,7 @@ class SpaceLoop(Service):
 
 def _desired(space: Object) -> object:
     """
-    Return the desired state of a Space: everything but the status.
+    Return the desired state of a Space: its spec, and the metadata that matter.
 
     Another writer of the status, such as a former leader, does not cause immediate processing; the
     regular check corrects it.
@@ -497,7 +497,7 @@ class SpaceIndex:
         """
         Return the name of another Space with precedence for the same physical space, or empty.
 
-        A managed Space has precedence over discovered ones once its physical space was found.
+        A managed Space has precedence over unmanaged ones once its physical space was found.
         """
         metadata, provider = space["metadata"], provider_of(space)
         others = self._physical.get((provider, physical_of(space)), {})

@@ -1,7 +1,8 @@
 """
 Names: the physical space of a Space, and the name of a discovered Space.
 
-A name that Kubernetes does not allow is replaced by a derived one, and annotations have the original.
+A discovered Space may have a derived name, for example if no object can have that of the physical
+space; annotations then have the original.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def viewpoints_of(space: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def misplaced(space: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return reason and message if a Space is in the wrong namespace, else ``None``."""
+    """Return reason and message if a Space names no provider, or is in the wrong namespace, else ``None``."""
     name, namespace = provider_of(space), space["metadata"].get("namespace", "")
     if not name:
         return (
@@ -71,7 +72,7 @@ def said(space: Mapping[str, Any]) -> Physical:
 
 
 def recorded(space: Mapping[str, Any]) -> Physical | None:
-    """Return the recorded physical space; ``None`` if none was created or found."""
+    """Return the recorded physical space, or ``None``."""
     record = (space.get("status") or {}).get(PHYSICAL_SPACE)
     if not isinstance(record, dict) or not record.get("name"):
         return None

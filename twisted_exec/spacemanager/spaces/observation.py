@@ -21,9 +21,9 @@ from twisted_exec.spacemanager.interfaces import Access, Physical, ProviderCondi
 from twisted_exec.spacemanager.spaces.naming import type_of
 
 SOON_SECONDS = 2.0
-"""Polling interval for a creation or deletion under way."""
+"""Shortest polling interval for a creation or deletion under way."""
 GONE_SECONDS = 5.0
-"""Polling interval for a missing physical space."""
+"""Shortest polling interval for a missing physical space."""
 
 
 @dataclass(frozen=True)
@@ -229,7 +229,7 @@ class ProbeResult:
 
     @property
     def answers(self) -> bool:
-        """True if any server answered."""
+        """True if any server answered, or the kubeconfig is unusable."""
         return self.valid[0] != "Unknown" or self.ready[0] != "Unknown"
 
 

@@ -169,7 +169,7 @@ def _is_on_loopback(observation: SpaceObservation) -> bool:
 
 
 def no_provider(name: str) -> ConditionValue:
-    """Return the value for all conditions without a provider."""
+    """Return the value of Synced and ProviderReachable without a provider."""
     message = (
         f'there is no SpaceProviderDesc "{name}": make it, and the Space is looked after again'
     )
@@ -410,7 +410,7 @@ EXPIRING_SECONDS = 60.0
 
 
 def secret_steps(observation: SpaceObservation, info: SpaceInfo) -> list[Step]:
-    """Return the steps to the Secrets for the Space's viewpoints; none after a refused step."""
+    """Return the steps that write and delete the Space's Secrets; none after a refused step."""
     if observation.refused is not None:
         return []
     steps: list[Step] = []
@@ -428,7 +428,7 @@ def secret_steps(observation: SpaceObservation, info: SpaceInfo) -> list[Step]:
 
 
 def problem(observation: SpaceObservation, info: SpaceInfo) -> ConditionValue | None:
-    """Return why the Space has not all credentials that it asks for, or ``None``."""
+    """Return a problem with the Space's Secrets or viewpoints, or ``None``."""
     taken = [
         viewpoint
         for viewpoint in viewpoints_of(observation.space)
@@ -458,7 +458,7 @@ def _taken(observation: SpaceObservation, viewpoint: str) -> ConditionValue:
 
 
 def _missing(observation: SpaceObservation, info: SpaceInfo) -> ConditionValue | None:
-    """Return the problem if the provider has no kubeconfig for the Space's viewpoints."""
+    """Return the problem if the provider has kubeconfigs, but none for the Space's viewpoints."""
     if not info.access or any(each in info.access for each in viewpoints_of(observation.space)):
         return None
     viewpoints, there = " and ".join(viewpoints_of(observation.space)), " and ".join(info.access)

@@ -133,7 +133,7 @@ PROBE_SECONDS = 600.0
 FIRST_SECONDS, LONGEST_SECONDS = 2.0, 120.0
 """Limits of the back-off between probes of any other Space."""
 AT_ONCE = 8
-"""Limit for concurrent probes of one provider's Spaces."""
+"""Limit for concurrent probes of one provider's Spaces, or of one namespace's imported Spaces."""
 
 
 @dataclass

@@ -1,5 +1,5 @@
 """
-Secrets that the manager writes for Spaces: their content, and their ownership.
+Secrets with kubeconfigs that the manager writes for Spaces: their content, and their ownership.
 
 A Secret is ours if it has the right name, our labels, and a Space as its owner; any other is left
 alone.
@@ -72,7 +72,7 @@ def labels_of(space: Mapping[str, Any]) -> dict[str, str]:
 
 
 def owner_of(space: Mapping[str, Any]) -> Object:
-    """Return the owner reference for all objects of a Space."""
+    """Return the owner reference for objects that a Space owns."""
     return {
         "apiVersion": spaces.SPACES.api_version,
         "kind": spaces.SPACES.kind,
