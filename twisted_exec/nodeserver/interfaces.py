@@ -108,15 +108,15 @@ class ILeaf(Interface):
         """
 
     def pods() -> Iterable[LeafPod]:
-        """Return our Pods that exist and belong to a Pod of the root, as last seen."""
+        """Return the watched Pods that belong to a Pod of the root, as last seen."""
 
     def strays() -> Iterable[Object]:
         """Return Pods in the leaf with our marks whose Pod in the root is not on our Nodes any more."""
 
     def follow(changed: Callable[[str], None]) -> Callable[[], None]:
         """
-        Call ``changed`` with the UID of the root's Pod whenever the leaf's Pod behind it appears,
-        changes or disappears.
+        Call ``changed`` with the UID of the root's Pod whenever the watched Pod of the leaf behind it
+        appears, changes or disappears.
 
         :return: a function that ends this.
         """
@@ -149,7 +149,7 @@ class ILeaves(Interface):
 
     def follow(changed: Callable[[], None]) -> Callable[[], None]:
         """
-        Call ``changed`` whenever leaves or their nodes change.
+        Call ``changed`` whenever leaves, their nodes or :attr:`synced` change.
 
         :return: a function that ends this.
         """
@@ -181,8 +181,8 @@ class IRootPods(Interface):
 
     def follow(changed: Callable[[Object | None, Object | None], None]) -> Callable[[], None]:
         """
-        Call ``changed`` with a Pod before and after each change; ``None`` for a Pod that does not
-        exist.
+        Call ``changed`` with a Pod before and after each change; ``None`` if it was or is not on our
+        Nodes.
 
         :return: a function that ends this.
         """

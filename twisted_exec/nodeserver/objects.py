@@ -62,7 +62,7 @@ class SharedParts:
         return shared
 
     def values(self, parts: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a new mapping whose values, and the items of list values, are shared."""
+        """Return a new mapping whose values are shared; of list values, the items are."""
         return {
             intern(key): [self.of(each) for each in value]
             if isinstance(value, list)

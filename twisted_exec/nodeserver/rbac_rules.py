@@ -80,7 +80,7 @@ def space_rules() -> tuple[Rule, ...]:
 
 
 def leaf_rules() -> tuple[Rule, ...]:
-    """Rules of a ClusterRole in each leaf: find Pods, read logs and usage, open streams."""
+    """Rules of a ClusterRole in each leaf: find Pods and Nodes, read logs and usage, open streams."""
     return (
         _on(PODS.resource, *_FOLLOW),
         _on(PODS.resource, "get", sub="log"),

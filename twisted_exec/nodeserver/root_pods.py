@@ -2,7 +2,7 @@
 The Pods of the root that are bound to our Nodes.
 
 With few Nodes, each has a watch of its own (``spec.nodeName``), so the root's API server sends
-nothing about other Nodes.  With many, one watch of all Pods is cheaper on both sides.
+nothing about other Nodes.  With many, one watch of all scheduled Pods is cheaper on both sides.
 
 A Pod that is missing from the copy is requested from the root.
 """

@@ -518,7 +518,7 @@ def _known(copy: ILeaves | IRootPods, what: str) -> None:
 
 
 class Endings:
-    """Ends the sessions of Pods that are gone in the root, and of Nodes that stand for another leaf."""
+    """Ends the sessions of Pods that are gone in the root, and of Nodes that no longer stand for their leaf."""
 
     def __init__(self, guard: SessionGuard, root_pods: IRootPods, leaves: ILeaves) -> None:
         self._guard, self._root_pods, self._leaves = guard, root_pods, leaves

@@ -39,7 +39,7 @@ BUILDING = "Building"
 USABLE = "Usable"
 """The provider claims that the physical space is usable; probes verify it."""
 BROKEN = "Broken"
-"""The physical space will not become usable by itself; ``message`` has the reason and the remedy."""
+"""The physical space will not become usable by itself; ``message`` has the reason, and often a remedy."""
 GOING = "Going"
 """The physical space is being deleted."""
 
@@ -64,11 +64,11 @@ class SpaceInfo:
 
     :param state: :data:`BUILDING`, :data:`USABLE`, :data:`BROKEN` or :data:`GOING`.
     :param reason: one CamelCase word; may be empty if the state is enough.
-    :param message: human-readable problem and remedy.
+    :param message: human-readable problem, often with a remedy; may be empty.
     :param owner: the owner it was created for, see :class:`SpaceRequest`; empty if someone else
         created it, ``None`` if currently unknown.
     :param uid: distinguishes it from earlier or later ones of the same name; empty if unsupported.
-    :param version: changes whenever anything here may have changed, including credentials; empty if
+    :param version: changes whenever state, reason or credentials may have changed; empty if
         unsupported.
     :param access: by viewpoint (:data:`~twisted_exec.api.spaces.IN_CLUSTER`,
         :data:`~twisted_exec.api.spaces.EXTERNAL`). A missing viewpoint is unavailable, possibly

@@ -141,7 +141,7 @@ def _ready(
 
 NETWORK_UNAVAILABLE = "NetworkUnavailable"
 PRESSURES = ("MemoryPressure", "DiskPressure", "PIDPressure", NETWORK_UNAVAILABLE)
-"""Conditions of a kubelet besides Ready."""
+"""Conditions of a Node besides Ready."""
 _MAX_LISTED = 64
 """Limit of addresses, conditions and resources read from one node."""
 _MAX_TEXT = 253
@@ -234,7 +234,7 @@ def condition(node: Object, type: str) -> str:
 
 
 def is_ready(node: Object) -> bool:
-    """Return whether the node runs Pods."""
+    """Return whether the node's condition Ready is True."""
     return condition(node, "Ready") == "True"
 
 
@@ -298,7 +298,7 @@ def labels(node: LeafNode, info: Mapping[str, str]) -> dict[str, str]:
 
 def node_info(node: LeafNode, nodes: Sequence[Object], version: str) -> dict[str, str]:
     """
-    Return ``status.nodeInfo``: that of a single node, or the values that all nodes share.
+    Return ``status.nodeInfo``: that of a single node, or what all nodes share and ``version``.
 
     :param version: of the leaf's API server; empty if unknown.
     """

@@ -361,7 +361,7 @@ class NodeWorker(BackgroundTask):
 
 
 ADDRESS_CONFLICT = 3
-"""Foreign writes in a row before corrections become rarer."""
+"""Foreign writes before corrections become rarer."""
 FIRST_SECONDS = 10.0
 LONGEST_SECONDS = 300.0
 

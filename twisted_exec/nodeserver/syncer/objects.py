@@ -50,7 +50,7 @@ _TOKEN_TYPE = "kubernetes.io/service-account-token"
 
 
 def metadata_only(obj: Object) -> Object:
-    """Return the metadata that is kept of an object, as the same object."""
+    """Return an object with only the metadata that is used here."""
     metadata = obj["metadata"]
     keys = ("namespace", "name", "uid", "resourceVersion", "labels")
     small: Object = {key: metadata[key] for key in keys if key in metadata}

@@ -1,9 +1,9 @@
 """
 The syncer: runs the Pods on our Nodes in their leaves.
 
-Optional (``--sync-pods``); off where Kosmos or another syncer creates the leaves' Pods.  Only the
-leader runs it.  In leaves it deletes nothing that it did not create, and never namespaces: others
-may use them.
+Optional (``--sync-pods``): leave it off where Kosmos or another syncer creates the leaves' Pods.
+Only the leader runs it.  In leaves it deletes nothing that it did not create, and never namespaces:
+others may use them.
 """
 
 from __future__ import annotations

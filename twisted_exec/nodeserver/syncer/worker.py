@@ -98,7 +98,7 @@ class LeafWorker:
         self._uses: dict[str, str] = {}  # the root's namespaces by UID of Pods with references
 
     def start(self) -> None:
-        """Start; nothing happens before both sides are completely known."""
+        """Start; nothing is changed before both sides are completely known."""
         self._unfollow = self.leaf.follow(self.look_at)
         self._copies.start()
 
@@ -264,7 +264,10 @@ class LeafWorker:
     # The root's side.
 
     async def write_status(self, root: Object, status: Object) -> None:
-        """Write the status, unless the root stored this very status differently the last time."""
+        """
+        Write the status, unless it was the last one written and the Pod has not changed since: the root
+        may have stored it differently.
+        """
         metadata = root["metadata"]
         uid, version = metadata["uid"], metadata["resourceVersion"]
         last = self._written.get(uid)

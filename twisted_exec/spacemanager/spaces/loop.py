@@ -344,7 +344,7 @@ class SpaceLoop(Service):
 
 def _desired(space: Object) -> object:
     """
-    Return the desired state of a Space: its spec, and the metadata that matter.
+    Return the desired state of a Space: its spec, and the metadata that matters.
 
     Another writer of the status, such as a former leader, does not cause immediate processing; the
     regular check corrects it.
