@@ -106,7 +106,7 @@ class IConsoleAlerts(Interface):
         request: console_pb2.ListMatchesRequest,
     ) -> Deferred[console_pb2.ListMatchesResponse]:
         """
-        Return matches of the owner's patterns, or wait for the first one.
+        Return matches of the owner's patterns, or wait for the first one as long as the request says.
 
         A later call of the same owner ends the wait of the earlier one.
         """
@@ -126,7 +126,8 @@ class IConsoleRecordings(Interface):
         request: console_pb2.ListRecordingsRequest,
     ) -> Deferred[console_pb2.ListRecordingsResponse]:
         """
-        Return the recordings whose state the owner has not acknowledged, or wait for the first one.
+        Return the recordings whose state the owner has not acknowledged, or wait for the first one
+        as long as the request says.
 
         A later call of the same owner ends the wait of the earlier one.
         """

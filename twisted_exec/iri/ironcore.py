@@ -250,7 +250,7 @@ class Older:
 
 
 def copy_connection(connection: Any, target: Any) -> None:
-    """Copy the fields of a volume's connection that every revision has."""
+    """Copy a volume's connection, without encryption and size."""
     target.SetInParent()
     target.driver, target.handle = connection.driver, connection.handle
     target.attributes.update(connection.attributes)

@@ -165,7 +165,7 @@ class RequestCache:
         """
         Add the tokens of an earlier process; call it first.
 
-        :raises ValueError: the values are not valid.
+        :raises ValueError: a grant, a digest or a time is not valid.
         """
         now = self._clock.seconds()
         for each in values:
@@ -175,7 +175,7 @@ class RequestCache:
             self._held[grant.user] += 1
 
     def tokens_of(self, stream: LiveStream) -> list[tuple[bytes, Grant]]:
-        """Return the digests of the tokens that name an open stream."""
+        """Return the digests and grants of the tokens that name an open stream."""
         return [(digest, grant) for digest, (grant, each) in self._live.items() if each is stream]
 
     def expect(self, digest: bytes, grant: Grant, stream: LiveStream) -> None:
@@ -255,7 +255,7 @@ class RequestCache:
         return stream
 
     def forget_machine(self, machine_id: str) -> None:
-        """Void the outstanding tokens of a machine that is gone."""
+        """Void the tokens of a machine that is gone, except reserved ones."""
         for digest, (_, grant) in list(self._waiting.items()):
             if grant.machine_id == machine_id:
                 del self._waiting[digest]

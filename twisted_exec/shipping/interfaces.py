@@ -111,7 +111,7 @@ class ILineSink(Interface):
     """A destination of lines.  One batch is sent at a time."""
 
     name = Attribute("Name in the configuration (str).")
-    batch_bytes = Attribute("Most bytes of a batch, exceeded by at most one line (int).")
+    batch_bytes = Attribute("Bytes from which on a batch is full (int).")
     line_bytes = Attribute("Most bytes of a line; longer lines are split (int).")
 
     def new_batch() -> ILineBatch:

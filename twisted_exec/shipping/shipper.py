@@ -41,7 +41,7 @@ GATHER_SECONDS = 0.5
 PARTIAL_SECONDS = 10.0
 """Text without a newline counts as a line after this time without output."""
 SETTLE_SECONDS = (1.0, 5.0)
-"""Shortest and longest interval of saving cursors."""
+"""Shortest and longest pause before cursors are saved."""
 
 _STOP_SECONDS = 1.0
 _SAVING_SECONDS = 0.004
@@ -103,7 +103,7 @@ class Shipper:
         ]
 
     async def stop(self) -> None:
-        """Save the cursors and close the sink, without waiting for the receiver."""
+        """Save the cursors and close the sink, without waiting long for the receiver."""
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()

@@ -23,7 +23,7 @@ class ShippedJournal:
     """
     One machine's journal, as one sink reads it.
 
-    Offsets never decrease from ``saved`` over ``settling`` and ``accepted`` to ``read``.
+    It holds that ``saved`` <= ``settling`` <= ``accepted`` <= ``read``.
 
     :param awake: called with the source after each change of the journal.
     :ivar read: offset after the lines of the batch that is on its way.

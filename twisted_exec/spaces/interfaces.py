@@ -103,7 +103,7 @@ class ISpaceClient(Interface):
     Finds API servers by the names of Spaces.
 
     An empty *provider* means the provider called ``default`` if that has the Space, else the only
-    provider, or imported Space, with this name.
+    Space of this name.
     """
 
     synced = Attribute("Whether all Spaces have been read at least once (bool).")
@@ -118,7 +118,7 @@ class ISpaceClient(Interface):
 
         :raises NotFound: there is no such Space.
         :raises Conflict: there are several such Spaces.
-        :raises ServiceUnavailable: the Spaces are not read yet, the Space is not Ready, or its
+        :raises ServiceUnavailable: the Spaces are not read yet, the Space is not engaged, or its
             credentials are not usable.
         """
 

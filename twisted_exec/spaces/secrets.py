@@ -116,7 +116,7 @@ class SpaceSecrets:
         return own is not None and own.synced and self.get(ref) is None
 
     def problem(self, ref: SecretRef) -> str:
-        """Return why a Secret may be outdated, or empty."""
+        """Return why a Secret cannot be read, or empty."""
         if self._with_label(ref) is not None:
             return ""
         own = self._by_name.get(ref)

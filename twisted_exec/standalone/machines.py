@@ -1,5 +1,5 @@
 """
-Demo machines, further classes, and a permission of the poollet, created once.
+Classes, demo machines, and a permission of the poollet, created once.
 
 So users can delete or change them.  The state directory records what was created.  A machine whose
 class was unavailable (because QEMU was not installed) is created later.

@@ -14,7 +14,7 @@ The directory is private, locked while the program runs, and has a version numbe
 ``client-cas.crt``  all client CAs, if there are others besides our own
 ``spaces/``         state of the providers of spaces on this host
 ``audit.jsonl``     the audit log, one JSON object per line
-``created``         the demo objects that were created, so that deleted ones stay deleted
+``created``         the objects that were created once, so that deleted ones stay deleted
 ``admin.kubeconfig``  the administrator's kubeconfig, while the program is ready
 ==================  ============================================================
 

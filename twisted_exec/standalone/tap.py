@@ -30,7 +30,7 @@ class Options(OIDCOptions):
     synopsis = "[options]"
     longdesc = (
         "API server, poollet and runtime on loopback, with certificates made on the first start "
-        "and two machines: demo-shell, a shell of your own, and demo-vm, which boots U-Boot."
+        "and two machines: demo-shell, a shell of your own, and with QEMU demo-vm, which boots U-Boot."
     )
 
     def postOptions(self) -> None:
