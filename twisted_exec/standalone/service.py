@@ -117,7 +117,7 @@ _RENEW_EVERY_SECONDS = 12 * 3600
 
 
 def _port(text: str) -> int:
-    """:raises ValueError: the text is not a port, or 0."""
+    """:raises ValueError: the text is neither a port nor 0."""
     if not text.isascii() or not text.isdigit() or int(text) > 65535:
         raise ValueError(f"{text!r} is no port from 0 to 65535")
     return int(text)

@@ -37,7 +37,7 @@ def _write(text: str) -> None:
 @implementer(ILogObserver)
 class FirstCommands:
     """
-    Prints commands when the log is quiet, which it observes.
+    Observes the log, and prints commands when it is quiet.
 
     :param write: prints a text.
     :param publisher: publishes the log.

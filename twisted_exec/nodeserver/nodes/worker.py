@@ -1,7 +1,8 @@
 """
 Keep one Node and its Lease, and back off from another writer of its addresses.
 
-The worker looks every ten seconds, and after each change; it carries out what :mod:`.plan` returns.
+The worker looks every ten seconds, and soon after a change unless the Node has a problem; it carries
+out what :mod:`.plan` returns.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ class Watchers:
         return stop
 
     def close(self) -> Deferred[Any]:
-        """Remove all watchers; fires when the source has ended, including earlier ends."""
+        """Remove all watchers; fires when the source has ended, and all earlier ends are done."""
         self._followers.clear()
         self._stopping.add(self._end())
         return self._stopping.over()

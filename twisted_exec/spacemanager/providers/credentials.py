@@ -33,7 +33,7 @@ from twisted_exec.spaces.kubeconfigs import unwrapped
 
 
 class KubeconfigVerdicts:
-    """The last verdict on each physical space, while its version stays the same."""
+    """The last refusal of each physical space's kubeconfigs, while the space's version stays the same."""
 
     def __init__(self) -> None:
         self._refused: dict[Physical, SpaceInfo] = {}

@@ -312,7 +312,7 @@ class KindSettings:
     A node of kind runs privileged, from an arbitrary image, with arbitrary mounts.  So Spaces may only
     choose among the images that the provider's owner allows.
 
-    :param config: configuration for every cluster, self-contained.
+    :param config: configuration for every cluster, without the name.
     :param internal: offer the control plane's name in the nodes' network as viewpoint ``InCluster``.
     """
 

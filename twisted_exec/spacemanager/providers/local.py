@@ -2,13 +2,13 @@
 Local spaces: each is an API server, a poollet and a runtime in a process of its own, on this host.
 
 The processes are children of the manager and end with it, however it ends.  Their state is on disk,
-and the next manager restarts them on the same ports.
+and the next manager restarts them.  A space that was usable once keeps its port.
 
 Only one instance uses the state at a time
 (:class:`~twisted_exec.spacemanager.providers.local_processes.Store`).
 
 The kubeconfig of a space has a token of our account in it, valid for a year: our API server ends a
-session when its token expires.  It is revoked by deleting the account.
+session when its token expires.  Deleting the account revokes the token.
 """
 
 from __future__ import annotations

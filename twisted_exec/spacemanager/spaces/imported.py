@@ -294,7 +294,7 @@ class ImportedWorker:
         Process the Space.
 
         :return: seconds until the next check; ``None`` to wait for events.
-        :raises APIError: a step failed: retry later.
+        :raises APIError: a request failed: retry later.
         """
         try:
             if self.space is None:

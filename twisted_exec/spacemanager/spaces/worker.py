@@ -146,7 +146,7 @@ class SpaceWorker:
         Process the Space.
 
         :return: seconds until the next check; ``None`` to wait for events.
-        :raises APIError: a step failed: retry later.
+        :raises APIError: a request failed: retry later.
         """
         try:
             if self._view is None and await self._is_known():
