@@ -318,7 +318,7 @@ ID_ATTRIBUTE = "network-interface-id"
 """The attribute of a network interface that holds the id of the object there."""
 
 UNCOUNTED = (1 << 31) - 1
-"""The quantity of classes without one."""
+"""The quantity of classes for which the other side states none."""
 
 _METHODS = {
     "CreateVolumeAttachment": "AttachVolume",

@@ -44,7 +44,7 @@ UNPROBED: ConditionValue = ("Unknown", NOT_PROBED, "not probed yet")
 ALWAYS, LEAF, EXEC = "always", "leaf", "exec"
 READY_POLICIES = (ALWAYS, LEAF, EXEC)
 LEAF_GRACE_SECONDS = 40.0
-"""Grace period for a silent leaf before its Nodes are not ready, as for kubelets."""
+"""Grace period for a silent leaf before its Nodes are not ready, as for kubelets before Kubernetes 1.32."""
 
 
 @dataclass(frozen=True)

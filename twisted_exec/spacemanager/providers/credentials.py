@@ -122,7 +122,7 @@ NAMESPACE = MANAGER
 """Namespace of our accounts in each physical space."""
 
 TOKEN_SECONDS = 86400
-"""Requested lifetime of a token; the server may grant less."""
+"""Default of the requested lifetime of a token; the server may grant less."""
 
 ROLE = "cluster-admin"
 

@@ -289,8 +289,8 @@ DEFAULT_TYPE, HOST = "k8s", "host"
 TYPES = ("k8s", "vcluster", "k3s", "ocm", EXTERNAL_TYPE, HOST)
 ALLOWED = frozenset(TYPES) - {HOST}
 """
-Default.  Type ``host`` gives access to KubeFlex's own cluster, which may be the cluster with the
-Spaces: permission to create a Space must not include that.
+The types that are allowed by default.  Type ``host`` gives access to KubeFlex's own cluster, which may
+be the cluster with the Spaces: permission to create a Space must not include that.
 """
 BACKENDS = ("shared", "dedicated")
 

@@ -195,7 +195,7 @@ class LocalProvider:
     # Observing.
 
     def _known(self) -> dict[str, SpaceRecord]:
-        """Return all records, and start a LocalSpace for each."""
+        """Return all records, and start a LocalSpace for each valid one that has none."""
         if self._closed:
             raise ServiceUnavailable("local spaces: this provider instance was closed; retry")
         self._store.open()

@@ -50,9 +50,9 @@ from twisted_exec.spacemanager.spaces.probes import ProbeSchedule
 from twisted_exec.spacemanager.spaces.status import cannot_rotate, events, intended, status_of
 
 MAX_TURNS = 16
-"""Limit for turns before another Space is processed."""
+"""Most rounds of planning in one run; the next run follows after :data:`SOON_SECONDS`."""
 SETTLE_SECONDS = 600.0
-"""Minimum interval between automatic rotations."""
+"""Minimum interval between automatic rotations by one leader."""
 LONGEST_LOOK_SECONDS = 30.0
 """Maximum interval for polling a change under way."""
 FRESH_SECONDS = 300.0
