@@ -285,7 +285,17 @@ class MakingTests(KindTestCase):
         assert record is not None
         self.recorded(DELETING)
         self.assertEqual((await self.until(GOING)).owner, MINE)
-        await self.refused(self.provider.create(RED, SpaceRequest(MINE)), Conflict)
+        await self.refused(self.provider.create(RED, SpaceRequest(MINE)), ServiceUnavailable)
+        await self.provider.delete(RED, MINE)
+        self.assertEqual(await self.world.there(), [])
+
+    async def test_busy(self) -> None:
+        """A deletion waits for other work on the cluster, which does not make the cluster foreign."""
+        await self.usable()
+        lock = self.records.lock("red")
+        assert lock is not None
+        await self.refused(self.provider.delete(RED, MINE), ServiceUnavailable)
+        os.close(lock)
         await self.provider.delete(RED, MINE)
         self.assertEqual(await self.world.there(), [])
 

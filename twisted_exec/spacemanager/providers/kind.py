@@ -495,7 +495,7 @@ class KindProvider(CoroutineProvider):
         if record is not None and record.owner != request.owner:
             raise AlreadyExists("clusters", name)
         if cluster.standing.which == LEAVING:
-            raise Conflict(f'cluster "{name}" is being deleted; it can be made when it is gone')
+            raise ServiceUnavailable(f'cluster "{name}" is being deleted; it can be made when it is gone')
         if cluster.standing.which in (ABSENT, FAILED):
             self._check_room(name)
             await self._begin(cluster, request.owner, image)
@@ -528,10 +528,10 @@ class KindProvider(CoroutineProvider):
         name = cluster.name
         lock = self._records.lock(name)
         if lock is None:
-            raise Conflict(f'cluster "{name}" is being worked on; it is tried again')
+            raise ServiceUnavailable(f'cluster "{name}" is being worked on; it is tried again')
         try:
             if self._records.read(name) != cluster.record:
-                raise Conflict(f'cluster "{name}" was changed meanwhile; it is tried again')
+                raise ServiceUnavailable(f'cluster "{name}" was changed meanwhile; it is tried again')
             if cluster.standing.which == FAILED:
                 await self._removed(name)
             self._started(name, owner, image, lock)
@@ -608,12 +608,12 @@ class KindProvider(CoroutineProvider):
             if record is not None and record.state == CREATING and record.group:
                 kill_group(record.group)
             await deferLater(self._reactor, 0.02)
-        raise Conflict(f'cluster "{name}" is being worked on; it is tried again')
+        raise ServiceUnavailable(f'cluster "{name}" is being worked on; it is tried again')
 
     def _locked(self, name: str) -> int:
         lock = self._records.lock(name)
         if lock is None:
-            raise Conflict(f'cluster "{name}" is being worked on; it is tried again')
+            raise ServiceUnavailable(f'cluster "{name}" is being worked on; it is tried again')
         return lock
 
     async def _removed(self, name: str) -> None:
