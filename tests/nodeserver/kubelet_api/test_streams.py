@@ -301,6 +301,18 @@ class RefusedTests(StreamTestCase):
             self.assertIn(target.split("/")[2], body)
         self.assertEqual(self.leaf_server.asked, [])
 
+    def put_pending(self) -> None:
+        """A Pod without a Node."""
+        pod = put_pod(self.roots.cluster, "pending", "", containers=("main",))
+        spec = {"containers": pod["spec"]["containers"]}
+        self.roots.cluster.put((PODS.resource, "default", "pending"), {**pod, "spec": spec})
+
+    async def test_without_node(self) -> None:
+        """A Pod that has no Node yet is not found."""
+        self.put_pending()
+        code, _ = await self.refused("/exec/default/pending/main?command=ls&output=1")
+        self.assertEqual((code, self.leaf_server.asked), (404, []))
+
     async def test_other_node(self) -> None:
         """For a Pod on a Node that is not ours, or no longer, the answer names the Node."""
         put_pod(self.roots.cluster, "elsewhere", "another-node", containers=("main",))
@@ -333,8 +345,9 @@ class RefusedTests(StreamTestCase):
 
     async def test_who_may_not(self) -> None:
         """They learn nothing, not even whether there is such a Pod."""
+        self.put_pending()
         reasons = set()
-        for pod in ("web", "nope"):
+        for pod in ("web", "nope", "pending"):
             code, body = await self.refused(f"/exec/default/{pod}/main?command=ls", user="eve")
             self.assertEqual(code, 403)
             reasons.add((body.replace(pod, "POD"), str(self.details)))

@@ -292,7 +292,7 @@ async def find(hop: Hop, context: RequestContext) -> tuple[KubeletTarget, LeafPo
     """
     target: KubeletTarget = context.target
     root = await _root_pod(hop, target)
-    node = str(root["spec"]["nodeName"]) if root else ""
+    node = str(root["spec"].get("nodeName", "")) if root else ""
     uid = str(root["metadata"]["uid"]) if root else ""
     context.learn(pool=node, uid=uid)
     was_seen = hop.root_pods.by_uid(uid) is not None
