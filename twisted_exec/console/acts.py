@@ -1,5 +1,5 @@
 """
-Reports of take-overs, also denied ones, and of discarded input at a console, for its operators.
+Reports of take-overs, also denied ones, and of denied input at a console, for its operators.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ INPUT_DENIED = "input_denied"
 
 _WINDOW_SECONDS = 60.0
 _MOST = {TAKEOVER: 20, TAKEOVER_DENIED: 1, INPUT_DENIED: 1}
-"""Reports about one user in that time: a user can lean on a key, and two scripts can quarrel."""
+"""Most reports of a kind about one user in that time: a user can lean on a key, and two scripts can quarrel."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class ActReports:
         self._limit = WindowLimit[tuple[str, str]](seconds, window_seconds=_WINDOW_SECONDS)
 
     def report(self, act: Act) -> None:
-        """Report an act, unless the user had too many of this kind in the last minute."""
+        """Report an act, unless the user had too many of this kind within a minute."""
         # Users of hops that name no users differ by their sessions.
         if self._limit.allows((act.kind, act.user or act.session), _MOST[act.kind]):
             self._acted(act)

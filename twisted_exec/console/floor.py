@@ -63,9 +63,9 @@ LINE_AGAIN = "the machine has started again"
 TYPED_BEFORE = "it was typed before the machine started again"
 """Why input that arrives late is discarded."""
 HINT = "(~f or --force takes over)"
-"""The end of each notice to an observer that can take over."""
+"""The end of a notice about the writer to an observer that can take over."""
 WAIT = "(you may not take over)"
-"""The end of each notice to an observer that cannot take over at present."""
+"""The end of a notice about the writer to an observer that cannot take over at present."""
 _ASK = "(wait until it has no writer, or ask an administrator for the role console-operator)"
 """The end of the notice that a takeover is refused."""
 _WRITER = Notice("you are the writer of this console", NoticeKind.ROLE, NoticeRole.WRITER)
@@ -112,7 +112,7 @@ class Participant(Protocol):
         """The session has taken the floor from another user."""
 
     def takeover_denied(self, writer: str) -> None:
-        """The session asked for the floor without the right to get it; empty if the floor is free."""
+        """The session asked for the floor without the right to get it; ``writer`` is empty if the floor is free."""
 
 
 class Floor:
@@ -245,7 +245,7 @@ class Floor:
             self.follow_presence()
 
     def follow_presence(self) -> None:
-        """Tell the observers when the connections of all writers are lost, and when one is back."""
+        """Tell observers that may write of the loss of all writers' connections, and of a writer's return."""
         writers, before = self.writers, self._lost
         is_lost = bool(writers) and all(each.is_away for each in writers)
         self._lost = writers[0].user if is_lost else None
@@ -342,7 +342,7 @@ class Floor:
         self._taken_from = [each for each in self._taken_from if each is not participant]
 
     def _give_back(self, leaver: Participant) -> None:
-        """Make those writers again from whom a script, which has left, took the floor."""
+        """Make the sessions writers again that lost the floor to a script, which has left."""
         if self.writers:
             return
         for each in self._taken_from:

@@ -104,7 +104,7 @@ class ViewerInput:
         self._console.typed(data, self._viewer)
 
     def may_send_break(self) -> bool:
-        """Return whether a BREAK reaches the machine, also over a line that is lost; otherwise tell why not."""
+        """Return whether this user may send BREAK, also while the line is lost; otherwise tell the user why not."""
         return self._is_accepted(outage=False)
 
     def _is_accepted(self, *, outage: bool = True) -> bool:
@@ -135,7 +135,7 @@ class ViewerInput:
         self._discard(reason, self._console.floor.refusal(self._viewer))
 
     def _discard(self, reason: str, notice: Notice) -> None:
-        """Tell the user that input is discarded: once, and again when the cause has changed."""
+        """Tell the user that input is discarded: once, and again for another cause or after :meth:`tell_again`."""
         if reason != LINE_LOST:
             writers = self._console.floor.writers
             user = self._viewer.user

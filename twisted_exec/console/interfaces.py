@@ -33,7 +33,7 @@ class ILineTransport(Interface):
 
     def registerProducer(producer: Any, streaming: bool) -> None:
         """
-        Pause and resume the users' input; called once, when the line is open.
+        Pause and resume the users' input; called once, when the line is open, unless the console is over.
 
         :param producer: an :class:`~twisted.internet.interfaces.IPushProducer`. Call its
             ``pauseProducing`` while the line accepts no more, then ``resumeProducing``; both may
@@ -42,7 +42,7 @@ class ILineTransport(Interface):
         """
 
     def unregisterProducer() -> None:
-        """Forget the producer; called once, before ``loseConnection``."""
+        """Forget a registered producer; called before ``loseConnection``, or when the console lets go of the line."""
 
     def loseConnection() -> None:
         """
@@ -80,7 +80,7 @@ class IConsoleRecorder(Interface):
         """
         Record input, as far as recordings need it, before the machine gets it.
 
-        :param session: the id of the session in the journal.
+        :param session: the id of the session in the journal, or ``runtime`` for an answer of the runtime.
         :return: false if a recording needs it, and it cannot be written.
         """
 

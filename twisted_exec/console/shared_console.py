@@ -593,9 +593,9 @@ class SharedConsole:
         """
         Open the line; call this once for each line, and again after :meth:`suspend`.
 
-        :return: fires when the line is open; fails as the console's ``connect`` does, after the
-            viewers of a first line were ended, or with :class:`LineEnded` if the console is over
-            already.
+        :return: fires when the line is open; fails as the console's ``connect`` does, or with
+            :class:`LineEnded` if the console is over already.  A failure ends the viewers first,
+            unless they wait for the next line.
         """
         opened = self._opened = Deferred()
         self._lifecycle.open()
@@ -607,7 +607,7 @@ class SharedConsole:
 
     def interrupt(self, ending: Ending) -> None:
         """
-        Close the line, after which another line may follow.
+        Close the line, after which another line may follow; without ``restart_seconds`` end the console.
 
         :param ending: of viewers that do not wait, or that wait in vain.
         """

@@ -13,7 +13,7 @@ present.  The journal names the session by the id of the stream with which it jo
 
 A viewer can go on in another process.  Its state there, a :class:`ViewerState`, is what its user
 could notice the loss of: the role, the terms, the place in the output, and notices that are not
-sent yet.  The console is suspended while its viewers are exported, so none of their input is settled
+sent yet.  The console is suspended while its viewers are exported, so none of their input is acknowledged
 and none of their output is sent afterwards.
 """
 
@@ -121,7 +121,7 @@ class Viewer:
         """
         True if the user has a terminal, as far as it is known: the client has said its size.
 
-        Streams of users who may only watch do not pass sizes on.
+        A session that may not write needs no size: read-only sessions pass none on.
         """
         if self._options is None or not self._options.tty:
             return False
@@ -134,7 +134,7 @@ class Viewer:
 
     @property
     def bytes_to_machine(self) -> int:
-        """Input that reached the line, for audit."""
+        """Input that was accepted for the machine, for audit."""
         return self.input.bytes_to_machine
 
     @property
@@ -303,7 +303,7 @@ class Viewer:
             self._viewers.update_input_of(self)
 
     def suspend(self) -> None:
-        """Let the stream rest, with the console; one that sends its ending goes on."""
+        """Let the stream rest, with the console; the stream of a session that is ending goes on."""
         if self.is_ending:
             return
         self._cancel_timers()

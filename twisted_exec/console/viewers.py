@@ -24,7 +24,7 @@ class Viewers:
     The viewers of a console, with those that are away.
 
     :ivar floor: the right to type.
-    :ivar harmless_output: what terminals get that do not answer.
+    :ivar harmless_output: output without queries, for terminals that must not answer.
     """
 
     def __init__(self, console: SharedConsole) -> None:
@@ -95,7 +95,7 @@ class Viewers:
             )
 
     def stop(self) -> None:
-        """Keep the last changes of the attendance from the viewers."""
+        """Cancel the notices to viewers that are due: of the attendance, and of a console without a writer."""
         self._presence.stop()
         self.floor.stop()
 
