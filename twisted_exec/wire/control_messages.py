@@ -59,7 +59,7 @@ HOP_REASONS = frozenset(
 """Reasons for which any hop may end a session, and tells the next one and the user."""
 
 FAILURES = HOP_REASONS | {CONSOLE_IN_USE, INPUT_DENIED, TOO_MANY_VIEWERS, RESUMED}
-"""Reasons in a Status that a session ended."""
+"""Reasons that are read from a failed Status; without them a failure other than an exit code is :data:`INTERNAL`."""
 
 STATUS_LIMIT_BYTES = 64 << 10
 """A larger Status is rejected unparsed."""
@@ -281,7 +281,7 @@ class SizeDecoder:
     Decodes the stream of sizes: a sequence of JSON objects, possibly with our requests.
 
     The first invalid object ends this stream, with sizes and requests, and not the session: a wrong size is
-    no reason to lose a console.  So do hundreds of objects in one message.
+    no reason to lose a console.  So does a message of more than 4 KiB.
     """
 
     _LIMIT_BYTES = 1024

@@ -19,7 +19,7 @@ MAX_BYTES = 16 << 10
 MAX_HEADERS = 64
 
 _METHODS = frozenset({b"GET", b"POST", b"PATCH", b"DELETE"})
-"""Others, such as HEAD and CONNECT, change the meaning of an answer."""
+"""Some others, such as HEAD and CONNECT, change the meaning of an answer."""
 
 _NAME = rb"[-!#$%&'*+.^_`|~0-9a-zA-Z]+"
 _VALUE = rb"(?:[!-~](?:[ -~]*[!-~])?)?"

@@ -44,7 +44,7 @@ class Socks5Client:
 
     :param host: name or address, without brackets.
     :param username: at most 255 bytes, as is ``password``; empty for none.
-    :raises ValueError: a value is too long for the protocol.
+    :raises ValueError: a value is too long for the protocol, or the host is not a valid name.
     """
 
     def __init__(self, host: str, port: int, username: str = "", password: str = "") -> None:

@@ -11,9 +11,9 @@ One end of a SPDY/3.1 connection, sans I/O, and a console's channels as its stre
 
 The caller of ``next_event`` answers a :class:`StreamOpened` before it asks for the next event.
 
-A console has one stream per channel (:class:`ClientStreams`, :class:`ServerStreams`). Missing
-streams only delay the start until the adapter's timeout (:meth:`ServerStreams.settle`), or until
-:data:`MAX_BUFFERED_BYTES` of events wait.
+A console has one stream per channel (:class:`ClientStreams`, :class:`ServerStreams`). At the server
+missing streams only delay the start until the adapter's timeout (:meth:`ServerStreams.settle`), or
+until :data:`MAX_BUFFERED_BYTES` of events wait.
 
 Sources: SPDY Protocol, Draft 3, section 2; ``github.com/moby/spdystream``,
 ``{connection,stream}.go``; for consoles
