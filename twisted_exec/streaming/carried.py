@@ -41,7 +41,7 @@ STOP_SECONDS = 2.0
 
 GONE_SECONDS = 10.0
 """
-The same if the machine is off or deleted, or its pool is.  Every hop decides at once, and on busy
+The same if the machine is off or deleted, or its pool is deleted.  Every hop decides at once, and on busy
 hosts the reason takes long to pass them all.
 """
 

@@ -5,7 +5,7 @@ The hop that a client is connected to can *rejoin* the stream over a new connect
 (:mod:`twisted_exec.wire.resume`) when a hop behind it dies, and both ends send again what the other
 end has not received.
 
-An end keeps what it has sent until it has arrived, up to :data:`MOST_KEPT_BYTES`.  A client that is
+This end keeps what it has sent until it has arrived, up to :data:`MOST_KEPT_BYTES`.  A client that is
 further behind when its connection is lost cannot go on.
 
 A connection that ends after the protocol has closed it is the end of the stream.  After other losses
@@ -387,7 +387,7 @@ class EnduringStreams:
         return len(self._streams)
 
     def offered(self, owner: StreamOwner) -> Offer | None:
-        """Return what a stream needs to be rejoined; ``None`` if offers are refused, or streams too many."""
+        """Return what a stream needs to be rejoined; ``None`` if offers are refused, or there are too many streams."""
         if not self._seconds or len(self._streams) >= _MOST_STREAMS:
             return None
         key = secrets.token_urlsafe(_KEY_BYTES)

@@ -61,7 +61,7 @@ class Link:
         self._close_if_done()
 
     def retire(self) -> None:
-        """Accept no further calls."""
+        """Close once no call is running; the caller begins no further calls."""
         self._retired = True
         self._close_if_done()
 

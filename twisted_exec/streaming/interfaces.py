@@ -305,7 +305,7 @@ class IOperable(IAttachment):
         """
         The user asks for a BREAK, or for another role; in order with what is typed.
 
-        Not called for an observer (``options.takes_input`` is false).
+        Not called for a session without input (``options.takes_input`` is false).
         """
 
 
@@ -407,7 +407,7 @@ class IAttachmentTransport(Interface):
     user = Attribute("The user of the attachment (str).")
     options = Attribute(
         "The stream options of the request (:class:`~twisted_exec.wire.stream_options.StreamOptions`).  Input"
-        " and terminal sizes of an observer do not reach the attachment."
+        " and terminal sizes of a read-only session do not reach the attachment."
     )
 
     terms = Attribute(
@@ -479,8 +479,8 @@ class IConsole(IStreamClientEndpoint):
     ``connect(factory)`` as any stream client endpoint: fires with the protocol when the line is
     open.  Its ``connectionLost`` reason tells how the line ended:
     :class:`~twisted.internet.error.ProcessDone` and
-    :class:`~twisted.internet.error.ProcessTerminated` carry an exit code, anything else is a lost
-    line.
+    :class:`~twisted.internet.error.ProcessTerminated` carry an exit code,
+    :class:`~twisted_exec.console.line.LineEnded` any ending, anything else is a lost line.
     """
 
     paced = Attribute(
@@ -492,7 +492,7 @@ class IConsole(IStreamClientEndpoint):
     )
 
     def window_changed(size: TerminalSize) -> None:
-        """Give the open line a new size."""
+        """Give the line this size; before it is open, remember the size for it."""
 
 
 class IBreakable(Interface):

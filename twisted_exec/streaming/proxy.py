@@ -35,7 +35,7 @@ from twisted_exec.wire.session_terms import Terms
 from twisted_exec.wire.upgrade import HeaderSet
 
 END_SECONDS = 0.7
-"""From the decision to end a session whose user has lost a right until the session is cut."""
+"""From the decision to end a session, such as for a lost right, until the session is cut."""
 LOG_LINES = 10
 """Log lines of one kind in a second; a line takes longer than the end of its session."""
 
@@ -114,8 +114,8 @@ class Proxy:
         """
         Answer a ``DELETE``: end a session that the hop before ours opened.
 
-        :raises APIError: there is no such session of theirs, the caller is not known, or the request is
-            not valid.
+        :raises APIError: that hop has no such session here or may not end any, it is not known, or the
+            request is not valid.
         """
         await self._change(context, parse_ending, Session.end)
 

@@ -114,7 +114,7 @@ class EnduringSplice(Splice):
             machine.transport.abortConnection()
 
     def left(self) -> None:
-        """Close the machine's connection, unless its end has done so: it knows that the user has left."""
+        """Close the machine's connection, if it is open: its end knows by now that the user has left."""
         if self._ends and not self.machine.gone:
             self.lost(self.user, Failure(ConnectionDone()))
 

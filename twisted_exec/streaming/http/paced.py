@@ -126,8 +126,7 @@ class Paced:
             self._turn = None
 
     def evict(self) -> None:
-        """Cut a client after a failed response, or if it does not read while others need
-        memory."""
+        """Cut the client: its response failed or lasts too long, or it does not read."""
         self.gone = True
         self.abort()
         self.finish()

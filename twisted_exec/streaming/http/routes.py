@@ -64,7 +64,7 @@ class WrongMethod(MethodNotAllowed):
 
 def split_path(path: bytes) -> list[str]:
     """
-    The decoded segments of a request's path (without its query).
+    Return the decoded segments of a request's path (without its query).
 
     :raises BadRequest: no slash at the beginning, an encoded slash, a backslash, a dot segment, a NUL,
         or not UTF-8.
@@ -145,7 +145,7 @@ class RouteTable(Generic[Endpoint]):
 
 
 class Routes(RouteTable[Handler]):
-    """The routes of a server without a gate, and who answers them."""
+    """The routes of a server without a gate, and their handlers."""
 
     def add(self, methods: Iterable[str], pattern: str, handler: Handler) -> None:
         """As :meth:`add_endpoint`.  ``GET`` answers ``HEAD`` too, without a body."""

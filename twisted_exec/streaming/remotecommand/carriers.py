@@ -70,8 +70,8 @@ class StreamLimits:
     """
     Limits of one session.
 
-    :param message_bytes: largest WebSocket message from the client, at least 64 KiB; larger ones
-        end the session with Close 1009.
+    :param message_bytes: largest WebSocket message from the client, at least 64 KiB; a larger
+        message ends the session with Close 1009.
     :param input_bytes: input buffered while the machine accepts none; beyond it the client is not
         read.
     :param hold_seconds: how long output is held back for clients that lose early output (kubectl).

@@ -416,7 +416,7 @@ class ConsoleClient:
     """
     A session's stream at the user's end; made by :func:`connect`.
 
-    :ivar session: id of the session on every hop, for support; may be empty.
+    :ivar session: id of the session, usually the same on every hop, for support; may be empty.
     :ivar recorded: the input that is recorded; empty if the session is not recorded.
     :ivar resumable: the server's answer if the session can be resumed.
     :ivar broke_protocol: the server made a mistake, which it would make again.

@@ -191,7 +191,7 @@ class SessionGuard(Service):
         self._unreached: frozenset[Session] = frozenset()
 
     def startService(self) -> None:
-        """Review from now on; the first round is due after :data:`REVIEW_SECONDS`."""
+        """Review from now on; the first round is due after ``review_seconds``, or soon after a hint."""
         super().startService()
         self._sessions.on_opened = self._opened
         self._sessions.on_asked = self._asked
@@ -245,8 +245,8 @@ class SessionGuard(Service):
         """
         End the sessions that depend on an object.
 
-        A machine that is switched off may be switched on again, so the runtime ends those that it
-        lets wait.
+        A machine that is switched off may be switched on again, so the runtime ends the sessions that
+        it lets wait.
 
         :return: their number.
         """

@@ -3,7 +3,7 @@ Streams that are being opened: a few at once, and the others wait until it is th
 
 A user who opens many opens few of them at once, and the users take turns.
 
-Time limits count from a stream's turn.
+The time limits of connecting and of the answer count from a stream's turn.
 """
 
 from __future__ import annotations

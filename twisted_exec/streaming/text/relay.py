@@ -3,7 +3,7 @@ Relay for read-only texts: locate, request, pass on.
 
 The rules are those of a console's stream.  Bytes pass as they arrive and at the client's pace.
 
-There is no time limit for backends (kubelets) that send the head of the response late.
+For backends (kubelets) that send the head of the response late, ``answer_seconds`` is ``None``.
 
 An API server asks for frames (:mod:`twisted_exec.wire.log_frames`), and continues the log when its
 backend is lost (:mod:`~twisted_exec.streaming.text.resumption`).
