@@ -44,7 +44,7 @@ from twisted_exec.poollet.runtime_controller import WAIT_SECONDS, RuntimeControl
 from twisted_exec.program.tasks import ShortTurns
 
 STATUS_SECONDS = 1.0
-"""Interval of status updates."""
+"""From a change to the update of the status."""
 MOST_ALERTS = 10_000
 
 _MOST_LABELS = 1000
@@ -299,7 +299,7 @@ def _searched(alert: Object | None) -> tuple[Any, ...] | None:
 
 
 MOST_PATTERNS = 1024
-"""Limit of the patterns of a pool, as of the runtime's."""
+"""Limit of the patterns of a pool; our runtimes have the same limit for each owner."""
 TOO_MANY = f"the alerts of the pool's machines have more than {MOST_PATTERNS} patterns in all"
 MOST_COMPARISONS = 2_000_000
 """Limit of the terms of a namespace's selectors, times its machines in the pool: half a second of CPU time."""

@@ -43,7 +43,8 @@ class ClientCertificate(SignedCertificate):
     """
     The poollet's client certificate, as ``client.crt`` and ``client.key``.
 
-    :param beginning: returns the bootstrap kubeconfig, used while there is no certificate.
+    :param beginning: returns the bootstrap kubeconfig; its credentials are used only while there is no
+        valid certificate.
     :param client_of: creates a client from a function that returns the current configuration.
     :param directory: of the two files; created if missing.
     :param now: seconds since the epoch.

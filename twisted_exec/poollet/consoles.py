@@ -197,7 +197,7 @@ def proxy_of(
 
 
 UrlOf = Callable[[IMachineRuntime, str, Subject], Awaitable[str]]
-"""Asks a runtime for the URL of a subresource of a machine with this id; the URL is empty if it has none."""
+"""Asks a runtime for the URL of a subresource of a machine with this id."""
 
 
 async def exec_url(runtime: IMachineRuntime, machine_id: str, subject: Subject) -> str:
@@ -368,7 +368,7 @@ class ExecLocator:
         It may have been deleted, or replaced under its name, while no session existed that the
         deletion could have ended.
 
-        :raises APIError: the Machine is gone.
+        :raises APIError: the Machine is gone, is being deleted, or is powered off.
         """
         machine = await self._machine(subject)
         if machine["metadata"]["uid"] != subject.uid:
@@ -376,7 +376,7 @@ class ExecLocator:
         self._check(machine, is_open)
 
     async def _target(self, subject: Subject) -> StreamDestination:
-        """Ask the runtime for an exec URL of the machine with the subject's UID."""
+        """Ask the runtime for a URL (``url``) of the machine with the subject's UID."""
         machines = list(self.observed(subject.uid))
         if machines:
             try:

@@ -27,7 +27,7 @@ SEND_DELAY_SECONDS = 0.2
 WAIT_SECONDS = 20
 """Longest wait of a call for the next report."""
 SHORT_SECONDS = 1.0
-"""A runtime that returns no report earlier does not wait."""
+"""A runtime that answers earlier, and without a report, does not wait for reports."""
 UNSUPPORTED_SECONDS = 60.0
 """A runtime without the service may be replaced by one with it."""
 _IDLE_SECONDS = 1.0

@@ -230,7 +230,7 @@ class Settings:
         metadata={
             OPTION: ProgramOption(
                 "exec-url-allowed",
-                "HOST[:PORT] that exec URLs may point to, besides this host and the runtime's; "
+                "HOST[:PORT] that https exec URLs may point to, besides the runtime's host; "
                 "separated by commas or repeated.",
                 lambda text: [place(part.strip()) for part in text.split(",")],
                 group=_RUNTIME,

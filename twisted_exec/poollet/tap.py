@@ -135,7 +135,7 @@ class Options(BrowserOptions, AuditOptions):
             raise UsageError(f"--{option}: {problem}") from None
 
     def postOptions(self) -> None:
-        """:raises UsageError: a required option is missing, or options contradict each other."""
+        """:raises UsageError: a required option is missing, an option is not valid, or options contradict each other."""
         files = ("tls-cert-file", "tls-private-key-file")
         if self["cert-dir"] and any(self[name] for name in files):
             raise UsageError("--cert-dir and --tls-cert-file exclude each other")

@@ -161,7 +161,7 @@ class Loop:
         self._wake(uid, eager=_user_intent(before) != _user_intent(after))
 
     def look_again(self, uid: str) -> None:
-        """Plan the Machine again: an object that it refers to has changed."""
+        """Plan the Machine again: something that its plan or its conditions depend on has changed."""
         self._settled.pop(uid, None)
         if uid in self._machines_by_uid:
             self._wake(uid, eager=True)
@@ -393,8 +393,8 @@ class Loop:
 
     async def _rounds(self, machine: Object, work: _Work) -> MachinePlan:
         """
-        Plan and act up to MAX_ROUNDS times.  Return the last plan; if it has actions, no round
-        helped.
+        Plan and act up to MAX_ROUNDS times.  Return the last plan; if it has actions, the Machine is
+        not in its desired state yet.
         """
         before: tuple[Action, ...] = ()
         secrets: dict[Key, Object | str] = {}

@@ -292,7 +292,7 @@ def _back_references(
     config: MachineConfig,
     references: References,
 ) -> list[PatchObject]:
-    """Return patches for the objects that the Machine refers to; releases come first."""
+    """Return patches for the objects that the Machine refers to; releases come last."""
     try:
         return [
             *provided(machine, parts.mapping, observed, config.domain, references),

@@ -46,9 +46,9 @@ class RuntimeEvents:
     synced: Callable[[], bool]
     recorder: Recorder
     _since: int = 0
-    """Time of the newest forwarded event, in the runtime's unit."""
+    """Time of the newest event so far, in the runtime's unit."""
     _forwarded: Counter[bytes] = field(default_factory=Counter)
-    """Forwarded events of that very time: the next listing repeats them."""
+    """Events of that very time: the next listing repeats them."""
     _ticker: LoopingCall | None = None
     _looking: Deferred[None] | None = None
     _problem: str = ""
