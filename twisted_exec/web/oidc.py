@@ -8,7 +8,7 @@ allows no other origin. Neither code nor token is stored here. The code is worth
 verifier, which the page sends only with the code.
 
 Requests need no authentication, so they are limited: URLs come only from the configured issuers and
-their discovery documents, over verified TLS and without redirects, and few are sent at once.
+their discovery documents, over verified TLS and without redirects, and few requests are sent at once.
 """
 
 from __future__ import annotations

@@ -422,12 +422,12 @@ def get_requires_for_build_sdist(config_settings: Any = None) -> list[str]:
 
 
 def get_requires_for_build_wheel(config_settings: Any = None) -> list[str]:
-    """See PEP 517: node, unless there is npm already."""
+    """See PEP 517: node, if npm is needed and missing."""
     return [*_setuptools().get_requires_for_build_wheel(config_settings), *_node()]
 
 
 def get_requires_for_build_editable(config_settings: Any = None) -> list[str]:
-    """See PEP 660: node, unless there is npm already."""
+    """See PEP 660: node, if npm is needed and missing."""
     return [*_setuptools().get_requires_for_build_editable(config_settings), *_node()]
 
 
