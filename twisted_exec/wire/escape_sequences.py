@@ -138,7 +138,7 @@ LOOKBACK_BYTES = 4096
 """As much output as tells whether what follows is inside a sequence."""
 
 _MOST_PARAMETERS = 128
-"""A longer control sequence with the final byte of a query counts as one."""
+"""A longer control sequence with the final byte of a query counts as a query."""
 _MOST_STRING = 64
 _MOST_KEYS = 512
 _LAST_BYTES = 16

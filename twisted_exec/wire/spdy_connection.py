@@ -309,7 +309,7 @@ class SPDYConnection:
 
     def can_send(self, stream_id: int) -> bool:
         """
-        Return whether data may be sent: the stream is accepted and neither side has ended it.
+        Return whether data may be sent: the stream is accepted, and our direction of it is open.
         """
         stream = self._streams.get(stream_id)
         return stream is not None and stream.answered and stream.sends and not self._gone

@@ -227,12 +227,12 @@ _PRINTABLE = re.compile(rb"[\x20-\x7e]*")
 
 
 def offers_resume(headers: Headers) -> bool:
-    """Return whether :data:`RESUME_SUBPROTOCOL` is among the subprotocols."""
+    """Return whether a subprotocol with :data:`RESUME_SUBPROTOCOL` is offered."""
     return any(RESUME_SUBPROTOCOL in line for line in values(headers, b"sec-websocket-protocol"))
 
 
 def without_resume(lines: Iterable[bytes]) -> list[bytes]:
-    """Return lines of subprotocols without :data:`RESUME_SUBPROTOCOL`."""
+    """Return the subprotocols in these lines, except those with :data:`RESUME_SUBPROTOCOL`."""
     return [token for token in tokens(lines) if not token.startswith(RESUME_SUBPROTOCOL)]
 
 
