@@ -204,7 +204,7 @@ class ViewerOutput:
 
     @property
     def state(self) -> OutputState:
-        """The state for another process, which begins with skipped output if the user does not know of the gap yet."""
+        """The state for another process; its offset is before skipped output of which the user does not know yet."""
         offset = self.offset - self.skipped
         return OutputState(offset, self.oldest, dict(self._notices), self.bytes_to_user)
 

@@ -619,7 +619,7 @@ def restore_viewer(console: SharedConsole, values: Mapping[str, Any]) -> Viewer 
 
     :param values: from :func:`export_viewer`.
     :return: ``None`` if the console has ended, or has another journal.
-    :raises ValueError: the values are not valid.
+    :raises ValueError: the values are not valid; :class:`KeyError` if one is missing.
     """
     return console.restore(_parse(values))
 
