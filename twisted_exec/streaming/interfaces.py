@@ -294,7 +294,8 @@ class IAttachment(Interface):
 
     def detached(reason: str) -> None:
         """
-        The stream is gone; called exactly once, also after ``end``, and also when it never came up.
+        The stream is gone; called exactly once if the request was accepted, also after ``end``, and also
+        when the stream never came up.
         """
 
 
@@ -312,10 +313,10 @@ class IOperable(IAttachment):
 class ITermsAttachment(IAttachment):
     """
     An attachment that enforces the terms that concern all sessions of a console: who may take over,
-    how many sessions there may be, how many people input needs.
+    how many sessions there may be, how many people input needs, what is recorded.
 
-    The stream enforces all other terms.  It refuses a session with terms that concern all sessions if
-    the attachment lacks this interface.
+    The stream enforces the other terms.  If the attachment lacks this interface, the stream refuses a
+    session whose terms limit the sessions or require people.
 
     Its :meth:`~IOperable.wished` also gets the requests of users without the right to drive, and
     answers them.

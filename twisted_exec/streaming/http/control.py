@@ -44,7 +44,7 @@ from twisted_exec.wire import plain_http
 AT_ONCE = 4
 """Connections to one hop; each carries one request at a time."""
 TOGETHER = 100
-"""Further requests in a body: few bodies, because each waits for the answer to one before it."""
+"""Most further requests in a body.  Large bodies are few, and each waits for the answer to the body before it."""
 _TOGETHER_BYTES = 48 << 10
 """Hops accept bodies up to 64 KiB."""
 BUSY_REQUESTS = 10

@@ -533,9 +533,10 @@ class Site(server.Site):
         the oldest for which no handler works, so that silent clients cannot lock others out.
         ``None``: as many as ``fitting`` returns.
     :param fitting: returns how many connections fit into the process's file descriptors now; by default
-        at most half of them.
+        usually at most half of them.
     :param receiving_bytes: total of all incomplete request bodies.
-    :param unread_bytes: total of all responses and watch events that clients have not read.
+    :param unread_bytes: total of the responses and watch events that clients have not read, without
+        logs and consoles.
     :ivar turns: of responses with much to do.
     """
 

@@ -202,7 +202,7 @@ class SessionGuard(Service):
         self._loop = Deferred.fromCoroutine(self._run()).addErrback(self._stopped)
 
     def stopService(self) -> Deferred[None]:
-        """Cancel the round that is under way; fires when nothing is left."""
+        """Stop, and cancel the round that is under way; fires when the round has ended."""
         super().stopService()
         self._sessions.on_opened = self._sessions.on_asked = None
         for timer in (self._expiry, self._look):

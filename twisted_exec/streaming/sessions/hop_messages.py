@@ -53,7 +53,7 @@ def forwarded_session_id(request: IRequest) -> str | None:
     """
     Return the session's id from the previous hop (``Audit-Id``); ``None`` without a valid id.
 
-    Only a caller that may forward identities may choose it.
+    The gate decides whether the caller may choose it.
     """
     return _session_id(request.requestHeaders.getRawHeaders(b"audit-id", [b""])[-1])
 

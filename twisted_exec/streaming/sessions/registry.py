@@ -400,7 +400,7 @@ class Session:
         transports: Callable[[], tuple[object, object]] = _no_transports,
     ) -> None:
         """
-        Take note that the stream is up, and resumes the session that the request named.
+        Take note that the stream is up; it resumes the session that the request named, if any.
 
         :param end: ends the stream in the protocol's order, with the reason; bounded in time.
         :param counts: returns the bytes to the machine and to the user so far.

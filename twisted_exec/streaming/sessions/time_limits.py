@@ -17,7 +17,7 @@ from twisted_exec.wire.session_terms import FULL, Terms
 
 _MOST_WARNING_SECONDS = 60.0
 _WARNING_SHARE = 10
-"""Part of a short time that is left when the user is warned."""
+"""The user is warned when a tenth of a short time is left."""
 _LONGEST_WAIT = 60.0
 """The system's clock may be set meanwhile, and reactors cannot wait for some large numbers."""
 _TOLERANCE = 0.001
