@@ -156,7 +156,7 @@ class PoolConsoleServer:
         )
 
     def _spare_seconds(self, transport: object) -> float:
-        """Return how much longer than others a client may wait with its first byte: an API server may."""
+        """Return how much longer a client with a certificate, such as an API server, may wait with its first byte."""
         certificate = peer_certificate(transport)
         is_proxy = self._proxies is not None and self._proxies.caller(
             PresentedCredentials(certificate=certificate)
@@ -289,7 +289,7 @@ class PoolConsoleServer:
         self._site.drain()
 
     async def end(self) -> None:
-        """Accept no connections, and end all sessions with a message."""
+        """Accept no connections; end the sessions with a message, or cut them if they go on elsewhere."""
         self.close_spares()
         if self._port is not None:
             await maybeDeferred(self._port.stopListening)

@@ -257,7 +257,7 @@ class Poollet(Service):
         return waiting
 
     def stopService(self) -> Deferred[None]:
-        """End all sessions with a message, then stop."""
+        """End the sessions, then stop."""
         super().stopService()
         return Deferred.fromCoroutine(self._stop())
 

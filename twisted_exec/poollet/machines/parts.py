@@ -266,7 +266,7 @@ def same_volume(desired: pb.Volume, has: pb.Volume) -> bool:
     """
     Return whether the runtime's volume can stay attached.
 
-    A local disk always stays: a different size in the spec must not destroy its data.
+    A local disk stays: a different size in the spec must not destroy its data.
     """
     if desired.HasField("local_disk"):
         return has.HasField("local_disk") or not has.HasField("connection")

@@ -309,7 +309,7 @@ def _bill(dist_info: str) -> bytes:
 
 
 def _finish_wheel(path: Path) -> None:
-    """Add the bill of materials, and write all files in order, with the commit's time and plain permissions."""
+    """Add the bill of materials, and write all files in order, with the time of :func:`_seconds` and plain permissions."""
     with zipfile.ZipFile(path) as archive:
         files = {
             each.filename: (_mode(each.external_attr >> 16), archive.read(each))
@@ -339,7 +339,7 @@ def _finish_wheel(path: Path) -> None:
 
 
 def _finish_sdist(path: Path) -> None:
-    """Write all files in order, with the commit's time, plain permissions and no owner."""
+    """Write all files in order, with the time of :func:`_seconds`, plain permissions and no owner."""
     with tarfile.open(path) as archive:
         entries = [
             (each, file.read() if (file := archive.extractfile(each)) else None)
