@@ -33,7 +33,7 @@ class ILineTransport(Interface):
 
     def registerProducer(producer: Any, streaming: bool) -> None:
         """
-        Pause and resume the users' input; called once, when the line is open, unless the console is over.
+        Pause and resume the users' input; called once, when the line is open, unless the console closes it at once.
 
         :param producer: an :class:`~twisted.internet.interfaces.IPushProducer`. Call its
             ``pauseProducing`` while the line accepts no more, then ``resumeProducing``; both may

@@ -70,7 +70,7 @@ class Options(BrowserOptions, AuditOptions):
     more = (
         ProgramOption(
             "kubeconfig",
-            "Kubeconfig for the API server; default: $KUBECONFIG.",
+            "Kubeconfig for the API server; default: $KUBECONFIG, ~/.kube/config or the Pod's service account.",
             group="API server",
         ),
         ProgramOption(
@@ -80,7 +80,7 @@ class Options(BrowserOptions, AuditOptions):
         ),
         ProgramOption(
             "bootstrap-kubeconfig",
-            "Kubeconfig for requesting a client certificate, kept in --cert-dir.",
+            "Kubeconfig for requesting a client certificate, which is stored in --cert-dir.",
             group="API server",
             is_path=True,
         ),

@@ -444,7 +444,7 @@ def _digest(key: str) -> bytes:
 
 
 _SHORT_BYTES = 512
-"""Pieces are joined up to this size: a key is a frame of ten bytes, and an object takes five times as much."""
+"""Pieces are joined up to this size: a key is a frame of about ten bytes, and an object takes five times as much."""
 
 
 class KeptBytes:

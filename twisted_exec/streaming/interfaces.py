@@ -276,7 +276,7 @@ class IAttachment(Interface):
     """One user's end of a console, as the stream sees it."""
 
     def attached(transport: IAttachmentTransport) -> None:
-        """The stream is up; called once, before any input."""
+        """The stream is up; called at most once, before any input."""
 
     def data_received(data: bytes) -> None:
         """
@@ -385,7 +385,7 @@ class IResumableAttachment(ITermsAttachment):
         """The user is back, over another stream; called instead of ``attached``."""
 
     def heard() -> None:
-        """The client has sent something over its present stream; called once for each stream."""
+        """The client has sent something over its present stream; called at most once for each stream."""
 
     def answered() -> None:
         """

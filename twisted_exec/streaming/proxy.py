@@ -189,7 +189,7 @@ LOST_SECONDS = 10.0
 
 CHECK_SECONDS = 1.0
 _PARTS = 5
-"""A part of the connections is looked at each time, so that thousands do not take a turn of the reactor."""
+"""Each check takes one such part of the connections, so that thousands do not take a turn of the reactor."""
 
 _TCP_INFO = struct.Struct("=2xB5x48xI")
 """``struct tcp_info`` of linux/tcp.h, for ``tcpi_retransmits`` and ``tcpi_last_ack_recv`` (milliseconds)."""

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 # WebSockets, and never the header of hops that rejoin a stream.
 
 MESSAGE_BYTES = 32 << 20
-"""Largest message from a server: ours sends 32 KiB, Go servers at most this."""
+"""Largest message from a server: ours sends at most 32 KiB, Go servers at most this."""
 
 
 @dataclass(frozen=True)

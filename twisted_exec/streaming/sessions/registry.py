@@ -643,7 +643,7 @@ POD_ENDINGS = EndingRules("pod", "node", ends_gracefully=True)
 
 
 MOST_SESSIONS = 500
-"""A scrape measures so many sessions, chosen at random: two connections take some microseconds."""
+"""A scrape measures at most so many sessions, chosen at random: two connections take some microseconds."""
 
 QUANTILES = ((0.5, "0.5"), (0.9, "0.9"), (1.0, "1"))
 SIDES = ("user", "machine")
