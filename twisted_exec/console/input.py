@@ -54,7 +54,7 @@ class ViewerInput:
     The input of a viewer.
 
     :ivar is_interrupted: the line that the user saw has ended, and the next one is not open yet.
-    :ivar is_behind: the user may have typed what arrives now before the machine started again.
+    :ivar is_behind: input that arrives now may have been typed before the machine started again.
     :ivar bytes_to_machine: accepted input, for audit.
     """
 

@@ -226,7 +226,7 @@ class Interruption:
         return [each for each in self._console.viewers if each.input.is_interrupted]
 
     def _expire(self) -> None:
-        """End the sessions; those that came meanwhile wait on, as long as the machine starts."""
+        """End the sessions that wait; new sessions, which have joined meanwhile, stay."""
         assert self._ending is not None
         self._timer = None
         waiting = self._waiting()

@@ -241,7 +241,7 @@ class Viewers:
         self.floor.stop()
 
     def unsuspend(self) -> None:
-        """Go on after :meth:`suspend`, with the record of the viewers that have left meanwhile."""
+        """Go on after :meth:`suspend`, and record the viewers that have left meanwhile."""
         left, self._left_meanwhile = self._left_meanwhile or [], None
         for joined_as, user in left:
             self._console.journal.left(joined_as, user)

@@ -1,8 +1,8 @@
 """
-Frame boundaries of streams that a hop forwards unread: WebSocket, SPDY, HTTP/2.
+Frame boundaries of WebSocket and SPDY streams that a hop forwards unread, and of HTTP/2.
 
-A hop can insert a message of its own only between two frames. So where it ends sessions for a next hop that
-cannot, it tracks the headers of all frames on the way to the user.
+A hop can insert a message of its own only between two frames. So where it ends sessions itself or rejoins
+streams, it tracks the headers of all frames on the way to the user.
 
 Headers and channels show whether the other end has reported how the session ended. kubectl takes a
 connection that is lost without such a report for success (kubernetes#73056), unless the hop reports the

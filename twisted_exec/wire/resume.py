@@ -476,7 +476,7 @@ class EchoTime:
 @dataclass(frozen=True)
 class Question:
     """
-    A ping that the program answers at the other end: browsers hide those of WebSockets from pages.
+    A ping that the program at the other end answers: browsers hide the pings of WebSockets from pages.
     """
 
     number: int

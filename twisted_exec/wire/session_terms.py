@@ -23,7 +23,7 @@ RECORDED_HEADER = "X-Twisted-Exec-Recorded"
 """
 In the 101 of an API server: the session is recorded, with this input (:data:`RECORDED_INPUT`).
 
-It is for the user's client alone, and also there if the recording is optional, which is no term.
+It is for the user's client alone.  An optional recording, which is no term, is in it, too.
 """
 
 MAY_ONLY_OBSERVE = (

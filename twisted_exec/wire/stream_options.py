@@ -34,7 +34,7 @@ class StreamOptions:
     :param tty: the client has a terminal.
     :param read_only: the client only watches; its input never reaches the machine.
     :param observe: begin as an observer, who may ask for the role of the writer later.
-    :param force: take what another session may have to give up.
+    :param force: take over from a user who has the floor.
     :param input_ended: the session begins as if its input had just ended.
     """
 

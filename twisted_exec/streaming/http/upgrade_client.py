@@ -531,7 +531,7 @@ def upgrade(
     Connect and request an upgrade.
 
     :param timeout_seconds: for connecting, and again for the response.
-    :param meanwhile: called once the request is sent: the time until the response is free.
+    :param meanwhile: called once the request is sent, to use the wait for the response.
     :return: fires with the connection after its 101; fails with
         :class:`UpgradeRefused`, or an
         :class:`~twisted_exec.api.status.APIError` (400, 502, 504).

@@ -104,7 +104,7 @@ async def translate(
 
 
 def requested_channels(options: StreamOptions) -> frozenset[Channel]:
-    """The streams for which a server waits that follows the request, as kubelets do."""
+    """Return the streams that a server awaits if it goes by the request, as kubelets do."""
     if options.channels is None:
         return TERMINAL
     return options.channels | ({Channel.RESIZE} if options.tty else set())

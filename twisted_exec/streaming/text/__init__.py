@@ -1,3 +1,3 @@
 """
-Text that goes on (logs, watches): relayed, over one connection each or shared HTTP/2 connections.
+Texts (logs, screens, recordings): served, and relayed over one connection each or shared HTTP/2 connections.
 """

@@ -203,8 +203,8 @@ def _commit() -> Iterator[None]:
     """
     Put the commit of a git checkout, and its time, into a build.
 
-    An sdist has it already.  A checkout itself does not keep it: there it would soon be wrong, and so
-    would that of an editable install.
+    An sdist has it already.  A checkout and an editable install do not keep it, because it would
+    soon be wrong there.
     """
     root = _HERE.parents[2]
     path = root / _COMMIT
