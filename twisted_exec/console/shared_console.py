@@ -236,7 +236,7 @@ class Interruption:
 
 
 UNWATCHED_BYTES_PER_SECOND = 1 << 20
-"""Rate of reading a line without viewers."""
+"""Maximal rate of reading a paced line without viewers."""
 
 
 class Pacing:
