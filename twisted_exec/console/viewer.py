@@ -12,9 +12,9 @@ and its ending again.
 present.  The journal names the session by the id of the stream with which it joined.
 
 A viewer can go on in another process.  Its state there, a :class:`ViewerState`, is what its user
-could notice the loss of: the role, the terms, the place in the output, and notices that are not
-sent yet.  The console is suspended while its viewers are exported, so none of their input is acknowledged
-and none of their output is sent afterwards.
+would miss: the role, the terms, the place in the output, and notices that are not sent yet.  The
+console is suspended while its viewers are exported, so none of their input is acknowledged and none
+of their output is sent afterwards.
 """
 
 from __future__ import annotations

@@ -361,10 +361,10 @@ def missing_people(sessions: Collection[Attendant]) -> str:
     Return why the machine gets no input while these sessions are open; empty if it does.
 
     A policy may require several people before a machine gets input (the rule of four eyes).  A
-    session counts whatever its right, but only by its user's name: two sessions of one user are
-    one person, and users without a name do not count, nor do anonymous ones.  The number is that of the writers' terms; if
-    they differ, the strictest count, since the policy protects the machine.  The terms
-    of observers do not count: they have no input to withhold.  A session whose connection is lost
+    session counts by its user's name, whatever its right: two sessions of one user are one person.
+    Users without a name and anonymous users do not count.  The number is that of the writers' terms;
+    if they differ, the strictest terms count, since the policy protects the machine.  The terms of
+    observers do not count: they have no input to withhold.  A session whose connection is lost
     is not a person either: nobody sees what the machine prints.
     """
     strictest = FULL
