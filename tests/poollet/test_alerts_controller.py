@@ -91,6 +91,7 @@ class AlertControllerTests(SynchronousTestCase):
             synced=lambda: True,
             look_again=self.looked.append,
             registry=self.registry,
+            now=lambda: BEGIN + self.clock.seconds(),
         )
         made.start()
         self.run_for(1)
@@ -242,6 +243,7 @@ class AlertControllerTests(SynchronousTestCase):
             (about["involvedObject"]["kind"], about["reason"], about["message"]),
             ("ConsoleAlert", "AlertDegraded", f"pool pool-a: {own['message']}"),
         )
+        self.assertEqual(about["lastTimestamp"][:13], timestamp(BEGIN)[:13])
 
     def test_suspended(self) -> None:
         """

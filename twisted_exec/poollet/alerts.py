@@ -7,6 +7,7 @@ A match is acknowledged after its Event, if it has one, is written or refused.
 from __future__ import annotations
 
 import hashlib
+import time
 from collections import Counter as Counts
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -98,8 +99,10 @@ class AlertController(RuntimeController):
         synced: Callable[[], bool],
         look_again: Callable[[str], None],
         registry: CollectorRegistry,
+        now: Callable[[], float] = time.time,
     ) -> None:
         self._client, self._dialect, self._pool_name = client, dialect, pool
+        self._now = now
         self._machines, self._look_again = machines, look_again
         self._metrics = AlertMetrics(registry)
         self._pool = PoolEntry(f"{dialect.pool.plural}.{dialect.pool.group}", pool)
@@ -279,8 +282,7 @@ class AlertController(RuntimeController):
                 self._tallies.pop(uid, None)
 
     async def _report_problem(self, alert: Object, problem: str) -> None:
-        now = self._clock.seconds()
-        event = degraded_event(alert, problem, self._dialect, self._pool_name, now)
+        event = degraded_event(alert, problem, self._dialect, self._pool_name, self._now())
         try:
             await self._client.create(EVENTS.resource, event, event["metadata"]["namespace"])
         except APIError as error:  # the status says it, too
