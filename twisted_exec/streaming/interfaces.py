@@ -316,7 +316,7 @@ class ITermsAttachment(IAttachment):
     how many sessions there may be, how many people input needs, what is recorded.
 
     The stream enforces the other terms.  If the attachment lacks this interface, the stream refuses a
-    session whose terms limit the sessions or require people.
+    session whose terms limit the sessions, require people or require a recording.
 
     Its :meth:`~IOperable.wished` also gets the requests of users without the right to drive, and
     answers them.

@@ -495,7 +495,9 @@ class KindProvider(CoroutineProvider):
         if record is not None and record.owner != request.owner:
             raise AlreadyExists("clusters", name)
         if cluster.standing.which == LEAVING:
-            raise ServiceUnavailable(f'cluster "{name}" is being deleted; it can be made when it is gone')
+            raise ServiceUnavailable(
+                f'cluster "{name}" is being deleted; it can be made when it is gone'
+            )
         if cluster.standing.which in (ABSENT, FAILED):
             self._check_room(name)
             await self._begin(cluster, request.owner, image)
@@ -531,7 +533,9 @@ class KindProvider(CoroutineProvider):
             raise ServiceUnavailable(f'cluster "{name}" is being worked on; it is tried again')
         try:
             if self._records.read(name) != cluster.record:
-                raise ServiceUnavailable(f'cluster "{name}" was changed meanwhile; it is tried again')
+                raise ServiceUnavailable(
+                    f'cluster "{name}" was changed meanwhile; it is tried again'
+                )
             if cluster.standing.which == FAILED:
                 await self._removed(name)
             self._started(name, owner, image, lock)

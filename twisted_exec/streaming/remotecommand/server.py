@@ -148,6 +148,8 @@ def serve(
 
 def _unenforced(terms: Terms) -> str:
     """Return why an attachment that is no :class:`ITermsAttachment` cannot enforce terms."""
+    if terms.recording:
+        return f"{terms.rule('require')} a recording, and this console cannot be recorded"
     if terms.people <= 1 and not terms.viewers:
         return ""
     return (
