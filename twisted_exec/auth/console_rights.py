@@ -185,7 +185,8 @@ async def highest_right(
 
     :param console: the permission on the machine's ``console``, without a verb.
     :param refusal: names the permission that a user without any right lacks.
-    :param wanted: the same where the verbs are strict, and for a user who only wants to observe.
+    :param wanted: the refusal names this right instead if the verbs are strict, or if it is to
+        observe.
     :raises APIError: the user has no right, or that is not known now.
     """
     # The highest first, because a session without --force can ask for the floor later, and

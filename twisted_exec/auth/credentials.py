@@ -101,7 +101,7 @@ def check_declared(authenticator: IAuthenticator) -> None:
 
 def presented(request: IRequest, declared: HeaderSet) -> PresentedCredentials:
     """
-    Read the credentials of a request, which keeps them.
+    Read the credentials of a request without removing them.
 
     :param declared: the headers that authenticators read, besides ``Authorization: Bearer``.
     """

@@ -83,7 +83,7 @@ class _Reviews:
         """
         Return the ``status`` of a review.
 
-        :raises APIError: it failed within the total time limit.
+        :raises APIError: the API server refuses it, or temporary failures last to the time limit.
         """
         review = {"apiVersion": resource.api_version, "kind": resource.kind, "spec": dict(spec)}
         deadline = self._clock.seconds() + self._retry_seconds

@@ -1,8 +1,8 @@
 """
 Evaluation of CEL expressions without holding the reactor.
 
-An evaluation with a small bound takes place at once. All others are done by processes of low
-priority, with limits of memory and CPU time; users take turns.
+An evaluation with a small bound takes place in this process. All others are done by processes of
+low priority, with limits of memory and CPU time; users take turns.
 
 The bound comes from the expression's text and the size of its values: the author of an expression is
 trusted, the values are not. Its unit is about a nanosecond, or a byte that is copied:
@@ -33,7 +33,7 @@ from twisted_exec.program.job_processes import JobFailed, JobKind, JobProcesses,
 from twisted_exec.program.tasks import TURN_SECONDS, SharedTurns
 
 MOST_COST = 4_000_000.0
-"""Largest bound of an evaluation that takes place at once: some milliseconds."""
+"""Largest bound of an evaluation that takes place in this process: some milliseconds."""
 SECONDS = 30.0
 """For one job, on a host where others have the processors; the CPU time is limited by itself."""
 WAITING, WAITING_OF_USER = 256, 16
@@ -151,7 +151,7 @@ _LINEAR = frozenset((
 ))
 # fmt: on
 _WITH_LITERALS = frozenset({"contains", "indexOf", "lastIndexOf", "split", "replace", "join"})
-"""Linear if each argument is a literal."""
+"""Linear if each argument is a string literal."""
 
 _STRING = (
     r'(?:[bB]?[rR]|[rR][bB])?(?:"""[\s\S]*?"""|\'\'\'[\s\S]*?\'\'\''
@@ -188,7 +188,10 @@ class Growth:
     pattern: float = 0.0
 
     def bound(self, values: object) -> float:
-        """Return the most that an evaluation about these values, as in JSON, may cost."""
+        """
+        Return the most that an evaluation about these values, as in JSON, may cost; 0 if it is
+        linear.
+        """
         if not (self.loops or self.squares or self.pattern):
             return 0.0  # linear: the values were read from a request at the same cost
         size, entries, longest = _measure(values)
@@ -217,7 +220,7 @@ class _Call:
 
     @property
     def pattern(self) -> str | None:
-        """The last argument, if it is a literal."""
+        """The last argument, if it is a string literal."""
         last = self.arguments[-1]
         return last[0][1] if [kind for kind, _ in last] == ["string"] else None
 

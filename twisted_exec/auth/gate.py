@@ -88,7 +88,11 @@ class ImpersonationPolicy(Enum):
     CHECKED = auto()
     """The user of the headers, if the sender may act as that user."""
     REFUSED = auto()
-    """403: only an API server knows this right, and to ignore the headers would answer as the sender."""
+    """
+    403: only an API server knows this right, and to ignore the headers would answer as the sender.
+
+    With ``proxy_is_caller`` a proxy's request passes, since the proxy has judged the headers.
+    """
     DROPPED = auto()
     """The headers are taken away unread, as a kubelet does it."""
 
@@ -578,7 +582,7 @@ class GatedRoutes(RouteTable[GatedEndpoint]):
         is_open: bool = False,
     ) -> None:
         """
-        Add a route that is answered at once.
+        Add a route that opens no session.
 
         :param is_open: see :class:`GatedEndpoint`.
         """

@@ -182,14 +182,18 @@ class PresentedCredentials:
         """
         The bearer token, or ``None`` when there is none.
 
-        :raises Unauthorized: there are several, or it is too long or malformed.
+        :raises Unauthorized: there are different ones, or it is too long or malformed.
         """
         if self.token_problem:
             raise Unauthorized(self.token_problem)
         return self.token
 
     def key(self) -> object:
-        """Return a key that equal credentials share; ``None`` if other headers are part of them."""
+        """
+        Return a key that equal credentials share.
+
+        :return: ``None`` if other headers are part of them, or the bearer token cannot be read.
+        """
         if self.token_problem or any(True for _ in self.headers.getAllRawHeaders()):
             return None
         certificate = b"" if self.certificate is None else self.certificate.digest

@@ -59,7 +59,7 @@ class InvalidToken(Exception):
 
 
 class UnknownKey(InvalidToken):
-    """The token names a key that is not known."""
+    """The key that has signed the token may be missing among the known keys."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class _Registry(jws.JWSRegistry):
 
 
 def claimed(token: bytes) -> Claimed | None:
-    """Return a token's unverified claims; ``None`` if it is no JWT but another kind of token."""
+    """Return a token's unverified claims; ``None`` if it cannot be read as a JWT."""
     if token.count(b".") != 2 or len(token) > _LIMIT_BYTES:
         return None
     header, payload, _ = token.split(b".")
@@ -266,7 +266,7 @@ class VerifyingKey:
     key: RSAKey | ECKey
 
     def jwk(self) -> dict[str, object]:
-        """The public JWK: numbers, ``kid``, ``use`` and ``alg``."""
+        """The public JWK: the parameters of the key, ``kid``, ``use`` and ``alg``."""
         numbers: dict[str, object] = dict(self.key.as_dict(private=False))
         return {**numbers, "kid": self.kid, "use": "sig", "alg": self.algorithms[0]}
 

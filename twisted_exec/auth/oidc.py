@@ -18,7 +18,7 @@ the discovery document must name the issuer itself.
 Keys are cached as long as the response allows, for a minute at least and an hour at most, then
 fetched again. While an issuer does not answer its cached keys count for another day, since a
 withdrawn key must not count for ever. A token with an unknown key triggers an earlier fetch, but at
-most every few seconds: any client can make such tokens.
+most every 10 seconds: any client can make such tokens.
 
 Sources: ``k8s.io/apiserver/plugin/pkg/authenticator/token/oidc``, and for CEL expressions
 ``k8s.io/apiserver/pkg/authentication/cel``.
@@ -76,7 +76,7 @@ from twisted_exec.tls.files import Reloading
 LEEWAY_SECONDS = 10.0
 """Tolerance for clock skew of an issuer."""
 KEPT_SECONDS = 10.0
-"""How long the result of a verification is cached, at most."""
+"""How long the user of a valid token is cached, at most."""
 
 
 @dataclass(frozen=True)
@@ -251,7 +251,7 @@ class Expression:
     about: str = CLAIMS
 
     def check(self) -> None:
-        """:raises ValueError: the expression does not compile; one line."""
+        """:raises ValueError: the library is missing, or the text does not compile; one line."""
         try:
             _EXPRESSIONS[self.about].check(self.text)
         except Missing:
@@ -612,7 +612,7 @@ class IssuerKeys:
         return await self.known()
 
     def close(self) -> None:
-        """Stop fetching; waiting callers get the cached keys."""
+        """Stop fetching; waiting callers get the cached keys, if there are any."""
         if self._looking is not None:
             self._looking.cancel()
 

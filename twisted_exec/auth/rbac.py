@@ -11,8 +11,9 @@ the roles allow at consoles are in ``docs/reference``: ``console.rst``, ``consol
 
 Unlike in Kubernetes, ``view`` excludes the logs of machines: a console logs what its users saw and
 much of what they typed. ``edit`` includes them, and so the writing of ConsoleAlerts, whose Events show
-the lines that match. ``console-user`` and ``console-operator`` have neither logs nor ``create`` on
-``machines/exec``, because policies do not restrict logs.
+the lines that match. ``console-user`` and ``console-operator`` have no logs, because policies do
+not restrict logs. They have no ``create`` on ``machines/exec`` either: it includes all rights
+unless the verbs are strict.
 
 Secrets are in ``edit`` and not in ``view``. ``edit`` includes Spaces, but by default only
 ``system:masters`` can write their providers, which refer to Secrets of any namespace. The content of
@@ -741,7 +742,11 @@ def bootstrap_objects(
 
 
 def smallest_role(verb: str, group: str, resource: str, subresource: str = "") -> str:
-    """Return the smallest default role of people that includes a permission; empty if none does."""
+    """
+    Return the smallest default role of people that includes a permission; empty if none does.
+
+    ``create`` on a machine's ``exec`` counts as the right to ``drive``.
+    """
     if (verb, subresource) == ("create", "exec") and group:
         verb, subresource = Right.DRIVE.verb, CONSOLE
     roles = _default_roles()

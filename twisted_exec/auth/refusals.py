@@ -1,5 +1,5 @@
 """
-Refused users, for Events and audit: at most one report a minute for each user and machine.
+Refused users, for Events and audit: at most one report a minute for each user, caller and machine.
 """
 
 from __future__ import annotations

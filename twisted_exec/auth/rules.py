@@ -127,7 +127,10 @@ def uncovered(own: Sequence[Rule], required: Iterable[Rule]) -> list[Rule]:
 
 
 class _Held:
-    """A user's rules, indexed by their targets: a linear search for thousands would block the reactor."""
+    """
+    A user's rules, indexed by the verbs and groups that they cover: a linear search for thousands
+    would block the reactor.
+    """
 
     def __init__(self, own: Sequence[Rule]) -> None:
         self._own = own

@@ -9,7 +9,7 @@ by one of our keys, it has not expired, and its ServiceAccount and the object it
 exist with the same UID.  Source: ``pkg/serviceaccount/{claims,jwt}.go`` of Kubernetes.
 
 The id in a bootstrap token is public: it names the Secret with the other part, which is compared in
-constant time. An invalid one counts as unknown.
+constant time. An invalid bootstrap token counts as unknown.
 """
 
 from __future__ import annotations
@@ -447,7 +447,8 @@ class ServiceAccountAuthenticator:
         """
         Return the user of verified claims.
 
-        :raises InvalidToken: an object that they name does not exist.
+        :raises InvalidToken: they are not those of a ServiceAccount's token, or an object that they
+            name does not exist.
         """
         private = claims.get(_CLAIM)
         if not isinstance(private, Mapping) or not isinstance(private.get("namespace"), str):

@@ -123,7 +123,7 @@ class CertificateJudge:
         return self.verdict(peer).refusal
 
     def distrust(self, peer: PeerCertificate) -> str:
-        """As :meth:`refusal`, but empty for a certificate of a trusted CA that has expired."""
+        """As :meth:`refusal`, but empty if a trusted CA signed it and only the time is wrong."""
         verdict = self.verdict(peer)
         return "" if verdict.is_of_time else verdict.refusal
 
@@ -250,7 +250,7 @@ class X509Authenticator:
         return succeed(self.user(credentials.certificate))
 
     def user(self, peer: PeerCertificate | None) -> User | None:
-        """Return the user of a certificate if the CA signed it and it names one."""
+        """Return the user whom a certificate names; ``None`` unless it is valid under the CA."""
         if peer is None or not peer.common_name:
             return None
         verdict = self._judge.verdict(peer)
@@ -261,7 +261,7 @@ class X509Authenticator:
 
 
 def is_certified_by(user: User, peer: PeerCertificate) -> bool:
-    """Return whether a user was authenticated by a certificate."""
+    """Return whether a user was authenticated by this certificate."""
     return f"X509SHA256={peer.fingerprint}" in user.extra.get(CREDENTIAL_ID, ())
 
 
