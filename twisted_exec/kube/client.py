@@ -142,9 +142,9 @@ MAX_PAGES = 400
 MAX_BODY_BYTES = 32 << 20
 
 _BYTES_OF_VALUE = 16
-"""An answer has no more values than one in so many bytes of the limit; most are longer."""
+"""Bytes of an answer's limit for each value that it may have; most values are longer."""
 
-# A connection that dies without a FIN goes unnoticed until the watch ends: for a minute at most.
+# A connection that dies without a FIN goes unnoticed until the watch ends: for 80 s at most.
 WATCH_SECONDS = 50
 WATCH_GRACE_SECONDS = 10.0
 

@@ -6,7 +6,7 @@ For example::
     endpoint = clientFromString(reactor, "console:demo-vm:kubeconfig=admin.kubeconfig")
     expect = await connectProtocol(endpoint, Expect())
 
-``loseWriteConnection`` ends the input if the protocol has a message for it, ``loseConnection`` ends
+``loseWriteConnection`` ends the input if the stream has a message for it, ``loseConnection`` ends
 the session. The reason of ``connectionLost`` carries the session's
 :class:`~twisted_exec.streaming.interfaces.Ending`, if it is known.
 """

@@ -103,7 +103,7 @@ class SignedCertificate(BackgroundTask, ABC):
         self.key = os.path.join(directory, f"{stem}.key")
         self._part = random.uniform(_RENEW_FIRST, _RENEW_LAST)
         self.problem = ""
-        """The reason why there is no trusted certificate, or empty."""
+        """Why there is no trusted certificate, or why it is not renewed yet; or empty."""
 
     @abstractmethod
     def request(self) -> Issued:
@@ -212,7 +212,7 @@ class SignedCertificate(BackgroundTask, ABC):
         """
         Wait for the signed certificate.
 
-        :raises Forbidden: the request was denied.
+        :raises Forbidden: the request was denied, or the signer failed.
         :raises NotFound: the request was deleted.
         """
         backoff = Backoff(longest_seconds=15.0)
@@ -263,7 +263,7 @@ class SignedCertificate(BackgroundTask, ABC):
 
     def install(self, issued: Issued) -> None:
         """
-        Write the signed certificate to its files.
+        Write a certificate and its key to their files.
 
         :raises TLSConfigError: they cannot be written.
         """

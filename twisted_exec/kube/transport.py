@@ -554,7 +554,7 @@ class HTTPTransport:
         self._pool = self._new_pool()
 
     async def _translated(self, exchange: Deferred[A]) -> A:
-        """Turn every failure into one of two API errors."""
+        """Turn failures of the exchange into one of two API errors."""
         try:
             return await exchange
         except (APIError, CancelledError):

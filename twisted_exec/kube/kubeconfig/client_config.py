@@ -143,7 +143,7 @@ class ClientConfig:
 
     @property
     def has_credentials(self) -> bool:
-        """True if requests carry a secret."""
+        """True if there are credentials, perhaps those of a plugin."""
         return self._has_own or self.plugin is not None
 
     @property

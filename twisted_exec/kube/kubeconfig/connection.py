@@ -234,7 +234,9 @@ def _expiry_problem(config: ClientConfig) -> str:
 
 def connection_stamp(config: ClientConfig) -> Hashable:
     """
-    Return a value that changes when new connections are needed, for another server or identity.
+    Return a value that changes when new connections are needed.
+
+    That is for another server, proxy, setting of TLS or client certificate; tokens are in requests.
     """
     files = (config.ca, config.certificate, config.key)
     return (

@@ -47,7 +47,8 @@ def renewed(
     Get another credential from the plugin after a server answered 401.
 
     :param refused: the result of :func:`settled` that the server rejected.
-    :return: fires with the configuration to try instead, or ``None`` if there is no other.
+    :return: fires with the configuration to try instead, or ``None`` if there is no other; fails as
+        :func:`settled`.
     """
     if not config.needs_plugin:
         return succeed(None)

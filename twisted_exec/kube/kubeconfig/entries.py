@@ -42,7 +42,8 @@ class NoKubeConfig(KubeConfigError):
 
 def file_names(path: str | None, environ: Mapping[str, str]) -> list[str]:
     """
-    Return the absolute paths of the files that :func:`load` reads.
+    Return the absolute paths of the files that
+    :func:`~twisted_exec.kube.kubeconfig.loader.load` reads.
 
     :raises NoKubeConfig: none exists.
     """

@@ -191,7 +191,7 @@ def context_name(
     path: str | None = None, context: str | None = None, *, environ: Mapping[str, str] | None = None
 ) -> str:
     """
-    Return the name of the context that :func:`load` would use; empty if there is none.
+    Return the name of the context of files that :func:`load` would use; empty if there is none.
 
     :raises KubeConfigError: there is no usable file.
     """
