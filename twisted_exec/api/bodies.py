@@ -32,7 +32,7 @@ class Limit:
     Largest acceptable body.
 
     :param size_bytes: size as sent.
-    :param values: objects, lists and scalars together; keys do not count.
+    :param values: objects, lists and scalars together; in YAML keys as well; fields in protobuf.
     """
 
     size_bytes: int
@@ -194,7 +194,7 @@ def _windows(text: bytes, window_bytes: int) -> Iterator[bytes]:
     """
     Yield a text in pieces, so that no call into C takes long, and a large body is refused early.
 
-    No piece ends within an escape sequence.
+    No piece ends between a backslash and the character behind it.
     """
     start = 0
     while start < len(text):

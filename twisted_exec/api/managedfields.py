@@ -431,7 +431,11 @@ def check_configuration(kind: Kind, config: Object) -> None:
 
 
 def _before_apply(kind: Kind, old: Object | None, writer: WriteOrigin) -> Managed:
-    """Return the entries before an apply.  The fields of an object without entries get an unnamed owner."""
+    """
+    Return the entries before an apply.
+
+    The fields of an object without entries get the owner ``before-first-apply``.
+    """
     if old is None:
         return {}
     managed = stored_fields(old, kind.resource.api_version)

@@ -36,7 +36,7 @@ MOST_INSTRUCTIONS = 10_000
 """
 Limit of the regular expressions of one object together, in instructions of RE2's program.
 
-``kernel panic.*`` has 20, ``\\pL`` about 1 200.
+``kernel panic.*`` has about 20, ``\\pL`` about 1 200.
 """
 
 _MOST_INSTRUCTIONS = 5_000

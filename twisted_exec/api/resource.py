@@ -32,8 +32,8 @@ class Resource:
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
         """
-        Return the percent-encoded URL path.  Without ``namespace``, a namespaced resource means
-        all.
+        Return the percent-encoded URL path.  Without ``namespace``, the path of a namespaced
+        resource is that of all namespaces.
         """
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         parts = [root]

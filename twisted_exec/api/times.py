@@ -1,7 +1,7 @@
 """
 Times as Kubernetes writes them, and ages as ``kubectl`` shows them.
 
-Errors are worded as Go's ``time.Parse`` words them.
+Errors of :func:`nanoseconds` are worded as Go's ``time.Parse`` words them.
 
 Sources: ``k8s.io/apimachinery/pkg/apis/meta/v1/time.go`` and ``pkg/util/duration/duration.go``.
 """
@@ -157,7 +157,7 @@ def age(text: str | None, now: float) -> str:
 
 
 def human(elapsed_seconds: float) -> str:
-    """Format a duration in its one or two largest units."""
+    """Format a duration in one or two units, as ``kubectl`` does: ``119s``, ``5m30s``, ``47h``."""
     whole = int(elapsed_seconds)
     minutes, hours = whole // 60, whole // 3600
     days = hours // 24

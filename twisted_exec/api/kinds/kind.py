@@ -112,7 +112,7 @@ class Kind:
         object.
     :param status_parts: subresources other than ``status`` that write the status.
     :param counts_generation: ``metadata.generation`` counts the changes of
-        everything but metadata and status.
+        everything but metadata and status, and the beginning of a deletion.
     :param work_factor: how much more work the validation of a value is than for other kinds.
     :param name_rule: returns the problems of a name.
     :param fields: fields for field selectors, in addition to name and namespace.

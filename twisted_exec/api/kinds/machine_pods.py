@@ -98,7 +98,8 @@ _CONDITION = struct(
 _STATUS = struct(
     {
         "phase": string(
-            "phase is Running, Unknown if the pool is not responding, or Succeeded if the machine is off.",
+            "phase is Pending until the machine runs; Running; Unknown if the pool is not responding; "
+            "or Succeeded if the machine is off.",
             enum=["Pending", "Running", "Succeeded", "Unknown"],
         ),
         "reason": string(),

@@ -284,5 +284,5 @@ def routings(domain: str) -> tuple[Kind, ...]:
 
 
 def kinds(domain: str) -> tuple[Kind, ...]:
-    """Return all these kinds in the group ``networking.DOMAIN``."""
+    """Return the kinds of this module in the group ``networking.DOMAIN``."""
     return *routed(domain), *routings(domain), virtualips(domain)

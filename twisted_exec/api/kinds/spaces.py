@@ -214,7 +214,7 @@ _SPACE_STATUS = struct(
             "rotated is the last processed value of the annotation space.twisted-exec.dev/rotate."
         ),
         "credentialsExpireTime": moment(
-            "credentialsExpire is the earliest expiry of the credentials, if known."
+            "credentialsExpireTime is the earliest expiry of the credentials, if known."
         ),
         "observedGeneration": integer(
             "observedGeneration is the metadata.generation that the status is based on."
