@@ -101,7 +101,7 @@ from twisted_exec.web.oidc import HostedPage
 REVIEW_SECONDS = 10.0
 """On an aggregated server, cached reviews of the host count for up to 10 s more."""
 REVIEWS_AT_ONCE = 16
-"""Standalone servers decide by themselves; behind a host, reviews of many hops' sessions meet."""
+"""A standalone server decides by itself; behind a host, many hops send reviews to the same host."""
 
 _WAIT_SECONDS = 20.0
 """Longest wait of a user for a console while many are being opened."""
@@ -207,7 +207,7 @@ class ControlPlane(Protocol):
         """Call ``callback`` whenever a user may have lost a permission."""
 
     def observe_permissions(self) -> None:
-        """Begin to observe changes, if that takes an effort: there is a session."""
+        """Begin to observe changes, unless that is done anyway; called while there are sessions."""
 
     def followers(
         self, registry: KindRegistry, verbs: Verbs, reactor: Any, now: Callable[[], float]

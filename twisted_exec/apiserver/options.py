@@ -230,7 +230,7 @@ class IdentityOptions(OIDCOptions):
         ),
         ProgramOption(
             "service-account-jwks-uri",
-            "External https URL of the public keys; default: below the issuer.",
+            "External https URL of the public keys; default: on the first issuer's host.",
         ),
         ProgramOption(
             "enable-bootstrap-token-auth",

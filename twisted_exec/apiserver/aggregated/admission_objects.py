@@ -25,7 +25,7 @@ from twisted_exec.kube.interfaces import IKubeClient
 REGISTRATION = "admissionregistration.k8s.io"
 
 READY_SECONDS = 10.0
-"""Longest wait of a request for the first lists, as in Kubernetes."""
+"""Longest wait of a request for the first list of a kind; Kubernetes, too, waits 10 s."""
 
 ABSENT_SECONDS = 30.0
 """Interval of discovery for a kind that the host does not serve."""

@@ -53,7 +53,10 @@ _CLIENTS = "the server rejected our request due to an error in our request: "
 """Prefix of a refused patch, removed here: this patch is not the client's."""
 
 REQUEST_SECONDS = 34.0
-"""Time limit of mutating admission for one request, and again of its validating admission."""
+"""
+Time limit of mutating admission for one request, and again of its validating admission; for a
+delete and for a stream the limit of both together.
+"""
 
 
 @dataclass

@@ -358,8 +358,8 @@ def add_consoles(routes: GatedRoutes, dialect: Dialect, proxy: Proxy) -> None:
     """
     Add the console routes of one dialect's machines.
 
-    ``GET`` and ``POST`` open a session; ``DELETE`` ends it and ``PATCH`` changes its terms, for the
-    user who opened it.
+    ``GET`` opens a session, at ``exec`` also ``POST``; ``DELETE`` ends it and ``PATCH`` changes its
+    terms, for the caller who opened it.
     """
     kind = machine_kind(dialect)
     for subresource, connect in kind.connects.items():

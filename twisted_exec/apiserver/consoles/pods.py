@@ -1,7 +1,7 @@
 """
 Streams and logs of Pods that are machines, and refusals of changes.
 
-Options of kubectl that mean nothing to a serial line are refused with a message.
+Requests of kubectl that a serial line cannot fulfil are refused with a message.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 ConsoleSession objects, which show the sessions at the consoles of this control plane.
 
 Each server writes the ConsoleSessions of its sessions (:class:`SessionObjects`), and ends sessions
-whose objects are deleted.
+whose objects a user deletes.
 
 A session begins and ends without waiting for its object, which follows a quarter of a second after
 the 101.  So opening a console does not compete with a write to the store, and the shortest sessions,
@@ -722,7 +722,7 @@ class SessionVerbs(Verbs):
     async def remove(
         self, user: User, kind: Kind, old: Object, options: WriteOptions
     ) -> tuple[Object, bool]:
-        """As :meth:`Verbs.remove`; reads a session again that is being renewed."""
+        """As :meth:`Verbs.remove`; writes the user into the object first."""
         if options.dry_run:
             return old, True
         noted = copy.deepcopy(old)

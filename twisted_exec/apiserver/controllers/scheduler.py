@@ -5,9 +5,9 @@ A pool fits when it is ready, the machine tolerates its taints and selects its l
 room for the machine's class.  Among several, pools with an untolerated ``PreferNoSchedule`` taint
 come last; then the pool with the most room wins.
 
-Room is the reported allocatable amount, capped by capacity minus the machines bound to the pool,
-since a poollet's report lags behind.  Poollets of onmetal-api v0.1 report only class names; among
-their pools the pool with the fewest machines of the class wins.
+Room is the reported allocatable amount, capped by capacity minus the machines of the class that are
+bound to the pool, since a poollet's report lags behind.  Poollets of onmetal-api v0.1 report only
+class names; among their pools the pool with the fewest machines of the class wins.
 
 The update that binds a machine carries the resourceVersion on which the decision was based, so
 several servers over one store, or a user, can bind machines at the same time and no machine is
@@ -521,7 +521,7 @@ def _problem(
 
 
 def is_ready(pool: ReadOnlyObject) -> bool:
-    """Return whether the pool's poollet reports it as ready."""
+    """Return whether a pool is reported as ready, and is not being deleted."""
     status = pool.get("status", {})
     if "deletionTimestamp" in pool["metadata"]:
         return False

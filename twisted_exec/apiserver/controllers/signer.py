@@ -1,7 +1,8 @@
 """
 The controller that approves, signs and removes CertificateSigningRequests.
 
-Requests are deleted an hour after their certificate or refusal, all others after a day.
+Requests with a certificate are deleted an hour after their approval, refused requests an hour after
+the refusal, and all others after a day.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class Identities:
 
     :param token_file: CSV as kube-apiserver's ``--token-auth-file``; empty for none.
     :param accounts: ``None`` without ServiceAccount tokens.
-    :param bootstrap_tokens: accept bootstrap tokens of future poollets.
+    :param bootstrap_tokens: accept bootstrap tokens, such as those of future poollets.
     :param api_audiences: audiences of this server; by default the first issuer of ServiceAccount
         tokens.
     :param authenticators: of the application, in order; asked before certificates and tokens.  An

@@ -232,7 +232,7 @@ class IssuerDocuments:
 
 
 def _beside(issuer: str) -> str:
-    """Path of the keys below the issuer's URL; empty for an issuer without an https URL."""
+    """URL of the keys on the issuer's host; empty for an issuer without an https URL."""
     url = urlsplit(issuer)
     if url.scheme != "https" or not url.netloc or url.query or url.fragment:
         return ""

@@ -106,7 +106,7 @@ class PoolGraph(StoreFollower):
             self._followed.append((of.resource, partial(self._routing_changed, take)))
 
     def startService(self) -> None:
-        """Follow the store.  Nothing is visible until the first listing has arrived."""
+        """Follow the store.  Objects become visible as the lists arrive."""
         self._change_of_all = _Change(self._storage.version(), self._number)
         super().startService()
 

@@ -91,7 +91,7 @@ class Restrictions:
 
     def decide(self, attributes: Attributes) -> Decision:
         """
-        Combine the decisions of all restrictions: the first refusal, or every visibility.
+        Combine the decisions of all restrictions: the first refusal, or what all visibilities show.
 
         A decision that allows a request is no permission: roles must allow it as well.
         """

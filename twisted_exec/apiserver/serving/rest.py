@@ -87,7 +87,7 @@ class REST:
         self._limits, self._now, self._queue = limits, now, queue
 
     def add_to(self, routes: GatedRoutes, kind: Kind) -> None:
-        """Add a kind's routes, except those of its connect subresources."""
+        """Add the routes of a kind's objects and of their status, but of no other subresources."""
         root, plural = root_of(kind), kind.resource.plural
         scope = "/namespaces/{namespace}" if kind.resource.namespaced else ""
         collection, item = f"{root}{scope}/{plural}", f"{root}{scope}/{plural}/{{name}}"
