@@ -462,7 +462,7 @@ class _Machines:
         self._machines: dict[str, dict[Key, StoredObject]] = {}
 
     def first(self, machine: StoredObject) -> StoredObject:
-        """Add a machine; return its Pod, with the version it would have had it always been followed."""
+        """Add a machine; return its Pod, with the version as if it had always been followed."""
         self._keep(machine)
         sources = (machine, self._pools.get(self._pool(machine)))
         versions = [int(each["metadata"]["resourceVersion"]) for each in sources if each]

@@ -271,7 +271,7 @@ class KubeletAccess:
     )
 
     def kubelets(self, clock: IReactorTime) -> Kubelets:
-        """Nothing is read before :meth:`ClientCredentials.load`."""
+        """Return access to the kubelets; no file is read before :meth:`ClientCredentials.load`."""
         credentials = ClientCredentials(
             ca=self.ca, certificate=self.certificate, key=self.key, clock=clock
         )

@@ -231,7 +231,7 @@ class Gate:
         return sender
 
     def caller_of(self, request: Request) -> Deferred[str]:
-        """Fire with the name of the sender, for a request to end one of their own sessions."""
+        """Fire with the name of the sender, for a request to end or change their own session."""
 
         async def name() -> str:
             return (await self.sender(request)).name

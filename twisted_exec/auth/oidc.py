@@ -261,7 +261,7 @@ class Expression:
 
     async def value(self, of: Mapping[str, Any], evaluator: Evaluator, subject: str) -> Any:
         """
-        Evaluate to a JSON value.
+        Return the value, as :meth:`.Evaluator.value` does.
 
         :param of: the claims, or the user.
         :param subject: whose token it is.

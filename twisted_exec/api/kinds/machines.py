@@ -171,7 +171,7 @@ def _device_causes(volumes: list[Object], spec_field: str) -> Iterator[Cause]:
 
 
 def _name_devices(volumes: list[Object]) -> None:
-    """Name the devices of volumes without one oda, odb, ..., as ironcore's admission does."""
+    """Name the devices of volumes that have none: oda, odb, ..., as ironcore's admission does."""
     used = {volume.get("device") for volume in volumes}
     letters = "abcdefghijklmnopqrstuvwxyz"
     free = (

@@ -467,7 +467,7 @@ def is_over(pod: Mapping[str, Any]) -> bool:
 
 
 def _held_by(pod: Object) -> list[str]:
-    """The kubelet holds a Pod like a finalizer; it reports the end with a grace period of 0."""
+    """Return what holds a Pod: finalizers, and its kubelet until a delete with grace period 0."""
     metadata = pod["metadata"]
     held = list(metadata.get("finalizers", []))
     if metadata.get("deletionGracePeriodSeconds"):

@@ -27,7 +27,7 @@ JSON_PATCH = "JSONPatch"
 
 _SHOWN_LINES = 32
 _MOST_TOLD = 64
-"""Warnings, and audit annotations."""
+"""Limit of the warnings of one response, and of its audit annotations; the rest is ignored."""
 
 
 class InvalidAnswer(Exception):

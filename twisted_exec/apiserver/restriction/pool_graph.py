@@ -117,7 +117,7 @@ class PoolGraph(StoreFollower):
         ]
 
     def stopService(self) -> None:
-        """Stop to follow the store."""
+        """Stop following the store."""
         super().stopService()
         if self._notification is not None and self._notification.active():
             self._notification.cancel()

@@ -370,7 +370,7 @@ class WatchOptions:
     Contents of a watch.
 
     :param version: with ``initial``, the oldest acceptable version of the initial objects; without,
-        the version to start from.  0 means now.
+        the version to start from, where 0 means now.
     :param initial: start with the existing objects.
     :param announce: mark the end of the initial objects.
     """
