@@ -137,7 +137,7 @@ class ConsolePolicies(StoreFollower):
         return demand_of(self.selecting(machine))
 
     def is_strict_for(self, attributes: Attributes) -> bool:
-        """As :meth:`is_strict`, for the machine that a request names."""
+        """As :meth:`is_strict`, for the machine that a request names; false if it is unknown."""
         if not attributes.name:
             return self.strictness(attributes.namespace).strict
         name = (attributes.group, attributes.resource, (attributes.namespace, attributes.name))

@@ -333,7 +333,7 @@ class DeletedConsoles(ExpiryController):
     """
     Creates and expires DeletedConsoles; runs on the leader only.
 
-    An object is created when the deletion of the machine begins.  A server that was down meanwhile
+    An object is created when the deletion of a machine with a pool begins.  A server that was down meanwhile
     finds the machines that still wait for their poollet, but not the output of other machines.
 
     :param storage: started before this service is.

@@ -2,8 +2,8 @@
 The scheduler: assign Machines without a pool to a pool.
 
 A pool fits when it is ready, the machine tolerates its taints and selects its labels, and it has
-room for the machine's class.  Among several, pools with an untolerated ``PreferNoSchedule`` taint
-come last; then the pool with the most room wins.
+room for the machine's class.  Among several, the pools with the fewest untolerated
+``PreferNoSchedule`` taints come first; of these the pool with the most room wins.
 
 Room is the reported allocatable amount, capped by capacity minus the machines of the class that are
 bound to the pool, since a poollet's report lags behind.  Poollets of onmetal-api v0.1 report only

@@ -81,7 +81,7 @@ class WatchTurns:
         return not self._steps and self._has_time()
 
     def wait(self, user: str, step: Callable[[], object]) -> None:
-        """Do a step of a watch, of which it has at most one, after those of the user that wait."""
+        """Do a step of a watch after the user's waiting steps; each watch has at most one of these."""
         self._steps.setdefault(user, deque()).append(step)
         self._schedule()
 
@@ -115,7 +115,7 @@ class WatchTurns:
         self._schedule()
 
     def _popped(self) -> Callable[[], object]:
-        """Return the next step; the user comes after all others then."""
+        """Return the next step; its user comes last then."""
         user = next(iter(self._steps))
         steps = self._steps.pop(user)
         step = steps.popleft()
@@ -180,7 +180,7 @@ class WatchConverter:
         return line
 
     def bookmark(self, version: int, *, initial_end: bool = False) -> bytes:
-        """Return the line for the current version."""
+        """Return the line of a bookmark at this version."""
         metadata: Object = {"resourceVersion": str(version)}
         if initial_end:
             metadata["annotations"] = self._initial_end()
