@@ -233,7 +233,7 @@ class Clients:
     not be revoked.  A request with a poollet's name or group must have the shape of a poollet's
     request.
 
-    :param authorizer: decides who may obtain a poollet's certificate.
+    :param authorizer: decides who may obtain the first certificate of a poollet.
     """
 
     def __init__(self, dialects: Sequence[Dialect], authorizer: IAuthorizer) -> None:

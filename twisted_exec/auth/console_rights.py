@@ -271,7 +271,7 @@ class ConsoleAccess:
 
     def terms(self, terms: Terms) -> Terms:
         """
-        Return terms without a limit of a right that the request does not use.
+        Return the terms, without their limit of the right for a request that takes no input.
 
         The limit of an observer remains: a next hop of another make may ignore that the request is
         without input.

@@ -39,7 +39,7 @@ from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.responses import outcome
 
 JOIN_SECONDS = 10.0
-"""Sessions of a user within this time are noted once, after the recording has begun."""
+"""Further sessions of noted users within this time are not noted, once the recording has begun."""
 
 _ATTEMPTS = 5
 _LONGEST_NAME = 200

@@ -68,7 +68,7 @@ from twisted_exec.tls.pki import Authority
 @implementer(IAdmission)
 class SigningRights:
     """
-    Records the requester and the time of each condition, and restricts approval and signing.
+    Records the requester and missing times of conditions, and restricts approval and signing.
 
     As the admission plugins ``CertificateApproval`` and ``CertificateSigning`` of Kubernetes:
     the verbs ``approve`` and ``sign`` on ``signers``, by the request's signer name.
@@ -152,7 +152,7 @@ class Signer(Service):
 
     :param storage: started before this service is.
     :param verbs: without admission.
-    :param authorizer: decides who may ask for a first client certificate.
+    :param authorizer: decides who may ask for a client certificate; poollets may always renew theirs.
     :param dialects: the dialects whose poollets get certificates.
     :param authorities: CAs by name of the signer; other signers are not served.
     :param now: seconds since the epoch.

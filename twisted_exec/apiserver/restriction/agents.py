@@ -324,7 +324,7 @@ class PoolRestriction:
     A user is a poollet if its name begins with the dialect's prefix or if it is in the dialect's
     group.  If only one of these is true, it may read and write no objects.
 
-    :param storage: for the Machines that Events are about, and the number of certificate signing
+    :param storage: for the objects that Events are about, and the number of certificate signing
         requests.
     """
 
