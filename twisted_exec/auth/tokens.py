@@ -4,9 +4,9 @@ Authentication by bearer tokens: of files, of ServiceAccounts, and bootstrap tok
 Tokens of a file are kept and looked up as their SHA-256, so that the timing of a look-up reveals nothing
 about existing tokens.
 
-The token of a ServiceAccount is a JWT with Kubernetes' claims. It is valid while its signature is
-by one of our keys, it has not expired, and its ServiceAccount and the object it is bound to still
-exist with the same UID.  Source: ``pkg/serviceaccount/{claims,jwt}.go`` of Kubernetes.
+The token of a ServiceAccount is a JWT with Kubernetes' claims, for one of our audiences. It is valid
+while its signature is by one of our keys, it has not expired, and its ServiceAccount and the object
+it is bound to still exist with the same UID.  Source: ``pkg/serviceaccount/{claims,jwt}.go`` of Kubernetes.
 
 The id in a bootstrap token is public: it names the Secret with the other part, which is compared in
 constant time. An invalid bootstrap token counts as unknown.

@@ -54,7 +54,7 @@ class Query:
 
     def number(self, name: str, default: int = 0) -> int:
         """
-        :raises BadRequest: not a number, or negative.
+        :raises BadRequest: not a number, negative, or of more than 18 digits.
         """
         text = self.text(name)
         if not text:
@@ -107,7 +107,7 @@ def accepted(
     yaml: bool = True,
 ) -> ResponseForm:
     """
-    Choose the first acceptable form that is available.
+    Choose the available form that the client prefers.
 
     :param accept: the header; empty means JSON.
     :param include: ``includeObject`` of the query, for tables.
