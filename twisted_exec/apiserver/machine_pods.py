@@ -1,8 +1,8 @@
 """
 Machines shown as Pods, so that kubectl's Pod commands work on them.
 
-Each Machine is served as a Pod with its name (for exceptions see :class:`PodNames`), namespace, UID
-and labels, on a node named after its pool, with one container: the console.
+Each Machine is served as a Pod with its name (for exceptions see :class:`PodNames`), namespace, UID,
+labels and annotations, on a node named after its pool, with one container: the console.
 
 A running Machine on a silent pool has phase Unknown: its workload may still be running.
 """
