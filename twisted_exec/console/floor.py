@@ -406,6 +406,7 @@ class RoleNotices:
     :ivar not_sent: why input was discarded, by the last notice about that; empty if none was.
     :ivar interruption: why the session had to wait for the machine to start again, by the last notice
         about that; empty if none was.
+    :ivar is_off: the session waits for the machine to start again.
     :ivar writer: the writer's name, from the last notice or attendance that says it; ``nobody`` if the
         floor is free.  Empty before that, and after a notice that the user itself is the writer.
     """
@@ -415,6 +416,7 @@ class RoleNotices:
         self.is_denied = False
         self.not_sent = ""
         self.interruption = ""
+        self.is_off = False
         self.writer = ""
         self._tail = b""
 
@@ -433,7 +435,9 @@ class RoleNotices:
         if notice.kind is NoticeKind.DISCARDED:
             self.not_sent = notice.why or notice.text
         elif notice.kind is NoticeKind.INTERRUPTED:
-            self.interruption = notice.why or notice.text
+            self.interruption, self.is_off = notice.why or notice.text, True
+        elif notice.text == LINE_AGAIN:
+            self.is_off = False
         if notice.role is None:
             return
         self.is_observer = notice.role is not NoticeRole.WRITER

@@ -353,7 +353,7 @@ class PowerTests(MenuCase):
         self.client.silent = True
         for command, awaited in ((b"~P", "about a"), (b"~L", "for the machines")):
             self.session.data_received(b"$ ")
-            self.assertEqual(self.type(command, b"xyz"), "")
+            self.assertEqual(self.type(command, "x\u00e9\u00e9".encode()), "")
             for second in (1, 2):
                 self.clock.advance(second - 0.5)
                 line = f"\r\x1b[Kasking the server {awaited}, {second} s (Ctrl-C cancels)"

@@ -452,6 +452,16 @@ class PipeTests(ProcessCase):
         attachment.transport.write(b"more\n")
         await self.ends_with(process, 0)
 
+    async def test_unread_input(self) -> None:
+        """A script says that it does not read its standard input if that has data; --quiet omits this."""
+        unread = "standard input is not sent to the machine: --run, --expect and --send have all of the input"
+        with open(__file__, "rb") as file:
+            for words, line in (((), unread), (("--quiet",), "")):
+                self.serve(EchoAttachment(b"up"))
+                children: dict[int, Any] = {0: file.fileno(), 1: "r", 2: "r"}
+                process = self.start("--expect", "up", *words, childFDs=children)
+                await self.ends_with(process, 0, line)
+
     async def test_disk_full(self) -> None:
         """Failure to write output fails the command."""
         self.serve(RecordingAttachment(b"precious"))

@@ -41,7 +41,7 @@ from twisted_exec.wire.control_messages import (
     Role,
     TerminalSize,
 )
-from twisted_exec.wire.resume import Attendance
+from twisted_exec.wire.resume import Attendance, Notice, NoticeKind, not_sent
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 NO_SPACE = Outcome(1, "cannot write output: No space left on device")
@@ -368,6 +368,9 @@ class MenuTests(SessionCase):
             said: list[str] = []
             self.begin(escapes=parse_escape("^],~"), say=said.append)
             self.session.discard_input()
+            for byte in "\u00e9\u4e2d".encode():
+                self.session.typed(b"%c" % byte)
+            self.assertEqual(self.session.discarded_keys, 2)
             for key in (b"x", b"~", b"?", *([b"%c" % key for key in keys])):
                 self.session.typed(key)
             self.assertIn("right after Enter", said[0])
@@ -375,6 +378,28 @@ class MenuTests(SessionCase):
             told = len(said)
             self.session.typed(b"~s")
             self.assertEqual((len(said), stream.sent), (told + 1, b""))
+
+    def test_machine_is_off(self) -> None:
+        """The same holds while the machine is off, and right after keys were discarded."""
+        said: list[str] = []
+        self.begin(escapes=parse_escape("^],~"), say=said.append)
+        stream = self.attach()
+        for news in (
+            Notice("it ended", NoticeKind.INTERRUPTED, why="it ended"),
+            not_sent("it ended"),
+            Notice("another"),
+            Notice(LINE_AGAIN),
+        ):
+            self.session.notice(news)
+            self.session.typed(b"ab")
+            told = len(said)
+            self.session.typed(b"~s")
+            self.assertEqual(len(said), told + (news.text != LINE_AGAIN), news)
+        self.assertTrue(stream.sent.endswith(b"ab~s"))
+        self.session.notice(not_sent("the line is lost"))
+        told = len(said)
+        self.session.typed(b"~s")
+        self.assertEqual(len(said), told + 1)
 
     def test_next_session(self) -> None:
         """The session that follows begins a line, whatever the former one was sent."""
@@ -402,6 +427,15 @@ class MenuTests(SessionCase):
             stream = self.attach()
             self.session.typed(b"~\x1als")
             self.assertEqual((said, stream.sent), ([message], b"ls"))
+
+    def test_suspended_by_another_program(self) -> None:
+        """The user reads the same line; with piped input there is none."""
+        for interactive in (True, False):
+            said: list[str] = []
+            self.begin(interactive=interactive, say=said.append, place=lambda: "vm")
+            self.attach()
+            self.session.continued()
+            self.assertEqual(said, ["The console of vm goes on."] * interactive)
 
     def test_suspend_over_a_screen(self) -> None:
         """The program whose screen the shell has overwritten draws it again."""

@@ -53,6 +53,8 @@ def nonce_of(typed: bytes) -> bytes:
 class Machine(ProcessProtocol):
     """A shell in a pseudo-terminal, with a script at its keyboard."""
 
+    viewers = 1
+
     def __init__(self, script: Script, arguments: list[str], **environment: str) -> None:
         self.printed = self.shown = b""
         self.done: Deferred[Outcome] = Deferred()
@@ -207,6 +209,8 @@ class ShellTests(TestCase):
 class Terminal:
     """A terminal that records what is typed."""
 
+    viewers = 2
+
     def __init__(self, script: Script) -> None:
         self.sent = b""
         self.outcome: Outcome | None = None
@@ -228,10 +232,10 @@ class PromptTests(SynchronousTestCase):
     """What the machine shows before the command decides whether it is typed."""
 
     def begin(
-        self, shown: bytes = b"", *, noticed: Notice | None = None
+        self, shown: bytes = b"", *, noticed: Notice | None = None, force: bool = False
     ) -> tuple[Clock, ShellRun, Terminal]:
         clock = Clock()
-        run = ShellRun(clock, "secret command")
+        run = ShellRun(clock, "secret command", force=force)
         terminal = Terminal(run)
         self.assertEqual(run.received(shown), b"")
         if noticed is not None:
@@ -251,6 +255,57 @@ class PromptTests(SynchronousTestCase):
         run.received(b"\x1b]28747;R%s\x1b\\$ " % nonce_of(terminal.sent))
         clock.pump([0.1] * 20)
         self.assertEqual(scripted_outcome(run, timed_out).line, f"{TIMED_OUT}: {GOES_ON}")
+        interrupted = scripted_outcome(run, Outcome(signal=2))
+        self.assertEqual(interrupted, Outcome(line=f"interrupted: {GOES_ON}", signal=2))
+
+    def test_interrupted_early(self) -> None:
+        """Ctrl-C before the command is typed needs no message."""
+        _, run, _ = self.begin(b"$ ")
+        self.assertEqual(scripted_outcome(run, Outcome(signal=2)), Outcome(signal=2))
+
+    def test_two_runs(self) -> None:
+        """A run does not type into the command of another run, which goes on while it has not printed its last mark."""
+        running = b"$ \x1b]28747;R0123abcd\x1b\\$ printf\r\n\x1b]28747;B0123abcd\x1b\\"
+        ended = running + b"\x1b]28747;E0123abcd:0\x1b\\"
+        for shown, is_occupied in (
+            (running, True),
+            (running + b"output\r\n", True),
+            (running + b"^C\r\nvm# ", False),
+            (ended, False),
+            (ended + running, True),
+        ):
+            _, _, terminal = self.begin(shown)
+            self.assertEqual(self.is_occupied(terminal), is_occupied, shown)
+            self.assertEqual(terminal.sent, b"" if is_occupied else b"\x15\r")
+            _, _, terminal = self.begin(shown, force=True)
+            self.assertEqual((terminal.sent, terminal.outcome), (b"\x15\r", None))
+
+    def is_occupied(self, terminal: Terminal) -> bool:
+        """Return whether a run ended because of another."""
+        if terminal.outcome is None:
+            return False
+        self.assertIn("another kubectl console --run has the shell", terminal.outcome.line)
+        return terminal.outcome.exit_code == OCCUPIED_CODE
+
+    def test_run_without_others(self) -> None:
+        """A run whose program was killed keeps no other run out."""
+        self.patch(Terminal, "viewers", 1)
+        _, _, terminal = self.begin(b"\x1b]28747;B0123abcd\x1b\\")
+        self.assertEqual((terminal.sent, terminal.outcome), (b"\x15\r", None))
+
+    def test_two_runs_at_once(self) -> None:
+        """Of two runs that begin at the same time, the first whose probe is answered goes on."""
+        self.patch(shell.secrets, "token_hex", lambda _: "89abcdef")
+        for typed in (1, 10):  # before and after the own probe is typed
+            for is_first in (True, False):
+                clock, run, terminal = self.begin(b"$ ")
+                clock.pump([0.1] * typed)
+                other = b"\x1b]28747;R0123abcd\x1b\\"
+                own = b"\x1b]28747;R89abcdef\x1b\\"
+                for byte in (own + other if is_first else other + own) + b"$ ":
+                    run.received(bytes([byte]))
+                clock.pump([0.1] * 10)
+                self.assertIs(self.is_occupied(terminal), not is_first, (typed, is_first))
 
     def test_unanswered(self) -> None:
         """The message for a program that is no shell says what may help, and the last line if there is one."""

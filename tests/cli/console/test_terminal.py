@@ -93,6 +93,23 @@ class TerminalTests(PtyCase):
         set_size(self.far, 132, 43)
         self.assertEqual(terminal.size(), TerminalSize(132, 43))
 
+    def test_has_data(self) -> None:
+        """Data waits in a pipe, and in a file of which no program has read a part."""
+        os.write(self.far, b"typed\n")
+        self.assertFalse(Terminal(self.near).has_data)
+        with open(os.devnull, "rb") as null:
+            self.assertFalse(Terminal(null.fileno()).has_data)
+        near, far = os.pipe()
+        self.addCleanup(os.close, near)
+        self.addCleanup(os.close, far)
+        self.assertFalse(Terminal(near).has_data)
+        os.write(far, b"x")
+        self.assertTrue(Terminal(near).has_data)
+        with open(__file__, "rb", buffering=0) as file:
+            self.assertTrue(Terminal(file.fileno()).has_data)
+            file.read(1)
+            self.assertFalse(Terminal(file.fileno()).has_data)
+
     def test_no_terminal(self) -> None:
         """On a pipe there is no size, and setting raw mode does nothing."""
         read, write = os.pipe()
@@ -187,7 +204,9 @@ _CHILD = """
 import os, signal, sys, time
 from twisted_exec.cli.console.terminal import Signals, Terminal, die_of
 got = []
-with Terminal(0) as terminal, Signals(terminal, lambda: os.write(1, b"resized"), got.append):
+def resized(): os.write(1, b"resized;")
+def continued(): os.write(1, b"continued;")
+with Terminal(0) as terminal, Signals(terminal, resized, got.append, continued):
     terminal.make_raw()
     os.write(1, b"%d ready;" % os.getpid())
     while len(got) < int(sys.argv[1]):
@@ -264,7 +283,7 @@ class ProcessTests(PtyCase):
         self.read_until(b"stopped")
         self.assertTrue(self.echoes())
         os.write(self.far, b"\n")
-        self.read_until(b"resized")
+        self.read_until(b"resized;continued;")
         self.assertFalse(self.echoes())
         os.kill(child, signal.SIGTERM)
         shell.wait(20)

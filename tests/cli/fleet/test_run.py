@@ -153,6 +153,7 @@ class RunTests(RunCase):
             await self._settle()
         expire(reactor, 3000)
         self.assertEqual(await ended, 1)
+        self.assertEqual(self.messages[-1], "2 of 2 machines are done")
         text = read()
         self.assertIn("exit code 0: a\n  | hello\n", text)
         self.assertIn("exit code 124: b\n  | [kubectl console: timed out, as --timeout says", text)

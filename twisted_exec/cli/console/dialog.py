@@ -71,7 +71,9 @@ class Dialog:
     @property
     def unread_keys(self) -> int:
         """Number of keys that wait, besides those that cancel."""
-        return sum(key not in CANCEL for key in self._keys)
+        return sum(
+            len(key) if isinstance(key, str) else 1 for key in self._keys if key not in CANCEL
+        )
 
     def typed(self, data: bytes) -> bool:
         """

@@ -146,7 +146,7 @@ def make_script(options: argparse.Namespace, clock: Any) -> Script | None:
     if options.script_command is not None:
         from twisted_exec.cli.console.script import ShellRun
 
-        return ShellRun(clock, options.script_command)
+        return ShellRun(clock, options.script_command, force=options.force)
     from twisted_exec.cli.console.script import Expect
 
     return Expect(clock, options.steps, limited=options.timeout is None)
@@ -156,11 +156,14 @@ def scripted_outcome(script: Script, outcome: Outcome) -> Outcome:
     """Return the outcome of a session that a script drove: other endings are failures."""
     from dataclasses import replace
 
+    from twisted_exec.cli.console.script import GOES_ON
     from twisted_exec.cli.console.session import TIMED_OUT, TIMED_OUT_CODE
 
     if script.outcome is not None:
         ends_writing = outcome.signal or outcome.line == TIMED_OUT
         return outcome if ends_writing else script.outcome
+    if outcome.signal and script.waiting == GOES_ON:
+        return replace(outcome, line=f"interrupted: {GOES_ON}")
     if outcome.signal or script.is_over:
         return outcome
     if outcome.exit_code == TIMED_OUT_CODE:

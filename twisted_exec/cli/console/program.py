@@ -63,6 +63,9 @@ _NOT_READY = (404, 409, 429)
 NOT_READY_SECONDS = 60.0
 """Time for such a server to have the machine, from its first answer of this kind."""
 
+_NOT_READ = (
+    "standard input is not sent to the machine: --run, --expect and --send have all of the input"
+)
 _UNCOLLECTED = 20_000
 """New containers after which garbage is collected; modules that are imported during a session make fewer."""
 
@@ -305,6 +308,7 @@ class ConsoleProgram:
                 terminal,
                 resized=lambda: call(self._session.window_changed),
                 deadly=lambda number: call(self._session.interrupted, number),
+                continued=lambda: call(self._session.continued),
             ) as self._signals:
                 reactor.callWhenRunning(self._begin, source, sink)
                 _collect_garbage()
@@ -408,6 +412,8 @@ class ConsoleProgram:
 
             self._script.drive(session)
             self._printed = ScriptSink(self._script, output)
+            if self._terminal.has_data and not options.quiet:
+                self._report(_NOT_READ)
             session.start(self._script, self._printed, timeout_seconds=timeout)
         else:
             self._begin_line()

@@ -19,6 +19,9 @@ shell's ``printf`` makes its Escape characters, so the echo of a typed line cont
 command is typed in octal where necessary: a quote cannot end the line early, and a tab does not
 complete a word.  Each mark but the first of the command is printed twice, because the kernel may
 print a line into the middle of it.
+
+All viewers see the marks in the same order.  So of several runs at one shell, the first whose probe is
+answered goes on; the others see its marks, and fail.
 """
 
 from __future__ import annotations
@@ -44,7 +47,7 @@ if TYPE_CHECKING:
 
 
 OCCUPIED_CODE = 123
-"""Another user is the writer of the console."""
+"""Another user is the writer of the console, or another ``--run`` has its shell."""
 SETTLE_SECONDS = 0.3
 """Silence after which the old output has arrived."""
 MOST_SETTLE_SECONDS = 2.0
@@ -59,6 +62,8 @@ _SKIPPED = re.compile(r"\d+ bytes skipped")
 class Driven(Protocol):
     """The session, as its script sees it."""
 
+    @property
+    def viewers(self) -> int: ...
     def typed(self, data: bytes) -> None: ...
     def input_ended(self) -> None: ...
     def conclude(self, outcome: Outcome) -> None: ...
@@ -354,6 +359,10 @@ NO_SHELL_CODE = 122
 The machine is at the prompt of a login or a boot loader, shows a full-screen program, or no shell answers.
 """
 
+_OCCUPIED = (
+    "another kubectl console --run has the shell, so the command was not typed: try again when that has "
+    "ended, or add --force"
+)
 _CTRL_C = "--send '\\x03' sends it Ctrl-C"
 GOES_ON = f"the command has not ended and goes on in the console; {_CTRL_C}"
 
@@ -381,6 +390,8 @@ _PROMPT = re.compile(rb"(?:[$#>]|(?<!\d)%)[ \t]*\Z")  # not the 33% of a pager
 """A shell may be on the alternate screen: in tmux, or because an editor was killed, also by a reset of the machine."""
 _MARK = 28747
 """The number of the OSC."""
+_ANY_MARK = re.compile(rb"\x1b\]%d;([RBE][0-9a-f]{8})[:\x1b]" % _MARK)
+_MARK_BYTES = 18
 _KILL_LINE = b"\x15"
 _PLAIN = frozenset(
     b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789 +,-./:;<=>?@_|&()[]{}#*$~^"
@@ -392,10 +403,13 @@ class ShellRun(Script):
     Runs one command in the shell of a machine.
 
     :param command: see :func:`typed_command`.
+    :param force: run it also in a shell that another run has.
     """
 
-    def __init__(self, clock: IReactorTime, command: str) -> None:
+    def __init__(self, clock: IReactorTime, command: str, *, force: bool = False) -> None:
         super().__init__(clock)
+        self._is_forced = force
+        self._tail = self._holder = b""  # the mark of the run that has the shell
         self._nonce = secrets.token_hex(4).encode()  # short: other viewers see what is typed
         self._lines = typed_command(command, self._nonce.decode())
         self._probe = _mark(b"R" + self._nonce)
@@ -408,13 +422,37 @@ class ShellRun(Script):
     def received(self, data: bytes) -> bytes:
         """See :meth:`Script.received`."""
         self._modes.feed(data)
+        if self._lines:
+            self._look_for_runs(data)
         return super().received(data)
+
+    def _look_for_runs(self, data: bytes) -> None:
+        window = self._tail + data
+        self._tail = window[1 - _MARK_BYTES :]
+        for mark in _ANY_MARK.findall(window):
+            if mark.startswith(b"E"):
+                self._holder = b""
+            elif mark.startswith(b"B") or not self._holder.startswith(b"R"):
+                # An answered probe shows that an earlier command has ended.
+                self._holder = mark
+
+    def _is_occupied(self) -> bool:
+        """Fail if another run has the shell."""
+        if self._is_forced or self._holder[1:] in (b"", self._nonce):
+            return False
+        self._fail(OCCUPIED_CODE, _OCCUPIED)
+        return True
 
     def _output(self, data: bytes, plain: bytes) -> bytes:
         return self._receive(data)
 
     def _begin(self) -> None:
         if self._cannot_answer():
+            return
+        # The program of an earlier run may be gone; Ctrl-C at the machine leaves no mark, but a prompt.
+        if self._session is None or self._session.viewers < 2 or _PROMPT.search(self._line):
+            self._holder = b""
+        if self._is_occupied():
             return
         self.waiting = "no shell answered"
         # The line may have text of another user, which must not run.
@@ -433,7 +471,7 @@ class ShellRun(Script):
     def _ask(self) -> None:
         self._timers.cancel("quiet")
         self._timers.cancel("limit")
-        if self._cannot_answer():
+        if self._cannot_answer() or self._is_occupied():
             return
         self._receive = self._answered
         # One row on most screens: printf repeats its format for the second argument.
@@ -444,7 +482,8 @@ class ShellRun(Script):
         self._buffer = (self._buffer + data)[-_HELD_BYTES:]
         if self._probe in self._buffer:
             self._timers.cancel("probe")
-            self._wait_for_prompt()
+            if not self._is_occupied():
+                self._wait_for_prompt()
         return b""
 
     def _wait_for_prompt(self) -> None:

@@ -251,13 +251,19 @@ class ConsoleSession:
 
     @property
     def discarded_keys(self) -> int:
-        """Bytes of keys that were dropped before the stream was attached."""
+        """Number of keys that were dropped before the stream was attached."""
         return self._input.discarded if self._input is not None else 0
 
     @property
     def mid_line(self) -> bool:
         """True if the last output left the cursor inside a line."""
         return self._display.mid_line
+
+    @property
+    def viewers(self) -> int:
+        """Number of sessions at the console, with this session; 0 if the server has not said it."""
+        attendance = getattr(self._stream, "attendance", None)
+        return 0 if attendance is None else int(attendance.viewers)
 
     @property
     def is_observer(self) -> bool:
@@ -340,6 +346,8 @@ class ConsoleSession:
         if self._outcome is not None:
             return
         self._display.notice(notice)
+        if notice.kind is NoticeKind.DISCARDED and self._escapes is not None:
+            self._escapes.begin_line()  # the machine has nothing of the line
         if self._takes_over and notice.kind is NoticeKind.ROLE:
             self._takes_over = False
             if notice.role is not NoticeRole.WRITER and not notice.hint and self._dialog is None:
@@ -458,7 +466,8 @@ class ConsoleSession:
             pieces: list[Typed] = [data]
         else:
             discards = self._input is not None and self._input.discards
-            pieces = self._escapes.feed(data, is_sent=not (discards or self.is_observer))
+            is_sent = not (discards or self._display.notices.is_off or self.is_observer)
+            pieces = self._escapes.feed(data, is_sent=is_sent)
         for piece in pieces:
             if self._outcome is not None:
                 return
@@ -494,8 +503,14 @@ class ConsoleSession:
             self._tell_sent("BREAK sent")
 
     def _suspend(self) -> None:
-        if not self._terminal.suspend():
+        if self._terminal.suspend():
+            self.continued()
+        else:
             self._display.tell(NO_JOB_CONTROL)
+
+    def continued(self) -> None:
+        """Go on after this program was suspended."""
+        if not self._interactive or self._outcome is not None:
             return
         if self._terminal.full_screen():
             self._redraw()

@@ -66,6 +66,22 @@ class Terminal:
     def __exit__(self, *_: object) -> None:
         self.restore()
 
+    @property
+    def has_data(self) -> bool:
+        """
+        True if the descriptor is no terminal, and has data that no program has read.
+
+        A file that was read in part belongs to another reader, such as ``while read`` of a shell.
+        """
+        is_file = stat.S_ISREG(os.fstat(self.fd).st_mode)
+        if self.is_terminal or (is_file and os.lseek(self.fd, 0, os.SEEK_CUR)):
+            return False
+        try:
+            count = fcntl.ioctl(self.fd, termios.FIONREAD, bytes(4))
+        except OSError:  # such as /dev/null
+            return False
+        return any(count)
+
     def make_raw(self) -> None:
         """
         Set raw mode, so that every key goes to the machine.
@@ -162,14 +178,19 @@ class Signals:
         thread.
     :param deadly: likewise, for the first of :data:`DEADLY`, with its number.
         A second one restores the terminal and ends the program at once.
+    :param continued: likewise, when the program goes on after another program has suspended it.
     """
 
     def __init__(
-        self, terminal: Terminal, resized: Callable[[], None], deadly: Callable[[int], None]
+        self,
+        terminal: Terminal,
+        resized: Callable[[], None],
+        deadly: Callable[[int], None],
+        continued: Callable[[], None] = lambda: None,
     ) -> None:
         self._terminal = terminal
         self._resized = resized
-        self._deadly = deadly
+        self._deadly, self._continued = deadly, continued
         self._before: dict[int, _Handler | int | None] = {}
         self._raw_when_stopped = self._was_continued = False
 
@@ -210,7 +231,8 @@ class Signals:
         return was_stopped
 
     def _stop(self, *_: object) -> None:
-        self.suspend()
+        if self.suspend():
+            self._continued()
 
     def _continue(self, *_: object) -> None:
         self._was_continued = True

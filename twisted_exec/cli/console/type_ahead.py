@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from twisted_exec.cli.console.interfaces import MachineStream, Source
 
 TYPE_AHEAD_BYTES = 64 << 10
+_CONTINUATION = bytes(range(0x80, 0xC0))
+"""Bytes of a character in UTF-8 behind its first."""
 
 
 @implementer(IPushProducer)
@@ -28,7 +30,7 @@ class TypeAhead:
     :param reads_on: the source is a keyboard.
     :ivar is_stuck: the stream takes no more input for now.
     :ivar discards: keys are dropped until the stream is open.
-    :ivar discarded: bytes of keys that were dropped before the stream was open.
+    :ivar discarded: number of keys that were dropped before the stream was open.
     """
 
     def __init__(self, source: Source, *, reads_on: bool) -> None:
@@ -51,7 +53,8 @@ class TypeAhead:
     def send(self, what: bytes | Break | Role) -> None:
         """Send input, or a request in order with it."""
         if self.discards:
-            self.discarded += len(what) if isinstance(what, bytes) else 0
+            if isinstance(what, bytes):
+                self.discarded += len(what.translate(None, _CONTINUATION))
         elif self._stream is not None and not self.is_stuck:
             if isinstance(what, bytes):
                 self._stream.write(what)

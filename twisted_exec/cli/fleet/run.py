@@ -62,6 +62,7 @@ class RunTask(Task):
             targets.extend(those)
             return [turns.run(self._run_on, target) for target in those]
 
+        self._informed = (0, 0)
         is_complete = False
         self._inform_later(targets)
         try:
@@ -72,6 +73,8 @@ class RunTask(Task):
         finally:
             self._timer.cancel()
             self._inform_recorded()
+            if self._informed != (0, 0):  # a quick run needs no progress
+                self._inform_done(targets)
             # The servers would keep the sessions of a program that is gone for a while.
             await DeferredList([run.left() for run in self._active])
             unfinished = Result("", _INTERRUPTED_CODE, b"", problem="interrupted")
@@ -95,17 +98,18 @@ class RunTask(Task):
             self.is_partial = True
 
     def _inform_later(self, targets: Sequence[FleetTarget]) -> None:
-        informed = (0, 0)
-
         def inform() -> None:
-            nonlocal informed
             self._inform_recorded()
-            if informed != (now := (len(self._results), len(targets))):
-                informed = now
-                self.inform(f"{now[0]} of {now[1]} machines are done")
+            self._inform_done(targets)
             self._timer = self.reactor.callLater(_PROGRESS_SECONDS, inform)
 
         self._timer = self.reactor.callLater(_PROGRESS_SECONDS, inform)
+
+    def _inform_done(self, targets: Sequence[FleetTarget]) -> None:
+        """Print how many machines are done, unless the last line says so."""
+        if self._informed != (now := (len(self._results), len(targets))):
+            self._informed = now
+            self.inform(f"{now[0]} of {now[1]} machines are done")
 
     def _inform_recorded(self) -> None:
         """Print which consoles are recorded."""
@@ -143,7 +147,7 @@ class MachineRun:
         recorded: Callable[[str], None],
     ) -> None:
         self._options, self._target, self._reactor = options, target, reactor
-        self._script = script = ShellRun(reactor, options.script_command)
+        self._script = script = ShellRun(reactor, options.script_command, force=options.force)
         self._session = session = ConsoleSession(
             reactor,
             interactive=False,
