@@ -350,10 +350,11 @@ class Supervisor:
         """Record the boot before its first output."""
         if self._is_boot:
             self._is_boot = False
-            # A shell prints only its prompt, which looks like that of the former shell.
-            if IRunsHostProcesses.providedBy(self._driver) and self.journal.end:
-                self.journal.append(_NEW_PROCESS)
+            is_first = not self.journal.end
             self.journal.booted("Started")
+            # A shell prints only its prompt, which looks like that of the former shell.
+            if IRunsHostProcesses.providedBy(self._driver) and not is_first:
+                self.journal.append(_NEW_PROCESS)
 
     def _started(self, _: object, run: IRun) -> bool:
         self.run = run
