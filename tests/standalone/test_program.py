@@ -144,7 +144,7 @@ class ReadyTests(StandaloneCase):
         self.assertEqual(sorted(names), ["demo-shell", "demo-vm"])
         shell = await client.get(MACHINES, "demo-shell", "default")
         self.assertEqual(shell["status"]["state"], "Running")
-        self.assertIn(b"KUBECONFIG=exec-state/admin.kubeconfig PATH=", program.output)
+        self.assertRegex(program.output, rb"KUBECONFIG=/\S+/exec-state/admin.kubeconfig PATH=")
         self.assertIn(b"\nkubectl console demo-vm\ntwisted-exec web demo-vm\n", program.stdout)
         self.assertRegex(program.output, rb"machines of class pty are shells of .*uid \d+")
         self.assertEqual(b"#warn] started as root: " in program.output, os.geteuid() == 0)

@@ -480,7 +480,7 @@ class Standalone(AsyncService):
             )
         self._log.info("ready; the administrator's kubeconfig is {path}", path=path)
         self.first_commands = (
-            f"export KUBECONFIG={shlex.quote(path)} PATH={shlex.quote(programs)}:$PATH",
+            f"export KUBECONFIG={shlex.quote(os.path.abspath(self.kubeconfig))} PATH={shlex.quote(programs)}:$PATH",
             *commands,
         )
 

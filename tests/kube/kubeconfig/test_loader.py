@@ -97,7 +97,8 @@ class ChoiceTests(KubeconfigTestCase):
             with self.assertRaises(KubeConfigError) as caught:
                 load(option, environ=environ)
             self.assertIn(
-                f"{path} does not exist; exec-standalone writes it when it is ready",
+                f"no kubeconfig: {os.getcwd()}/{path} does not exist; the path {path} is relative to the "
+                "present directory; exec-standalone writes it when it is ready",
                 str(caught.exception),
             )
 

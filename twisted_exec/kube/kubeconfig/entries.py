@@ -55,11 +55,11 @@ def file_names(path: str | None, environ: Mapping[str, str]) -> list[str]:
         listed = [os.path.join(home, ".kube", "config")]
     paths = [os.path.abspath(name) for name in dict.fromkeys(listed) if os.path.exists(name)]
     if not paths:
-        hint = _standalone_hint(listed[0])
-        raise NoKubeConfig(
-            f"no kubeconfig: {os.pathsep.join(listed)} does not exist; "
-            + (hint or "set KUBECONFIG or give --kubeconfig")
-        )
+        full = os.pathsep.join(map(os.path.abspath, listed))
+        hint = _standalone_hint(listed[0]) or "set KUBECONFIG or give --kubeconfig"
+        if not os.path.isabs(listed[0]):
+            hint = f"the path {listed[0]} is relative to the present directory; {hint}"
+        raise NoKubeConfig(f"no kubeconfig: {full} does not exist; {hint}")
     return paths
 
 
