@@ -36,6 +36,42 @@ sys.exit({entry}())
 _CONSOLE = ("x", "--server", "http://127.0.0.1:1", "--kubeconfig", "/dev/null")
 
 
+_ENTRY = "import sys; from twisted_exec.cli.start import {0}; sys.exit({0}())"
+_REQUEST = """
+import sys
+from twisted_exec.cli.runner import run_in_reactor
+
+async def write(reactor):
+    sys.stdout.buffer.write(b"output")
+    sys.stdout.buffer.flush()
+
+sys.exit(run_in_reactor("logs", write))
+"""
+
+
+class FullTests(SynchronousTestCase):
+    """A disk that is full."""
+
+    def test_full(self) -> None:
+        """A command says in one line that its output cannot be written."""
+        for program, words, name in (
+            (_ENTRY.format("twisted_exec"), ("man",), "twisted-exec"),
+            (_ENTRY.format("twisted_exec"), ("--help",), "twisted-exec"),
+            (_ENTRY.format("kubectl_console"), ("--help",), "kubectl console"),
+            (_REQUEST, (), "twisted-exec logs"),
+        ):
+            with open("/dev/full", "wb") as full:
+                done = subprocess.run(
+                    [sys.executable, "-c", program, *words],
+                    stdout=full,
+                    stderr=subprocess.PIPE,
+                    timeout=180,
+                    check=False,
+                )
+            line = f"{name}: cannot write output: No space left on device\n"
+            self.assertEqual((done.returncode, done.stderr.decode()), (1, line), words)
+
+
 class InterruptTests(SynchronousTestCase):
     """Ctrl-C prints no traceback at any moment."""
 

@@ -22,7 +22,7 @@ from twisted_exec.cli.commands import recording as recording
 from twisted_exec.cli.commands import screen as screen
 from twisted_exec.cli.commands import space as space
 from twisted_exec.cli.commands import web as web
-from twisted_exec.cli.messages import for_stderr
+from twisted_exec.cli.messages import for_stderr, output_failure, say
 
 _EPILOG = """\
 Exit code: 0 after success, and 1 after an error, with one line about it on stderr. A few commands
@@ -66,13 +66,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments[:1] == [completion.COMPLETE]:
         return completion.answer(arguments[1:], make_parser)
     _Parser.error_code = logs.error_code(arguments)
-    options = make_parser().parse_args(arguments)
     try:
+        options = make_parser().parse_args(arguments)
         if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
             signal.signal(signal.SIGINT, signal.default_int_handler)  # commands clean up
-        return int(options.run(options))
+        code = int(options.run(options))
+        if sys.stdout is not None:  # closed
+            sys.stdout.flush()  # an error at the interpreter's exit would have no message
+        return code
     except BrokenPipeError:  # twisted-exec ... | head
         return 1
+    except OSError as error:
+        if not (why := output_failure(error)):
+            raise
+        say(f"twisted-exec: {why}")
+        return _Parser.error_code
     except KeyboardInterrupt:
         print(file=sys.stderr)
         return 130

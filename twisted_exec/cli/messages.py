@@ -6,6 +6,7 @@ Sources: https://no-color.org/ for ``NO_COLOR``, and ECMA-48 for the sequences.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sys
@@ -54,6 +55,25 @@ def say(line: str) -> None:
     if sys.stderr is not None:  # print would take standard output instead
         with suppress(OSError):  # it is closed, or full
             print(for_stderr(line), file=sys.stderr, flush=True)
+
+
+def output_failure(error: BaseException) -> str:
+    """
+    Return the message if an output cannot be written, as on a full disk; empty for other errors.
+
+    Then what is left in the buffer of standard output is lost.
+    """
+    if (
+        not isinstance(error, OSError)
+        or error.filename is not None
+        or error.errno not in _UNWRITABLE
+    ):
+        return ""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else the interpreter's exit fails, too
+    return f"cannot write output: {error.strerror}"
+
+
+_UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 def explain(error: BaseException, namespace: str = "", config: ClientConfig | None = None) -> str:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
-from twisted_exec.cli.messages import Colour, explain, for_stderr, painter
+from twisted_exec.cli.messages import Colour, explain, for_stderr, output_failure, painter
 
 if TYPE_CHECKING:
     from twisted_exec.cli.client import CommandClient
@@ -111,6 +111,8 @@ def run_in_reactor(command: str, asking: Asking, error_code: int = 1) -> int:
     def crashed(failure: Failure) -> int:
         if isinstance(failure.value, ModuleNotFoundError):
             return failed(command, missing_library(failure.value), error_code)
+        if failure.value is not None and (why := output_failure(failure.value)):
+            return failed(command, why, error_code)
         message = f"{type(failure.value).__name__}: {failure.getErrorMessage()}"
         return failed(command, f"internal error: {message}", error_code)
 

@@ -119,5 +119,7 @@ async def _print_screen(options: argparse.Namespace, reactor: Any) -> int:
     except BrokenPipeError:  # twisted-exec screen ... | head
         return 1
     except OSError as problem:
+        if options.svg is None:
+            raise  # standard output
         return runner.failed("screen", f"cannot write {options.svg}: {problem.strerror}")
     return 0

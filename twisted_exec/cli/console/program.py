@@ -31,7 +31,7 @@ from twisted_exec.cli.console.options import (
     recorded_input_of,
     scripted_outcome,
 )
-from twisted_exec.cli.messages import explain, one_line, say
+from twisted_exec.cli.messages import explain, one_line, output_failure, say
 from twisted_exec.cli.options import config_of
 
 if TYPE_CHECKING:
@@ -94,6 +94,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return conclude(*_run(options))
     except BrokenPipeError:  # --help | head
         return 1
+    except OSError as error:  # --help > /dev/full
+        if not (why := output_failure(error)):
+            raise
+        say(f"kubectl console: {why}")
+        return Parser.failure_code
 
 
 def open_standard_descriptors() -> None:
