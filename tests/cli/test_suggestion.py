@@ -78,6 +78,19 @@ class SuggestionTests(ChainTestCase):
             'machine "web-1" not found in namespace "lab"; it is in namespace default: use -n default',
         )
 
+    async def test_pools(self) -> None:
+        """A machine whose pool does not exist could be in the pools that are named."""
+        await self.make_machine("web-1")
+        self.assertTrue((await self.line("web-1")).endswith("says what to do"))
+        for number in range(12):
+            pool = {"metadata": {"name": f"pool-{number:02}"}}
+            await self.admin.create(kinds.MACHINEPOOLS.resource, pool)
+        line = await self.line("web-1")
+        self.assertIn("; existing machinepools: pool-00, pool-01, ", line)
+        self.assertTrue(line.endswith(", pool-09, ..."), line)
+        await self.allow(("create", "machines/exec"))
+        self.assertNotIn("existing", await self.line("web-1", user="jane"))
+
     async def test_nothing(self) -> None:
         """Without a similar machine, or without the right to list, there is only the refusal."""
         refusal = 'machine "wbe-1" not found in namespace "default"'

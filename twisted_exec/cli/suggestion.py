@@ -10,6 +10,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 
 from twisted_exec.api.dialects import DIALECTS, Dialect
+from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, NotFound
 from twisted_exec.cli.client import CommandClient
 from twisted_exec.cli.messages import explain
@@ -17,6 +18,7 @@ from twisted_exec.kube.console import AGENT
 from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 
+_MOST_POOLS = 10
 _SECONDS = 5.0
 """Time limit, because the user waits for the refusal."""
 
@@ -47,12 +49,14 @@ async def _hint_after(
 ) -> str:
     if not isinstance(refusal, APIError) or refusal.code != NotFound.code:
         return ""
-    missing = refusal.details.get("kind"), refusal.details.get("group")
+    kind, group = refusal.details.get("kind"), refusal.details.get("group")
     for dialect in DIALECTS:
-        if missing == (dialect.workload.plural, dialect.group):
+        if group == dialect.group and kind in (dialect.workload.plural, dialect.pool.plural):
             client = CommandClient(config, reactor, timeout_seconds=_SECONDS, agent=AGENT)
             try:
-                return await suggest_machine(client, dialect, name, config.namespace)
+                if kind == dialect.workload.plural:
+                    return await suggest_machine(client, dialect, name, config.namespace)
+                return await suggest_pool(client, dialect)
             finally:
                 await client.close()
     return ""
@@ -65,23 +69,32 @@ async def suggest_machine(client: IKubeClient, dialect: Dialect, name: str, name
 
     :return: empty if there is none of these, or if machines cannot be listed.
     """
-    others = await _names(client, dialect, "", f"metadata.name={name}")
+    others = await _names(client, dialect.workload, "", f"metadata.name={name}")
     if others:
         namespaces = sorted(each for each, _ in others)
         return f"it is in namespace {', '.join(namespaces)}: use -n {namespaces[0]}"
-    here = [each for _, each in await _names(client, dialect, namespace)]
+    here = [each for _, each in await _names(client, dialect.workload, namespace)]
     near = difflib.get_close_matches(name, here, 1)
     if near:
         return f"did you mean {near[0]}?"
     return f"kubectl get {dialect.workload.plural} -n {namespace} lists others" if here else ""
 
 
+async def suggest_pool(client: IKubeClient, dialect: Dialect) -> str:
+    """Return the names of the first pools; empty if there are none, or if pools cannot be listed."""
+    names = sorted(name for _, name in await _names(client, dialect.pool))
+    more = ", ..." if len(names) > _MOST_POOLS else ""
+    return (
+        f"existing {dialect.pool.plural}: {', '.join(names[:_MOST_POOLS])}{more}" if names else ""
+    )
+
+
 async def _names(
-    client: IKubeClient, dialect: Dialect, namespace: str, field_selector: str = ""
+    client: IKubeClient, resource: Resource, namespace: str = "", field_selector: str = ""
 ) -> list[tuple[str, str]]:
-    """Return namespaces and names of machines; none if the user may not list them."""
+    """Return namespaces and names of objects; none if the user may not list them."""
     try:
-        listed = await client.list(dialect.workload, namespace, field_selector=field_selector)
+        listed = await client.list(resource, namespace, field_selector=field_selector)
     except APIError:
         return []
     return [

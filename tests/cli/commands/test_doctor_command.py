@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import tempfile
 import time
@@ -380,6 +381,14 @@ class MachineTests(ChainTestCase):
         _, results = await self.examined(user="jane")
         self.assertNotIn("machine", results)
 
+    async def test_roles(self) -> None:
+        """Such a user reads no second role for what the first role includes."""
+        await self.make_machine()
+        path = self.kubeconfig("user-jane")
+        _, text, _ = await typed(self, "doctor", "vm", "--kubeconfig", path)
+        roles = re.findall(r"for the role ([\w-]+)", text)
+        self.assertEqual(roles, ["console-user", "console-log-reader"], text)
+
     async def grant(self, *rules: tuple[str, str]) -> None:
         """Give jane verbs on resources of machines."""
         api = {"apiVersion": "rbac.authorization.k8s.io/v1"}
@@ -517,8 +526,12 @@ class MachineTests(ChainTestCase):
         """A pool that does not exist is an error."""
         await self.make_machine()
         message, remedy = await self.problem("pool")
-        self.assertIn('machine pool "pool-a" does not exist', message)
+        self.assertEqual(message, 'machine pool "pool-a" does not exist')
         self.assertIn("spec.machinePoolRef is immutable", remedy)
+        for name in ("pool-c", "pool-b"):
+            await self.admin.create(kinds.MACHINEPOOLS.resource, {"metadata": {"name": name}})
+        message, _ = await self.problem("pool")
+        self.assertTrue(message.endswith("; existing machinepools: pool-b, pool-c"), message)
         _, results = await self.examined()
         self.assertNotIn("console", results)  # the pool's error is the reason for its refusal
 

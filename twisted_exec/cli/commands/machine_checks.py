@@ -22,7 +22,7 @@ from twisted_exec.cli.commands.server_checks import (
     why_of,
 )
 from twisted_exec.cli.messages import ask_for_role, role_to_request
-from twisted_exec.cli.suggestion import suggest_machine
+from twisted_exec.cli.suggestion import suggest_machine, suggest_pool
 from twisted_exec.kube.console import ConsoleOptions, open_console, served_dialects
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
 from twisted_exec.streaming.remotecommand.client import ConsoleStream
@@ -73,6 +73,7 @@ class _MachineCheck:
         self._user = user or "USER"
         self._namespace, self._report = server.config.namespace, server.report
         self._line_condition: Object = {}  # Ready, if it says that the line is broken
+        self._lacks_console = False  # and the report says so
         self._unready, self._unready_remedy = "", ""  # message of Ready, otherwise
 
     async def run(self, among: Sequence[Dialect]) -> None:
@@ -132,11 +133,12 @@ class _MachineCheck:
         plural = self._dialect.workload.plural
         try:
             allowed = await self._console_rights()
+            self._lacks_console = not allowed
             for subresource in ("", "log"):
                 status = await self._review("get", subresource)
                 if status.get("allowed"):
                     allowed.append(f"get {plural}/{subresource}".removesuffix("/"))
-                else:
+                elif subresource or not self._lacks_console:  # roles for consoles include get
                     self._report.warning("rights", *self._lacking("get", subresource, status))
         except APIError as problem:
             self._report.skipped("rights", f"the server does not answer: {problem.message}")
@@ -302,10 +304,11 @@ class _MachineCheck:
             if refused.code != NotFound.code:
                 report.skipped("pool", f"cannot read it: {refused.message}")
                 return True
-            event = await self._newest_warning(machine)
             message = f"{named} does not exist"
-            if event:
+            if event := await self._newest_warning(machine):
                 message = event if message in event else f"{message}; {event}"
+            elif hint := await suggest_pool(self._client, self._dialect):
+                message = f"{message}; {hint}"
             report.error("pool", message, other_pool(self._dialect))
             return False
         ready = condition_of(pool, "Ready")
@@ -359,6 +362,8 @@ class _MachineCheck:
         if condition and condition in message:
             return  # run() reports the condition, which says the same
         check, remedy = of_refusal(message, code)
+        if check == "rights" and self._lacks_console:
+            return
         if self._unready and self._unready in message:
             check, remedy = "machine", self._unready_remedy
         elif check == "machine":
