@@ -1,5 +1,5 @@
 """
-What twistd and endpoint strings find of twisted-exec.
+The plugins by which twistd and endpoint strings find twisted-exec.
 
 No logic, and nothing heavy is imported: every twistd on this host reads this
 file.  The directories above it have no ``__init__.py``: they belong to Twisted.
@@ -70,7 +70,7 @@ standalone = ProgramMaker(
 
 @implementer(IPlugin, IStreamClientEndpointStringParserWithReactor)
 class _ConsoleParser:
-    """``console:NAME:namespace=NS:kubeconfig=FILE:context=CONTEXT``"""
+    """``console:NAME``, and options such as ``namespace=NS`` and ``context=CONTEXT``."""
 
     prefix = "console"
 

@@ -3,7 +3,7 @@ TLS as a client: verify the server, present a client certificate.
 
 A server is verified twice: OpenSSL checks its chain against the given CA, service_identity checks
 its name (DNS or IP subject alternative names, never the common name).  Both checks happen inside a
-full handshake, so a wrong server gets none of our bytes.  A caller may add a ``check`` of the
+full handshake, so a wrong server gets none of our data.  A caller may add a ``check`` of the
 certificate.
 
 OpenSSL does not verify a resumed session's certificate again.  So such a session is at most ten
@@ -50,7 +50,10 @@ from twisted_exec.tls.files import Reloading
 from twisted_exec.tls.pem import server_name
 
 Check = Callable[[x509.Certificate], None]
-"""Looks at a verified server's certificate; raises :class:`VerificationError` to refuse it."""
+"""
+Looks at a server's certificate after its verification; raises :class:`VerificationError` to refuse
+it.
+"""
 
 RESUMED_SECONDS = 600.0
 """How long after its server was verified in full a session is resumed."""
@@ -273,7 +276,7 @@ class _Verdict:
 def _on_certificate(
     connection: SSL.Connection, certificate: X509, code: int, depth: int, ok: int
 ) -> bool:
-    """OpenSSL's verify callback; one for all connections, as one each would be a reference cycle each."""
+    """OpenSSL's verify callback, for all connections: one for each would be a reference cycle."""
     protocol = connection.get_app_data()
     verdict = getattr(protocol, "verdict", None)
     if verdict is None:

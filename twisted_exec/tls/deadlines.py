@@ -17,10 +17,10 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.python.failure import Failure
 
 LONGEST_SECONDS = 600.0
-"""The limit for peers that give signs of life all the time."""
+"""The limit for peers that give signs of life all the time; a longer limit of their own counts."""
 
 _LATE_SECONDS = 0.1
-"""A timer that fires later shows that this process did not run."""
+"""A timer that is later than this shows that this process did not run."""
 _LOOK_SECONDS = 0.5
 """Time to read what arrived while this process did not run."""
 

@@ -1,9 +1,9 @@
 """
 Verified endpoints, to listen and to connect.
 
-The ``connect()`` of a client endpoint fires only after the handshake is complete and the peer's
-certificate is accepted, and fails with a one-line error otherwise. The caller's protocol is built
-after that, so it cannot send anything to an unverified peer.
+With TLS the ``connect()`` of a client endpoint fires only after the handshake is complete and the
+peer's certificate is accepted, and fails with a one-line error otherwise. The caller's protocol is
+built after that, so it cannot send anything to an unverified peer.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from twisted.internet import error
 
 
 class TLSError(Exception):
-    """Base of the errors of this package.  ``str()`` is one line."""
+    """Base of the errors of this module.  ``str()`` is one line."""
 
     osError = None  # Twisted's own connection errors have one; ours come before any system call
 
@@ -36,7 +36,7 @@ class VerificationError(HandshakeError):
 
 
 class OutsideValidity(VerificationError):
-    """The peer's certificate is trusted but expired or not yet valid."""
+    """The peer's certificate is trusted, but it or a CA of it has expired or is not yet valid."""
 
 
 class ConnectTimeout(TLSError, error.TimeoutError):

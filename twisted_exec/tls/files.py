@@ -59,7 +59,7 @@ def warn_if_public(path: str, mode: int) -> None:
     """
     Log a warning if every user of the host may read or write a file with secrets.
 
-    It is used nevertheless: Kubernetes mounts Secrets with mode 0644 where no other user is.
+    The file is used nevertheless: Kubernetes mounts Secrets with mode 0644 where no other user is.
     """
     if mode & 0o007:
         _log.warn(

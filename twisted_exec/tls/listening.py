@@ -14,8 +14,8 @@ BACKLOG = 1024
 Connections that wait for the reactor's next turn; the kernel's ``net.core.somaxconn`` limits it,
 too.
 
-Beyond it TCP clients repeat their SYN after a second, and UNIX clients get EAGAIN.  Twisted's
-default is 50, fewer than the users of one machine room.
+Beyond it TCP clients repeat their SYN after a second, and UNIX clients that do not block get
+EAGAIN.  Twisted's default is 50, fewer than the users of one machine room.
 """
 
 Address = tuple[str, int] | str

@@ -21,7 +21,7 @@ The directory (:class:`PKI`) has three authorities and their certificates, under
 ``service-account.key``       key that signs tokens of ServiceAccounts
 ============================  ==================================================
 
-Certificates that expire soon are renewed.
+:func:`renew` renews certificates that expire soon.
 
 A *renewed* authority signs with a new key, and its file holds the new certificate followed by the
 previous ones: hosts with that file trust both. After all certificates are issued anew and every
@@ -265,7 +265,7 @@ class Authority:
 
 def request_server(common_name: str, organizations: Sequence[str], names: Sequence[str]) -> Issued:
     """
-    Return a new key with a request (PKCS #10) for a server's certificate in place of the
+    Return a new key, and in place of its certificate a request (PKCS #10) for a server's
     certificate.
 
     :param names: DNS names and IP addresses, one or more.
@@ -280,7 +280,7 @@ def request_server(common_name: str, organizations: Sequence[str], names: Sequen
 
 def request_client(common_name: str, organizations: Sequence[str]) -> Issued:
     """
-    Return a new key with a request (PKCS #10) for a client's certificate in place of the
+    Return a new key, and in place of its certificate a request (PKCS #10) for a client's
     certificate.
 
     :raises TLSConfigError: a name is empty, too long, or has control characters.

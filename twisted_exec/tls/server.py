@@ -63,8 +63,8 @@ class ServerTLS:
         ``published_cas``, no client certificate is requested.
     :param published_cas: returns further CAs as PEM, which may change between calls; empty while they
         are not known.
-    :param resumable: clients with a certificate of their own, without intermediates, may resume
-        sessions until the files or the CAs change.  Their certificate is verified as in each other session.
+    :param resumable: clients may resume sessions until the files or the CAs change.  A resumed
+        session has the client's certificate, verified as in any other session, but no intermediates.
     :param clock: times the checks for changed files.
     """
 
@@ -240,10 +240,10 @@ def verify(
     """
     Verify a *client* certificate against some CAs.
 
-    OpenSSL verifies the chain. The leaf must have the extended key usage ``clientAuth`` (or any) and
-    must not be a CA. A CA with extended key usages must have that usage too, as in Go's
-    ``crypto/x509``. The leaf's names must not contain control characters: programs that read a name
-    up to a NUL, or print it, would take it for another.
+    OpenSSL verifies the chain. The leaf must have the extended key usage ``clientAuth`` or
+    ``anyExtendedKeyUsage``, and must not be a CA. A CA with extended key usages must have one of
+    these too, as in Go's ``crypto/x509``. The leaf's names must not contain control characters:
+    programs that read a name up to a NUL, or print it, would take it for another.
 
     :param ca_pem: the only CAs to trust.
     :param now: time of the verification, timezone-aware; ``None`` for the present.

@@ -1,5 +1,5 @@
 """
-Spare connections: a handshaken connection to each peer in use, for the next opening.
+Spare connections: a connection with a finished handshake to each peer in use, for the next opening.
 
 After an opening another connection to the same peer is made, and the next opening takes it. It has
 our credentials only, and no byte has passed over it: the request that it carries is authorized as

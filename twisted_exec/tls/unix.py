@@ -30,7 +30,7 @@ def uid_of(user: str) -> int:
     Return the user id of a user of this host.
 
     :param user: number or name.
-    :raises ValueError: there is no such user; the message says so.
+    :raises ValueError: no user has the name; the message says so.
     """
     try:
         return int(user) if user.isascii() and user.isdigit() else pwd.getpwnam(user).pw_uid
@@ -118,8 +118,8 @@ def runtime_directory(key: str = "") -> str:
 
     Names of up to 47 bytes fit in it.
 
-    :param key: purpose of the directory: the same key returns the same directory. Empty creates a
-        new one.
+    :param key: a path that needs the sockets: the same path returns the same directory. Empty
+        creates a new one.
     :return: its absolute path; the caller removes it.
     :raises TLSConfigError: no such directory can be created.
     """

@@ -68,8 +68,8 @@ _LONE_BYTES = 1 << 10
 
 _LONE_READS = 7
 """
-After so many lone records in succession, only each such read asks the kernel whether more is there.  Not an even
-number: of records that come in pairs it would always be the second.
+After so many lone records in succession, only one read in so many asks the kernel whether more is
+there.  Not an even number: of records that come in pairs, such a read would always get the second.
 """
 
 _count = array("i", [0])
@@ -144,7 +144,7 @@ class _TLSOnDescriptor(_Socket):
 
     def begin(self, engine: SSL.Connection, clock: IReactorTime, seconds: float | None) -> None:
         """
-        Start the handshake, with the reactor's next turn.
+        Prepare for the handshake, and start its time limit.
 
         :param engine: the OpenSSL connection on the connected socket.
         :param seconds: time limit of the handshake, or ``None``.
@@ -487,7 +487,7 @@ class _TLSOnDescriptor(_Socket):
             self.startReading()  # the peer's end is yet to come
 
     def loseWriteConnection(self) -> None:
-        """TLS has no half-close: nothing happens."""
+        """There is no half-close here: nothing happens."""
 
     def _send_our_end(self) -> BaseException | None:
         """Send close_notify, and wait for the peer's."""
@@ -616,7 +616,7 @@ class _Accepting:
     """
     Accepts the connections of a port; takes the places of its factory and of its transports meanwhile.
 
-    So Twisted's part is that which handles errors, such as the lack of descriptors.
+    So Twisted's own code still handles errors, such as the lack of descriptors.
     """
 
     def __init__(self, port: Any, accepted: Callable[..., TLSServer]) -> None:

@@ -83,7 +83,7 @@ def _iterate(reactor: Any, timeout: float | None) -> None:
 
 
 def _main_loop(reactor: Any) -> None:
-    """Do the same as ``ReactorBase.mainLoop``, with one look at the clock in each turn."""
+    """Do the same as ``ReactorBase.mainLoop``, with one look at the clock if no timer is due."""
     while reactor._started:
         try:
             _run(reactor)

@@ -267,7 +267,7 @@ TURN_ACCEPTS = 4
 
 
 def accept_unbuffered(port: IListeningPort) -> None:
-    """Make a listening port's *later* connections send at once.  Other kinds of ports stay unchanged."""
+    """Make *later* connections of a TCP or UNIX port send at once.  Other ports stay unchanged."""
     at_once = sends_at_once()
     if isinstance(port, unix.Port):  # also a TCP port to Twisted
         accept_as(port, UNIXServer if at_once else unix.Server)
@@ -557,7 +557,8 @@ class StreamTLS(TurnTaking, LimitedTLS):
 
 class StreamTLSFactory(TLSMemoryBIOFactory):
     """
-    Wraps a factory's protocols in :class:`StreamTLS`, or :class:`LimitedTLS` without its names.
+    Wraps a factory's protocols in :class:`StreamTLS`, or in :class:`LimitedTLS` if a private name
+    is missing.
 
     :param handshake_seconds: time limit of the handshake; ``None`` if the caller has its own.
     """
