@@ -36,7 +36,10 @@ class JobRefused(Exception):
 
 
 class JobFailed(Exception):
-    """The process of a job ended, took too long, or answered nonsense; the message is for the user."""
+    """
+    The process of a job ended or was stopped, took too long, or answered nonsense; the message is
+    for the user.
+    """
 
 
 @dataclass(frozen=True)

@@ -115,7 +115,7 @@ def _opposite_flag(flag: str) -> str:
 
 
 def _read_config(path: str) -> dict[str, Any]:
-    """:raises UsageError: the file cannot be read, or is not TOML."""
+    """:raises UsageError: the file cannot be read, is too large, or is not TOML."""
     try:
         with open(path, "rb") as file:
             content = file.read(_MOST_CONFIG_BYTES + 1)

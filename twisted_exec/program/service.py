@@ -3,8 +3,8 @@ Services of a program: a start that may fail, and the time that sessions get to 
 
 The start of an :class:`AsyncService` is asynchronous; its failures are reported by ``when_ready``.
 
-When a program stops, its sessions get some time to end (:func:`let_sessions_end`). A second Ctrl-C
-ends all drains.
+When a program stops, its sessions get some time to end (:func:`let_sessions_end`). A Ctrl-C during
+the stop ends all drains.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ class HandoverChannel(LineOnlyReceiver):
         self.transport.write(encode(message, len(descriptors)))
 
     def close(self) -> None:
-        """Close the channel; the other side hears of it."""
+        """Close the channel; the other side learns of it unless another process has a copy."""
         self.transport.abortConnection()
 
 

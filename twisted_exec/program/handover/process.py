@@ -73,7 +73,7 @@ class ProcessCommand:
     @classmethod
     def own(cls) -> ProcessCommand:
         """
-        Return this process's own; call this before twistd changes the directory.
+        Return this process's own command line; call this before twistd changes the directory.
 
         A script is started as it was for this process, so that its first line names the interpreter: behind a
         symbolic link that has moved, that is the interpreter of another release.
