@@ -463,7 +463,7 @@ class MemoryClient:
         return self._cluster.remove(key)
 
     def _end(self, key: Key, old: Object, grace: int | None) -> Object:
-        """A Pod on a Node goes when its kubelet says so, by a grace of nothing."""
+        """Delete a Pod; a Pod on a Node stays until its kubelet deletes it with a grace of 0 s."""
         spec, metadata = old.get("spec", {}), old["metadata"]
         own = spec.get("terminationGracePeriodSeconds", GRACE_SECONDS)
         seconds = min(own if grace is None else grace, metadata.get(_GRACE, 1 << 31))

@@ -299,7 +299,7 @@ OLD_PROTOCOLS = ("v4.channel.k8s.io", "v4.base64.channel.k8s.io")
 
 def read_ports(values: Sequence[bytes]) -> list[int]:
     """
-    Return the ports of a WebSocket's query, 1 to 100.
+    Return the ports of a WebSocket's query, at most 100 of them.
 
     :raises ValueError: no port is given, too many are, or a value is not a port.
     """

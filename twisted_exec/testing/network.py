@@ -227,7 +227,11 @@ class MemoryNetwork:
     def join(
         self, client: Any, server: Any, encrypted: bool = False
     ) -> tuple[MemoryTransport, MemoryTransport]:
-        """Connect two protocols; the server's end first, as an accepted socket."""
+        """
+        Connect two protocols, the server first, as with an accepted socket.
+
+        :return: the client's transport and the server's.
+        """
         ends = MemoryTransport(client, encrypted), MemoryTransport(server, encrypted)
         ends[0].peer, ends[1].peer = ends[1], ends[0]
         self.transports += ends

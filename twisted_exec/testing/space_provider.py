@@ -75,11 +75,14 @@ class MemorySpaces:
         self.held = False
         """While true, what is created stays Building, and what is deleted stays Going."""
         self.lived: int | None = None
-        """How many more changes have an effect, as if the manager were killed then; ``None`` for all."""
+        """
+        How many more creations and deletions have an effect, as if the manager were killed then;
+        ``None`` for all.
+        """
         self.calls: list[tuple[str, Physical | None]] = []
         """The calls so far: name, and what the call is about."""
         self.server: Callable[[Physical], str] = lambda physical: f"https://127.0.0.1:1/{physical}"
-        """Where the API server of one is."""
+        """Returns the address of the API server of a space."""
         self._following: list[Changed] = []
 
     def provider(self) -> MemoryProvider:
@@ -108,7 +111,7 @@ class MemorySpaces:
                 self.tell(physical)
 
     def follow(self, changed: Changed) -> Callable[[], None]:
-        """Have ``changed`` called; :return: ends that."""
+        """Call ``changed`` at each change; return a function that ends this."""
         self._following.append(changed)
         return lambda: self._following.remove(changed) if changed in self._following else None
 
@@ -141,7 +144,7 @@ class MemorySpaces:
         )
 
     def kubeconfig(self, physical: Physical, space: MemorySpace) -> bytes:
-        """The access to one, by a token of its own."""
+        """Return the kubeconfig of a space, with a token of its own."""
         token = f"token-{space.uid}-{space.generation}"
         context = {"cluster": "space", "user": "space"}
         config = {
