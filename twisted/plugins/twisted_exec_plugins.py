@@ -1,8 +1,8 @@
 """
 The plugins by which twistd and endpoint strings find twisted-exec.
 
-No logic, and nothing heavy is imported: every twistd on this host reads this
-file.  The directories above it have no ``__init__.py``: they belong to Twisted.
+No logic, and nothing heavy is imported: every twistd of this environment
+reads this file.  The directories above it have no ``__init__.py``: they belong to Twisted.
 """
 
 from __future__ import annotations

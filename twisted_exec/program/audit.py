@@ -342,8 +342,8 @@ class AuditSession:
         """
         Record the end of the session; later calls do nothing.
 
-        :param reason: a constant of :mod:`twisted_exec.streaming.interfaces`, or the
-            message of a refusal.
+        :param reason: a constant of :mod:`twisted_exec.streaming.interfaces`, the end of a
+            connection such as ``client closed``, or the message of a refusal.
         :param code: the HTTP status of a refusal.
         :param policy: the names of the ConsolePolicies that the session was held to.
         :param right: the highest right that the session had at the console; empty if it had none.
