@@ -63,7 +63,7 @@ class FakeConsole:
     :param echo: print all input.
     :ivar opened: number of connections so far.
     :ivar refusal: an exception to fail the next :meth:`connect` with.
-    :ivar sizes: all terminal sizes, also from while the line was closed.
+    :ivar sizes: all terminal sizes, also those that came while the line was closed.
     :ivar breaks: how long each BREAK was that the open line sent, in milliseconds.
     """
 

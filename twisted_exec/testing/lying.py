@@ -123,7 +123,7 @@ def nothing(answer: pb.ListMachinesResponse) -> pb.ListMachinesResponse:
 
 
 def in_state(*states: int) -> Change:
-    """A lie of lists: all machines are in one state, each time in the next."""
+    """A lie of lists: all machines are in one state, each time in the next; the last stays."""
     left = list(states)
 
     def altered(answer: pb.ListMachinesResponse) -> pb.ListMachinesResponse:

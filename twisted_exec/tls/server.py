@@ -64,7 +64,8 @@ class ServerTLS:
     :param published_cas: returns further CAs as PEM, which may change between calls; empty while they
         are not known.
     :param resumable: clients may resume sessions until the files or the CAs change.  A resumed
-        session has the client's certificate, verified as in any other session, but no intermediates.
+        session has the client's certificate, which is verified as in any other session, and no
+        intermediates.
     :param clock: times the checks for changed files.
     """
 
