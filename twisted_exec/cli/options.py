@@ -38,8 +38,12 @@ _TEXTS = (
 )
 
 
-def add_cluster_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options to a command's parser."""
+def add_cluster_options(parser: argparse.ArgumentParser, limit: str = "30s") -> None:
+    """
+    Add the options to a command's parser.
+
+    :param limit: of requests, by default; for the help.
+    """
     group = parser.add_argument_group("API server, as kubectl's options of these names")
     group.add_argument("--kubeconfig", metavar="F", help="the kubeconfig, instead of $KUBECONFIG")
     for name, metavar, text in _TEXTS:
@@ -63,7 +67,8 @@ def add_cluster_options(parser: argparse.ArgumentParser) -> None:
         "--request-timeout",
         metavar="TIME",
         type=duration,
-        help="the time limit to connect, and again for the answer, such as 5s or 1m; 0 means 30s",
+        help="the time limit to connect, and again for the answer, such as 5s or 1m; 0 means "
+        f"{limit}",
     )
 
 

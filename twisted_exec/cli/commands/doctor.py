@@ -35,7 +35,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument(
         "-o", "--output", choices=("text", "json"), default="text", help="default: %(default)s"
     )
-    add_cluster_options(parser)
+    add_cluster_options(parser, limit=f"{_TIMEOUT_SECONDS:.0f}s")
     parser.set_defaults(run=_run)
 
 

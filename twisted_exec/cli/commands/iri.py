@@ -392,8 +392,8 @@ def add_runtime_options(parser: argparse.ArgumentParser) -> None:
         type=_revision,
         choices=REVISIONS,
         metavar="NAME",
-        help=f"the runtime's gRPC API: {', '.join(REVISIONS)} (default: that of the well-known "
-        "socket, else ironcore)",
+        help=f"the runtime's gRPC API: {', '.join(REVISIONS)} (default: that of the variable or "
+        "well-known socket, else ironcore)",
     )
     group.add_argument("--ca-file", metavar="F", help="the CA of the runtime, for TCP and https")
     group.add_argument("--cert-file", metavar="F", help="your client certificate, for TCP")

@@ -110,8 +110,8 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     what.add_argument(
         "--authorities",
         action="store_true",
-        help="create new authorities, and renew all certificates but the API server's with them; the "
-        "old authorities stay trusted",
+        help="create new authorities, and renew all certificates with them but the one that the "
+        "API server serves with; the old authorities stay trusted",
     )
     what.add_argument(
         "--apiserver",

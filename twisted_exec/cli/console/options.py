@@ -192,7 +192,7 @@ where it was; what you type meanwhile is sent then.
 If standard input is not a terminal, it is sent to the machine. After its end the
 session continues until the machine has been quiet for two seconds, or for the
 time of --linger, or until its process has ended, and in any case for at most a
-minute. --timeout replaces that minute.
+minute, or a minute and the time of --linger. --timeout replaces that limit.
 
 With --expect, --send or --run, standard input is not read: the options have the
 input.
@@ -201,7 +201,8 @@ input.
 _EPILOG = f"""\
 Exit code: 0 if the session ended well (also by the escape key and after
 --linger); the process's code if a shell or another process ended; 124 after the
-time of --timeout; 1 after any other end. One line on stderr says why.
+time of --timeout, or if the machine was never quiet after the end of input; 1
+after any other end. One line on stderr says why.
 
 {EPILOG}
 With TWISTED_EXEC_LOG=FILE in the environment the program writes a log.
