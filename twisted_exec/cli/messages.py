@@ -137,7 +137,11 @@ _DENIED = re.compile(
 
 
 def role_to_request(message: str) -> str:
-    """Return the remedy for a right that the user lacks; empty if the message is not about one, or has it."""
+    """
+    Return the remedy for a right that the user lacks.
+
+    :return: empty if the message is not about such a right, or says what the user may do.
+    """
     lacking = _DENIED.search(message)
     if lacking is None:
         return ""
@@ -247,4 +251,4 @@ def painter(stream: TextIO, environ: Mapping[str, str] = os.environ) -> Paint:
 
 
 FAILED_CODE = 125
-"""Exit code of a script whose session failed; a command's own code could not be told from 1."""
+"""Exit code of a script whose session failed: 1 could be a code of the script's command."""

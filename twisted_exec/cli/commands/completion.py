@@ -327,7 +327,7 @@ _Ask = Callable[["CommandClient"], Coroutine[Any, Any, list[str]]]
 
 
 class RealValues:
-    """Values for the user's kubeconfig and the server that the command line selects."""
+    """Values from the user's kubeconfig, and from the server that the command line selects."""
 
     def of(self, name: str, options: Mapping[str, Any]) -> Iterable[str]:
         """See :class:`~twisted_exec.cli.commands.completion.Values`."""

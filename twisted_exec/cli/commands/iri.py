@@ -280,7 +280,7 @@ async def _create(client: IRIClient, options: argparse.Namespace) -> str:
 
 
 def _machine(path: str) -> Any:
-    """:raises InputError: the file has no machine."""
+    """:raises IRIInputError: the file has no machine."""
     from google.protobuf.json_format import ParseDict, ParseError
 
     from twisted_exec.api.yaml_text import parse_yaml

@@ -150,8 +150,8 @@ class _MachineCheck:
         """
         Return the user's rights at the console, and report if they do not suffice.
 
-        A host answers about its own rules: ``create`` of ``exec`` may include the verbs although it
-        denies them.
+        A host answers about its own rules: ``create`` of ``exec`` may include the verbs although
+        the host denies them.
         """
         plural = self._dialect.workload.plural
         opening = await self._review("create", "exec")
@@ -512,7 +512,7 @@ _CONNECTIONS = {
         RUNTIME,
     ),
 }
-"""Remedies by the check, for texts of a refusal; those of all texts that it has."""
+"""Remedies by the check, for texts of a refusal: the remedies of all its texts apply."""
 
 _REFUSALS: tuple[tuple[str, str, str], ...] = (
     ("is powered off", "machine", ""),

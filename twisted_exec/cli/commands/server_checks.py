@@ -276,7 +276,7 @@ async def check_user(server: ExaminedServer, client: CommandClient) -> str:
     Check whether the server accepts our credentials.
 
     :return: the user's name; empty if the server does not say it.
-    :raises Unusable: it does not.
+    :raises Unusable: the server does not accept them, or fails.
     """
     report = server.report
     try:

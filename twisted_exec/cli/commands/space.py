@@ -162,7 +162,7 @@ async def _digests(client: IKubeClient, space: Object) -> dict[str, bytes] | Non
 
 
 async def _why(client: IKubeClient, location: FoundSpace) -> str:
-    """Return the message of the manager's Event, or empty without the right to read it."""
+    """Return the message of the manager's Event, or a general message without the Event."""
     selector = f"involvedObject.uid={location.space['metadata'].get('uid', '')}"
     try:
         listed = await client.list(

@@ -34,7 +34,7 @@ class UserTerminal:
     :param report: prints notices that come beside the output; ``None`` if they are shown in the output.
     :param draw: writes what is neither output nor a message; ``None`` without a terminal.
     :param attached: called when the stream is attached.
-    :param greeting: returns the greeting, also with ``--quiet``; empty for none.
+    :param greeting: returns the greeting, which ``--quiet`` does not suppress; empty for none.
     :param place: returns the machine, its namespace and its server, for the status.
     :param watch: receives all output that is written.
     :param full_screen: whether the output so far has switched to the other screen.

@@ -34,7 +34,7 @@ from twisted_exec.wire.control_messages import TerminalSize
 SECONDS = 10.0
 """Time limit of a request; the user waits for it."""
 OFF_SECONDS = 90.0
-"""Time for a machine to be off, before it is switched on again."""
+"""Time limit for a machine to go off, before it is switched on again."""
 LOOK_SECONDS = 1.0
 
 NO_SERVER = "This console comes from a runtime, not from an API server, which knows other machines and power."

@@ -6,7 +6,7 @@ waits until the old output has arrived, and from then on it considers only the c
 output.
 
 ``--run`` runs one command in the shell of a machine (:class:`ShellRun`).  It needs a POSIX shell that
-waits at its prompt. It ends the line that it finds, and types:
+waits at its prompt. It erases the line that it finds, and types:
 
 1. a probe, which prints a mark.  If no mark comes, the command is never typed: a login prompt would
    take it for a user's name.  At a prompt that looks like that of a login or a boot loader, and into

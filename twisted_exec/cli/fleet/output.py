@@ -10,8 +10,8 @@ the reader:
 
 The output of one machine becomes lines that begin with the machine's name, sans I/O
 (:class:`PrefixedLines`).  Nothing that a machine prints reaches other lines or the terminal's
-state: escape sequences and control characters are removed, except tabs, and colours if they
-are to stay, and these end with their line.  Characters that change the direction of text are
+state: escape sequences and control characters are removed, except tabs; colours may stay, and
+end with their line.  Characters that change the direction of text are
 replaced, because they would reorder the name, too.
 """
 

@@ -97,7 +97,7 @@ class _Printing:
         self._timer: IDelayedCall | None = None
 
     async def run(self) -> None:
-        """Print until all machines are deleted or the program is to end."""
+        """Print until all logs have ended, or the program is to end."""
         saver = LoopingCall(self._save)
         saver.clock = self._reactor
         if self._state is not None:

@@ -186,7 +186,7 @@ class MachineRun:
         return result
 
     def left(self) -> Deferred[Any]:
-        """Fire when the session is over, which takes a second at most after it was cancelled."""
+        """Fire when the session is over, after a cancellation within some seconds."""
         return self._session.finished
 
     def _open(self, session: ConsoleSession) -> Any:

@@ -38,7 +38,7 @@ class TypingSession:
     :param printed: called when the machine has printed something.
     :param changed: called after changes.
     :param noticed: called with messages for the user.
-    :ivar problem: why the user cannot type; empty if that is possible.
+    :ivar problem: why the user cannot type; empty if nothing prevents it.
     """
 
     def __init__(
