@@ -98,8 +98,9 @@ def machine_name(text: str) -> MachineName:
 
 def _is_kind(kind: str, dialect: Dialect) -> bool:
     """
-    Return whether ``kind`` names the dialect: ``machines``, ``machine.GROUP`` or ``machines.VERSION.GROUP``; or
-    ``pod``, as which kubectl lists machines of every dialect.
+    Return whether ``kind`` names the dialect: ``machines``, ``machine.GROUP`` or
+    ``machines.VERSION.GROUP``; or ``pod``, the kind under which kubectl lists the machines of every
+    dialect.
     """
     if kind in ("pod", "pods"):
         return True

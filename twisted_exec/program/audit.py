@@ -266,7 +266,10 @@ class Facts(Protocol):
     """The subject of a session."""
 
     def get(self, fact: str, /) -> Any:
-        """Return a fact of :data:`SUBJECT_KEYS`; ``reason`` is the declared reason."""
+        """
+        Return a fact of :data:`SUBJECT_KEYS` or :data:`OPTIONAL_KEYS`; ``reason`` is the declared
+        reason.
+        """
 
 
 class Trail:

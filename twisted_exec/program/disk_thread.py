@@ -23,8 +23,8 @@ LONG_WAIT_SECONDS = 0.5
 """The same for what must not fail because a disk is slow, such as the first use of a journal."""
 _WAITS = 4
 """
-In so many parts it waits: if the whole process stands still, as on a busy machine, then time passes in
-which the thread could not work.  That uses up one part, and says nothing about the disk.
+The wait has so many parts.  If the whole process stands still, as on a busy machine, the thread
+cannot work either: that uses up one part, and says nothing about the disk.
 """
 
 _Result = TypeVar("_Result")

@@ -218,8 +218,8 @@ class ProgramOption:
     :param short: a letter.
     :param reverse: help of the flag ``no-NAME``, for an option that is true by default.
     :param is_path: made absolute, because twistd changes the working directory when it becomes a daemon.
-    :param several: may be repeated; the value is the list of what ``read`` returns, or of all in the lists
-        that it returns.
+    :param several: may be repeated; the value is a list of what ``read`` returns; lists that it
+        returns are joined.
     :param required: how a missing option is refused; ``None`` if it may be missing.
     :param convert: converts the option's value to that of the field.
     """

@@ -60,7 +60,7 @@ class MemoryCluster:
         self.requests: list[tuple[str, str, str, str]] = []
         """Verb, plural, namespace and name of the requests so far."""
         self.graceful: set[Resource] = set()
-        """Kinds of Pods, which are there until their kubelet has ended them."""
+        """Kinds of Pods, which remain until their kubelet has ended them."""
         self.version = 1
         self._history: list[tuple[int, str, Key, Object]] = []
         self._oldest = 0

@@ -78,8 +78,8 @@ class ClientTLS:
     :param key_pem: its private key.
     :param insecure_skip_verify: accept any certificate; ``check`` still runs.
     :param check: an additional check of the server's certificate.
-    :param resumes: resume sessions with this server, if it offers that; not without its verification,
-        nor with intermediates of our own.
+    :param resumes: resume sessions with this server, if it offers that; never with
+        ``insecure_skip_verify``, nor if our certificate has intermediates.
     :raises TLSConfigError: a PEM text or the hostname cannot be used.
     """
 

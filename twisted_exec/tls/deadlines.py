@@ -54,7 +54,7 @@ class Deadline:
 
     :param seconds: from now, or from the last sign of life.
     :param late: called at the end, with the seconds since the beginning.
-    :param signs: what the peer gives signs of life by; without them the limit is absolute.
+    :param signs: the peer's signs of life; without them the limit is absolute.
     :param first: the limit from now, if it is not ``seconds``.
     """
 

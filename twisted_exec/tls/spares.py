@@ -6,7 +6,7 @@ our credentials only, and no byte has passed over it: the request that it carrie
 on any other connection.
 
 A spare connection is taken once, and only if a new connection would have the same CA, certificate
-and key. It is closed at a change of these or the end of the peer's certificate (looked at each
+and key. It is closed when one of these changes or the peer's certificate expires (checked each
 second), when the peer sends anything, and after :data:`IDLE_SECONDS`. Of more than :data:`MOST` the
 oldest is closed.
 """

@@ -95,7 +95,7 @@ class Selection:
 
     :param found: called with the machines of a cluster.
     :param failed: called with the name of one of several clusters, and why it has no machines here.
-    :ivar waiting: the names of the clusters that have not answered; not that of the only one.
+    :ivar waiting: the names of the clusters that have not answered; empty if there is only one.
     """
 
     def __init__(

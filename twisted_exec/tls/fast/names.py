@@ -1,7 +1,7 @@
 """
 The private names of libraries that the fast parts use, and the check that they exist.
 
-The first use of a part checks its names: if one is missing, one warning names it, and the part runs
+The first use of a part checks its names: if a name is missing, a warning says so, and the part runs
 the library's own way.
 """
 
@@ -47,7 +47,7 @@ PARTS = {
 @dataclass(frozen=True)
 class PrivateName:
     """
-    A private name, or one without a promise.
+    A private name, or a name that its library does not promise to keep.
 
     :ivar library: its distribution.
     :ivar owner: class, module or object that has it.
