@@ -272,8 +272,8 @@ class ResumableAttachment(RecordingAttachment):
 
 class RecordingUser:
     """
-    The user's end; gets what a
-    :class:`~twisted_exec.streaming.remotecommand.client.ConsoleClient` tells.
+    The user's end; gets the events of a
+    :class:`~twisted_exec.streaming.remotecommand.client.ConsoleClient`.
     """
 
     stream: Any = None

@@ -17,7 +17,7 @@ _SOCKS_REFUSED = b"\5\5\0\1" + bytes(6)
 
 class ProxyFactory(Factory):
     """
-    A proxy; listen with it on any endpoint, TLS for one of ``https``.
+    A proxy; listen with it on any endpoint, with TLS for an ``https`` proxy.
 
     :param login: required ``user:password``, or empty.
     :ivar asked: the ``host:port`` of each connection, in order.

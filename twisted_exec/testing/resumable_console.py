@@ -60,7 +60,7 @@ class ResumableConsole(Factory):
     """
     The machine's end.
 
-    :param agrees: answers clients that can resume.
+    :param agrees: lets clients resume their sessions, if they can.
     :ivar journals: everything that was printed, by epoch.
     :ivar epoch: the present journal.
     :ivar oldest: offset of the first byte that is retained in the present journal.

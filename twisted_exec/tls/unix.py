@@ -1,8 +1,8 @@
 """
 Private directories for UNIX sockets, and the users of their peers.
 
-Sockets have a directory with a short path (Linux limits a socket's path to 107 bytes), mode 0700,
-owned by us.
+A :func:`runtime_directory` for sockets has a short path (Linux limits a socket's path to 107
+bytes) and mode 0700, and is owned by us.
 """
 
 from __future__ import annotations
