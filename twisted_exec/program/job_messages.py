@@ -60,7 +60,10 @@ def limit_process(memory_bytes: int) -> None:
 
 
 def allow_time(cpu_seconds: int) -> None:
-    """Let this process compute for so long from now on; the kernel then ends it."""
+    """
+    Let this process compute for so long from now on, or up to a second longer; the kernel then ends
+    it.
+    """
     usage = resource.getrusage(resource.RUSAGE_SELF)
     seconds = int(usage.ru_utime + usage.ru_stime) + 1 + cpu_seconds
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, resource.RLIM_INFINITY))

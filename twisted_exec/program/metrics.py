@@ -68,7 +68,7 @@ def new_registry(clock: IReactorTime | None = None, *, process: bool = True) -> 
     Return a registry for one program.
 
     :param clock: as for :class:`MetricsRegistry`.
-    :param process: whether to include those of the build and of the process.
+    :param process: whether to include the metrics of the build and of the process.
     """
     registry = MetricsRegistry(clock)
     if process:

@@ -133,7 +133,7 @@ class Authority:
         return cls(certificate, key)
 
     def has_issued(self, certificate: x509.Certificate) -> bool:
-        """Return whether a certificate is signed with this authority's key."""
+        """Return whether a certificate names this authority and is signed with its key."""
         return pem.has_issued(self._certificate, certificate)
 
     @property
@@ -741,7 +741,7 @@ def pairs(pki: PKI) -> Iterator[Pair]:
 def _again(
     authority: Authority, certificate: x509.Certificate, pair: Pair, now: datetime
 ) -> Issued:
-    """Issue a certificate with the names and usages of another and a new key."""
+    """Issue a certificate with a new key, and the names and usages of another certificate."""
     common, groups = (
         [str(each.value) for each in certificate.subject.get_attributes_for_oid(oid)]
         for oid in (NameOID.COMMON_NAME, NameOID.ORGANIZATION_NAME)

@@ -255,7 +255,7 @@ class _MachineCheck:
         self._report.warning("machine", message, self._unready_remedy)
 
     async def _check_class(self, machine: Object) -> tuple[str, str]:
-        """Return the problem of the machine's class, and the remedy; empty if the class exists."""
+        """Return the problem of the machine's class, and the remedy; empty unless it is missing."""
         dialect, name = self._dialect, self._dialect.class_name(machine)
         if not name:
             return "", ""

@@ -305,8 +305,8 @@ async def undiscovered(
     """
     Return the error for machines that cannot be discovered.
 
-    A kube-apiserver forwards discovery to the API server of an APIService: it may be down, although
-    kube-apiserver answers.
+    A kube-apiserver forwards discovery to the API server of an APIService: that server may be down,
+    although kube-apiserver answers.
 
     :param among: dialects that were sought.
     """

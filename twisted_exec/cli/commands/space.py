@@ -452,7 +452,7 @@ def check_server(
     request: Mapping[str, Any], config: ClientConfig, name: SpaceName, options: argparse.Namespace
 ) -> None:
     """
-    Check that the request is for the Space's server.
+    Check that a request that names a server is for the Space's server.
 
     :raises InputError: it is for another server, which must not get these credentials.
     """

@@ -529,7 +529,10 @@ def request_headers(request: Request) -> list[tuple[bytes, bytes]]:
 
 
 def handshake_headers(request: Request) -> list[tuple[bytes, bytes]]:
-    """Return those of a WebSocket's handshake, without our token among the subprotocols."""
+    """
+    Return the headers of a WebSocket's handshake for the API server, without our token among the
+    subprotocols.
+    """
     return _passed(request, _HANDSHAKE)
 
 

@@ -86,7 +86,7 @@ class ResumableStream(MachineStream, Protocol):
 
     @property
     def round_trips(self) -> Sequence[RoundTrip]:
-        """The TCP round trips between the hops of the present connection, when it was new."""
+        """TCP round trips between the hops, measured when the present connection was new."""
 
     @property
     def echo_seconds(self) -> float | None:

@@ -34,7 +34,7 @@ class Scrollback:
         """
         Return the line that the machine has not ended yet, such as a prompt, with its colours.
 
-        It is empty if it is too long for one, or if a program draws there.
+        The result is empty for a line that is longer than a prompt, or on which a program draws.
         """
         line = bytes(self._output[self._output.rfind(b"\n") + 1 :])
         line = _CLEARED.split(line)[-1]

@@ -83,7 +83,7 @@ class Follower:
 
     @property
     def is_failed(self) -> bool:
-        """True if the log is not open, and the machine still exists."""
+        """True if the log is not open, and has not ended."""
         return self.state in (FollowerState.OPENING, FollowerState.RETRYING, FollowerState.REFUSED)
 
     async def run(self) -> None:

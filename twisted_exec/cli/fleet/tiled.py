@@ -262,7 +262,7 @@ class View:
         return Deferred.fromCoroutine(fetched())
 
     async def _note(self, target: FleetTarget) -> str:
-        """Return why the screen of a machine is blank; empty if the user may not know."""
+        """Return why the screen of a machine is blank; empty if the machine cannot be read."""
         cluster, seconds = target.cluster, self._task.options.request_timeout or TIMEOUT_SECONDS
         client = CommandClient(
             cluster.config, self._reactor, timeout_seconds=seconds, agent=cluster.agent

@@ -177,7 +177,7 @@ _predecessor: Predecessor | None = None
 
 
 def find_predecessor(environ: MutableMapping[str, str] = os.environ) -> None:
-    """Take note of the predecessor that the environment names, and remove it from there."""
+    """Take note of the predecessor that the environment names, and remove the variable."""
     global _predecessor
     text = environ.pop(VARIABLE, "")
     if not (text.isascii() and text.isdigit()):
