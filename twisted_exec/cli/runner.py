@@ -128,7 +128,7 @@ def run_in_reactor(command: str, asking: Asking, error_code: int = 1) -> int:
 
 
 def failed(command: str, why: str, code: int = 1) -> int:
-    """Print an error on one line on stderr; return the exit code."""
+    """Print an error, see :func:`.for_stderr`; return the exit code."""
     start = f"twisted-exec {command}:"
     text = for_stderr(f"{start} {why}").removeprefix(start)
     print(f"{painter(sys.stderr)(start, Colour.RED)}{text}", file=sys.stderr)

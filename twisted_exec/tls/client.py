@@ -113,7 +113,7 @@ class ClientTLS:
         Return the OpenSSL connection on a connected socket.
 
         :param transport: the connection; its ``failVerification`` is called with a
-            :class:`~twisted.python.failure.Failure`.
+            :class:`~twisted.python.failure.Failure` if the server is refused.
         """
         engine = self._engine(transport, plug)
         engine.set_connect_state()

@@ -158,7 +158,7 @@ class Authority:
         Issue a server's certificate.
 
         :param names: DNS names and IP addresses, one or more.
-        :param common_name: the subject, such as a poollet's pool; empty for the first of ``names``.
+        :param common_name: the subject, such as a poollet's user; empty for the first of ``names``.
         :raises TLSConfigError: there are no names, or one cannot be used.
         """
         if not names:

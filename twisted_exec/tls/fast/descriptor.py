@@ -160,7 +160,7 @@ class _TLSOnDescriptor(_Socket):
 
     @property
     def is_shaking(self) -> bool:
-        """The handshake is under way; it has a time limit of its own."""
+        """The handshake is under way; a server limits its time."""
         return not self._handshaken
 
     # Methods that TLS adds to a transport.
