@@ -27,7 +27,7 @@ from tests.tls.support import (
 )
 from twisted_exec.tls import client
 from twisted_exec.tls.client import ClientCredentials, ClientTLS
-from twisted_exec.tls.errors import TLSConfigError, VerificationError
+from twisted_exec.tls.errors import OutsideValidity, TLSConfigError, VerificationError
 from twisted_exec.tls.pki import Authority, Issued
 from twisted_exec.tls.server import ServerTLS, peer_certificate, verify
 
@@ -35,10 +35,16 @@ from twisted_exec.tls.server import ServerTLS, peer_certificate, verify
 class VerificationTests(LoopbackCase):
     """Tests for whom :class:`ClientTLS` believes."""
 
-    async def refusal(self, server: ServerTLS, client: ClientTLS) -> str:
+    async def refusal(
+        self,
+        server: ServerTLS,
+        client: ClientTLS,
+        kind: type[VerificationError] = VerificationError,
+    ) -> str:
         """Return the error for a refused server, which must receive no byte of ours."""
         with self.assertRaises(VerificationError) as caught:
             await self.pair(server, client)
+        self.assertIs(type(caught.exception), kind)
         told = str(caught.exception)
         self.assertNotIn("\n", told)
         return told
@@ -96,17 +102,15 @@ class VerificationTests(LoopbackCase):
         issued = authority("serving").issue_server(
             ["localhost"], now=before, life=timedelta(days=1)
         )
-        self.assertIn(
-            "it has expired", await self.refusal(self.server_tls(issued), self.client_tls())
-        )
+        told = await self.refusal(self.server_tls(issued), self.client_tls(), OutsideValidity)
+        self.assertIn("it has expired", told)
 
     async def test_not_yet(self) -> None:
         """A certificate from the future is refused."""
         after = datetime.now(UTC) + timedelta(days=1)
         issued = authority("serving").issue_server(["localhost"], now=after)
-        self.assertIn(
-            "is not valid yet", await self.refusal(self.server_tls(issued), self.client_tls())
-        )
+        told = await self.refusal(self.server_tls(issued), self.client_tls(), OutsideValidity)
+        self.assertIn("is not valid yet", told)
 
     async def test_system_roots(self) -> None:
         """Without a CA, the system's CAs are used, and ours is not among them."""

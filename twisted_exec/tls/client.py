@@ -44,7 +44,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from twisted_exec.tls import pem
-from twisted_exec.tls.errors import TLSConfigError, VerificationError
+from twisted_exec.tls.errors import OF_TIME, OutsideValidity, TLSConfigError, VerificationError
 from twisted_exec.tls.fast import openssl
 from twisted_exec.tls.files import Reloading
 from twisted_exec.tls.pem import server_name
@@ -259,7 +259,8 @@ class _Verdict:
         """
         try:
             if not self._rules.believes(ok):
-                raise VerificationError(_chain_problem(certificate.to_cryptography(), code))
+                kind = OutsideValidity if code in OF_TIME else VerificationError
+                raise kind(_chain_problem(certificate.to_cryptography(), code))
             if depth == 0:
                 self._rules.judge(certificate.to_cryptography())
                 self.passed = True

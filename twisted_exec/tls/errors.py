@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from twisted.internet import error
 
+OF_TIME = (9, 10)
+"""OpenSSL's codes of a certificate that is not yet valid, or has expired; it verifies the signature before the time."""
+
 
 class TLSError(Exception):
     """Base of the errors of this module.  ``str()`` is one line."""

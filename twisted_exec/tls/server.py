@@ -34,15 +34,11 @@ from twisted.protocols.tls import TLSMemoryBIOProtocol
 from zope.interface import implementer
 
 from twisted_exec.tls import pem
-from twisted_exec.tls.errors import OutsideValidity, TLSConfigError, VerificationError
+from twisted_exec.tls.errors import OF_TIME, OutsideValidity, TLSConfigError, VerificationError
 from twisted_exec.tls.files import Reloading
 
 HTTP_1_1 = b"http/1.1"
 _DEEPEST_CHAIN = 4
-_OF_TIME = (
-    SSL.X509VerificationCodes.ERR_CERT_NOT_YET_VALID,
-    SSL.X509VerificationCodes.ERR_CERT_HAS_EXPIRED,
-)
 _LONGEST_CHAIN = 8
 _KNOWN = 128
 """Size of the certificate cache.  Unverified certificates are cached too, so it must stay small."""
@@ -267,8 +263,7 @@ def verify(
         vouching = [each.to_cryptography() for each in context.get_verified_chain()[1:]]
     except X509StoreContextError as problem:
         message = f"the client certificate is refused: {problem}"
-        # OpenSSL checks a signature before the time, so the certificate is signed by a trusted CA.
-        kind = OutsideValidity if problem.errors[0] in _OF_TIME else VerificationError
+        kind = OutsideValidity if problem.errors[0] in OF_TIME else VerificationError
         raise kind(message) from None
     for authority in vouching:
         if not (_usages(authority) or _FOR_CLIENTS) & _FOR_CLIENTS:
