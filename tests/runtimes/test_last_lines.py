@@ -47,6 +47,17 @@ class LastLineTests(SynchronousTestCase):
         )
         self.assertEqual(self.line(b"\x1b]0;" + b"x" * 4090 + b"\r\nz"), "z")
 
+    def test_parts(self) -> None:
+        """Output behind a burst, or of a boot that has printed little, counts."""
+        burst = b"burst\r\n" * 20_000
+        self.assertEqual(self.line(burst, b"login: "), "login:")
+        self.assertEqual(self.line(burst, b"log", b"in: "), "login:")
+        journal = Journal(lambda: 0)
+        for each in (burst, b"The system is going down\r\n", b"Booting\r\n"):
+            journal.booted("PoweredOn")
+            journal.append(each)
+        self.assertEqual(last_line(journal), "Booting")
+
     def test_direction(self) -> None:
         """Characters that change the direction of the text, or take no place, are removed."""
         self.assertEqual(self.line("a\u202eb\u2066c\u200bd\u2028e".encode()), "abcd e")

@@ -513,13 +513,13 @@ def last_line(journal: IJournal) -> str:
 
     No control or format characters are left.
     """
-    first = journal.next_available(max(journal.start, journal.end - _READ_BYTES))
-    if first >= journal.end:
-        return ""
-    text = PlainLines().feed(journal.read(first, _READ_BYTES))
-    _, newline, behind = text.partition(b"\n")
-    if newline and first > journal.start:
-        text = behind  # the first line may begin within a sequence
+    first = offset = journal.next_available(max(journal.start, journal.end - _READ_BYTES))
+    text, lines = b"", PlainLines()
+    while data := journal.read(offset, _READ_BYTES):  # a part: to the end of a boot, or of a piece
+        text += lines.feed(data)
+        offset = journal.next_available(offset + len(data))
+    if first > journal.start and b"\n" in text:
+        text = text.partition(b"\n")[2]  # the first line may begin within a sequence
     for line in reversed(text.decode("utf-8", "replace").split("\n")):
         if visible := _printable(line):
             return visible[:MOST_CHARACTERS]
