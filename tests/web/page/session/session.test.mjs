@@ -481,6 +481,7 @@ test("a black hole is noticed within 20 seconds, also before the first answer", 
     page.clock.advance(1);
     assert.equal(page.state[0], "reconnecting");
     assert.match(page.state[1].message, /silent for 16 s/);
+    assert.equal(page.clock.now() - page.state[1].since, 16_000); // the user has read of the silence
   }
 });
 
@@ -501,6 +502,22 @@ test("a key without an answer is news after 4 seconds, and so is the answer; key
   assert.deepEqual([page.take("quiet"), page.session.waiting], [[typed], 2]);
   socket.mark({ Ack: 2 });
   assert.deepEqual([page.take("quiet"), page.session.waiting], [[null], 0]);
+});
+
+test("the time of a loss goes on from that of the silence before it", async () => {
+  const page = await Page.open();
+  const socket = page.accept();
+  page.clock.advance(10_000);
+  const [since] = page.take("quiet");
+  socket.lose();
+  assert.deepEqual([page.state[0], page.state[1].since], ["reconnecting", since]);
+  page.clock.advance(100);
+  page.accept({ at: 100 });
+  assert.deepEqual([page.state[0], page.state[1].seconds], ["resumed", (page.clock.now() - since) / 1000]);
+  page.socket.mark({ Pong: page.clock.now() });
+  page.clock.advance(1_000);
+  page.socket.lose();
+  assert.equal(page.state[1].since, page.clock.now()); // nothing was owed
 });
 
 test("a server that answers each key is asked no more often than without keys", async () => {

@@ -36,6 +36,11 @@ export class Liveness {
     this.#silent = silent;
   }
 
+  /** Since when something is sent behind which nothing has arrived; null: nothing is. */
+  get waitsSince() {
+    return this.#waitsSince;
+  }
+
   /** Begin with another connection. */
   start() {
     this.#askNow(PING, SILENCE);

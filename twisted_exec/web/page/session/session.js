@@ -15,8 +15,9 @@
  *                                           input waits; without a message this is the first attempt
  *     open          {resumable}             without resumable a lost connection is the end
  *     reconnecting  {since, message, code, unauthorized}
- *                                           since: milliseconds of the clock; unauthorized: the token is
- *                                           refused, and the next attempt is that of reconnectNow()
+ *                                           since: milliseconds of the clock, from the message that the server has
+ *                                           not answered, or from the loss if it owed nothing; unauthorized: the
+ *                                           token is refused, and the next attempt is that of reconnectNow()
  *     resumed       {seconds, missed}       open again; missed: bytes of output meanwhile
  *     ended         {reason, message, code, exitCode, kind, causes}: see readStatus in channel.js
  *                   and unconfirmed: {sent, unsent}, input that may not have arrived, in pieces
@@ -271,12 +272,13 @@ export class ConsoleSession {
 
   /** The connection of an open session is lost. */
   #lost(message) {
+    const since = this.#liveness.waitsSince ?? this.#clock.now(); // the user may have read of the silence before
     this.#drop();
     if (!this.#state.isResumable) {
       this.#end({ reason: "ConnectionLost", message });
       return;
     }
-    this.#lostAt ??= this.#clock.now();
+    this.#lostAt ??= since;
     this.#failed({ message, unauthorized: false });
     this.#reconnecting.start();
   }
