@@ -275,14 +275,18 @@ class ConsoleTests(WebTestCase):
 
     async def test_own_sessions(self) -> None:
         """
-        A user with two sessions reads which of them types, and moves to the other without a question.  A
-        warning that another one types names the writer of now.
+        A user with two sessions reads which of them types, or that both may, and moves to the other without a
+        question.  A warning that another one types names the writer of now.
         """
         first, second = await self.user(), await self.user()
         for user in (first, second):
             await self.open_terminal(user)
             await user.page.until("document.querySelector('.user').textContent === 'ada'")
             await user.until_page("[12] viewers?")
+        await first.open_commands()
+        await first.page.press("e")
+        await first.until_page(r"ada \(this console\)\s+Writer[^]*ada\s+Writer")
+        await first.page.press("Escape")
         await second.click_text(".console-head button", "Observe only")
         await second.until_page("Observing; you type in another session")
         await second.page.resize(390, 844)

@@ -58,11 +58,15 @@ test("the user of a silent server reads for how long, and how many keys wait for
   assert.deepEqual([0, 1, 2].map((count) => waitingText(first, count)), ["", "1 key waits for the connection", "2 keys wait for the connection"]);
 });
 
-test("the roles of all users agree with that of this session", () => {
-  const people = [{ isOwn: true, role: "Observer" }, { isOwn: false, role: "Writer" }, { isOwn: false, role: "Observer" }];
+test("the roles of all users agree with that of this session, and a user may type in several", () => {
+  const person = (user, role, isOwn = false) => ({ user, role, isOwn });
+  const people = [person("ada", "Observer", true), person("bob", "Writer"), person("bob", "Observer")];
   const roles = (...given) => withRoles(...given).map(({ role }) => role);
   assert.deepEqual(roles(people, false), ["Writer", "Observer", "Observer"]);
-  assert.deepEqual(roles([{ isOwn: true, role: "Writer" }, people[1]], true), ["Observer", "Writer"]);
+  assert.deepEqual(roles([person("ada", "Writer", true), people[1]], true), ["Observer", "Writer"]);
+  const second = [people[0], person("ada", "Writer"), person("ada", "Observer")];
+  assert.deepEqual(roles(second, false), ["Writer", "Writer", "Observer"]);
+  assert.deepEqual(roles(second, true), ["Observer", "Writer", "Observer"]);
   assert.deepEqual(roles(people.slice(1), false), ["Writer", "Observer"]);
 });
 

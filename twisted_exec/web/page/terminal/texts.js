@@ -93,17 +93,18 @@ export function writerText(viewers, now, { isObserver, isOwn }) {
 }
 
 /**
- * Return the role of each user at a console. The server writes it into its objects a moment later than it tells the
- * session, whose role is certain: only one user types.
+ * Return the role of each session at a console. The server writes it into its objects a moment later than it tells the
+ * session, whose role is certain. Only one user types, but in as many sessions as the user has.
  *
- * @param {{isOwn: boolean, role: string}[]} people
+ * @param {{user: string, isOwn: boolean, role: string}[]} people
  * @param {boolean} isObserver whether this session is one
  */
 export function withRoles(people, isObserver) {
-  if (!people.some(({ isOwn }) => isOwn)) return people;
+  const own = people.find(({ isOwn }) => isOwn);
+  if (!own) return people;
   return people.map((each) => {
-    if (each.isOwn && !isObserver) return { ...each, role: "Writer" };
-    return each.isOwn || !isObserver ? { ...each, role: "Observer" } : each;
+    if (each === own) return { ...each, role: isObserver ? "Observer" : "Writer" };
+    return isObserver || each.user === own.user ? each : { ...each, role: "Observer" };
   });
 }
 
