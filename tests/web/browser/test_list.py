@@ -232,14 +232,14 @@ class ListTests(FleetTestCase):
 
     async def test_states(self) -> None:
         """
-        The list counts the machines of each state that the filter finds; a click shows these, also beside
-        those of another state, and a second click takes them away.
+        The list counts the machines of each state that the filter finds, and those that are not healthy; a
+        click shows these, also beside those of another state, and a second click takes them away.
         """
         user = await self.user()
         counts = "[...document.querySelectorAll('.states .button')].filter((each) => each.checkVisibility()).map((each) => each.innerText).join(', ')"
-        await user.page.until(f"{counts} === '2 Pending, 43 Running, 1 Shutdown'")
+        await user.page.until(f"{counts} === '1 Unhealthy, 2 Pending, 43 Running, 1 Shutdown'")
         await self.add_machine("build-10", "Pending")
-        await user.page.until(f"{counts} === '3 Pending, 43 Running, 1 Shutdown'")
+        await user.page.until(f"{counts} === '1 Unhealthy, 3 Pending, 43 Running, 1 Shutdown'")
         await user.click_text(".states .button", "3 Pending")
         await user.click_text(".states .button", "1 Shutdown")
         await user.page.until(
@@ -259,12 +259,14 @@ class ListTests(FleetTestCase):
         await user.page.focus("#machine-filter")
         await user.page.type("db")
         await user.until_page("2 of 47 machines")
-        await user.page.until(f"{counts} === '2 Running'")
+        await user.page.until(f"{counts} === '1 Unhealthy, 2 Running'")
         await user.click_text(".states .button", "2 Running")
         await user.page.until("location.hash.includes('filter=db+Running')")
-        await user.page.until(f"{_ROWS}.length === 2 && {counts} === '2 Running'")
+        await user.page.until(f"{_ROWS}.length === 2 && {counts} === '1 Unhealthy, 2 Running'")
         await user.click_text(".states .button[aria-pressed=true]", "2 Running")
         await user.page.until("location.hash === '#/machines?filter=db'")
+        await user.click_text(".states .button", "1 Unhealthy")
+        await user.page.until(f"{_ROWS}.length === 1 && {row('db-1')}")
 
     async def test_typing_on_phone(self) -> None:
         """Above the keyboard of a phone the other fields make room for what a typed filter finds, and its remedy."""

@@ -81,6 +81,18 @@ test("rows are those of all kinds", () => {
   assert.equal(rows.size, 1);
 });
 
+test("machines whose consoles are not healthy are counted beside their states, and the filter finds them", () => {
+  const rows = new Rows(KIND);
+  const [sick, off] = [machine("vm-1"), machine("vm-2", { state: "Shutdown" })];
+  for (const each of [sick, off]) each.status.conditions.push({ type: "ConsoleHealthy", status: "False", reason: "Panic", message: "" });
+  rows.set(KIND, rowsOf(sick, off, machine("vm-3"), machine("vm-4", { state: "Pending" })));
+  const found = (filter) => rows.select(filter, order("name", false)).map((row) => row.name);
+  assert.deepEqual(rows.states("").counts, [["Unhealthy", 2], ["Pending", 1], ["Running", 2], ["Shutdown", 1]]);
+  assert.deepEqual(["Unhealthy", "unhealthy", "Pending Unhealthy", "Unhealthy 2"].map(found), [["vm-1", "vm-2"], ["vm-1", "vm-2"], ["vm-1", "vm-2", "vm-4"], ["vm-2"]]);
+  rows.set(KIND, rowsOf(machine("vm-1")));
+  assert.deepEqual([rows.states("").counts, found("Unhealthy")], [[["Running", 1]], []]);
+});
+
 test("rows have the users and the recordings of their machines, and the filter finds them", () => {
   const rows = new Rows(KIND);
   const metadata = { namespace: "default" };

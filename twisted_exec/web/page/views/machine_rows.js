@@ -9,7 +9,8 @@ import { counted } from "./session_model.js";
 const READY = "Ready";
 const OUTPUT = "ConsoleOutput";
 const IN_USE = "ConsoleInUse";
-const STATES = ["Pending", "Running", "Shutdown", "Terminated", "Terminating"]; // also while no machine is in one
+const UNHEALTHY = "Unhealthy"; // beside the machine's own state
+const STATES = ["Pending", "Running", "Shutdown", "Terminated", "Terminating", UNHEALTHY]; // also while no machine is in one
 
 /**
  * Return the row of a machine.
@@ -58,8 +59,12 @@ function placeOf(namespace, resource, name) {
 }
 
 /** Return the texts of a row in which the filter looks. */
-export function textsOf({ namespace, name, state, pool, line, problem, users, isRecorded }) {
-  return [namespace, name, state, pool, problem || line, users, isRecorded ? "recorded" : ""];
+export function textsOf({ namespace, name, state, pool, line, problem, users, isRecorded, isSick }) {
+  return [namespace, name, state, pool, problem || line, users, isRecorded ? "recorded" : "", isSick ? UNHEALTHY : ""];
+}
+
+function statesOf({ state, isSick }) {
+  return isSick ? [state, UNHEALTHY] : [state];
 }
 
 const collator = new Intl.Collator("en", { numeric: true });
@@ -118,7 +123,7 @@ export class Rows {
 
   /**
    * Return the states that a filter names, its other words, and how many machines with these words are in each state, in
-   * the order of the states' names.
+   * the order of the states' names. Those whose consoles are not healthy are a state more, the first one.
    */
   states(filter) {
     const all = this.#all();
@@ -127,8 +132,10 @@ export class Rows {
     const states = words.filter((word) => known.has(word));
     const rest = words.filter((word) => !known.has(word)).join(" ");
     const counts = new Map(states.map((state) => [state, 0]));
-    for (const row of all) if (matches(textsOf(row), rest)) counts.set(row.state, (counts.get(row.state) ?? 0) + 1);
-    return { states, rest, counts: [...counts].sort(([one], [other]) => collator.compare(one, other)) };
+    for (const state of all.filter((row) => matches(textsOf(row), rest)).flatMap(statesOf)) counts.set(state, (counts.get(state) ?? 0) + 1);
+    const isOther = (state) => Number(state !== UNHEALTHY);
+    const compare = (one, other) => isOther(one) - isOther(other) || collator.compare(one, other);
+    return { states, rest, counts: [...counts].sort(([one], [other]) => compare(one, other)) };
   }
 
   /** The length of the longest text, of all rows and not only of those that match a filter. */
@@ -158,7 +165,7 @@ export class Rows {
       this.#isCurrent = true;
     }
     const { states, rest } = this.states(filter);
-    return this.#sorted.filter((row) => (!states.length || states.includes(row.state)) && matches(textsOf(row), rest));
+    return this.#sorted.filter((row) => (!states.length || statesOf(row).some((state) => states.includes(state))) && matches(textsOf(row), rest));
   }
 
   #all() {
