@@ -268,6 +268,24 @@ class ListTests(FleetTestCase):
         await user.click_text(".states .button", "1 Unhealthy")
         await user.page.until(f"{_ROWS}.length === 1 && {row('db-1')}")
 
+    async def test_menu(self) -> None:
+        """The menu of a row closes by Escape and by a click beside it, which does nothing else; its button has the focus again."""
+        user = await self.user(size=SIZES["tablet"])
+        await user.page.until(f"{row('web-1')}?.querySelector('.icon')?.checkVisibility()")
+        closed = "!document.querySelector('dialog') && document.activeElement.getAttribute('aria-label') === 'More of web-1'"
+        link = f"(({{left, top}}) => [left + 3, top + 3])({row('db-1')}.querySelector('a').getBoundingClientRect())"
+        for is_beside in (False, True):
+            await user.click_text("button", "More of web-1")
+            await user.page.until("document.querySelector('dialog[open]')")
+            await user.page.click("dialog h2")
+            self.assertTrue(await user.page.evaluate("!!document.querySelector('dialog[open]')"))
+            if is_beside:
+                await user.page.click_at(*await user.page.evaluate(link))
+            else:
+                await user.page.press("Escape")
+            await user.page.until(closed)
+        self.assertEqual(await user.page.evaluate("location.hash"), "#/machines")
+
     async def test_typing_on_phone(self) -> None:
         """Above the keyboard of a phone the other fields make room for what a typed filter finds, and its remedy."""
         user = await self.user(size=(390, 500))

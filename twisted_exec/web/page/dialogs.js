@@ -5,7 +5,8 @@ import { button, fill, h } from "./dom.js";
 let numbers = 0;
 
 /**
- * Open a dialog that the user may leave without an answer; another view, as after the browser's Back, closes it.
+ * Open a dialog that the user may leave without an answer; another view, as after the browser's Back, closes it, and so
+ * does a click beside it.
  *
  * @param {string} title
  * @param {(close: (answer: any) => void, dialog: HTMLDialogElement) => any} build returns its content
@@ -45,6 +46,7 @@ function open(title, build, stays) {
       resolve(answer);
     });
     if (!stays) {
+      closeBeside(dialog, () => close(null));
       const { signal } = closed;
       addEventListener("hashchange", () => close(null), { signal });
       // Back closes the dialog alone, where the browser lets a page say so.
@@ -58,6 +60,17 @@ function open(title, build, stays) {
     document.body.append(dialog);
     dialog.showModal();
   });
+}
+
+/** Call `close` for a click that begins and ends beside a dialog: a selection of its text may end there. */
+function closeBeside(dialog, close) {
+  const isBeside = ({ target, clientX, clientY }) => {
+    const { left, right, top, bottom } = dialog.getBoundingClientRect();
+    return target === dialog && (clientX < left || clientX > right || clientY < top || clientY > bottom);
+  };
+  let hasBegun = false;
+  dialog.addEventListener("pointerdown", (event) => (hasBegun = isBeside(event)));
+  dialog.addEventListener("click", (event) => hasBegun && isBeside(event) && close());
 }
 
 /**
