@@ -286,6 +286,27 @@ class ListTests(FleetTestCase):
             await user.page.until(closed)
         self.assertEqual(await user.page.evaluate("location.hash"), "#/machines")
 
+    async def test_names_of_alerts(self) -> None:
+        """A long name of a machine that is not healthy, or that an alert has matched, is cut before its end."""
+        sick = {"conditions": [condition("ConsoleHealthy", "False", "it panics", "KernelPanic")]}
+        await self.admin.patch(MACHINES, LONG, {"status": sick}, "default", subresource="status")
+        about = {"apiVersion": MACHINES.api_version, "kind": MACHINES.kind, "name": LONG}
+        event = {
+            "metadata": {"name": "match"},
+            "involvedObject": about | {"namespace": "default"},
+            "reason": "KernelPanic",
+            "message": 'Critical: pattern panic of alert linux at offset 5: "Kernel panic"',
+        }
+        await self.admin.create(kinds.EVENTS.resource, event, "default")
+        user = await self.user("alerts")
+        for width in (390, 720, 900, 1440):
+            await user.page.resize(width, 900)
+            await user.page.until(
+                f"innerWidth === {width} && {_ENDS} === '{LONG[-10:]}, {LONG[-10:]}'"
+            )
+            self.assertEqual(await faults_of(user.page, taps=width == 390), [], width)
+            self.assertEqual(await lasting(user.page, _SCROLLS), [], width)
+
     async def test_typing_on_phone(self) -> None:
         """Above the keyboard of a phone the other fields make room for what a typed filter finds, and its remedy."""
         user = await self.user(size=(390, 500))
@@ -541,6 +562,9 @@ _SEEN = """((cell) => {
     const end = cell.querySelector('.cut').lastChild;
     return end.getBoundingClientRect?.().right <= cell.getBoundingClientRect().right + 1 ? end.textContent : '';
 })(%s.querySelector('.name'))"""
+# What is in sight of the ends of long names in tables.
+_ENDS = """[...document.querySelectorAll('.facing .name .cut')].filter((each) => each.closest('a').textContent.length > 40 &&
+    each.lastChild.getBoundingClientRect().right <= each.closest('td').getBoundingClientRect().right + 1).map((each) => each.lastChild.textContent).join(', ')"""
 # Tables that are wider than their place.
 _SCROLLS = """[...document.querySelectorAll('.scroll')].filter((each) => each.scrollWidth > each.clientWidth + 1)
     .map((each) => each.innerText.slice(0, 40))"""

@@ -1,6 +1,6 @@
 /** Console alerts: unhealthy consoles, the latest matches, and the alerts themselves. */
 
-import { fill, h, printable } from "../dom.js";
+import { fill, h, nameLink, printable } from "../dom.js";
 import { qualifiedName } from "../machines.js";
 import { listPath } from "../objects.js";
 import { age, zonedTime } from "../times.js";
@@ -116,7 +116,7 @@ class Alerts extends ListView {
 
   #healthColumns() {
     return [
-      { title: "Machine", cell: (row) => [h("a", { href: row.console }, printable(row.name)), " ", h("span", { class: "dim" }, printable(row.namespace))] },
+      { title: "Machine", cell: (row) => machineCell(row.console, row.name, row.namespace), class: "name" },
       { title: "Reason", cell: (row) => badge(row.reason, "bad") },
       { title: "For", cell: (row) => h("span", { title: zonedTime(row.since) }, row.age) },
       { title: "Message", cell: (row) => row.message, class: "wide" },
@@ -127,13 +127,17 @@ class Alerts extends ListView {
   #matchColumns() {
     return [
       { title: "Last", cell: (row) => h("span", { title: zonedTime(row.time) }, `${row.age} ago`) },
-      { title: "Machine", cell: (row) => [h("a", { href: this.machineLink(row) }, printable(row.machine)), " ", h("span", { class: "dim" }, printable(row.namespace))] },
+      { title: "Machine", cell: (row) => machineCell(this.machineLink(row), row.machine, row.namespace), class: "name" },
       { title: "Severity", cell: (row) => badge(row.severity, KINDS[row.severity]) },
       { title: "Pattern", cell: (row) => [printable(row.pattern), " ", h("span", { class: "dim" }, `of ${printable(row.alert)}`)] },
       { title: "Line", cell: (row) => [h("code", {}, printable(row.line)), row.suppressed > 0 && h("span", { class: "dim" }, ` and ${row.suppressed} more`)], class: "wide" },
       { title: "", cell: (row) => h("a", { href: `${this.machineLink(row, "logs")}?offset=${row.offset}` }, "Show in the log") },
     ];
   }
+}
+
+function machineCell(href, name, namespace) {
+  return [nameLink(href, name), " ", h("span", { class: "dim" }, printable(namespace))];
 }
 
 function eventsPath(namespace) {
