@@ -15,7 +15,7 @@ from twisted_exec.api import kinds
 
 from .base import WebTestCase
 from .layout import WINDOWS, faults_of, lasting
-from .steps import PLAYED, VM
+from .steps import PLAYED, RECORDINGS, VM
 from .user import User
 
 PANEL = ".panel:not([hidden])"
@@ -380,6 +380,27 @@ class ConsoleTests(WebTestCase):
                     await ada.page.until(f"{box}.bottom > {height - 80}")
         await ada.page.resize(1280, 800)
         await ada.until_terminal("needle-second-42")
+
+    async def test_closed_notice(self) -> None:
+        """A notice that the user has closed does not come again when the page is loaded again; another one does."""
+        ada = await self.user()
+        await self.open_terminal(ada)
+        await self.begin_recording(ada)
+        notice = "document.querySelector('.message:not([hidden])')?.innerText ?? ''"
+        await ada.page.reload()
+        await ada.until_documents(2)
+        await ada.page.until(f"/^This console is recorded for/.test({notice})")
+        await ada.click_text("button", "Dismiss this message")
+        await ada.page.until(f"{notice} === ''")
+        await ada.page.reload()
+        await ada.until_documents(3)
+        await ada.page.until("document.querySelector('.recorded')?.checkVisibility()")
+        await ada.page.until("document.querySelector('.names')?.innerText.includes('ada')")
+        self.assertEqual(await ada.page.evaluate(notice), "")
+        change = {"spec": {"ended": True}}
+        await self.deployment.client.patch(RECORDINGS, "seen", change, "default")
+        await ada.page.until(f"/^This console is not recorded/.test({notice})")
+        self.check_faults()
 
     async def test_power(self) -> None:
         """A machine is powered off and on by the commands of its console, off after a question.  Their names are those of the list."""

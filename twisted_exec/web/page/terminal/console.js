@@ -58,6 +58,8 @@ export class Console {
   isEmpty = true;
   /** @type {{text: string, kind: string} | null} */
   #held = null; // the newest message behind the panel of an attempt to connect
+  /** @type {Record<string, string>} what the user was told of the session: its newest text by subject. */
+  #facts = {};
   /**
    * The machine as the page knows it; null if unknown.
    *
@@ -85,8 +87,8 @@ export class Console {
 
   /**
    * @param {object} context of the page
-   * @param {object} place `{namespace, name, mode, reason, size, observes}`; kept over reloads by the owner. `observes`:
-   *     the user is an observer who asked for input
+   * @param {object} place `{namespace, name, mode, reason, size, observes, closed}`; kept over reloads by the owner.
+   *     `observes`: the user is an observer who asked for input; `closed`: the facts whose messages the user has closed
    * @param {object} on `key(event)`: false keeps a key from the machine; `menu()`; `close()`: it is to be closed;
    *     `active()`: it has the focus; `isActive()`: the user sees it; `keep()`: the place has changed
    */
@@ -399,8 +401,10 @@ export class Console {
   #notice(mark) {
     if (mark.Kind === "banner") return; // shown above the terminal
     const shown = this.#roles.read(mark);
-    if (this.#hasDriven && this.#roles.isObserver) this.#tell(lostText(this.#roles), "warning");
-    else this.#tell(sentence(shown), "");
+    const isLoss = this.#hasDriven && this.#roles.isObserver;
+    const [text, kind] = isLoss ? [lostText(this.#roles), "warning"] : [sentence(shown), ""];
+    if (mark.Kind === "role") this.#tellFact("role", text, kind);
+    else this.#tell(text, kind);
     if (this.#roles.isObserver && !this.#former) this.#hasDriven = false;
     if (!this.#status.isReadOnly) this.place.observes = this.#roles.isObserver;
     this.#on.keep();
@@ -411,7 +415,7 @@ export class Console {
     this.#status.viewers(viewers);
     const news = recordingNews(this.#recordings, viewers.recordings);
     this.#recordings = viewers.recordings ?? this.#recordings;
-    if (news) this.#tell(news, "");
+    if (news) this.#tellFact("recordings", news, "");
     const told = printable(lostText(this.#roles));
     // A notice names only the writer who takes the console from another one.
     if (this.#roles.isObserver || !viewers.writer) this.#roles.writer = viewers.writer || null;
@@ -632,8 +636,17 @@ export class Console {
     this.#announce(text);
   }
 
+  /** Tell a fact, unless the server says to a page that was loaded again what the user has closed. */
+  #tellFact(subject, text, kind) {
+    const isFirst = !(subject in this.#facts);
+    this.#facts[subject] = text;
+    if (!isFirst || this.place.closed?.[subject] !== text) this.#tell(text, kind);
+  }
+
   #hideMessage() {
     this.#message.hidden = true;
+    this.place.closed = { ...this.#facts };
+    this.#on.keep();
     this.focus();
   }
 }
