@@ -21,6 +21,7 @@ from .user import User
 PANEL = ".panel:not([hidden])"
 BANNER = "console.twisted-exec.dev/banner"
 MACHINES = kinds.MACHINES.resource
+SESSIONS = kinds.CONSOLESESSIONS.resource
 PARTS = {
     "Log": ".log",
     "Screen": ".screen",
@@ -283,6 +284,8 @@ class ConsoleTests(WebTestCase):
             await self.open_terminal(user)
             await user.page.until("document.querySelector('.user').textContent === 'ada'")
             await user.until_page("[12] viewers?")
+        while await self.roles() != ["Writer", "Writer"]:
+            await pause()
         await first.open_commands()
         await first.page.press("e")
         await first.until_page(r"ada \(this console\)\s+Writer[^]*ada\s+Writer")
@@ -309,6 +312,11 @@ class ConsoleTests(WebTestCase):
         await second.click_text("button", "Type here")
         await second.until_page("You have taken over this console from another session of yours")
         self.check_faults()
+
+    async def roles(self) -> list[str]:
+        """Return the roles of all sessions that the server lists; each appears a moment after the session."""
+        items = (await self.deployment.client.list(SESSIONS, "default"))["items"]
+        return [each.get("status", {}).get("role", "") for each in items]
 
     async def lose_role(self, ada: User[Any]) -> None:
         bob = await self.user("bob")
