@@ -92,6 +92,8 @@ export class Screen {
   #element;
   #observer;
   #timer;
+  /** @type {(() => void) | null} */
+  #restore = null; // brings back what was in sight before another size
 
   /**
    * @param {Array} loaded what {@link load} resolved with
@@ -182,8 +184,21 @@ export class Screen {
     if (!size?.cols || !size.rows || !this.#element.offsetParent) return; // hidden
     const columns = Math.max(2, Math.min(size.cols, LARGEST.columns));
     const rows = Math.max(1, Math.min(size.rows, LARGEST.rows));
-    if (columns !== this.terminal.cols || rows !== this.terminal.rows) this.terminal.resize(columns, rows);
+    if (columns !== this.terminal.cols || rows !== this.terminal.rows) this.#resizeInPlace(columns, rows);
     this.#resized(columns, rows);
+  }
+
+  /** Let the same text stay in sight, which xterm.js forgets when lines are broken elsewhere. */
+  #resizeInPlace(columns, rows) {
+    const isUnderWay = this.#restore !== null;
+    this.#restore ??= placeOf(this.terminal);
+    this.terminal.resize(columns, rows);
+    if (isUnderWay || !this.#restore) return;
+    // Behind the frame in which xterm.js learns the new height of its output.
+    requestAnimationFrame(() => {
+      this.#restore?.();
+      this.#restore = null;
+    });
   }
 
   get columns() {
@@ -263,6 +278,7 @@ export class Screen {
     removeEventListener("twisted-exec-font", this.#resize);
     this.#observer?.disconnect();
     clearTimeout(this.#timer);
+    this.#restore = null;
     this.terminal.dispose();
   }
 
@@ -270,4 +286,31 @@ export class Screen {
     const size = this.#preferences.get("fontSize", SIZES.usual);
     return Number.isInteger(size) ? size : SIZES.usual;
   }
+}
+
+/**
+ * Return a function that brings what is in sight of a terminal back after its size has changed: the selection, such as
+ * a text that was found, or else the first row. Null if only the newest output is in sight, which stays by itself.
+ */
+function placeOf(terminal) {
+  const { active } = terminal.buffer;
+  const { viewportY, baseY, cursorY } = active;
+  const isInSight = (row) => row >= active.viewportY && row < active.viewportY + terminal.rows;
+  const found = terminal.getSelectionPosition()?.start.y ?? -1;
+  const isFound = isInSight(found);
+  if (!isFound && viewportY >= baseY) return null;
+  const row = isFound ? found : viewportY;
+  let first = row; // of its line: the others may be gone later
+  while (first > 0 && active.getLine(first)?.isWrapped) first--;
+  const marker = terminal.registerMarker(first - baseY - cursorY);
+  const cells = (row - first) * terminal.cols;
+  const part = (row - viewportY) / Math.max(1, terminal.rows - 1);
+  return () => {
+    const now = marker.line + Math.floor(cells / terminal.cols);
+    const isGone = marker.line < 0;
+    marker.dispose();
+    if (isGone || (isFound && isInSight(now))) return;
+    // The first call also tells the scrollbar of xterm.js its own place, from which the second one counts.
+    for (let times = 0; times < 2; times++) terminal.scrollToLine(now - Math.round(part * (terminal.rows - 1)));
+  };
 }

@@ -221,8 +221,8 @@ class LogView {
       this.window.reset(piece);
       row = this.window.find(offset);
     }
-    if (row) this.window.scrollTo(row, isMatch ? 0.5 : 0);
     if (row && isMatch) this.#highlight(row, offset);
+    if (row) this.window.scrollTo(row, isMatch ? 0.5 : 0);
     return undefined;
   }
 

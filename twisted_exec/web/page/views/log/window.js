@@ -9,6 +9,10 @@ const NEAR = 60;
 export class LogWindow {
   /** @type {{element: HTMLElement, rows: import("./rows.js").Row[], start: number, end: number}[]} */
   #pieces = [];
+  /** @type {{row: HTMLElement, part: number, ofRow: number} | null} */
+  #place = null; // what stays in sight when the element gets another size
+  #wasAtEnd = false;
+  #size = "";
 
   /**
    * @param {string} label
@@ -17,9 +21,13 @@ export class LogWindow {
   constructor(label, options) {
     this.options = options;
     this.element = h("div", { class: "log", tabindex: 0, role: "group", "aria-label": label });
-    let wasAtEnd = false;
-    this.element.addEventListener("scroll", () => (wasAtEnd = this.isAtEnd), { passive: true });
-    new ResizeObserver(() => wasAtEnd && this.scrollToEnd()).observe(this.element); // a phone's keyboard, or a message
+    this.element.addEventListener("scroll", () => this.#remember(), { passive: true });
+    // A phone is turned, its keyboard opens, or a message appears.
+    new ResizeObserver(() => {
+      this.#restore();
+      this.#size = this.#sizeNow;
+      this.#remember();
+    }).observe(this.element);
   }
 
   get isEmpty() {
@@ -144,15 +152,53 @@ export class LogWindow {
    *
    * @param {HTMLElement} row
    * @param {number} part of the height above it: 0 for the top, 0.5 for the middle.
+   * @param {number} ofRow the part of the row that is at this place.
    */
-  scrollTo(row, part) {
+  scrollTo(row, part, ofRow = part) {
     const { element } = this;
-    const distance = row.getBoundingClientRect().top - element.getBoundingClientRect().top;
-    element.scrollTop += distance - part * (element.clientHeight - row.clientHeight);
+    element.scrollTop += this.#distance(row) + ofRow * row.clientHeight - part * element.clientHeight;
+    this.#remember();
   }
 
   scrollToEnd() {
     this.element.scrollTop = this.element.scrollHeight;
+    this.#remember();
+  }
+
+  get #sizeNow() {
+    return `${this.element.clientWidth} ${this.element.clientHeight}`;
+  }
+
+  /** The upper edge of the text in the window. */
+  get #top() {
+    return this.element.getBoundingClientRect().top + this.element.clientTop;
+  }
+
+  /** Return how far a row is below the upper edge. */
+  #distance(row) {
+    return row.getBoundingClientRect().top - this.#top;
+  }
+
+  /** Remember what is in sight: a match, or else the end or the first row. */
+  #remember() {
+    // Other breaks of lines have moved the text already: #restore() follows.
+    if (this.#size !== this.#sizeNow) return;
+    this.#place = this.#matchInSight();
+    this.#wasAtEnd = !this.#place && this.isAtEnd;
+    if (this.#place || this.#wasAtEnd) return;
+    const row = this.#firstVisible();
+    this.#place = row && { row, part: 0, ofRow: -this.#distance(row) / row.clientHeight };
+  }
+
+  #matchInSight() {
+    const row = /** @type {HTMLElement | null} */ (this.element.querySelector(".line.match"));
+    const part = row ? this.#distance(row) / (this.element.clientHeight - row.clientHeight) : NaN;
+    return row && part >= 0 && part <= 1 ? { row, part, ofRow: part } : null;
+  }
+
+  #restore() {
+    if (this.#wasAtEnd) this.scrollToEnd();
+    else if (this.#place?.row.isConnected) this.scrollTo(this.#place.row, this.#place.part, this.#place.ofRow);
   }
 
   #make(piece, style) {
@@ -196,7 +242,7 @@ export class LogWindow {
   }
 
   #firstVisible() {
-    const { top } = this.element.getBoundingClientRect();
+    const top = this.#top;
     for (const piece of this.#pieces) {
       if (piece.element.getBoundingClientRect().bottom <= top) continue;
       for (const { element } of piece.rows) if (element.getBoundingClientRect().bottom > top) return element;
