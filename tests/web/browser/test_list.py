@@ -427,6 +427,19 @@ class ObserverTests(FleetTestCase):
         await user.page.press("Enter")
         await user.page.until("location.hash === '#/machines/default/web-1'")
 
+    async def test_namespaces_on_phone(self) -> None:
+        """The notice leads to the field that it names, also where that is behind a button."""
+        user = await self.user(size=(390, 844))
+        await user.until_page("Type the namespaces in which you may list them")
+        await user.click_text("button", "Type the namespaces")
+        named = "[...document.querySelectorAll('.field')].find((each) => each.innerText.trim() === 'Namespaces')"
+        await user.page.until(f"{named}?.contains(document.activeElement)")
+        self.assertEqual(await faults_of(user.page), [])
+        await user.page.type("other")
+        await user.until_page("You may not list machines in the namespace.*other")
+        await user.click_text("button", "Type the namespaces")
+        await user.page.until(f"{named}.contains(document.activeElement)")
+
     async def test_actions(self) -> None:
         """
         Who may only observe has no button that types or that changes the power, and their room is the

@@ -41,7 +41,7 @@ class Things extends ListView {
   }
 }
 
-async function open(t, { allowed = [], address = "", options = {}, served = null } = {}) {
+async function open(t, { allowed = [], address = "", options = {}, served = null, namespace = undefined } = {}) {
   t.mock.timers.enable({ apis: ["setTimeout", "setInterval", "Date"] });
   const server = new Server();
   server.allowed = new Set(allowed);
@@ -51,7 +51,7 @@ async function open(t, { allowed = [], address = "", options = {}, served = null
   const context = { api: server, lists, config: { namespace: "home", cluster: "lab" }, store, machines: new Machines([KIND], served) };
   const query = new URLSearchParams(address);
   const rights = { mayEnd: ["delete", ""] };
-  const view = new Things(context, { query }, { plural: "things", role: "edit", missing: "No things.", rights, ...options });
+  const view = new Things(context, { query, namespace }, { plural: "things", role: "edit", missing: "No things.", rights, ...options });
   await view.start();
   t.after(() => view.stop());
   return { view, server, store, context };
@@ -188,6 +188,17 @@ test("the problems of all lists are shown, each until its list is read again", a
   assert.equal(view.hasProblem, true);
   b.onProblem(null);
   assert.equal(view.hasProblem, false);
+});
+
+test("a user without the right to a list is led to the field of the namespaces, if the view has one", async (t) => {
+  for (const [namespace, labels] of [[undefined, ["Type the namespaces"]], ["a", []]]) {
+    const { view, server } = await open(t, { namespace });
+    server.watches[0].onProblem({ code: 403, message: "things is forbidden" });
+    assert.deepEqual(view.problem.all("button").map((each) => each.text), labels);
+    assert.match(view.problem.text, labels.length ? /Type the namespaces in which.*, or ask your/ : /Ask your administrator/);
+    view.stop();
+    t.mock.timers.reset();
+  }
 });
 
 test("a list that was read is not current when its server is away", async (t) => {

@@ -1,10 +1,10 @@
 /** The common part of views that follow lists: filter, namespaces, problems, rights, and ages that go on. */
 
-import { fill, h, notice, printable } from "../dom.js";
+import { button, fill, h, notice, printable } from "../dom.js";
 import { Objects, listPath, may } from "../objects.js";
 import { minute } from "../times.js";
 import { homeOf, matches, namespacesOf } from "./filter.js";
-import { emptyState, lacking, toolbar, tellWaiting } from "./parts.js";
+import { emptyState, lacking, reveal, toolbar, tellWaiting } from "./parts.js";
 
 const AGES_MILLISECONDS = 5000;
 const TYPED_MILLISECONDS = 400;
@@ -139,6 +139,7 @@ export class ListView {
    */
   list(path, { onChange, select, make, query, plural = this.plural, role = this.#options.role, problem = this.#notices }) {
     const { instead } = this.#options;
+    const others = this.#hasFixedNamespace ? null : () => reveal(this.namespaces);
     const update = () => onChange(lists.flatMap((each) => each.all));
     const lists = namespacesOf(this.namespaces.value).map((namespace) => {
       const source = path(namespace);
@@ -148,7 +149,7 @@ export class ListView {
         query,
         onProblem: (error) => {
           this.#answered(source);
-          this.#report(problem, source, error && explained(error, { plural, namespace, role, asOf: objects.asOf, instead }));
+          this.#report(problem, source, error && explained(error, { plural, namespace, role, asOf: objects.asOf, instead, others }));
         },
       });
       return objects;
@@ -360,12 +361,13 @@ function asOfText(time) {
   return h("span", { class: "as-of" }, `This list is as of ${minute(time, Date.now())}`);
 }
 
-function explained(error, { plural, namespace, role, asOf, instead }) {
+/** Return the notice of an error; `others` lets the user type other namespaces, null if the view has those of its address. */
+function explained(error, { plural, namespace, role, asOf, instead, others }) {
   if (error.code === 401) return notice("warning", "Waiting for your login.");
   if (error.code === 403) {
     const where = namespace ? `in the namespace ${printable(namespace)}` : "in all namespaces";
-    const advice = `Type the namespaces in which you may list them above, or ask your administrator for the role “${role}” there.`;
-    return lacking(`You may not list ${plural} ${where}.`, advice, error, instead?.(namespace));
+    const advice = `${others ? "Type the namespaces in which you may list them, or ask" : "Ask"} your administrator for the role “${role}” there.`;
+    return lacking(`You may not list ${plural} ${where}.`, advice, error, [instead?.(namespace), others && button("Type the namespaces", others)]);
   }
   if (error.code === 0 || error.code >= 500) {
     return notice("warning", asOf === null ? "No list yet" : asOfText(asOf), `: ${printable(error.message)}. The page tries again by itself.`);

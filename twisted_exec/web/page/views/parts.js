@@ -193,6 +193,13 @@ export function foldable(label, controls) {
   return [show, more];
 }
 
+/** Give a field the focus, also if it is behind a button of {@link foldable}. */
+export function reveal(input) {
+  const more = input.closest(".more-fields");
+  if (more && !more.checkVisibility()) more.previousElementSibling.click();
+  input.focus();
+}
+
 /** Show bars in an element, and for how long the page waits; return what is to be called when there is an answer. */
 export function showWaiting(element, config) {
   const text = h("p", { class: "dim" });
