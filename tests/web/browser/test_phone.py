@@ -16,6 +16,7 @@ from .layout import faults_of, lasting
 from .steps import VM
 from .user import User
 
+POLICIES = kinds.CONSOLEPOLICIES.resource
 RECORDINGS = kinds.CONSOLERECORDINGS.resource
 BANNER = "Production: ask ops before a reboot, and write the number of the ticket here.\nLine 2"
 MOST_BAR_PIXELS = 125
@@ -85,6 +86,12 @@ _NUMBER = """(() => {
     const number = document.querySelector('.console.active .number');
     return number?.checkVisibility() && number.innerText;
 })()"""
+# The parts of a panel that are not whole in the window, or covered.
+_HIDDEN_IN_PANEL = """[...document.querySelectorAll('.panel :is(input, .button)')].filter((each) => {
+    const {left, right, top, bottom} = each.getBoundingClientRect();
+    const isSeen = [top + 1, bottom - 1].every((y) => each.contains(document.elementFromPoint((left + right) / 2, y)));
+    return top < 0 || bottom > innerHeight || !isSeen;
+}).map((each) => each.outerHTML)"""
 _BARS = "innerHeight - document.querySelector('.terminal-box').getBoundingClientRect().height"
 
 
@@ -315,6 +322,34 @@ class PhoneTests(WebTestCase):
             await ada.open_commands()
             await ada.page.press("5")
             await ada.page.until(f"{_NUMBER} === '5/5'")
+        self.check_faults()
+
+    async def test_panel(self) -> None:
+        """
+        Where a policy demands a reason and an approval, the field and its buttons are in sight above the keyboard
+        and in a phone on its side, also while the page waits.
+        """
+        await self.deployment.create_machine("vm-1", "shell")
+        body = {
+            "metadata": {"name": "changes-of-production-need-a-ticket"},
+            "spec": {"selector": {}, "reason": "Required", "approval": "Required"},
+        }
+        await self.deployment.client.create(POLICIES, body, "default")
+        ada = await self.user()
+        await ada.page.set_touch()
+        await ada.open(VM)
+        for text in ("requires a reason", "waits for the approval"):
+            for width, height in ((844, 390), (390, 500), (390, 844)):
+                await ada.page.resize(width, height)
+                await ada.page.focus(".panel input")
+                await ada.until_page(text)
+                self.assertEqual(await lasting(ada.page, _HIDDEN_IN_PANEL), [], f"{width}x{height}")
+                self.assertEqual(await faults_of(ada.page, taps=True), [], f"{width}x{height}")
+                with open(f"{self.mktemp()}-panel-{width}x{height}.png", "wb") as picture:
+                    picture.write(await ada.page.screenshot())
+            if text == "requires a reason":
+                await ada.page.type("OPS-1")
+                await ada.click_text("button", "Ask for approval")
         self.check_faults()
 
     async def test_drag(self) -> None:

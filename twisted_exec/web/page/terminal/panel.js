@@ -295,6 +295,7 @@ export class Panel {
     this.#fill(
       NO_SESSION,
       h("p", {}, printable(text)),
+      status,
       h(
         "form",
         { onsubmit: open, class: "stack" },
@@ -306,7 +307,6 @@ export class Panel {
           required.approval ? button("Ask for approval", request, { class: "primary" }) : null,
         ),
       ),
-      status,
     );
   }
 
