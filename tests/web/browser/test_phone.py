@@ -352,6 +352,54 @@ class PhoneTests(WebTestCase):
                 await ada.click_text("button", "Ask for approval")
         self.check_faults()
 
+    async def test_text(self) -> None:
+        """
+        A finger selects output in a dialog that has it as ordinary text; a message leads there.  A browser that
+        does not give the page the clipboard gets a field to paste into.
+        """
+        await self.deployment.create_machine("vm-1", "shell")
+        ada = await self.user(width=390, height=844)
+        await ada.page.set_touch()
+        await self.open_terminal(ada)
+        await ada.type_line("for i in $(seq 40); do printf 'line %03d %070d\\n' $i $i; done")
+        await ada.until_terminal("line 040")
+        await ada.echo("shown")
+        await ada.open_commands()
+        await ada.page.press("c")
+        await ada.until_page("Nothing is selected: “Text to select” in Commands")
+        for width, height in ((390, 844), (844, 390)):
+            await ada.page.resize(width, height)
+            await ada.click_text("button", "Commands")
+            await ada.click_text("dialog button", "Text to select")
+            await ada.page.until(
+                "/shown-42\\n/.test(document.querySelector('dialog pre')?.innerText)"
+            )
+            self.assertEqual(await faults_of(ada.page, taps=True), [], width)
+            with open(f"{self.mktemp()}-text-{width}x{height}.png", "wb") as picture:
+                picture.write(await ada.page.screenshot())
+            await ada.click_text("dialog button", "Close")
+            await ada.until_terminal_focus()
+        await ada.page.evaluate(
+            "navigator.clipboard.readText = navigator.clipboard.writeText = () => Promise.reject(new Error())"
+        )
+        await ada.open_commands()
+        await ada.page.press("y")
+        await ada.page.until("/shown-42/.test(document.querySelector('dialog pre')?.innerText)")
+        await ada.page.press("Escape")
+        await ada.until_terminal_focus()
+        await ada.open_commands()
+        await ada.page.press("i")
+        await ada.page.until("document.activeElement.matches('dialog textarea')")
+        await ada.page.insert("echo pasted-$((6*7))")
+        self.assertEqual(await faults_of(ada.page, taps=True), [])
+        with open(f"{self.mktemp()}-paste.png", "wb") as picture:
+            picture.write(await ada.page.screenshot())
+        await ada.click_text("dialog button", "Paste")
+        await ada.until_terminal_focus()
+        await ada.page.press("Enter")
+        await ada.until_terminal("pasted-42")
+        self.check_faults()
+
     async def test_drag(self) -> None:
         """
         A finger that drags the terminal moves its output, and a button goes back to the newest; the scrollbar

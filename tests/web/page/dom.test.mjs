@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { loadStyles, nameLink, printable } from "../../../twisted_exec/web/page/dom.js";
+import { loadStyles, nameLink, printable, printableLines } from "../../../twisted_exec/web/page/dom.js";
 import { install } from "./dom.mjs";
 
 install();
@@ -30,6 +30,7 @@ test("a text with controls, bidi marks or invisible characters is shown with esc
   assert.equal(printable("a\u200b\u{e0041}\n"), "a\\u200b\\u{e0041}\\x0a");
   assert.equal(printable("Zürich 日本 👍🏽"), "Zürich 日本 👍🏽");
   assert.equal(printable("<b>\ud800"), "<b>\\ud800");
+  assert.equal(printableLines("a\tb\n\\x0a\u001bc\r\n"), "a\tb\n\\x0a\\x1bc\\x0d\n");
 });
 
 test("a link shows a long name in two parts, of which the first may be cut, and says it whole", () => {

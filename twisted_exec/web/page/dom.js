@@ -19,6 +19,11 @@ export function printable(text) {
   });
 }
 
+/** Return printable text whose tabs and ends of lines remain. */
+export function printableLines(text) {
+  return text.split(/([\t\n])/).map((piece) => (piece === "\t" || piece === "\n" ? piece : printable(piece))).join("");
+}
+
 /**
  * Return a new element.
  *

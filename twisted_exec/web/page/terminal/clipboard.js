@@ -1,6 +1,6 @@
 /** Copy and paste at one console. */
 
-import { confirmPaste } from "./dialogs.js";
+import { askForPaste, confirmPaste, showText } from "./dialogs.js";
 import { encode, examine } from "./paste.js";
 import { amount } from "./texts.js";
 
@@ -27,25 +27,35 @@ export class Clipboard {
   }
 
   async paste() {
+    let text;
     try {
-      await this.#insert(await navigator.clipboard.readText());
+      text = await navigator.clipboard.readText();
     } catch {
-      this.#tell("The browser does not give the page the clipboard: press Ctrl Shift V instead.", "warning");
+      text = await askForPaste(this.#console.place.name);
     }
+    await this.#insert(text);
   }
 
   /** Copy the selection, or all output that the terminal has. */
   async copy(text = this.#console.screen?.selection ?? "") {
     if (!text) {
-      this.#tell("Nothing is selected: select text with the mouse, or find it.", "");
+      const isTouch = matchMedia("(pointer: coarse)").matches;
+      const how = isTouch ? "“Text to select” in Commands shows the text for a finger" : "select text with the mouse, or find it";
+      this.#tell(`Nothing is selected: ${how}.`, "");
       return;
     }
     try {
       await navigator.clipboard.writeText(text);
       this.#tell(`${amount(new TextEncoder().encode(text).length)} copied.`, "");
     } catch {
-      this.#tell("The browser refuses to copy: use its menu instead.", "warning");
+      await showText(this.#console.place.name, text);
     }
+    this.#console.focus();
+  }
+
+  /** Show what is in sight as text that a finger or the keyboard selects. */
+  async show() {
+    await showText(this.#console.place.name, this.#console.screen?.textInSight ?? "");
     this.#console.focus();
   }
 

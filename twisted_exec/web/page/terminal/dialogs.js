@@ -1,7 +1,8 @@
 /** Questions about a console: what to paste, which SysRq, which command. */
 
 import { ask } from "../dialogs.js";
-import { button, h, printable } from "../dom.js";
+import { button, h, printable, printableLines } from "../dom.js";
+import { copyButton } from "../views/parts.js";
 
 const PREVIEW_CHARACTERS = 4000;
 const SYSRQ = [
@@ -23,7 +24,7 @@ const SYSRQ = [
 /** Ask whether a text is to be pasted; @param paste as paste.js examines it. */
 export function confirmPaste(name, paste) {
   const { text, lines, characters, removed } = paste;
-  const preview = printable(text.slice(0, PREVIEW_CHARACTERS)).replaceAll("\\x0a", "\n").replaceAll("\\x09", "\t");
+  const preview = printableLines(text.slice(0, PREVIEW_CHARACTERS));
   const rest = text.length > PREVIEW_CHARACTERS ? "\n…" : "";
   return ask(`Paste into ${printable(name)}?`, (close) =>
     h(
@@ -41,6 +42,35 @@ export function confirmPaste(name, paste) {
       ),
     ),
   );
+}
+
+/** Let the user paste into a field, where the browser does not give the page the clipboard. */
+export async function askForPaste(name) {
+  const field = h("textarea", { rows: "6", spellcheck: "false", autocomplete: "off", autofocus: true });
+  const text = await ask(`Paste into ${printable(name)}`, (close) =>
+    h(
+      "div",
+      { class: "stack" },
+      h("p", {}, "The browser does not give the page the clipboard. Paste into this field: press long on it, or press Ctrl V."),
+      h("label", { class: "field" }, h("span", {}, "Text to paste"), field),
+      h(
+        "div",
+        { class: "actions" },
+        button("Cancel", () => close("")),
+        button("Paste", () => close(field.value), { class: "primary" }),
+      ),
+    ),
+  );
+  return text ?? "";
+}
+
+/** Show output as ordinary text, which the browser lets its user select and copy. */
+export function showText(name, text) {
+  return ask(`Text of ${printable(name)}`, (close, dialog) => {
+    dialog.classList.add("text");
+    const actions = h("div", { class: "actions" }, copyButton("Copy all of it", () => text), button("Close", () => close(null)));
+    return h("div", { class: "stack" }, h("pre", { tabindex: "0" }, printableLines(text)), actions);
+  });
 }
 
 /** Ask for the letter of a SysRq. */

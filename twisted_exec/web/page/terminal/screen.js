@@ -235,11 +235,21 @@ export class Screen {
 
   /** All output that the terminal still has, as text. */
   get text() {
+    return this.#textOf(0, this.terminal.buffer.active.length);
+  }
+
+  /** The output that is in sight, as text. */
+  get textInSight() {
+    const { viewportY } = this.terminal.buffer.active;
+    return this.#textOf(viewportY, viewportY + this.rows);
+  }
+
+  #textOf(begin, end) {
     const { active } = this.terminal.buffer;
     let text = "";
-    for (let at = 0; at < active.length; at++) {
+    for (let at = begin; at < end; at++) {
       const line = active.getLine(at);
-      if (at && !line?.isWrapped) text += "\n";
+      if (at > begin && !line?.isWrapped) text += "\n";
       text += line?.translateToString(!active.getLine(at + 1)?.isWrapped) ?? "";
     }
     return `${text.trimEnd()}\n`;

@@ -219,6 +219,7 @@ class Workspace {
         { key: "i", label: "Paste", shortcut: "Ctrl Shift V", action: () => console.clipboard.paste(), disabled: !drives },
         { key: "f", label: "Find", action: () => console.find() },
         { key: "c", label: "Copy selection", shortcut: "Ctrl Shift C", action: () => console.clipboard.copy() },
+        { key: "x", label: "Text to select", action: () => console.clipboard.show() },
         { key: "y", label: "Copy all output", action: () => console.clipboard.copy(console.screen?.text) },
         { key: "o", label: "Save all output", action: () => console.saveOutput() },
         { key: "+", label: "Larger", action: () => console.changeFontSize(1) },

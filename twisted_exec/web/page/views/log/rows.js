@@ -1,6 +1,6 @@
 /** Lines of a log as rows of the page. */
 
-import { button, h, printable } from "../../dom.js";
+import { button, h, printableLines } from "../../dom.js";
 import { clockTime, localDay } from "../../times.js";
 import { styledText } from "../styles.js";
 import { decoded, runsOf } from "./text.js";
@@ -40,7 +40,7 @@ export function redraw(row, options, most = MOST_CHARACTERS) {
   const pieces = [];
   for (const run of runs) {
     if (left <= 0) break;
-    const text = harmless(run.text.slice(0, left));
+    const text = printableLines(run.text.slice(0, left));
     left -= run.text.length;
     pieces.push(options.hasColours && Object.keys(run.style).length ? styledText(text, run.style) : text);
   }
@@ -73,11 +73,6 @@ function timeOf(row, options) {
     { class: "line-time", href: options.link(line.offset), tabindex: -1, title },
     h("time", { datetime: line.time }, shown),
   );
-}
-
-/** Text whose tabs and line breaks remain. */
-function harmless(text) {
-  return text.split(/([\t\n])/).map((piece) => (piece === "\t" || piece === "\n" ? piece : printable(piece))).join("");
 }
 
 /**
