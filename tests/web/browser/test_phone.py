@@ -339,7 +339,7 @@ class PhoneTests(WebTestCase):
         await ada.page.set_touch()
         await ada.open(VM)
         for text in ("requires a reason", "waits for the approval"):
-            for width, height in ((844, 390), (390, 500), (390, 844)):
+            for width, height in ((844, 390), (844, 220), (390, 500), (390, 844)):
                 await ada.page.resize(width, height)
                 await ada.page.focus(".panel input")
                 await ada.until_page(text)
