@@ -54,16 +54,22 @@ def with_conditions(
     return sorted(result, key=lambda condition: order.get(condition.get("type"), len(order)))
 
 
+def condition_of(obj: Mapping[str, Any], type: str) -> Object:
+    """Return the condition of this type, not a copy; empty if the object has none."""
+    conditions = (obj.get("status") or {}).get("conditions")
+    for each in conditions if isinstance(conditions, list) else ():
+        if isinstance(each, dict) and each.get("type") == type:
+            return each
+    return {}
+
+
 def unplaced(machine: Mapping[str, Any], noun: str, pool_noun: str) -> str:
     """
     Return that a machine has no pool, with the scheduler's reason, if its condition Ready has one.
 
     :param noun: what the machine's dialect calls a machine.
     """
-    conditions = (machine.get("status") or {}).get("conditions") or []
-    ready: Mapping[str, Any] = next(
-        (each for each in conditions if each.get("type") == "Ready"), {}
-    )
+    ready = condition_of(machine, "Ready")
     why = ": ".join(filter(None, (ready.get("reason"), ready.get("message"))))
     text = f'{noun} "{machine["metadata"]["name"]}" has no {pool_noun} yet'
     return f"{text}: {why}" if why else text
@@ -104,12 +110,10 @@ def console_in_use(writers: Sequence[str]) -> ConditionValue:
 
 def writers_of(machine: Mapping[str, Any]) -> frozenset[str] | None:
     """Return the ids of the sessions that are writers; ``None`` if the machine does not say."""
-    conditions = (machine.get("status") or {}).get("conditions") or ()
-    for condition in conditions:
-        if condition.get("type") == CONSOLE_IN_USE:
-            message = str(condition.get("message", ""))
-            if condition.get("status") == "False":
-                return frozenset()
-            if condition.get("status") == "True" and message.startswith(_WRITERS):
-                return frozenset(message.removeprefix(_WRITERS).split(", "))
+    condition = condition_of(machine, CONSOLE_IN_USE)
+    message = str(condition.get("message", ""))
+    if condition.get("status") == "False":
+        return frozenset()
+    if condition.get("status") == "True" and message.startswith(_WRITERS):
+        return frozenset(message.removeprefix(_WRITERS).split(", "))
     return None

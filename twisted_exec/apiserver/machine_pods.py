@@ -19,7 +19,7 @@ from twisted.internet.defer import Deferred, DeferredLock
 from twisted.internet.interfaces import IReactorTime
 from zope.interface import implementer
 
-from twisted_exec.api.conditions import unplaced
+from twisted_exec.api.conditions import condition_of, unplaced
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import CONSOLE, PODS, Object, image_of
 from twisted_exec.api.resource import Resource
@@ -316,16 +316,11 @@ def _address(status: Object) -> str:
 
 def _silence(pool: str, status: Object) -> str:
     # Foreign poollets may set no Ready condition.
-    ready = _ready_condition(status)
+    ready = condition_of({"status": status}, "Ready")
     if ready.get("status", "True") == "True":
         return ""
     reason = ready.get("message") or ready.get("reason") or "no reason given"
     return f"{pool} is not ready: {reason}"
-
-
-def _ready_condition(status: Object) -> Object:
-    conditions: list[Object] = status.get("conditions", [])
-    return next((each for each in conditions if each["type"] == "Ready"), {})
 
 
 def pod_of(machine: Object, host: Host, dialect: Dialect, name: str) -> Object:
@@ -379,7 +374,7 @@ def _status(machine: Object, host: Host, dialect: Dialect) -> Object:
     status: Object = {"phase": "Unknown" if lost else phase}
     if lost:
         status |= {"reason": "NodeLost", "message": host.silent}
-    ready = _ready_condition(observed)
+    ready = condition_of(machine, "Ready")
     reachable = phase == "Running" and not lost and ready.get("status", "True") == "True"
     status["conditions"] = _conditions(machine, reachable, ready, dialect)
     status["containerStatuses"] = [_console(machine, phase, reachable, ready, dialect)]

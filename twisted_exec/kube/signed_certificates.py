@@ -26,6 +26,7 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from twisted_exec.api.conditions import condition_of
 from twisted_exec.api.kinds import CERTIFICATESIGNINGREQUESTS
 from twisted_exec.api.kinds.certificates import (
     DENIED,
@@ -33,7 +34,6 @@ from twisted_exec.api.kinds.certificates import (
     FAILED,
     SERVER_AUTH,
     certificate_of,
-    condition_of,
 )
 from twisted_exec.api.status import APIError, Forbidden, NotFound
 from twisted_exec.kube.informers import Backoff
@@ -232,8 +232,7 @@ class SignedCertificate(BackgroundTask, ABC):
 
     def _decided(self, request: Object, name: str) -> None:
         for kind in (DENIED, FAILED):
-            condition = condition_of(request, kind)
-            if condition is not None:
+            if condition := condition_of(request, kind):
                 why = condition.get("message") or condition.get("reason") or kind
                 raise Forbidden(f"certificate signing request {name}: {kind}: {why}")
         self._tell(

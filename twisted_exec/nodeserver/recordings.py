@@ -17,7 +17,7 @@ from base64 import b64encode
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from prometheus_client import CollectorRegistry
 from twisted.internet.defer import Deferred, DeferredList
@@ -136,7 +136,7 @@ class RecordingFile:
 
     def _not_written(self, failure: Failure) -> None:
         failure.trap(OSError)
-        self._failed(failure.value)
+        self._failed(cast(OSError, failure.value))
 
     def _append(self, text: bytes) -> None:
         if self._problem is not None:

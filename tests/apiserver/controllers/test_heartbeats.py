@@ -10,6 +10,7 @@ from twisted.internet.defer import Deferred, fail
 
 from tests.apiserver.support import MACHINES, MERGE, POOLS, APITestCase
 from twisted_exec.api import kinds
+from twisted_exec.api.conditions import condition_of
 from twisted_exec.api.dialects import IRONCORE, SPHERIC
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.resource import Resource
@@ -17,7 +18,6 @@ from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.apiserver.controllers.heartbeats import (
     LOOK_SECONDS,
     SILENCE_SECONDS,
-    ready_condition,
 )
 
 FLEETS = SPHERIC.pool.path()
@@ -45,7 +45,7 @@ class PoolHeartbeatsTests(APITestCase):
         self.clock.pump([LOOK_SECONDS] * int(seconds / LOOK_SECONDS))
 
     def ready(self) -> tuple[Any, Any]:
-        condition = ready_condition(self.stored(kinds.MACHINEPOOLS, "pool-a"))
+        condition = condition_of(self.stored(kinds.MACHINEPOOLS, "pool-a"), "Ready")
         return condition.get("status"), condition.get("reason")
 
     def test_heard_of(self) -> None:
@@ -139,7 +139,7 @@ class PoolHeartbeatsTests(APITestCase):
         self.make_pool("quiet")
         self.pass_time(2 * SILENCE_SECONDS)
         self.assertEqual(self.ready(), ("False", "PoolletStopped"))
-        self.assertEqual(ready_condition(self.stored(kinds.MACHINEPOOLS, "quiet")), {})
+        self.assertEqual(condition_of(self.stored(kinds.MACHINEPOOLS, "quiet"), "Ready"), {})
 
     def test_lease(self) -> None:
         """ironcore's poollet renews a lease, and writes conditions only when they change."""
@@ -192,5 +192,5 @@ class DialectsTests(APITestCase):
             heard = {"status": {"conditions": [told]}}
             self.answer("PATCH", f"{POOLS}/p/status", heard, content_type=MERGE)
         fleet = self.answer("GET", f"{FLEETS}/p")
-        self.assertEqual(ready_condition(fleet)["status"], "Unknown")
-        self.assertEqual(ready_condition(self.answer("GET", f"{POOLS}/p"))["status"], "True")
+        self.assertEqual(condition_of(fleet, "Ready")["status"], "Unknown")
+        self.assertEqual(condition_of(self.answer("GET", f"{POOLS}/p"), "Ready")["status"], "True")

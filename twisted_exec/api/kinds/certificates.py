@@ -20,6 +20,7 @@ from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 
 from twisted_exec.api import fields, names, times
+from twisted_exec.api.conditions import condition_of
 from twisted_exec.api.fields import Cause
 from twisted_exec.api.kinds.kind import Column, Kind, Object
 from twisted_exec.api.kinds.validation import strings
@@ -85,12 +86,6 @@ def request_of(csr: Mapping[str, Any]) -> x509.CertificateSigningRequest:
     if not signed:
         raise ValueError("the signature does not match the key")
     return request
-
-
-def condition_of(csr: Mapping[str, Any], kind: str) -> Object | None:
-    """Return the condition of this type, or ``None``."""
-    conditions = csr.get("status", {}).get("conditions", [])
-    return next((each for each in conditions if each.get("type") == kind), None)
 
 
 def certificate_of(csr: Mapping[str, Any]) -> str:

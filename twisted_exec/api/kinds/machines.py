@@ -18,7 +18,7 @@ from functools import cache
 from typing import Any
 
 from twisted_exec.api import fields, names, quantity
-from twisted_exec.api.conditions import CONSOLE_HEALTHY, CONSOLE_OUTPUT
+from twisted_exec.api.conditions import CONSOLE_HEALTHY, CONSOLE_OUTPUT, condition_of
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.fields import Cause
 from twisted_exec.api.kinds.kind import Column, Connect, Kind, Object
@@ -235,17 +235,9 @@ def _columns(dialect: Dialect) -> tuple[Column, ...]:
     return (*columns, *_READY_COLUMNS) if dialect.conditions else columns
 
 
-def _ready(machine: Object) -> Object:
-    """Return the condition Ready; empty if it was never reported."""
-    conditions = machine.get("status", {}).get("conditions", ())
-    return next((each for each in conditions if each.get("type") == "Ready"), {})
-
-
 def _health(machine: Mapping[str, Any]) -> str:
     """Return the status of the condition ConsoleHealthy; empty if no alert has set it."""
-    conditions = machine.get("status", {}).get("conditions", ())
-    found = (each.get("status") for each in conditions if each.get("type") == CONSOLE_HEALTHY)
-    return str(next(found, "") or "")
+    return str(condition_of(machine, CONSOLE_HEALTHY).get("status") or "")
 
 
 def _last_line(machine: Object) -> str:
@@ -256,7 +248,7 @@ def _last_line(machine: Object) -> str:
 
 def _why_not_ready(key: str) -> Callable[[Object], str]:
     def read(machine: Object) -> str:
-        ready = _ready(machine)
+        ready = condition_of(machine, "Ready")
         return "<none>" if ready.get("status") == "True" else ready.get(key) or "<none>"
 
     return read
@@ -264,7 +256,7 @@ def _why_not_ready(key: str) -> Callable[[Object], str]:
 
 # A machine whose console line is lost still runs, so its state does not show the problem.
 _READY_COLUMNS = (
-    Column("Ready", lambda machine: _ready(machine).get("status") or "<unknown>"),
+    Column("Ready", lambda machine: condition_of(machine, "Ready").get("status") or "<unknown>"),
     Column("Reason", _why_not_ready("reason"), "Why the machine is not ready"),
     Column("Message", _why_not_ready("message"), "Why the machine is not ready", priority=1),
     Column("Last Line", _last_line, "The last line that the machine has printed", priority=1),

@@ -13,6 +13,7 @@ import ipaddress
 from collections.abc import Iterator
 
 from twisted_exec.api import fields, names, quantity
+from twisted_exec.api.conditions import condition_of
 from twisted_exec.api.fields import Cause
 from twisted_exec.api.kinds.kind import Column, Kind, Object
 from twisted_exec.api.resource import Resource
@@ -117,9 +118,8 @@ def _status_changed(new: Object, old: Object) -> list[Cause]:
 
 
 def _condition(node: Object) -> str:
-    conditions = node.get("status", {}).get("conditions", [])
-    ready = next((each for each in conditions if each["type"] == "Ready"), None)
-    status = "Unknown" if ready is None else "Ready" if ready["status"] == "True" else "NotReady"
+    ready = condition_of(node, "Ready")
+    status = "Unknown" if not ready else "Ready" if ready["status"] == "True" else "NotReady"
     return f"{status},SchedulingDisabled" if node.get("spec", {}).get("unschedulable") else status
 
 

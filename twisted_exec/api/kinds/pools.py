@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import cache
 
 from twisted_exec.api import fields, quantity
+from twisted_exec.api.conditions import condition_of
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.fields import Cause
 from twisted_exec.api.kinds.kind import Column, Kind, Object, cell
@@ -116,15 +117,9 @@ def _columns(dialect: Dialect) -> tuple[Column, ...]:
 _STATES = {"True": "Ready", "False": "NotReady"}
 
 
-def _ready(pool: Object) -> Object:
-    """Return the condition Ready; empty if it was never reported."""
-    conditions = pool.get("status", {}).get("conditions", ())
-    return next((each for each in conditions if each.get("type") == "Ready"), {})
-
-
 def _state(pool: Object) -> str:
     # Not status.state first: only the poollet writes it, so it stays Ready when the poollet crashes.
-    ready = _ready(pool).get("status")
+    ready = condition_of(pool, "Ready").get("status")
     if ready is None:
         return pool.get("status", {}).get("state") or "Unknown"
     return _STATES.get(ready, "Unknown")
@@ -132,7 +127,11 @@ def _state(pool: Object) -> str:
 
 def _why_not_ready(key: str) -> Callable[[Object], str]:
     def read(pool: Object) -> str:
-        return "<none>" if _state(pool) == "Ready" else _ready(pool).get(key) or "<none>"
+        return (
+            "<none>"
+            if _state(pool) == "Ready"
+            else condition_of(pool, "Ready").get(key) or "<none>"
+        )
 
     return read
 

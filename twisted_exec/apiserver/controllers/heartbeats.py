@@ -19,6 +19,7 @@ from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from twisted_exec.api.conditions import condition_of
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import LEASES, Kind, Object, machine_kind, pool_kind
 from twisted_exec.api.managedfields import WriteOrigin, updated
@@ -83,8 +84,8 @@ class PoolHeartbeats(Service):
             self._last_heartbeats.pop(name, None)
             self._done.discard(name)
             return
-        new = ready_condition(event.obj)
-        has_changed = event.previous is None or new != ready_condition(event.previous)
+        new = condition_of(event.obj, "Ready")
+        has_changed = event.previous is None or new != condition_of(event.previous, "Ready")
         if has_changed and new.get("reason") != _REASON:
             self._heard(name)
 
@@ -113,7 +114,9 @@ class PoolHeartbeats(Service):
 
     async def _mark(self, name: str) -> None:
         pool = await self._storage.get(self._dialect.pool, "", name)
-        if ready_condition(pool):  # a poollet that never wrote conditions would not correct them
+        if condition_of(
+            pool, "Ready"
+        ):  # a poollet that never wrote conditions would not correct them
             if self._dialect.conditions:
                 await self._mark_machines(name)
             await self._mark_pool(name)
@@ -140,7 +143,7 @@ class PoolHeartbeats(Service):
         if not self._is_silent(name):
             return  # as above
         pool = copy.deepcopy(old)
-        condition = ready_condition(pool)
+        condition = condition_of(pool, "Ready")
         if condition.get("status") == "True":
             self._set_unknown([condition])
             await self._write(pool_kind(self._dialect), old, pool)
@@ -168,9 +171,3 @@ class PoolHeartbeats(Service):
         # Changed or deleted meanwhile, or the store is read-only: the next run follows soon.
         if not failure.check(APIError):
             self._log.failure("cannot check the heartbeats of pools", failure)
-
-
-def ready_condition(pool: Object) -> Object:
-    """The pool's Ready condition, not a copy; empty when absent."""
-    conditions = pool.get("status", {}).get("conditions", [])
-    return next((each for each in conditions if each.get("type") == "Ready"), {})

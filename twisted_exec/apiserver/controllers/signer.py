@@ -23,6 +23,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from twisted_exec.api import times
+from twisted_exec.api.conditions import condition_of
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import CERTIFICATESIGNINGREQUESTS, NODES, Object
 from twisted_exec.api.kinds.certificates import (
@@ -31,7 +32,6 @@ from twisted_exec.api.kinds.certificates import (
     FAILED,
     GROUP,
     certificate_of,
-    condition_of,
     request_of,
 )
 from twisted_exec.api.status import APIError, Conflict, Forbidden, NotFound

@@ -8,6 +8,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred, TimeoutError
 
+from twisted_exec.api.conditions import condition_of
 from twisted_exec.api.dialects import Dialect, missing_class, pool_labels
 from twisted_exec.api.kinds import EVENTS, SELFSUBJECTACCESSREVIEWS, Object
 from twisted_exec.api.kinds.events import written
@@ -17,7 +18,6 @@ from twisted_exec.cli.commands.server_checks import (
     AGENT,
     ExaminedServer,
     Unusable,
-    condition_of,
     undiscovered,
     why_of,
 )

@@ -17,6 +17,7 @@ from cryptography.x509.oid import NameOID
 from twisted.internet import error
 from twisted.internet.protocol import Factory, Protocol
 
+from twisted_exec.api.conditions import condition_of
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import SELFSUBJECTREVIEWS, Object
 from twisted_exec.api.resource import Resource
@@ -347,12 +348,6 @@ def _unavailable(service: Object) -> str:
     if condition.get("status") == "True":
         return ""
     return why_of(condition) or "kube-apiserver has not looked yet"
-
-
-def condition_of(obj: Object, type: str) -> Object:
-    """Return a condition of an object."""
-    conditions = (obj.get("status") or {}).get("conditions") or []
-    return next((each for each in conditions if each.get("type") == type), {})
 
 
 def why_of(obj: Object) -> str:

@@ -197,15 +197,6 @@ _WORD = re.compile("[A-Za-z][A-Za-z0-9]{0,63}")
 _LONGEST = 400
 
 
-def condition(status: Mapping[str, Any], type: str) -> Mapping[str, Any]:
-    """Return a condition of a status; empty if there is none."""
-    conditions = status.get("conditions")
-    for each in conditions if isinstance(conditions, list) else ():
-        if isinstance(each, dict) and each.get("type") == type:
-            return each
-    return {}
-
-
 def reason_of(condition: Mapping[str, Any], otherwise: str) -> str:
     """Return the condition's reason if it is a valid one-word reason."""
     reason = str(condition.get("reason") or "")

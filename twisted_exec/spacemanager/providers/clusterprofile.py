@@ -31,6 +31,7 @@ from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
 from twisted_exec.api import names
+from twisted_exec.api.conditions import condition_of
 from twisted_exec.api.kinds import SECRETS
 from twisted_exec.api.kinds.clusterprofiles import CLUSTERPROFILES, HEALTHY, MANAGER_LABEL
 from twisted_exec.api.kinds.secrets import value_of
@@ -69,7 +70,6 @@ from twisted_exec.spacemanager.providers.base import (
 )
 from twisted_exec.spacemanager.providers.cluster import (
     ProviderCluster,
-    condition,
     mapping,
     message_of,
     reach,
@@ -412,7 +412,7 @@ def read(profile: Object, places: Places) -> ProfileFields:
         return replace(reading, state=GOING, reason="Deleting")
     ways, problems = _ways(namespace, status, {namespace, *places.secrets})
     reading = replace(reading, ways=tuple(ways), problems=tuple(problems))
-    healthy = condition(status, HEALTHY)
+    healthy = condition_of({"status": status}, HEALTHY)
     if healthy.get("status") not in ("False", "Unknown"):
         return reading
     return replace(

@@ -27,6 +27,7 @@ from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
 from twisted_exec.api import names
+from twisted_exec.api.conditions import condition_of
 from twisted_exec.api.kinds import NAMESPACES, SECRETS
 from twisted_exec.api.kinds.secrets import value_of
 from twisted_exec.api.resource import Resource
@@ -57,7 +58,6 @@ from twisted_exec.spacemanager.providers.base import (
 )
 from twisted_exec.spacemanager.providers.cluster import (
     ProviderCluster,
-    condition,
     mapping,
     mark,
     message_of,
@@ -142,7 +142,10 @@ def _held_by(metadata: Mapping[str, Any]) -> str:
 
 
 def _with_conditions(reading: ControlPlaneFields, status: Mapping[str, Any]) -> ControlPlaneFields:
-    ready, synced = condition(status, "Ready"), condition(status, "Synced")
+    ready, synced = (
+        condition_of({"status": status}, "Ready"),
+        condition_of({"status": status}, "Synced"),
+    )
     if not ready and not synced:
         message = "KubeFlex has not set any conditions yet; if that lasts, check that its manager is running"
         return replace(reading, reason="NotReconciled", message=message)
