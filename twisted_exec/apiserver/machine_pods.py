@@ -121,7 +121,7 @@ class PodsAuthorizer:
         return current.addCallback(lambda rules: tuple(dict.fromkeys(self._with_pods(rules))))
 
     def _with_pods(self, rules: tuple[Rule, ...]) -> Iterator[Rule]:
-        """Return the rules with those for pods replaced by what the rules for machines imply."""
+        """Return the rules with those that name pods replaced by what the rules for machines imply."""
         for rule in rules:
             remaining = _without_pods(rule)
             if remaining is not None:

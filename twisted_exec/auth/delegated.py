@@ -483,7 +483,7 @@ class PermissionWatch:
             self._arm(SECOND_HINT_SECONDS)
 
     def _arm(self, seconds: float) -> None:
-        """Give a hint after some seconds, or earlier if that is due already."""
+        """Give a hint after so many seconds, unless one is due earlier."""
         timer = self._timer
         if timer is None or not timer.active():
             self._timer = self._clock.callLater(seconds, self._give)

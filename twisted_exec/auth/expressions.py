@@ -189,8 +189,8 @@ class Growth:
 
     def bound(self, values: object) -> float:
         """
-        Return the most that an evaluation about these values, as in JSON, may cost; 0 if it is
-        linear.
+        Return a bound of the cost of an evaluation with these values, in the types of JSON: 0 if the cost is
+        linear in their size, infinite if it has no bound.
         """
         if not (self.loops or self.squares or self.pattern):
             return 0.0  # linear: the values were read from a request at the same cost

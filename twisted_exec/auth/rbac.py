@@ -586,7 +586,7 @@ def _using_consoles(dialect: Dialect) -> tuple[Rule, ...]:
 
 
 def _on_screens(dialect: Dialect) -> Rule:
-    """A kube-apiserver in front asks for this, and this server for ``observe``."""
+    """The rule for screens that a kube-apiserver in front of this server requires."""
     return _on(f"{dialect.workload.plural}/screen", ("get",), (dialect.group,))
 
 

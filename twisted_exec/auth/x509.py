@@ -82,12 +82,13 @@ class CertificateJudge:
     Verifies client certificates against one CA file.
 
     Results are cached: an acceptance for a minute, a refusal for a second, and neither beyond a change of
-    the CA file.  The period of validity is compared with the time of day at each use.
+    the CA file.  The period of validity of an accepted certificate is compared with the time
+    of day at each use.
 
     :param ca: path of a PEM file with one or more CAs; or its content, as bytes.
     :param clock: monotonic.
     :param now: time for validity checks, timezone-aware.
-    :param apart_from: path of another such file, whose CAs must be others, and neither have signed these nor be
+    :param apart_from: only if ``ca`` is a path: that of another such file, whose CAs must be others, and neither have signed these nor be
         signed by them.
     """
 

@@ -100,7 +100,12 @@ class IConsoleAlerts(Interface):
     def set_alerts(
         request: console_pb2.SetAlertsRequest,
     ) -> Deferred[console_pb2.SetAlertsResponse]:
-        """Replace the patterns of one owner; fails with ``BadRequest`` beyond the limits."""
+        """
+        Replace the patterns of one owner.
+
+        Fails with ``BadRequest`` if a pattern or the owner's name is not valid or there are too many
+        patterns, and with ``TooManyRequests`` if there are too many owners.
+        """
 
     def list_matches(
         request: console_pb2.ListMatchesRequest,
@@ -120,7 +125,13 @@ class IConsoleRecordings(Interface):
     def set_recordings(
         request: console_pb2.SetRecordingsRequest,
     ) -> Deferred[console_pb2.SetRecordingsResponse]:
-        """Begin, change and end recordings of one owner; fails with ``BadRequest`` beyond the limits."""
+        """
+        Begin, change and end recordings of one owner; a recording that cannot begin yet is reported by
+        :meth:`list_recordings`.
+
+        Fails with ``BadRequest`` if a recording or the owner's name is not valid, and with
+        ``TooManyRequests`` if there are too many owners.
+        """
 
     def list_recordings(
         request: console_pb2.ListRecordingsRequest,

@@ -424,7 +424,11 @@ class JournalFiles:
         return events
 
     def header(self, first: int) -> Header | None:
-        """Return the header of a segment; ``None`` if it cannot be read."""
+        """
+        Return the header of a segment; ``None`` if it is damaged or lost.
+
+        :raises OSError: it cannot be read at present.
+        """
         segment = self.pending.get(first, self._newest)
         if segment is not None and segment.first == first:
             return segment.header

@@ -6,11 +6,11 @@ name is in the Lease leads.
 
 Clocks of different hosts are never compared: each candidate counts on its own monotonic clock from
 when it *saw* the Lease change. A leader counts from before it *sent* its last successful renewal,
-and stops well before other candidates may take over. So two replicas never lead at once, as long as
-clocks count seconds. A process that was suspended for longer may still complete a step when it resumes.
-Therefore leaders write with resourceVersions, as if there could be other writers.
+and stops well before other candidates may take over. So two replicas do not lead at once, unless a clock
+counts wrongly or another program changes or deletes the Lease. A process that was suspended may still
+complete a step when it resumes. Therefore a leader's writes name the resourceVersion or at least the UID.
 
-A leader that stops releases the Lease.
+An election that is stopped releases the Lease; a leader that could not renew it does not.
 
 Sources for heartbeats: ``k8s.io/component-helpers/apimachinery/lease/controller.go`` for Nodes, and
 ironcore v0.5 ``poollet/machinepoollet/controllers/machinepool_heartbeat.go``.

@@ -158,8 +158,8 @@ class SignedCertificate(BackgroundTask, ABC):
 
     def installed(self) -> x509.Certificate | None:
         """
-        Return the installed certificate, or ``None`` if it is missing, self-signed, not of its key,
-        or has a :meth:`shortcoming`.
+        Return the installed certificate, or ``None`` if it or its key cannot be read, if it is self-signed
+        or not of its key, or has a :meth:`shortcoming`.
         """
         try:
             certificate = pem.certificates(read_file(self.certificate), self.certificate)[0]

@@ -261,7 +261,7 @@ class SupervisedMachines:
 
     def add(self, record: MachineRecord) -> None:
         """
-        Start a new machine.
+        Add a new machine, and start it if it is to be on.
 
         :raises ServiceUnavailable: the machine cannot be written to disk, or the directory for its sockets
             cannot be created.

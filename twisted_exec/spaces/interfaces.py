@@ -69,7 +69,7 @@ class ISpaceConnection(Interface):
     def reread(refused: ClientConfig) -> Deferred[bool]:
         """
         Reread the credentials after a server answered 401 to this configuration, as
-        :attr:`client` does by itself.  For programs with a client of their own, such as a
+        :attr:`client` does by itself.  For programs with a client of their own, as the ``reread`` of its
         :class:`~twisted_exec.kube.client.LateCredentials`.
 
         :return: see :data:`~twisted_exec.kube.client.Reread`.

@@ -350,8 +350,9 @@ class IResumableAttachment(ITermsAttachment):
     """
     An attachment that can outlive its stream: its user may come back over another stream.
 
-    Its streams provide :class:`IMarkTransport`.  It sends the mark At before the first output of
-    each stream and behind each gap, and all notices as marks.
+    The stream of a client that can resume the session provides :class:`IMarkTransport`: the attachment sends
+    it the mark At before its first output and behind each gap, and all notices as marks.  Another
+    stream gets notices and gaps in its output.
     """
 
     oldest = Attribute(

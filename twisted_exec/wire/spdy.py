@@ -521,7 +521,7 @@ def _rst_stream(stream_id: int, status: int) -> RstStream:
 
 class FrameWriter:
     """
-    Encodes one direction of a connection.
+    Encodes the frames with headers of one direction of a connection; for other frames there are functions.
 
     The results must be sent in order.
     """

@@ -161,9 +161,9 @@ class RequestLimits:
     @contextmanager
     def short(self, user: User) -> Iterator[None]:
         """
-        While a short request is answered.
+        Count a short request while it is answered.
 
-        :raises TooManyRequests: too many are, in all or of this user.
+        :raises TooManyRequests: too many are being answered, in all or of this user.
         """
         mine = self._short_now[user.name]
         if self._short_now.total() >= self._short:
@@ -178,9 +178,9 @@ class RequestLimits:
     @contextmanager
     def long(self, user: User, terms: int = 0) -> Iterator[None]:
         """
-        While a watch runs.
+        Count a watch while it runs.
 
-        :raises TooManyRequests: too many do, or they have too many terms, in all or of this user.
+        :raises TooManyRequests: too many run, or they have too many terms, in all or of this user.
         """
         mine = self._long_now[user.name]
         if mine >= self._long_per_user or self._long_now.total() >= self._long:

@@ -372,7 +372,7 @@ def _check_no_secrets(options: argparse.Namespace) -> None:
 
 
 def _hub_words(options: argparse.Namespace, environ: Mapping[str, str]) -> Iterator[str]:
-    """Return the options that select the cluster, with the current context if none was given."""
+    """Return the options that select the cluster and its user, with the current context if none was given."""
     from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
     from twisted_exec.kube.kubeconfig.loader import context_name
 

@@ -79,7 +79,8 @@ def first_key(data: bytes) -> tuple[Key | str | None, int]:
     A sequence that is split between two reads is not recognised, as in most programs.
 
     :param data: at least 1 byte.
-    :return: ``None`` for a sequence that :class:`Key` does not name, and for a byte that is not ASCII.
+    :return: the key is ``None`` if :class:`Key` does not name it, and for a byte that is not ASCII; other
+        sequences than those of keys begin with the key ESC.
     """
     match = _SEQUENCE.match(data)
     if match is None:

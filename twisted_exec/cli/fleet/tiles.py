@@ -226,7 +226,7 @@ def _styled(
 
 
 def _folded(message: str, width: int, height: int) -> Sequence[str]:
-    """Return the lines of a message, the last one first."""
+    """Return the first ``height`` lines of a message, in reverse order."""
     return textwrap.wrap(message, width, break_on_hyphens=False)[:height][::-1]
 
 

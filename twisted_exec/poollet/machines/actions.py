@@ -169,10 +169,10 @@ class MachinePlan:
 
     :param actions: carried out in order; then the loop plans again.
     :param problem: why the Machine cannot reach its desired state.
-    :param unsettled: the runtime is still changing something, so look again soon.
+    :param unsettled: a change is still under way, so look again soon.
     :param reason: CamelCase reason of ``problem``; or empty.
-    :param reads: Secrets that the plan depends on.
-    :param waits: the plan waits for something else; retry rarely.
+    :param reads: Secrets to read before the next plan; this plan has nothing else then.
+    :param waits: the plan waits for something else; retry with growing pauses.
     """
 
     actions: tuple[Action, ...] = ()

@@ -2,8 +2,8 @@
 Read and watch the objects that Machines refer to.
 
 Volumes, network interfaces, networks and prefixes are watched, each kind from the first reference
-on. A Secret is read when a plan needs it, and may be watched by name while a Machine waits for it: a
-poollet may read no other Secrets.  A change of an object wakes the Machines that looked it up.
+on. A poollet may read only the Secrets that its Machines name, so it watches no list of them: it reads a Secret when a
+plan needs it, and may watch it by its name while a Machine waits for it.  A change of an object wakes the Machines that looked it up.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ def find(
     Find the machine of a request.
 
     :param machine_uid: UID of the source's Machine, or empty.
-    :raises NotFound: the machine is being deleted or was, or is another machine of the same name.
+    :raises NotFound: there is no such machine, it is being deleted, or it is another machine of the same name.
     :raises ServiceUnavailable: see :meth:`.MachineCache.check`.
     :raises Conflict: the machine is off, and ``needs_power`` is true.
     """

@@ -169,7 +169,7 @@ class ConsoleRecordings:
             self._timer.cancel()
 
     async def stop(self) -> None:
-        """Sign everything once more, unless that fails, and stop.  Repeated calls do nothing."""
+        """Sign everything once more, unless that fails, and stop; does nothing once it has stopped."""
         if not self._is_running:
             return
         await self._heads.ended()

@@ -204,7 +204,7 @@ def _waiting_for(obj: Object, what: str) -> str:
 
 def _complaint(obj: Object, condition: str = "") -> str:
     """
-    Return the message of the first false condition, or empty.
+    Return the message of the first false condition that has one, as a short line; or empty.
 
     :param condition: type of the only condition that counts; empty for any.
     """

@@ -490,7 +490,7 @@ class SpaceIndex:
         return list(self._providers.get(provider, ()))
 
     def standing_for(self, provider: str, physical: Physical) -> Sequence[Key]:
-        """Return the Spaces of a physical space, usually one."""
+        """Return the keys of the Spaces that a physical space has: usually one, none before its import."""
         return list(self._physical.get((provider, physical), ()))
 
     def rival(self, space: Object) -> str:

@@ -143,7 +143,7 @@ class ResumingClient:
 
     @property
     def position(self) -> Position | None:
-        """The position of the next byte of output; ``None`` before the first mark."""
+        """The position of the next byte of output; ``None`` before the first mark At."""
         return self._position
 
     @property

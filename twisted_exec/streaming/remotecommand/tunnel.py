@@ -72,7 +72,7 @@ async def untunnel(
     confirm: Callable[[], Awaitable[None]],
 ) -> str:
     """
-    Connect a tunnel to a next hop that refused it, without the tunnel.
+    Connect a client's tunnel to a next hop that refused it, by plain SPDY.
 
     :param ask: sends an offer to that hop on a new connection.
     :param confirm: decides for the last time before the client is answered.

@@ -232,7 +232,7 @@ class SessionGuard(Service):
             timer.reset(seconds)
 
     def _asked(self) -> None:
-        """Let the hop before end and change sessions first, if it follows the same hint."""
+        """Postpone the review of a hint: the previous hop, which may follow it too, ends and changes sessions first."""
         timer = self._timer
         if self._hinted_at is None or timer is None or not timer.active():
             return
