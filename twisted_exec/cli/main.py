@@ -23,6 +23,7 @@ from twisted_exec.cli.commands import screen as screen
 from twisted_exec.cli.commands import space as space
 from twisted_exec.cli.commands import web as web
 from twisted_exec.cli.messages import for_stderr, output_failure, say
+from twisted_exec.cli.options import CheckedParser
 
 _EPILOG = """\
 Exit code: 0 after success, and 1 after an error, with one line about it on stderr. A few commands
@@ -35,7 +36,7 @@ _UNKNOWN = re.compile(
 """argparse's message about a command that does not exist."""
 
 
-class _Parser(argparse.ArgumentParser):
+class _Parser(CheckedParser):
     error_code = 1
 
     def error(self, message: str) -> NoReturn:

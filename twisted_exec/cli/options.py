@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from twisted_exec.api.spaces import EXTERNAL, IN_CLUSTER
 
@@ -36,6 +37,17 @@ _TEXTS = (
     ("--password", "PASSWORD", "the password for basic authentication"),
     ("--as-uid", "UID", "the UID of the user to impersonate"),
 )
+
+
+class CheckedParser(argparse.ArgumentParser):
+    """Fails with an :class:`OSError` if its help cannot be written, which newer versions of Python ignore."""
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        if file is None or file is not sys.stdout:
+            super()._print_message(message, file)
+        else:
+            file.write(message)
+            file.flush()
 
 
 def add_cluster_options(parser: argparse.ArgumentParser, limit: str = "30s") -> None:

@@ -25,6 +25,7 @@ from twisted_exec.cli.machine_options import (
 )
 from twisted_exec.cli.messages import FAILED_CODE, for_stderr
 from twisted_exec.cli.options import (
+    CheckedParser,
     add_cluster_options,
     add_space_options,
     duration,
@@ -213,7 +214,7 @@ DEFAULT_LOST_AFTER = "20s"
 LEAST_SILENCE_SECONDS = 5.0
 
 
-class Parser(argparse.ArgumentParser):
+class Parser(CheckedParser):
     """
     Reports errors in one line.
 
