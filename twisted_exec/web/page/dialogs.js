@@ -28,6 +28,7 @@ function open(title, build, stays) {
     let isAnswered = false;
     const dialog = h("dialog", { "aria-labelledby": id });
     const closed = new AbortController();
+    const opener = /** @type {HTMLElement} */ (document.activeElement);
     const close = (value) => {
       answer = value;
       isAnswered = true;
@@ -43,6 +44,7 @@ function open(title, build, stays) {
       }
       closed.abort();
       dialog.remove();
+      if (!opener.isConnected) focusLike(opener);
       resolve(answer);
     });
     if (!stays) {
@@ -60,6 +62,13 @@ function open(title, build, stays) {
     document.body.append(dialog);
     dialog.showModal();
   });
+}
+
+/** Give the focus to the control in the place of one that was drawn again; the browser finds one that stays. */
+function focusLike({ localName, ariaLabel }) {
+  if (!ariaLabel) return;
+  const all = /** @type {HTMLElement[]} */ ([...document.querySelectorAll(localName)]);
+  all.find((each) => each.ariaLabel === ariaLabel)?.focus({ preventScroll: true });
 }
 
 /** Call `close` for a click that begins and ends beside a dialog: a selection of its text may end there. */
