@@ -42,7 +42,7 @@ authenticate the sender themselves.
 """
 OPEN = {"/healthz", "/livez", "/readyz"}
 """Unauthenticated users get a single word."""
-PAGE = {"/console", "/console/", "/console/{}", "/console/{}/{}", "/console/{}/{}/{}"}
+PAGE = {"/console", "/console/", *("/console" + depth * "/{}" for depth in range(1, 5))}
 """The web console contains no data."""
 
 

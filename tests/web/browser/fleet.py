@@ -119,9 +119,10 @@ class FleetTestCase(ChainTestCase):
         """Create the ConsoleRecording of a machine, which goes on until the last session of it ends."""
         spec = {"machine": name, "user": "administrator", "input": "none", "reason": "Ticket 4711"}
         policy = {"endsWithSessions": True, "retentionDays": 90}
-        await self._add(
-            kinds.CONSOLERECORDINGS.resource, name, spec | policy, {"phase": "Recording"}
-        )
+        resource = "machines.compute.ironcore.dev"
+        where = {"machineUID": f"uid-{name}", "machineResource": resource, "pool": "pool-a"}
+        status = {"phase": "Recording"}
+        await self._add(kinds.CONSOLERECORDINGS.resource, name, spec | policy | where, status)
 
     async def add_alert(self) -> None:
         """Create a ConsoleAlert."""
