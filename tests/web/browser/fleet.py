@@ -115,14 +115,15 @@ class FleetTestCase(ChainTestCase):
         status = {"role": "Writer", "renewTime": renewed, "leaseDurationSeconds": 3600}
         await self._add(kinds.CONSOLESESSIONS.resource, session, spec | where, status)
 
-    async def add_recording(self, name: str) -> None:
+    async def add_recording(self, name: str, namespace: str = "default") -> None:
         """Create the ConsoleRecording of a machine, which goes on until the last session of it ends."""
         spec = {"machine": name, "user": "administrator", "input": "none", "reason": "Ticket 4711"}
         policy = {"endsWithSessions": True, "retentionDays": 90}
-        resource = "machines.compute.ironcore.dev"
-        where = {"machineUID": f"uid-{name}", "machineResource": resource, "pool": "pool-a"}
+        where = {"machineUID": f"uid-{name}", "pool": "pool-a"}
+        where["machineResource"] = "machines.compute.ironcore.dev"
         status = {"phase": "Recording"}
-        await self._add(kinds.CONSOLERECORDINGS.resource, name, spec | policy | where, status)
+        resource = kinds.CONSOLERECORDINGS.resource
+        await self._add(resource, name, spec | policy | where, status, namespace)
 
     async def add_alert(self) -> None:
         """Create a ConsoleAlert."""

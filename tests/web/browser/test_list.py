@@ -443,6 +443,16 @@ class ObserverTests(FleetTestCase):
         await user.click_text("button", "Type the namespaces")
         await user.page.until(f"{named}.contains(document.activeElement)")
 
+    async def test_all_namespaces(self) -> None:
+        """Who may list recordings everywhere sees those of all namespaces, without any other right."""
+        await self.add_recording("web-1", "other")
+        bound = binding("ada", "console-recording-reader")
+        bound["kind"] = kinds.CLUSTERROLEBINDINGS.resource.kind
+        await self.admin.create(kinds.CLUSTERROLEBINDINGS.resource, bound)
+        user = await self.user("recordings")
+        await user.until_page("1 recording[^]*web-1")
+        self.assertEqual(await user.page.evaluate("location.hash"), "#/recordings")
+
     async def test_actions(self) -> None:
         """
         Who may only observe has no button that types or that changes the power, and their room is the

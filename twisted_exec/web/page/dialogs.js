@@ -28,7 +28,7 @@ function open(title, build, stays) {
     let isAnswered = false;
     const dialog = h("dialog", { "aria-labelledby": id });
     const closed = new AbortController();
-    const opener = /** @type {HTMLElement} */ (document.activeElement);
+    const opener = document.activeElement;
     const close = (value) => {
       answer = value;
       isAnswered = true;
@@ -44,7 +44,7 @@ function open(title, build, stays) {
       }
       closed.abort();
       dialog.remove();
-      if (!opener.isConnected) focusLike(opener);
+      if (opener && !opener.isConnected) focusLike(opener);
       resolve(answer);
     });
     if (!stays) {

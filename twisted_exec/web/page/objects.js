@@ -99,7 +99,7 @@ export function servedResources(api) {
  * Whether the user may do something; true if the server does not say, because it refuses requests itself.
  *
  * @param {any} api
- * @param {...string} wanted see Api.can.
+ * @param {...(string | undefined)} wanted see Api.can.
  * @returns {Promise<boolean>}
  */
 export async function may(api, ...wanted) {

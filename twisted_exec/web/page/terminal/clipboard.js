@@ -62,6 +62,10 @@ export class Clipboard {
   async #insert(text) {
     const paste = examine(text);
     if (!paste.text) return;
+    if (this.#console.hasEnded) {
+      this.#tell("This console has no session now, so nothing was pasted.", "warning");
+      return;
+    }
     if (!paste.asks || (await confirmPaste(this.#console.place.name, paste))) {
       this.#type(encode(paste.text, this.#console.screen?.isBracketed ?? false));
     }

@@ -103,6 +103,10 @@ export class Console {
     this.#start();
   }
 
+  get hasEnded() {
+    return this.#life.hasEnded;
+  }
+
   get isOpen() {
     return this.#life.isOpen;
   }

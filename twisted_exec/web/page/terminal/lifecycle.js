@@ -138,6 +138,11 @@ export class Lifecycle {
     return this.session?.waiting ?? this.#state.early.reduce((sum, { length }) => sum + length, 0);
   }
 
+  /** Whether what the user types is dropped. */
+  get hasEnded() {
+    return this.#state instanceof Ended;
+  }
+
   get isClosed() {
     return this.#state instanceof Closed;
   }

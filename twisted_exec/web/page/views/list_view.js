@@ -102,7 +102,7 @@ export class ListView {
   async start() {
     if (this.isServed && this.#isAnywhere) {
       this.#endWaiting = tellWaiting(this.#waiting, this.context.config);
-      const mayListAll = await may(this.context.api, "list", this.plural, "", "", "", this.#options.group ?? "");
+      const mayListAll = await may(this.context.api, "list", this.plural, "", "", "", this.#options.group);
       this.namespaces.value = mayListAll ? "" : this.home;
     }
     if (this.signal.aborted) return;
