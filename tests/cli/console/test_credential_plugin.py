@@ -112,10 +112,18 @@ class PipeTests(PluginCase):
         process = await self.run_to_its_end()
         await self.ends_with(process, 1, f"the credential plugin {self.script.path} {told}")
 
+    async def test_script(self) -> None:
+        """Of a script, a failing plugin is an error of the session, and not of the command."""
+        self.plugged("sys.exit(3)", "Never")
+        told = f"the credential plugin {self.script.path} failed with exit code 3"
+        for words in (("--run", "id"), ("--expect", "x"), ("--send", "x")):
+            await self.ends_with(self.start(*words), 125, told)
+
     async def test_timeout(self) -> None:
         """``--timeout`` also limits the plugin."""
         self.plugged("time.sleep(60)", "Never")
-        await self.ends_with(self.start("--timeout", "1"), 124, TIMED_OUT)
+        for words in ((), ("--run", "id")):
+            await self.ends_with(self.start("--timeout", "1", *words), 124, TIMED_OUT)
 
     async def test_signal(self) -> None:
         """A signal ends the plugin and the program."""

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from twisted_exec.cli.console.first_screen import FirstScreen
     from twisted_exec.cli.console.interfaces import NextSession, Sink
     from twisted_exec.cli.console.menu import MachineAccess
-    from twisted_exec.cli.console.script import Script
+    from twisted_exec.cli.console.script import Script, ScriptSink
     from twisted_exec.cli.console.scrollback import Scrollback
     from twisted_exec.cli.console.session import Outcome
     from twisted_exec.cli.console.terminal import Terminal
@@ -222,6 +222,7 @@ class ConsoleProgram:
     """
 
     _script: Script | None = None
+    _printed: ScriptSink | None = None
     _progress: ProgressLine | None = None
     _screen: FirstScreen | None = None
     _is_verified = _observes = False
@@ -323,7 +324,8 @@ class ConsoleProgram:
                     gc.freeze()  # nor does Python's exit look for garbage
                     terminal.restore()  # before the signal handlers, which also restore it, are removed
         if script is not None:
-            return scripted_outcome(script, outcomes[0]), self._printed.mid_line
+            mid_line = self._printed is not None and self._printed.mid_line
+            return scripted_outcome(script, outcomes[0]), mid_line
         return outcomes[0], self._session.mid_line
 
     def _new_session(self) -> Deferred[Outcome]:
@@ -523,7 +525,7 @@ class ConsoleProgram:
         if self._progress is not None:
             self._progress.erase()
         mid_line = self._session.mid_line
-        if self._script is not None:
+        if self._printed is not None:
             mid_line = self._printed.mid_line
             self._printed.begin_line()
         from twisted_exec.cli.console.display import framed
