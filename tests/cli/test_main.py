@@ -47,6 +47,11 @@ class MainTests(SynchronousTestCase):
         self.assertEqual(self.run_main("logs", "vm", "--grep=a", "--boot", "x")[0], 2)
         self.assertEqual(self.run_main("screen", "vm", "--at", "yesterday")[0], 1)
 
+    def test_unknown_arguments(self) -> None:
+        """An unknown argument names the help of its command."""
+        told = "twisted-exec logs: unrecognized arguments: --frob; see twisted-exec logs --help"
+        self.assertEqual(self.run_main("logs", "vm", "--frob"), (1, "", f"{told}\n"))
+
     def test_unknown_commands(self) -> None:
         """The message for a misspelled command names the command that was meant, or kubectl console."""
         for words, told in (

@@ -9,7 +9,7 @@ import re
 import signal
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from twisted_exec import build
 from twisted_exec.cli.commands import audit as audit
@@ -38,6 +38,13 @@ _UNKNOWN = re.compile(
 
 class _Parser(CheckedParser):
     error_code = 1
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Refuse unknown arguments here: the parser of all commands would name the help of none of them."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return found, unknown
 
     def error(self, message: str) -> NoReturn:
         if unknown := _UNKNOWN.fullmatch(message):
