@@ -99,7 +99,7 @@ class WhoTests(AuditCase):
             "address": "192.0.2.7",
             "agent": "kubectl/v1.34",
             "declared_reason": "INC-7",
-            "end": "backend closed",
+            "end": "client closed",
             "code": None,
             "hops": ["apiserver", "poollet", "runtime"],
         }
@@ -150,6 +150,18 @@ class WhoTests(AuditCase):
         self.resume("s-5", "s-3").end("client lost")
         self.assertEqual([each["connections"] for each in self.who()], [["s-3"], ["s-5"]])
 
+    def test_causes(self) -> None:
+        """The end of a session is that of the hop that knows it; the others know which side closed."""
+        for session, near, far, cause in (
+            ("s-1", "backend closed", "client closed", "client closed"),
+            ("s-2", "client closed", "Completed", "Completed"),
+            ("s-3", "Revoked", "client closed", "Revoked"),
+        ):
+            apiserver, runtime = self.start("apiserver", "runtime", session=session)
+            runtime.end(far)
+            apiserver.end(near)
+            self.assertEqual(self.who()[-1]["end"], cause)
+
     def test_looked_on(self) -> None:
         """A user who typed nothing did not drive; the API server's count alone does not say so."""
         for session, hops, drove in (
@@ -180,12 +192,13 @@ class WhoTests(AuditCase):
         self.start("apiserver", session="s-3", namespace="prod")
         self.start("apiserver", session="s-4", subresource="log")
         self.start("apiserver", session="s-5", subresource="screen")
+        self.start("apiserver", session="s-7", subresource="content")
         (refused,) = self.start("apiserver", session="s-6", user="eve")
         refused.end("forbidden", code=403)
         for words, sessions in (
             ((), ["s-1", "s-3"]),
             (("-n", "lab"), ["s-1"]),
-            (("--logs",), ["s-1", "s-3", "s-4", "s-5"]),
+            (("--logs",), ["s-1", "s-3", "s-4", "s-5", "s-7"]),
             (("--refused",), ["s-1", "s-3", "s-6"]),
         ):
             self.assertEqual([each["session"] for each in self.who(*words)], sessions)

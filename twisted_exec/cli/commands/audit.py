@@ -77,7 +77,9 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         help=f"an audit file, or - for standard input; may be repeated (default: {_DEFAULT_FILE})",
     )
     parser.add_argument(
-        "--logs", action="store_true", help="also readers of the console's log and screen"
+        "--logs",
+        action="store_true",
+        help="also readers of the console's log, screen and recordings",
     )
     parser.add_argument("--refused", action="store_true", help="also sessions that were refused")
     parser.add_argument(
@@ -169,8 +171,7 @@ def _row(session: AuditedSession, now: datetime) -> tuple[str, ...]:
         user += f" (by {session.caller})"
     namespace, machine = session.text("namespace"), session.text("machine")
     seconds = session.seconds(now)
-    end = session.last.best.end
-    cause = "" if end is None else end.text("reason")
+    cause = session.cause
     if len(cause) > _LONGEST_CAUSE:
         cause = f"{cause[: _LONGEST_CAUSE - 3]}..."
     return (

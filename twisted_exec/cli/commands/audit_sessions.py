@@ -29,7 +29,8 @@ _HOPS = ("apiserver", "nodeserver", "poollet", "broker", "runtime")
 
 START, END = "start", "end"
 _OBSERVE = "observe"
-READS = frozenset({"log", "screen"})
+_CLOSED = ("client closed", "backend closed")
+READS = frozenset({"log", "screen", "content"})
 """Subresources of users who only read."""
 
 Key = tuple[str, str, str]
@@ -117,6 +118,15 @@ class AuditedSession:
         return self.later[-1] if self.later else self
 
     @property
+    def cause(self) -> str:
+        """Why the session ended; a hop that another hop closed knows only which."""
+        hops = self.last.hops
+        ends = [hops[each].end for each in sorted(hops, key=_rank)]
+        reasons = [end.text("reason") for end in ends if end is not None]
+        causes = (reason for reason in reasons if reason not in _CLOSED)
+        return next(causes, reasons[-1] if reasons else "")
+
+    @property
     def started(self) -> datetime:
         return min(hop.started for hop in self.hops.values())
 
@@ -159,7 +169,7 @@ class AuditedSession:
 
     def as_json(self, now: datetime) -> dict[str, Any]:
         """Return the session for ``-o json``."""
-        end, connections = self.last.best.end, [self, *self.later]
+        connections = [self, *self.later]
         counted = [each.hops.get("runtime", each.best) for each in connections]
         ended = self.ended
         facts = ("user", "namespace", "machine", "uid", "resource", "subresource", "pool")
@@ -178,7 +188,7 @@ class AuditedSession:
             "declared_reason": self.text("declared_reason"),
             "right": self.last.text("right"),
             "policy": self.text("policy"),
-            "end": "" if end is None else end.text("reason"),
+            "end": self.cause,
             "code": self.code or None,
             "hops": sorted({hop for each in connections for hop in each.hops}),
             "connections": [each.key[0] for each in connections],
