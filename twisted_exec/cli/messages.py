@@ -53,8 +53,10 @@ def for_stderr(text: str) -> str:
 def say(line: str) -> None:
     """Print a message on standard error; see :func:`for_stderr`."""
     if sys.stderr is not None:  # print would take standard output instead
-        with suppress(OSError):  # it is closed, or full
+        try:
             print(for_stderr(line), file=sys.stderr, flush=True)
+        except OSError:  # it is closed, or full
+            _discard(2)
 
 
 def output_failure(error: BaseException) -> str:
@@ -69,8 +71,14 @@ def output_failure(error: BaseException) -> str:
         or error.errno not in _UNWRITABLE
     ):
         return ""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else the interpreter's exit fails, too
+    _discard(1)
     return f"cannot write output: {error.strerror}"
+
+
+def _discard(descriptor: int) -> None:
+    """Drop what is in the buffer of a standard descriptor: at exit the interpreter would fail to write it."""
+    with suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
 
 
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)

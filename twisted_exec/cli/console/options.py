@@ -257,12 +257,13 @@ class _ShortHelp(argparse._HelpAction):
         option_string: str | None = None,
     ) -> None:
         actions = {name: action for action in parser._actions for name in action.option_strings}
-        print(f"{parser.format_usage()}\n{_SUMMARY}")
+        lines = [f"{parser.format_usage()}\n{_SUMMARY}"]
         for option, text in _MOST_USED.items():
             action = actions[option]
             value = action.metavar or "|".join(action.choices or (action.dest.upper(),))
             name = ", ".join(action.option_strings) + (f" {value}" if action.nargs != 0 else "")
-            print(f"  {name:<27} {text}")
+            lines.append(f"  {name:<27} {text}")
+        print("\n".join(lines), flush=True)
         parser.exit()
 
 
