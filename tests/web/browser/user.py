@@ -29,11 +29,17 @@ const recordWrites = (main) => import(new URL('vendor/xterm.js', main.src)).then
         return write.call(this, data, done);
     };
 }, () => {});
-// The state changes behind the document, and before its modules run.
-if (location.pathname.startsWith('/console/')) addEventListener('readystatechange', () => {
-    const main = document.readyState === 'interactive' && document.querySelector('script[type=module]');
-    if (main) recordWrites(main);
-}, true);
+// The state changes behind the document, and before its modules run; a browser may run this script only later.
+if (location.pathname.startsWith('/console/')) {
+    let hasBegun = false;
+    const begin = () => {
+        const main = document.readyState !== 'loading' && document.querySelector('script[type=module]');
+        if (main && !hasBegun) recordWrites(main);
+        hasBegun ||= !!main;
+    };
+    addEventListener('readystatechange', begin, true);
+    begin();
+}
 """
 # The text of the visible terminal: its last lines, since a scrollback takes long to read.
 _TEXT = """(() => {
