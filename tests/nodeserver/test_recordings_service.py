@@ -10,6 +10,7 @@ import re
 from typing import Any
 
 from twisted.internet.defer import Deferred
+from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.recording.support import signer
@@ -308,6 +309,19 @@ class TroubleTests(RecordingCase):
         recorder.end("client closed")
         stored = recordings.stored()
         self.assertEqual((stored.output, stored.report.is_closed), ("one", False))
+
+    def test_lost_at_the_end(self) -> None:
+        """The log says so if text that waited at the end of a session cannot be written, once."""
+        recordings = Recordings(self.directory)
+        recorder = self.begin(recordings)
+        self.patch(os, "write", self.full)
+        recordings.disk.is_frozen = True
+        recorder.output(Channel.STDOUT, b"one")
+        recorder.end("client closed")
+        with capturedLogs() as logs:
+            recordings.disk.thaw()
+        reasons = [event["why"] for event in logs if "session" in event]
+        self.assertEqual(reasons, ["No space left on device"])
 
     @staticmethod
     def full(descriptor: int, text: bytes) -> int:

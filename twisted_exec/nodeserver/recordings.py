@@ -136,11 +136,12 @@ class RecordingFile:
 
     def _not_written(self, failure: Failure) -> None:
         failure.trap(OSError)
-        self._failed(cast(OSError, failure.value))
+        failed, self._failed = self._failed, lambda _: None  # the text behind it fails, too
+        failed(cast(OSError, failure.value))
 
     def _append(self, text: bytes) -> None:
         if self._problem is not None:
-            raise self._problem  # what follows a gap is not written
+            raise self._problem  # no text follows a gap
         view = memoryview(text)
         try:
             while view:
@@ -320,10 +321,9 @@ class PodRecording:
             self.give_up(error)
 
     def give_up(self, error: Exception) -> None:
-        """End the recording: a reader could not notice a gap in it."""
+        """End the recording, unless it has ended: a reader could not notice a gap in it."""
         file, self._file = self._file, None
-        if file is not None:
-            self._owner.failed(self, _reason(error), file)
+        self._owner.failed(self, _reason(error), file)
 
     def _ending_if_lost(self) -> Ending | None:
         if self._file is not None or not self._owner.is_required:
@@ -550,10 +550,11 @@ class PodRecordings:
             deleted = self._job(file.delete)
             deleted.addCallback(lambda is_done: self._deleted(recording.name) if is_done else None)
 
-    def failed(self, recording: PodRecording, why: str, file: RecordingFile) -> None:
-        """Handle a recording that cannot go on."""
+    def failed(self, recording: PodRecording, why: str, file: RecordingFile | None) -> None:
+        """Handle a recording that cannot go on, or that has ended before all of it was written."""
         self._report(recording, why)
-        self.ended(recording, file)
+        if file is not None:
+            self.ended(recording, file)
 
     def _report(self, recording: PodRecording, why: str) -> None:
         self._log.error(
