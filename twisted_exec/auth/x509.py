@@ -88,8 +88,8 @@ class CertificateJudge:
     :param ca: path of a PEM file with one or more CAs; or its content, as bytes.
     :param clock: monotonic.
     :param now: time for validity checks, timezone-aware.
-    :param apart_from: only if ``ca`` is a path: that of another such file, whose CAs must be others, and neither have signed these nor be
-        signed by them.
+    :param apart_from: only if ``ca`` is a path: that of another such file, whose CAs must be others, and
+        neither have signed these nor be signed by them.
     """
 
     _log = Logger()

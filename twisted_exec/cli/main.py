@@ -40,11 +40,11 @@ class _Parser(CheckedParser):
     error_code = 1
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Refuse unknown arguments here: the parser of all commands would name the help of none of them."""
-        found, unknown = super().parse_known_args(args, namespace)
+        """Refuse unknown arguments in the command's own parser, whose message names the command's help."""
+        options, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
-        return found, unknown
+        return options, unknown
 
     def error(self, message: str) -> NoReturn:
         if unknown := _UNKNOWN.fullmatch(message):
@@ -79,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
             signal.signal(signal.SIGINT, signal.default_int_handler)  # commands clean up
         code = int(options.run(options))
-        if sys.stdout is not None:  # closed
+        if sys.stdout is not None:  # it is None if it was closed before the start
             sys.stdout.flush()  # an error at the interpreter's exit would have no message
         return code
     except BrokenPipeError:  # twisted-exec ... | head

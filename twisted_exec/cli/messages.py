@@ -59,6 +59,9 @@ def say(line: str) -> None:
             _discard(2)
 
 
+_UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+
+
 def output_failure(error: BaseException) -> str:
     """
     Return the message if an output cannot be written, as on a full disk; empty for other errors.
@@ -79,9 +82,6 @@ def _discard(descriptor: int) -> None:
     """Drop what is in the buffer of a standard descriptor: at exit the interpreter would fail to write it."""
     with suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
-
-
-_UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 def explain(error: BaseException, namespace: str = "", config: ClientConfig | None = None) -> str:

@@ -238,8 +238,8 @@ class ViewerInput:
         """
         End the session, but never the line, after a quiet period.
 
-        A session whose input was discarded is a script that failed: it ends at once.  A session that becomes the
-        writer is none.
+        A session whose input was discarded is a script that failed: it ends at once.  Becoming the writer
+        clears that.
         """
         if self._discarded is not None:
             self._viewer.finish(self._discarded)

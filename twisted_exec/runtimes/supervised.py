@@ -515,7 +515,7 @@ def last_line(journal: IJournal) -> str:
     """
     first = offset = journal.next_available(max(journal.start, journal.end - _READ_BYTES))
     text, lines = b"", PlainLines()
-    while data := journal.read(offset, _READ_BYTES):  # a part: to the end of a boot, or of a piece
+    while data := journal.read(offset, _READ_BYTES):  # a read ends with a boot, or with a segment
         text += lines.feed(data)
         offset = journal.next_available(offset + len(data))
     if first > journal.start and b"\n" in text:

@@ -69,8 +69,8 @@ class ISpaceConnection(Interface):
     def reread(refused: ClientConfig) -> Deferred[bool]:
         """
         Reread the credentials after a server answered 401 to this configuration, as
-        :attr:`client` does by itself.  For programs with a client of their own, as the ``reread`` of its
-        :class:`~twisted_exec.kube.client.LateCredentials`.
+        :attr:`client` does by itself.  A program with a client of its own gives this method to the
+        client's :class:`~twisted_exec.kube.client.LateCredentials`.
 
         :return: see :data:`~twisted_exec.kube.client.Reread`.
         """

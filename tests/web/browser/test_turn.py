@@ -7,13 +7,15 @@ from __future__ import annotations
 import json
 
 from .base import WebTestCase
+from .page import Page
 from .steps import VM
+from .user import User
 
 UPRIGHT, LYING = (390, 844), (844, 390)
 LINES = 300
 # Upright each line has two rows, or three.
 _COMMAND = f'for i in $(seq {LINES}); do printf "line %03d %070d\\n" $i $i; done'
-# The number of the line at the top of the terminal, and whether it is at its beginning.
+# The number of the line at the top of the terminal.
 _TOP_LINE = """(() => {
     const {buffer: {active}} = terminals[0];
     let at = active.viewportY;
@@ -42,17 +44,22 @@ _MATCH_IN_VIEW = """(() => {
 class TurnTests(WebTestCase):
     """A shell that has printed more than the window has room for, in lines that are broken elsewhere in each window."""
 
-    async def test_terminal(self) -> None:
-        """
-        The terminal shows the same lines after each turn: those that its user has scrolled to, the line that was
-        found, or the newest.
-        """
+    async def reader(self) -> User[Page]:
+        """A user with an upright phone and that terminal."""
         await self.deployment.create_machine("vm-1", "shell")
         ada = await self.user(width=390, height=844)
         await ada.page.set_touch()
         await self.open_terminal(ada)
         await ada.type_line(_COMMAND)
         await ada.until_terminal(f"line {LINES} 0+{LINES}\n.*$")
+        return ada
+
+    async def test_terminal(self) -> None:
+        """
+        The terminal shows the same lines after each turn: those that its user has scrolled to, the line that was
+        found, or the newest.
+        """
+        ada = await self.reader()
         columns = await ada.page.evaluate(_COLUMNS)
         await ada.page.evaluate("terminals[0].scrollLines(-400)")
         before = await ada.page.evaluate(_TOP_LINE)
@@ -86,12 +93,7 @@ class TurnTests(WebTestCase):
 
     async def test_log(self) -> None:
         """The log shows the same lines after each turn: those that its user has scrolled to, or a match."""
-        await self.deployment.create_machine("vm-1", "shell")
-        ada = await self.user(width=390, height=844)
-        await ada.page.set_touch()
-        await self.open_terminal(ada)
-        await ada.type_line(_COMMAND)
-        await ada.until_terminal(f"line {LINES} 0+{LINES}\n.*$")
+        ada = await self.reader()
         await ada.open(f"{VM}/logs")
         last = "[...document.querySelectorAll('.line-text')].some((each) => each.innerText.startsWith('line 300'))"
         await ada.page.until(f"{last} && {_SCROLL} > 0")

@@ -127,11 +127,7 @@ def _state(pool: Object) -> str:
 
 def _why_not_ready(key: str) -> Callable[[Object], str]:
     def read(pool: Object) -> str:
-        return (
-            "<none>"
-            if _state(pool) == "Ready"
-            else condition_of(pool, "Ready").get(key) or "<none>"
-        )
+        return (_state(pool) != "Ready" and condition_of(pool, "Ready").get(key)) or "<none>"
 
     return read
 

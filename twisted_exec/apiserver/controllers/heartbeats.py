@@ -114,9 +114,8 @@ class PoolHeartbeats(Service):
 
     async def _mark(self, name: str) -> None:
         pool = await self._storage.get(self._dialect.pool, "", name)
-        if condition_of(
-            pool, "Ready"
-        ):  # a poollet that never wrote conditions would not correct them
+        # A poollet that never wrote conditions would not correct them.
+        if condition_of(pool, "Ready"):
             if self._dialect.conditions:
                 await self._mark_machines(name)
             await self._mark_pool(name)

@@ -119,12 +119,16 @@ class AuditedSession:
 
     @property
     def cause(self) -> str:
-        """Why the session ended; a hop that another hop closed knows only which."""
+        """
+        Why the session ended, from the best hop that knows more than the side that closed first.
+
+        If no hop does, the reason of the hop nearest to the machine counts.
+        """
         hops = self.last.hops
-        ends = [hops[each].end for each in sorted(hops, key=_rank)]
+        ends = (hops[each].end for each in sorted(hops, key=_rank))
         reasons = [end.text("reason") for end in ends if end is not None]
-        causes = (reason for reason in reasons if reason not in _CLOSED)
-        return next(causes, reasons[-1] if reasons else "")
+        causes = [reason for reason in reasons if reason not in _CLOSED]
+        return [*causes, *reasons[::-1], ""][0]
 
     @property
     def started(self) -> datetime:

@@ -142,10 +142,7 @@ def _held_by(metadata: Mapping[str, Any]) -> str:
 
 
 def _with_conditions(reading: ControlPlaneFields, status: Mapping[str, Any]) -> ControlPlaneFields:
-    ready, synced = (
-        condition_of({"status": status}, "Ready"),
-        condition_of({"status": status}, "Synced"),
-    )
+    ready, synced = (condition_of({"status": status}, type) for type in ("Ready", "Synced"))
     if not ready and not synced:
         message = "KubeFlex has not set any conditions yet; if that lasts, check that its manager is running"
         return replace(reading, reason="NotReconciled", message=message)
