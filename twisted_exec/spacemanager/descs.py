@@ -1,8 +1,7 @@
 """
 Spec and status of a SpaceProviderDesc, without I/O.
 
-``spec.SpacePrefixForDiscovery`` is a prefix, with an empty value or ``*`` for everything. It may
-also be a glob, which contains any of ``*``, ``?`` and ``[``.
+``spec.SpacePrefixForDiscovery`` is a prefix or a glob.
 
 A provider that rejects us is reachable, and our credentials are invalid.  An unreachable provider
 proves nothing about the credentials.
@@ -68,12 +67,7 @@ KUBECONFIGS = ("kubeconfig", "incluster", "external")
 
 
 class InvalidDesc(Exception):
-    """
-    The SpaceProviderDesc is not usable.
-
-    :param reason: one CamelCase word.
-    :param why: one line.
-    """
+    """The SpaceProviderDesc is not usable."""
 
     def __init__(self, reason: str, why: str) -> None:
         super().__init__(why)
@@ -93,7 +87,7 @@ class DescSecret:
 
 def secret_ref(desc: Object) -> DescSecret | None:
     """
-    Return the Secret of ``spec.secretRef``; ``None`` if it is not set.
+    Return the Secret of ``spec.secretRef``.
 
     :raises InvalidDesc: the reference is incomplete.
     """
@@ -116,8 +110,6 @@ def spec_of(desc: Object, types: Collection[str], secret: Object | None) -> Prov
     """
     Return the configuration of a provider.
 
-    :param types: the enabled provider types.
-    :param secret: the provider's Secret; ``None`` if it does not exist.
     :raises InvalidDesc: the SpaceProviderDesc or its Secret is not usable.
     """
     name, type = desc["metadata"]["name"], str(_spec(desc).get("ProviderType") or "")
@@ -148,7 +140,7 @@ def secret_values(secret: Object) -> Mapping[str, bytes]:
     """
     Decode a provider's Secret, including kubeconfigs that were encoded twice.
 
-    :raises InvalidDesc: a value is not base64, or a kubeconfig is invalid, or names files or programs.
+    :raises InvalidDesc: a value is not base64, or a kubeconfig is not usable.
     """
     values = values_of(secret)
     for key in sorted(set(secret.get("data") or {}) - set(values)):
@@ -170,7 +162,7 @@ def is_ours(namespace: Object, provider: str) -> bool:
 
 
 def namespace_for(provider: str) -> Object:
-    """Return the namespace for a provider's Spaces, labelled as ours."""
+    """Return the namespace for a provider's Spaces."""
     labels = {MANAGED_BY: MANAGER, PROVIDER_LABEL: provider}
     return {
         "apiVersion": "v1",
@@ -188,13 +180,10 @@ def status_of(
     now: str,
 ) -> Object:
     """
-    Return the status of a SpaceProviderDesc, except its place; other programs' conditions stay.
+    Return the status of a SpaceProviderDesc.
 
     :param looks: conditions from the last list request.
     :param synced: the condition that the spec is in force.
-    :param listed: the provider has returned a list.
-    :param spaces: the number of Spaces.
-    :param now: timestamp for ``lastTransitionTime``.
     """
     before = desc.get("status") or {}
     generation = desc["metadata"].get("generation")
@@ -215,10 +204,7 @@ def status_of(
 
 
 def events_for(before: Sequence[Object], after: Sequence[Object]) -> list[tuple[str, str, str]]:
-    """
-    Return the Events for changed conditions: type, reason and message of each that is good again, or
-    bad for a new reason.
-    """
+    """Return the Events (type, reason, message) for changed conditions."""
     previous = {each.get("type"): each for each in before}
     events = []
     for condition in after:
@@ -258,7 +244,6 @@ class ProviderConditions:
 
     @property
     def well(self) -> bool:
-        """True if the provider is reachable and accepts our credentials."""
         return self.reachable.status == self.credentials.status == "True"
 
 

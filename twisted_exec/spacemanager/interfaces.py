@@ -22,8 +22,8 @@ class Physical:
     """
     Identity of a physical space within its provider.
 
-    :param name: never empty; any name that the provider allows, even one that no object can have.
-    :param parent: location at the provider (a workspace path in kcp); always empty for the default
+    :param name: any name that the provider allows, even one that no object can have.
+    :param parent: location at the provider (a workspace path in kcp); empty for the default
         location.
     """
 
@@ -49,7 +49,7 @@ class Access:
     """
     Access to a physical space from one viewpoint.
 
-    :param kubeconfig: one cluster, one user, one context; self-contained, without files or plugins.
+    :param kubeconfig: self-contained, without files or plugins.
     :param expires: seconds since the epoch; ``None`` if unlimited or unknown.
     """
 
@@ -63,16 +63,16 @@ class SpaceInfo:
     A physical space as its provider currently reports it.
 
     :param state: :data:`BUILDING`, :data:`USABLE`, :data:`BROKEN` or :data:`GOING`.
-    :param reason: one CamelCase word; may be empty if the state is enough.
-    :param message: human-readable problem, often with a remedy; may be empty.
-    :param owner: the owner it was created for, see :class:`SpaceRequest`; empty if someone else
-        created it, ``None`` if currently unknown.
+    :param reason: :param reason: one CamelCase word, or empty.
+    :param message: human-readable problem; may be empty.
+    :param owner: see :class:`SpaceRequest`; empty if someone else created it, ``None`` if currently
+        unknown.
     :param uid: distinguishes it from earlier or later ones of the same name; empty if unsupported.
     :param version: changes whenever state, reason or credentials may have changed; empty if
         unsupported.
     :param access: by viewpoint (:data:`~twisted_exec.api.spaces.IN_CLUSTER`,
-        :data:`~twisted_exec.api.spaces.EXTERNAL`). A missing viewpoint is unavailable, possibly
-        only for now. In lists it may be empty: :meth:`ISpaceProvider.get` returns it.
+        :data:`~twisted_exec.api.spaces.EXTERNAL`), as far as available. In lists it may be empty:
+        :meth:`ISpaceProvider.get` returns it.
     """
 
     physical: Physical
@@ -91,7 +91,7 @@ class SpaceRequest:
     A request to create a physical space.
 
     :param owner: UID of the Space. The provider stores it with the physical space.
-    :param parameters: ``spec.parameters`` of the Space; each provider defines its own.
+    :param parameters: ``spec.parameters`` of the Space.
     """
 
     owner: str
@@ -115,8 +115,8 @@ class ISpaceProvider(Interface):
         """
         Create a physical space.
 
-        This is idempotent: an existing physical space with our owner is left alone, unless it is
-        :data:`BROKEN`.  Then it is recreated or repaired where the provider can.
+        This is idempotent: an existing physical space with the same owner is left alone, unless it
+        is :data:`BROKEN`.
 
         :return: fires when the provider continues by itself, possibly long before the physical
             space is :data:`USABLE`. Fails with ``AlreadyExists`` if the name is in use by another
@@ -136,32 +136,25 @@ class ISpaceProvider(Interface):
         """
 
     def list_spaces() -> Deferred[Sequence[SpaceInfo]]:
-        """Fires with all physical spaces, whoever created them, each once; access may be left out."""
+        """Fires with all physical spaces, whoever created them; access may be left out."""
 
     def list_names() -> Deferred[Sequence[Physical]]:
-        """
-        Fires with the sorted names of all physical spaces; with some providers this is cheaper than
-        :meth:`list_spaces`.
-        """
+        """Fires with the sorted names of all physical spaces."""
 
     def get(physical: Physical) -> Deferred[SpaceInfo]:
-        """
-        Fires with one physical space, with its access if available; fails with ``NotFound``
-        if it does not exist.
-        """
+        """Fires with one physical space; fails with ``NotFound`` if it does not exist."""
 
     def watch(changed: Callable[[Physical | None], None]) -> Callable[[], None]:
         """
         Call ``changed`` when one physical space, or any (``None``), may have changed.
 
-        The calls are hints: polling makes up for a missing one.  A provider without hints does not
-        fail.
+        The calls are hints: polling makes up for a missing one.
 
         :return: a function that stops the calls.
         """
 
     def close() -> Deferred[None]:
-        """Release local resources; physical spaces remain.  Fires when done; never fails."""
+        """Release local resources; physical spaces remain."""
 
 
 class IRotatesCredentials(Interface):
@@ -169,8 +162,8 @@ class IRotatesCredentials(Interface):
 
     def rotate(physical: Physical) -> Deferred[None]:
         """
-        Create new credentials for a physical space.  The old credentials stay valid for their current
-        users, as long as the provider's rules allow.
+        Create new credentials for a physical space. The old credentials stay valid as long as the
+        provider's rules allow.
 
         :return: fires when :meth:`ISpaceProvider.get` returns the new credentials.
         """
@@ -179,7 +172,7 @@ class IRotatesCredentials(Interface):
 class IHostLocal(Interface):
     """
     A provider whose physical spaces are on the manager's own host; provided in addition to
-    :class:`ISpaceProvider`.  On another host they are missing, which proves nothing (see
+    :class:`ISpaceProvider`. A missing space may exist on another host (see
     :mod:`twisted_exec.spacemanager.views`).
     """
 
@@ -190,7 +183,6 @@ class ProviderSpec:
     Configuration of a provider from its SpaceProviderDesc.  If it changes, the provider is recreated.
 
     :param secret: decoded content of its Secret; ``None`` if it names none.
-    :param secret_ref: ``namespace/name`` of the Secret, for messages.
     """
 
     name: str
@@ -205,10 +197,7 @@ class ProviderContext:
     The manager's resources for providers.
 
     :param hub: client of the cluster with the Spaces.
-    :param reactor: the reactor, for sockets, processes and time.
-    :param directory: absolute path of the manager's private directory; provider types may have
-        directories below it.
-    :param now: seconds since the epoch.
+    :param directory: absolute path of the manager's private directory.
     :param place: identity of that directory, see :func:`~twisted_exec.spacemanager.views.place_of`.
     """
 
@@ -260,8 +249,7 @@ class IProviderView(Interface):
 
     def spaces() -> Mapping[Physical, SpaceInfo]:
         """
-        Return the provider's last list, including spaces that discovery skips (:meth:`passes`);
-        read-only.
+        Return the provider's last list, including spaces that discovery skips (:meth:`passes`).
         """
 
     def passes(physical: Physical) -> bool:
@@ -269,16 +257,12 @@ class IProviderView(Interface):
 
     def gone(physical: Physical) -> bool:
         """
-        Return whether a physical space certainly does not exist: since it was last observed, or
-        created through
-        :attr:`provider`, at least two answers two seconds apart were without it.
+        Return whether a physical space certainly does not exist: at least two answers, two seconds
+        apart, were without it.
         """
 
     def look_again(physical: Physical | None = None) -> None:
-        """
-        Refresh one physical space or all soon, or with the next retry while the provider fails.
-        Listeners learn about changes.
-        """
+        """Refresh one physical space or all soon."""
 
 
 class IProviders(Interface):

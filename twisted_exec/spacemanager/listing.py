@@ -1,13 +1,11 @@
 """
 A copy of a provider's list of physical spaces, and what follows from it.
 
-The whole list is requested periodically; hints trigger earlier requests.  While the provider fails,
-the last list stays in force.
+The whole list is requested periodically. While the provider fails, the last list stays in force.
 
-A physical space that is missing from one answer may still exist: the provider may have just
-started, or the request was sent before a creation.  So a physical space is gone after two answers
-without it.  Their requests were at least :data:`CONFIRM_SECONDS` apart, and came after it was last
-observed or created.
+A physical space that is missing from one answer may still exist: the request may have been sent
+before its creation. So a physical space is gone after two answers without it, requested at least
+:data:`CONFIRM_SECONDS` apart.
 """
 
 from __future__ import annotations
@@ -52,11 +50,7 @@ class ProviderCopy(BackgroundTask):
     """
     Maintains the copy of one provider's list.
 
-    :param name: name of the provider, for the log.
-    :param changed: called with a changed physical space; ``None`` for any.
-    :param before: the last list of the provider's previous instance.
-    :ivar looks: conditions from the last list request.
-    :ivar listed: the provider has returned a list.
+    :param changed: called with a changed physical space, or ``None`` for any.
     """
 
     _log = Logger()
@@ -94,12 +88,11 @@ class ProviderCopy(BackgroundTask):
         self._unwatch: Callable[[], None] = lambda: None
 
     def start(self) -> None:
-        """Start requests."""
         self._unwatch = self._provider.watch(self.look_again)
         self._begin(self._run())
 
     def stop(self) -> Deferred[None]:
-        """Stop requests.  Fires when none is under way; the copy stays."""
+        """Stop requests; the copy stays."""
         self._unwatch()
         return Deferred.fromCoroutine(self._stop(super().stop()))
 
@@ -109,11 +102,10 @@ class ProviderCopy(BackgroundTask):
         await gets
 
     def spaces(self) -> Mapping[Physical, SpaceInfo]:
-        """Return the copy: always the same mapping; read-only."""
+        """Return the copy, which is read-only."""
         return self._spaces
 
     def gone(self, physical: Physical) -> bool:
-        """See :meth:`IProviderView.gone`."""
         if physical in self._making or physical in self._entries:
             return False
         if physical in self._gone:
@@ -124,7 +116,7 @@ class ProviderCopy(BackgroundTask):
         return self.listed and self._last_list - self._first_list >= CONFIRM_SECONDS
 
     def look_again(self, physical: Physical | None = None) -> None:
-        """Request one space or the list soon; while the provider fails, its back-off goes on."""
+        """Request one space or the list soon."""
         if physical is not None and self._may_get(physical):
             if self.looks.well:  # otherwise the next successful list has it
                 self._gets.add(physical)
@@ -204,7 +196,6 @@ class ProviderCopy(BackgroundTask):
         return CONFIRM_SECONDS if self._absent else PACE_SECONDS
 
     def _is_named(self, physical: Physical) -> bool:
-        """Return whether a name is valid; spaces with invalid names are skipped."""
         fits = all(len(each) <= MAX_NAME for each in (physical.name, physical.parent))
         if fits and physical.name and str(physical).isprintable():
             return True
@@ -215,7 +206,6 @@ class ProviderCopy(BackgroundTask):
         return False
 
     def _take(self, listed: Mapping[Physical, SpaceInfo], turn: int, at: float) -> list[Physical]:
-        """Update the copy from a list.  :return: the changed physical spaces."""
         if not self.listed:
             self._first_list = at
         self._last_list = at
@@ -264,7 +254,7 @@ class ProviderCopy(BackgroundTask):
         return info != before
 
     def _miss(self, physical: Physical, turn: int, at: float) -> bool:
-        """Handle an answer without a space.  :return: whether it is newly known to be gone."""
+        """Handle an answer without a space."""
         entry = self._entries.get(physical)
         last_turn = entry.turn if entry is not None else 0
         if physical in self._making or turn <= max(last_turn, self._since.get(physical, 0)):
@@ -306,5 +296,4 @@ class ProviderCopy(BackgroundTask):
 
 
 def _same(before: SpaceInfo, info: SpaceInfo) -> bool:
-    """Return whether nothing suggests that the access has changed."""
     return (before.uid, before.version, before.state) == (info.uid, info.version, info.state)

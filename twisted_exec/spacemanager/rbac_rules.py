@@ -29,7 +29,7 @@ def _on(resource: Resource, *verbs: str, sub: str = "") -> Rule:
 
 
 def cluster_rules() -> tuple[Rule, ...]:
-    """Return the ClusterRole for Spaces, providers and their namespaces, ClusterProfiles and events."""
+    """Return the rules of the ClusterRole."""
     spaces, profiles = SPACES.resource, CLUSTERPROFILES.resource
     covered = (SPACES.resource, SECRETS.resource)
     return (
@@ -47,25 +47,17 @@ def cluster_rules() -> tuple[Rule, ...]:
 
 
 def secret_rules() -> tuple[Rule, ...]:
-    """
-    Return a separate ClusterRole for Secrets, the most sensitive permission: the manager writes
-    kubeconfigs next to their Spaces, and reads the Secrets of SpaceProviderDescs and imported
-    Spaces.
-    """
+    """Return the rules of a separate ClusterRole for Secrets, the most sensitive permission."""
     return (_on(SECRETS.resource, *_FOLLOW, "create", "update", "delete"),)
 
 
 def namespaced_rules(election: str = NAMESPACE) -> Iterator[tuple[str, tuple[Rule, ...]]]:
-    """
-    Yield Roles with their namespaces, for leader election.
-
-    :param election: value of ``--namespace``.
-    """
+    """Yield Roles with their namespaces, for leader election."""
     own = replace(_on(LEASES.resource, "get", "update"), resource_names=(LEASE,))
     # ``create`` cannot be restricted by name.
     yield election, (own, _on(LEASES.resource, "create"))
 
 
 def kubeflex_rules() -> tuple[Rule, ...]:
-    """Return the ClusterRole for a KubeFlex in the cluster with the Spaces, which needs no Secret."""
+    """Return the rules for a KubeFlex in the cluster with the Spaces."""
     return (_on(CONTROLPLANES, *_FOLLOW, "create", "delete"),)

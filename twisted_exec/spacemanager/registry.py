@@ -1,7 +1,7 @@
 """
-Registry of all providers: a view of each SpaceProviderDesc, its namespace, and its status.
+Registry of all providers: a view of each SpaceProviderDesc, with its namespace and status.
 
-For each provider a worker compares and acts, so missed events do not matter.
+Workers compare states, so missed events do not matter.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ProviderRegistry(Service):
     """
     All providers, and the controller of SpaceProviderDescs.
 
-    :ivar spaces: the Spaces; set before the service starts.
+    :ivar spaces: the Spaces.
     """
 
     _log = Logger()
@@ -84,23 +84,18 @@ class ProviderRegistry(Service):
 
     @property
     def synced(self) -> bool:
-        """See :class:`IProviders`."""
         return self.descs.synced
 
     def get(self, name: str) -> IProviderView | None:
-        """See :meth:`IProviders.get`."""
         return self._views.get(name)
 
     def all(self) -> Sequence[IProviderView]:
-        """See :meth:`IProviders.all`."""
         return list(self._views.values())
 
     def follow(self, changed: Callable[[str, Physical | None], None]) -> Callable[[], None]:
-        """See :meth:`IProviders.follow`."""
         return self._followers.add(changed)
 
     def startService(self) -> None:
-        """Watch SpaceProviderDescs, and start the workers."""
         super().startService()
         self._unfollow = self.spaces.follow(self._space_changed)
         self.namespaces.start()
@@ -110,7 +105,7 @@ class ProviderRegistry(Service):
         self._looking = self._clock.callLater(LOOK_SECONDS, self._look_now_and_then)
 
     def stopService(self) -> Deferred[None]:
-        """Release all providers; fires when no call is under way.  Their spaces continue to exist."""
+        """Release all providers."""
         super().stopService()
         self._unfollow()
         for call in (self._looking, *self._counting.values()):
@@ -166,7 +161,6 @@ class ProviderRegistry(Service):
         self._look(name)
 
     async def _keep(self, name: str) -> None:
-        """Reconcile one provider."""
         desc, view = self.descs.get(name), self._views.get(name)
         if view is not None and (desc is None or desc["metadata"]["uid"] != view.uid):
             await self._let_go(view)
@@ -195,7 +189,6 @@ class ProviderRegistry(Service):
         return ProviderView(desc, self._environment, changed, lambda: self._look(name))
 
     async def _let_go(self, view: ProviderView) -> None:
-        """Close a view; a new SpaceProviderDesc of the same name starts fresh."""
         del self._views[view.name]
         self._log.info("provider {name}: closed", name=view.name)
         self._followers.tell(view.name, None)
@@ -235,8 +228,8 @@ class ProviderRegistry(Service):
 
 def _desired(desc: Object) -> object:
     """
-    Return what a worker reacts to, without the status.  A former leader may still write other values
-    there; reacting to each would never end.
+    Return what a worker reacts to. The status is not part of it: reactions to another writer's
+    values there would never end.
     """
     return desc["metadata"].get("uid"), desc["metadata"].get("deletionTimestamp"), desc.get("spec")
 
@@ -277,12 +270,10 @@ _IN_EVERY_NAMESPACE = {
 
 class ProviderNamespaces:
     """
-    The namespaces of providers: created for a SpaceProviderDesc, and deleted after it once empty.
+    The namespaces of providers, created for a SpaceProviderDesc and deleted after it.
 
-    A namespace that existed before is used as it is, and never deleted.  Neither is a
-    namespace that still has Spaces, or others' objects of the kinds in :data:`BLOCKING`.
-
-    :param changed: called with the name of a provider whose namespace has changed.
+    A namespace that existed before is not deleted; neither is a namespace with Spaces or with
+    others' objects of the kinds in :data:`BLOCKING`.
     """
 
     _log = Logger()
@@ -295,11 +286,9 @@ class ProviderNamespaces:
         )
 
     def start(self) -> None:
-        """Start watching namespaces."""
         self.reflector.start()
 
     def stop(self) -> Deferred[None]:
-        """Stop watching; fires when the watch has ended."""
         return self.reflector.stop()
 
     @property
@@ -307,7 +296,6 @@ class ProviderNamespaces:
         return self.reflector.synced
 
     def made_for(self) -> list[str]:
-        """Return the providers that the labels of existing namespaces name."""
         labels = [each["metadata"].get("labels") or {} for each in self.reflector]
         return [each[PROVIDER_LABEL] for each in labels if each.get(PROVIDER_LABEL)]
 
@@ -333,7 +321,6 @@ class ProviderNamespaces:
         return None
 
     async def clear(self, provider: str) -> None:
-        """Delete a removed provider's namespace if it is ours and empty."""
         name = namespace_of(provider)
         namespace = self.reflector.get(name)
         if namespace is None or not is_ours(namespace, provider):
@@ -380,7 +367,7 @@ class ProviderNamespaces:
 
 
 def _is_deletable(resource: Resource, obj: Object) -> bool:
-    """Return whether an object may be deleted with its namespace: ours and no Space, or in every namespace."""
+    """Return whether an object may be deleted with its namespace."""
     metadata = obj["metadata"]
     if (resource.plural, metadata["name"]) in _IN_EVERY_NAMESPACE:
         return True

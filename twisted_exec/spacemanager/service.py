@@ -1,9 +1,4 @@
-"""
-The Space Manager as a service: health and metrics on each replica, controllers on the leader.
-
-Only the leader exports metrics of Spaces and providers; other replicas export none, except calls
-that they have made as leaders.
-"""
+"""The Space Manager as a service: health and metrics on each replica, controllers on the leader."""
 
 from __future__ import annotations
 
@@ -54,10 +49,8 @@ class Settings:
     """
     Settings of a manager.
 
-    :param state_directory: private to managers; created if it is missing.
-    :param namespace: namespace of the Lease for leader election.
-    :param lease: name of the Lease.
-    :param identity: this replica's identity in the Lease; empty for a random one. It must be unique.
+    :param state_directory: private to managers.
+    :param identity: this replica's unique identity in the Lease; empty for a random one.
     :param health_listen: a Twisted endpoint string for probes and metrics; empty for none.
     """
 
@@ -120,11 +113,8 @@ class SpaceManager(AsyncService):
     """
     The Space Manager.
 
-    :param client: client of the cluster with the Spaces.
     :param makers: makers of providers, by type.
     :param make_loop: creates the controller of Spaces, for each term as leader.
-    :param now: seconds since the epoch.
-    :ivar registry: the metrics.
     """
 
     label = "the space manager"
@@ -173,7 +163,6 @@ class SpaceManager(AsyncService):
         return self._state if self._acting.services else None
 
     def _make(self) -> Sequence[Service]:
-        """Create the services of the leader."""
         context = ProviderContext(
             self._client, self._reactor, self._directory, self._now, self._place
         )
@@ -186,7 +175,6 @@ class SpaceManager(AsyncService):
         return [providers, loop]
 
     async def start(self) -> None:
-        """Serve probes, then start leader election."""
         try:
             self._directory = private_directory(self.settings.state_directory)
             self._place = place_of(self._directory)
@@ -204,7 +192,6 @@ class SpaceManager(AsyncService):
         self._acting.start()
 
     async def stop(self) -> None:
-        """Give up leadership; physical spaces remain."""
         self._is_serving = False
         await self._acting.stop()
         port, self._port, self.health_address = self._port, None, None
@@ -217,16 +204,13 @@ class SpaceManager(AsyncService):
         """See :meth:`IHandsOver.inherit`; the hub has the whole state."""
 
     def freeze(self) -> Deferred[ServiceState]:
-        """See :meth:`IHandsOver.freeze`: releases the Lease."""
         return self._acting.stop().addCallback(lambda _: ServiceState())
 
     def thaw(self) -> Deferred[None]:
-        """See :meth:`IHandsOver.thaw`."""
         self._acting.start()
         return succeed(None)
 
     def retire(self, linger_seconds: float) -> Deferred[None]:
-        """See :meth:`IHandsOver.retire`; there are no sessions."""
         return succeed(None)
 
     def _probe_serving(self) -> None:
@@ -276,7 +260,6 @@ class ProviderCallMetrics:
         )
 
     def called(self, provider: str, call: str, seconds: float, code: int) -> None:
-        """See :class:`~twisted_exec.spacemanager.views.CallMetrics`."""
         if code == _CANCELLED:
             return  # the caller has cancelled it
         self._seconds.labels(provider, call).observe(seconds)
@@ -293,8 +276,6 @@ class SpaceMetrics(Collector):
     ``twisted_exec_spaces{provider,type,phase}``,
     ``twisted_exec_space_provider_reachable{provider}`` and
     ``twisted_exec_space_credentials_expiry_seconds{namespace,space}``.
-
-    :param now: seconds since the epoch.
     """
 
     def __init__(self, registry: CollectorRegistry, state: State, now: Callable[[], float]) -> None:
@@ -302,11 +283,9 @@ class SpaceMetrics(Collector):
         registry.register(self)
 
     def describe(self) -> Iterable[Metric]:
-        """Called by the registry at registration."""
         return _families()
 
     def collect(self) -> Iterable[Metric]:
-        """Called by the registry for each scrape."""
         count, reached, ends = families = _families()
         state = self._state()
         if state is None:

@@ -1,6 +1,4 @@
-"""
-``twistd exec-spacemanager``: command line of the Space Manager, and the service that it makes.
-"""
+"""``twistd exec-spacemanager``: command line of the Space Manager."""
 
 from __future__ import annotations
 
@@ -127,11 +125,6 @@ class Options(ReplaceableOptions):
     )
 
     def postOptions(self) -> None:
-        """
-        Check the options.
-
-        :raises UsageError: an option is invalid.
-        """
         if not self["state-dir"]:
             raise UsageError("--state-dir must not be empty")
         if dns_label(self["namespace"]):
@@ -141,11 +134,7 @@ class Options(ReplaceableOptions):
         self.types()
 
     def types(self) -> Sequence[str]:
-        """
-        Return the enabled provider types, in order.
-
-        :raises UsageError: the list is empty, or has an unknown type.
-        """
+        """Return the enabled provider types, in order."""
         types = [each.strip() for each in self["providers"].split(",") if each.strip()]
         if not types:
             raise UsageError(f"--providers is empty; give some of {', '.join(PROVIDER_TYPES)}")
@@ -158,5 +147,4 @@ class Options(ReplaceableOptions):
         return tuple(dict.fromkeys(types))
 
     def settings(self) -> Settings:
-        """Return the settings for the service."""
         return settings_of(Settings, self)

@@ -1,14 +1,13 @@
 """
 View of one provider: its SpaceProviderDesc, its Secret, the provider itself, and its list's copy.
 
-The provider is recreated when its configuration has changed, such as its Secret; the old instance
-is closed before the new one is used. With an unusable Secret the current instance stays in use; if
-the Secret is missing it is closed.
+The provider is recreated when its configuration, such as its Secret, has changed. With an unusable
+Secret the current instance stays in use.
 
 The physical spaces of a provider such as ``local`` or ``kind`` only exist on one host and
-``--state-dir``. If a manager elsewhere became the leader, all of them would seem to be missing, and
-would be created a second time, empty. So the first manager that uses such a provider records its
-place in the ``status``, and managers elsewhere report the place instead of using the provider.
+``--state-dir``; a manager elsewhere would create them a second time, empty. So the first manager
+that uses such a provider records its place in the ``status``, and managers elsewhere report that
+place instead of using the provider.
 """
 
 from __future__ import annotations
@@ -65,11 +64,7 @@ NOT_READ = ProviderCondition("Unknown", "SecretNotRead", "its Secret has not bee
 
 @dataclass(frozen=True)
 class ProviderEnvironment:
-    """
-    Resources for the creation of providers.
-
-    :param makers: makers of providers, by type.
-    """
+    """Resources for the creation of providers."""
 
     around: ProviderContext
     makers: Mapping[str, MakeProvider]
@@ -81,10 +76,7 @@ class ProviderView:
     """
     See :class:`IProviderView`.
 
-    :param changed: called with a changed physical space; ``None`` for any.
     :param secret_changed: called when :meth:`renew` is due.
-    :ivar looks: conditions from the last list request.
-    :ivar synced: condition Synced, as far as it is about the SpaceProviderDesc and its Secret.
     """
 
     _log = Logger()
@@ -118,7 +110,6 @@ class ProviderView:
 
     @property
     def provider(self) -> ISpaceProvider | None:
-        """See :class:`IProviderView`."""
         return self._provider
 
     @property
@@ -131,33 +122,26 @@ class ProviderView:
 
     @property
     def reachable(self) -> ProviderCondition:
-        """See :class:`IProviderView`."""
         return self.looks.reachable
 
     @property
     def credentials(self) -> ProviderCondition:
-        """See :class:`IProviderView`."""
         return self.looks.credentials
 
     @property
     def listed(self) -> bool:
-        """See :class:`IProviderView`."""
         return self._copy is not None and self._copy.listed
 
     def spaces(self) -> Mapping[Physical, SpaceInfo]:
-        """See :meth:`IProviderView.spaces`."""
         return self._copy.spaces() if self._copy is not None else {}
 
     def passes(self, physical: Physical) -> bool:
-        """See :meth:`IProviderView.passes`; the parent is ignored."""
         return self._passes(physical.name)
 
     def gone(self, physical: Physical) -> bool:
-        """See :meth:`IProviderView.gone`."""
         return self._copy is not None and self._copy.gone(physical)
 
     def look_again(self, physical: Physical | None = None) -> None:
-        """See :meth:`IProviderView.look_again`."""
         if self._copy is not None:
             self._copy.look_again(physical)
 
@@ -170,7 +154,6 @@ class ProviderView:
             self._changed(None)
 
     async def renew(self) -> None:
-        """Recreate the provider if its configuration has changed."""
         try:
             await self._follow_secret(secret_ref(self.desc))
             if self._secret is not None and not self._secret.synced:
@@ -185,7 +168,6 @@ class ProviderView:
             self.synced = FOLLOWED
 
     async def stop(self) -> None:
-        """Close the provider; physical spaces remain."""
         self._stopped = True
         await self._follow_secret(None)
         await self._let_go()
@@ -255,10 +237,9 @@ class ProviderView:
 
     async def _claim(self) -> None:
         """
-        Record this host as the place of the physical spaces, before any request.
+        Record this host as the place of the physical spaces.
 
         :raises InvalidDesc: another place is recorded.
-        :raises APIError: the status cannot be written.
         """
         here, recorded = self._environment.around.place, recorded_place(self.desc)
         if recorded and not is_same(here, recorded):
@@ -285,7 +266,6 @@ class ProviderView:
             self._changed(None)
 
     async def _let_go(self) -> None:
-        """Close the provider, if there is one, and discard its list."""
         instance, copy = self._provider, self._copy
         self._provider = self._copy = self._spec = None
         if instance is None or copy is None:
@@ -336,7 +316,7 @@ class NoMetrics:
 
 
 class CreationListener(Protocol):
-    """Is notified of creations: while one is under way, lists without the physical space prove nothing."""
+    """Is notified of creations."""
 
     def making(self, physical: Physical) -> None:
         """Handle the start of a creation."""
@@ -350,11 +330,7 @@ class Bounded:
     """
     A provider with bounded calls.
 
-    Calls have timeouts, and are counted.  Failures are ``APIError``, except cancellations.
-
-    :param provider: the real provider.
-    :param name: name of the SpaceProviderDesc, for messages.
-    :ivar listener: notified of creations.
+    Calls have timeouts, and are counted. Failures other than cancellations are ``APIError``.
     """
 
     _log = Logger()
@@ -368,11 +344,9 @@ class Bounded:
 
     @property
     def default_parent(self) -> str:
-        """See :class:`ISpaceProvider`."""
         return str(self._provider.default_parent)
 
     def create(self, physical: Physical, request: SpaceRequest) -> Deferred[None]:
-        """See :meth:`ISpaceProvider.create`."""
         listener = self.listener
         if listener is None:
             return self._call(CREATE, lambda: self._provider.create(physical, request))
@@ -385,23 +359,18 @@ class Bounded:
         return self._call(CREATE, lambda: self._provider.create(physical, request)).addBoth(over)
 
     def delete(self, physical: Physical, owner: str) -> Deferred[None]:
-        """See :meth:`ISpaceProvider.delete`."""
         return self._call(DELETE, lambda: self._provider.delete(physical, owner))
 
     def list_spaces(self) -> Deferred[Sequence[SpaceInfo]]:
-        """See :meth:`ISpaceProvider.list_spaces`."""
         return self._call(LIST, self._provider.list_spaces)
 
     def list_names(self) -> Deferred[Sequence[Physical]]:
-        """See :meth:`ISpaceProvider.list_names`."""
         return self._call(NAMES, self._provider.list_names)
 
     def get(self, physical: Physical) -> Deferred[SpaceInfo]:
-        """See :meth:`ISpaceProvider.get`."""
         return self._call(GET, lambda: self._provider.get(physical))
 
     def watch(self, changed: Callable[[Physical | None], None]) -> Callable[[], None]:
-        """See :meth:`ISpaceProvider.watch`; an error is only logged."""
         try:
             end: Callable[[], None] = self._provider.watch(changed)
         except Exception:
@@ -410,7 +379,6 @@ class Bounded:
         return end
 
     def close(self) -> Deferred[None]:
-        """See :meth:`ISpaceProvider.close`."""
         closing = self._call(CLOSE, self._provider.close)
         return closing.addErrback(lambda _: None)  # already logged
 
@@ -451,14 +419,13 @@ class BoundedRotating(Bounded):
     """A bounded provider that can rotate credentials."""
 
     def rotate(self, physical: Physical) -> Deferred[None]:
-        """See :meth:`IRotatesCredentials.rotate`."""
         return self._call(ROTATE, lambda: IRotatesCredentials(self._provider).rotate(physical))
 
 
 def bounded(
     provider: ISpaceProvider, name: str, clock: IReactorTime, counting: CallMetrics | None = None
 ) -> Bounded:
-    """Wrap a provider; the result can rotate credentials if the provider can."""
+    """Wrap a provider."""
     kind = BoundedRotating if IRotatesCredentials.providedBy(provider) else Bounded
     return kind(provider, name, clock, counting or NoMetrics())
 
@@ -470,12 +437,9 @@ _LONGEST = 1024
 
 def place_of(directory: str) -> str:
     """
-    Return the place of a state directory: an ID, created on first use, and for people its current
-    host and path.
+    Return the place of a state directory: an ID, followed by its current host and path for people.
 
-    :param directory: absolute path of an existing directory.
     :raises TLSConfigError: the ID cannot be written.
-    :raises OSError: the recorded ID is unreadable.
     """
     path = os.path.join(directory, PLACE)
     try:
@@ -495,7 +459,7 @@ def recorded_place(desc: Mapping[str, Any]) -> str:
 
 
 def is_same(first: str, second: str) -> bool:
-    """Return whether two places have the same ID, even if the directory was moved."""
+    """Return whether two places have the same ID."""
     return _id(first) == _id(second)
 
 

@@ -26,8 +26,7 @@ class Watchers:
     """
     The watchers of one provider.
 
-    :param of: the provider, for the log.
-    :param begin: called for each new watcher; the source may already run.
+    :param begin: called for each new watcher.
     :param end: called after the last watcher; fires when the source has ended.
     """
 
@@ -45,11 +44,9 @@ class Watchers:
         return len(self._followers)
 
     def tell(self, physical: Physical | None) -> None:
-        """Notify all watchers."""
         self._followers.tell(physical)
 
     def add(self, changed: Changed) -> Callable[[], None]:
-        """See :meth:`ISpaceProvider.watch`."""
         leave = self._followers.add(changed)
         self._begin()
 
@@ -62,18 +59,14 @@ class Watchers:
         return stop
 
     def close(self) -> Deferred[Any]:
-        """Remove all watchers; fires when the source has ended, and all earlier ends are done."""
+        """Remove all watchers; fires when the source has ended."""
         self._followers.clear()
         self._stopping.add(self._end())
         return self._stopping.over()
 
 
 class ProviderWatches:
-    """
-    The watchers of one provider, each with :class:`Hints` of its own.
-
-    :param follow: starts the watches of new hints.
-    """
+    """The watchers of one provider, each with :class:`Hints` of its own."""
 
     def __init__(self, client: IKubeClient, clock: Any, follow: Callable[[Hints], object]) -> None:
         self._client, self._clock, self._follow = client, clock, follow
@@ -81,14 +74,13 @@ class ProviderWatches:
         self._stopping = StoppingParts()
 
     def add(self, changed: Changed) -> Callable[[], None]:
-        """See :meth:`ISpaceProvider.watch`."""
         hints = Hints(self._client, self._clock, changed)
         self._there.add(hints)
         self._follow(hints)
         return lambda: self._leave(hints)
 
     def close(self) -> Deferred[Any]:
-        """Remove all watchers; see :meth:`Watchers.close`."""
+        """Remove all watchers."""
         for hints in list(self._there):
             self._leave(hints)
         return self._stopping.over()
@@ -104,8 +96,6 @@ class Hints:
     Watches of objects of several kinds.
 
     The initial objects cause no individual hints; :meth:`follow` can give one hint for all of them.
-
-    :param changed: called with each hint.
     """
 
     def __init__(self, client: IKubeClient, clock: Any, changed: Changed) -> None:
@@ -125,8 +115,6 @@ class Hints:
         announce: bool = False,
     ) -> None:
         """
-        Watch the objects of a kind that a selector matches.
-
         :param announce: give the hint for all once the kind has been read.
         """
 
@@ -152,13 +140,12 @@ class Hints:
         reflector.start()
 
     def end(self) -> Deferred[Any]:
-        """Stop all watches; fires when they have ended."""
         self._ended = True
         return DeferredList([reflector.stop() for reflector in self._reflectors])
 
 
 def bare(obj: Object, *more: str) -> Object:
-    """Reduce an object to its identity, version, owners and time of deletion, and the fields in ``more``."""
+    """Reduce an object to its identity, and the fields in ``more``."""
     metadata = obj["metadata"]
     keys = ("name", "namespace", "uid", "resourceVersion", "ownerReferences", "deletionTimestamp")
     reduced = {key: metadata[key] for key in keys if key in metadata}
@@ -178,23 +165,18 @@ class CoroutineProvider(ABC):
     """:class:`ISpaceProvider` on top of coroutines, without :meth:`watch` and :meth:`close`."""
 
     def create(self, physical: Physical, request: SpaceRequest) -> Deferred[None]:
-        """See :meth:`ISpaceProvider.create`."""
         return Deferred.fromCoroutine(self._create(physical, request))
 
     def delete(self, physical: Physical, owner: str) -> Deferred[None]:
-        """See :meth:`ISpaceProvider.delete`."""
         return Deferred.fromCoroutine(self._delete(physical, owner))
 
     def list_spaces(self) -> Deferred[Sequence[SpaceInfo]]:
-        """See :meth:`ISpaceProvider.list_spaces`."""
         return Deferred.fromCoroutine(self._list_spaces())
 
     def list_names(self) -> Deferred[Sequence[Physical]]:
-        """See :meth:`ISpaceProvider.list_names`."""
         return Deferred.fromCoroutine(self._list_names())
 
     def get(self, physical: Physical) -> Deferred[SpaceInfo]:
-        """See :meth:`ISpaceProvider.get`."""
         return Deferred.fromCoroutine(self._get(physical))
 
     @abstractmethod
@@ -207,7 +189,6 @@ class CoroutineProvider(ABC):
     async def _list_spaces(self) -> Sequence[SpaceInfo]: ...
 
     async def _list_names(self) -> Sequence[Physical]:
-        """Return the names from the list, for providers without a cheaper way."""
         return [info.physical for info in await self._list_spaces()]
 
     @abstractmethod

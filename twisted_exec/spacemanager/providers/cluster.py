@@ -1,9 +1,8 @@
 """
 The cluster where a provider stores its objects.
 
-It is the manager's own cluster, or that of a kubeconfig in the provider's Secret.  A missing
-*object* means that something is gone; a missing *kind* means that this is the wrong cluster, or
-that it is being repaired.
+A missing *object* means that something is gone; a missing *kind* means that this is the wrong
+cluster, or that it is being repaired.
 """
 
 from __future__ import annotations
@@ -46,7 +45,6 @@ class ProviderCluster:
     """
     A cluster, with its name and remedies for messages.
 
-    :param client: client of the cluster.
     :param title: name for messages.
     :param remedy: where to put credentials that the cluster accepts.
     """
@@ -61,11 +59,7 @@ class ProviderCluster:
         self.client, self._title, self._remedy, self.close = client, title, remedy, close
 
     async def find(self, resource: Resource, name: str, namespace: str = "") -> Object | None:
-        """
-        Return an object, or ``None`` if it does not exist.
-
-        :raises APIError: the request failed.
-        """
+        """Return an object, or ``None`` if it does not exist."""
         try:
             obj = await self.client.get(resource, name, namespace)
         except NotFound as refused:
@@ -90,7 +84,7 @@ class ProviderCluster:
         field_selector: str = "",
         label_selector: str = "",
     ) -> list[Object]:
-        """Return objects of a kind, trimmed.  Raises like :meth:`find`."""
+        """Return the objects of a kind."""
         try:
             listed = await self.client.list(
                 resource,
@@ -106,10 +100,7 @@ class ProviderCluster:
         return list(listed["items"])
 
     async def do(self, request: Awaitable[T], resource: Resource, name: str) -> T:
-        """
-        Return the result of a change of one object; :class:`NotFound` concerns that object.
-        Raises like :meth:`find`.
-        """
+        """Return the result of a change of one object."""
         try:
             return await request
         except NotFound as refused:
@@ -142,8 +133,7 @@ def reach(
     spec: ProviderSpec, around: ProviderContext, other_keys: Sequence[str] = ()
 ) -> ProviderCluster:
     """
-    Return the cluster of a SpaceProviderDesc: that of the kubeconfig in its Secret, or the
-    manager's own if there is no Secret, or only other keys.
+    Return the cluster of the kubeconfig in a provider's Secret, or the manager's own.
 
     :param other_keys: further keys that the Secret may have.
     :raises Invalid: the Secret's content is not usable.
@@ -183,11 +173,7 @@ def owner_of(obj: Mapping[str, Any]) -> str:
 
 
 def mark(owner: str) -> dict[str, str]:
-    """
-    Return the annotation for an owner.
-
-    :raises BadRequest: the owner cannot be a UID.
-    """
+    """Return the annotation for an owner."""
     if not owner or names.label_value(owner):
         raise BadRequest("the owner of a physical space must be the UID of a Space")
     return {OWNER: owner}
@@ -198,13 +184,13 @@ _LONGEST = 400
 
 
 def reason_of(condition: Mapping[str, Any], otherwise: str) -> str:
-    """Return the condition's reason if it is a valid one-word reason."""
+    """Return the condition's reason, or ``otherwise`` if it is not one word."""
     reason = str(condition.get("reason") or "")
     return reason if _WORD.fullmatch(reason) else otherwise
 
 
 def message_of(condition: Mapping[str, Any]) -> str:
-    """Return the condition's message, on one line and of bounded length; may be empty."""
+    """Return the condition's message as one short line; may be empty."""
     return one_line(str(condition.get("message") or ""))[:_LONGEST]
 
 

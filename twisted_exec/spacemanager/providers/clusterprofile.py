@@ -1,18 +1,15 @@
 """
 ClusterProfiles: discovers the clusters of an inventory, and reads their credentials from Secrets.
 
-Other programs create and delete these clusters, so such requests are refused.  Profiles that space
-managers have published are ignored.  A physical space has the name of its profile, and the
-namespace of the profile as its parent, except in the default namespace.
+Other programs create and delete these clusters, so such requests are refused.
 
 A ClusterProfile names *access providers*, each with a cluster entry as in a kubeconfig. We run no
-plugins, and implement two of them: ``secretreader`` reads the ``token`` of a Secret with the name
-of the cluster, ``kubeconfig-secretreader`` reads a user from a kubeconfig in a Secret. The older
-way is a Secret with a whole kubeconfig, labelled with the name of the profile.
+plugins, and implement two of them: ``secretreader`` and ``kubeconfig-secretreader``. The older way
+is a Secret with a whole kubeconfig, labelled with the name of the profile.
 
 Writers of a profile's status choose a Secret for us to read, and its credentials go to the server
-that the profile names.  So the Secret must be in the namespace of the profile or in one that the
-provider's Secret allows, and an access provider never uses Secrets of ServiceAccounts or of Spaces.
+that the profile names. So the Secret must be in the namespace of the profile or in one that the
+provider's Secret allows, and must not belong to a ServiceAccount or a Space.
 
 Source: ``kubernetes-sigs/cluster-inventory-api`` v0.1.2 (``apis/v1alpha1``, ``plugins``);
 ``kubernetes-sigs/multicluster-runtime`` v0.24.1
@@ -95,12 +92,7 @@ MAX_NAMESPACES = 10
 
 @implementer(ISpaceProvider)
 class ClusterProfiles(CoroutineProvider):
-    """
-    See :class:`ISpaceProvider`; creating and deleting are refused.
-
-    :param cluster: the cluster with the inventory.
-    :param name: name of the SpaceProviderDesc, for messages.
-    """
+    """See :class:`ISpaceProvider`; creating and deleting are refused."""
 
     def __init__(
         self, cluster: ProviderCluster, clock: Any, places: Places | None = None, name: str = ""
@@ -114,11 +106,9 @@ class ClusterProfiles(CoroutineProvider):
         self._verdicts = KubeconfigVerdicts()
 
     def watch(self, changed: Changed) -> Callable[[], None]:
-        """See :meth:`ISpaceProvider.watch`."""
         return self._watches.add(changed)
 
     def close(self) -> Deferred[None]:
-        """See :meth:`ISpaceProvider.close`."""
         return self._watches.close().addCallback(lambda _: self._cluster.close())
 
     async def _create(self, physical: Physical, request: SpaceRequest) -> None:
@@ -154,7 +144,6 @@ class ClusterProfiles(CoroutineProvider):
         return self._verdicts.note(with_access(info_of(reading, credentials), credentials))
 
     async def _credentials(self, reading: ProfileFields) -> ProfileCredentials:
-        """Read the Secret with the credentials of one profile."""
         secrets: dict[SecretName, Object] = {}
         for way in reading.ways:
             if way.secret in secrets:
@@ -204,8 +193,6 @@ class ClusterProfiles(CoroutineProvider):
 
 
 class _Watched:
-    """Watches of profiles, and of Secrets in the namespaces that they use."""
-
     def __init__(self, hints: Hints, places: Places) -> None:
         self._hints, self._places = hints, places
         self._secrets: dict[SecretName, set[Physical]] = {}
@@ -283,7 +270,7 @@ def _labelled(obj: Object) -> Object:
 
 
 def _without_content(secret: Object) -> Object:
-    """Return a Secret with the keys that have values, but without the values."""
+    """Replace the values of a Secret."""
     data = secret.get("data") or {}
     keys = {key: "x" for key, value in data.items() if value}
     return {**_labelled(secret), "type": secret.get("type", ""), "data": keys}
@@ -340,7 +327,6 @@ class AccessWay:
     """
     An access provider of a profile: a cluster, and the Secret with its credentials.
 
-    :param cluster: the cluster entry as JSON, comparable by value.
     :param token: whether ``key`` has a token instead of a kubeconfig.
     """
 
@@ -353,11 +339,7 @@ class AccessWay:
 
 @dataclass(frozen=True)
 class ProfileFields:
-    """
-    The relevant fields of a ClusterProfile, comparable by value.
-
-    :param problems: errors of unusable access providers.
-    """
+    """The relevant fields of a ClusterProfile, comparable by value."""
 
     physical: Physical
     namespace: str
@@ -384,11 +366,10 @@ class Places:
     secrets: Collection[str] = ()
 
     def physical(self, namespace: str, name: str) -> Physical:
-        """Return the physical name of a profile."""
         return Physical(name, "" if namespace == self.default else namespace)
 
     def namespace(self, physical: Physical) -> str:
-        """Return the namespace of a profile; empty if there can be no such profile."""
+        """Return the namespace of a profile."""
         if not physical.parent:
             return self.default
         if self.only or physical.parent == self.default or names.dns_label(physical.parent):
@@ -397,7 +378,7 @@ class Places:
 
 
 def is_ours(profile: Object) -> bool:
-    """Return whether a space manager has written this profile, so that it is not a new cluster."""
+    """Return whether a space manager has written this profile."""
     manager = mapping(mapping(profile.get("spec")).get("clusterManager")).get("name")
     return MANAGER in (manager, _labels(profile).get(MANAGER_LABEL))
 
@@ -561,7 +542,7 @@ def _missing_problem(reading: ProfileFields) -> str:
 
 
 def info_of(reading: ProfileFields, credentials: ProfileCredentials) -> SpaceInfo:
-    """Return the state of a profile, without access; see :func:`with_access`."""
+    """Return the state of a profile, without access."""
     if credentials.secret is None and reading.state == USABLE:
         reading = replace(
             reading, state=BUILDING, reason="CredentialsMissing", message=credentials.problem
@@ -580,7 +561,7 @@ def info_of(reading: ProfileFields, credentials: ProfileCredentials) -> SpaceInf
 
 
 def with_access(info: SpaceInfo, credentials: ProfileCredentials) -> SpaceInfo:
-    """Add the kubeconfig, the same for all viewpoints."""
+    """Add the kubeconfig."""
     if credentials.secret is None or info.state != USABLE:
         return info
     try:

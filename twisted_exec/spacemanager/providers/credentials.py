@@ -3,8 +3,8 @@ Credentials of physical spaces: reduced kubeconfigs, ServiceAccounts and their t
 
 In physical spaces of ``kcp`` and ``local``, tokens of a ServiceAccount of ours replace the
 provider's own credentials: a user with the administrator's token is indistinguishable from the
-administrator. A token of our account gives access to one physical space, expires by itself, and is
-revoked by deleting the account.
+administrator. A token of our account gives access to one physical space, expires, and is revoked by
+deleting the account.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from twisted_exec.spaces.kubeconfigs import unwrapped
 
 
 class KubeconfigVerdicts:
-    """The last refusal of each physical space's kubeconfigs, while the space's version stays the same."""
+    """The last refusal of each physical space's kubeconfigs."""
 
     def __init__(self) -> None:
         self._refused: dict[Physical, SpaceInfo] = {}
 
     def note(self, info: SpaceInfo) -> SpaceInfo:
-        """Remember the verdict of a single request.  :return: the same info."""
+        """Remember the verdict of a single request."""
         if info.state == BROKEN:
             self._refused[info.physical] = info
         else:
@@ -47,7 +47,7 @@ class KubeconfigVerdicts:
         return info
 
     def applied(self, infos: Iterable[SpaceInfo]) -> Sequence[SpaceInfo]:
-        """Apply the verdicts to a complete list, and sort it; forget spaces that are not in it."""
+        """Apply the verdicts to a complete list, and sort it."""
         by_name = {info.physical: self._of(info) for info in infos}
         for physical in self._refused.keys() - by_name.keys():
             del self._refused[physical]
@@ -62,10 +62,8 @@ def clean(content: bytes, source: str, name: str, context: str = "") -> Access:
     """
     Reduce a kubeconfig to one cluster, one user and one context.
 
-    :param content: the kubeconfig, possibly encoded twice.
     :param source: name for messages.
     :param name: name of all three in the result.
-    :param context: use this instead of the current context.
     :raises KubeConfigError: it is not usable, not self-contained, or has no credentials.
     """
     content = unwrapped(content, source)
@@ -74,11 +72,7 @@ def clean(content: bytes, source: str, name: str, context: str = "") -> Access:
 
 
 def combined(cluster: Mapping[str, Any], user: Mapping[str, Any], source: str, name: str) -> Access:
-    """
-    Combine a cluster and a user from different sources, each in the format of a kubeconfig.
-
-    :raises KubeConfigError: as for :func:`clean`.
-    """
+    """Combine a cluster and a user from different sources, each in the format of a kubeconfig."""
     document = {
         "clusters": [{"name": name, "cluster": dict(cluster)}],
         "users": [{"name": name, "user": dict(user)}],
@@ -97,7 +91,6 @@ def user_of(content: bytes, source: str, context: str = "") -> Mapping[str, Any]
     """
     Return the user of a kubeconfig's context, whatever its cluster.
 
-    :param context: use this instead of the current context.
     :raises KubeConfigError: the kubeconfig is not usable, or has no such user.
     """
     files = ConfigFiles([ConfigFile.parse(source, unwrapped(content, source))])
@@ -144,10 +137,7 @@ class Token:
     expires: float
 
     def is_due(self, now: float) -> bool:
-        """
-        Return whether the token should be replaced: half of its lifetime has passed, or our clock
-        was ahead when it was issued.
-        """
+        """Return whether the token should be replaced."""
         return not self.issued <= now < (self.issued + self.expires) / 2
 
 
@@ -165,7 +155,7 @@ async def ensure_account(client: IKubeClient, name: str, at: Place) -> None:
     """
     Create or repair the account, with all permissions in its physical space.
 
-    :raises APIError: the account cannot be created; ``Conflict`` if its binding's name is in use.
+    :raises APIError: :raises Conflict: the name of its binding is in use.
     """
     labels = {MANAGED_BY: MANAGER}
     namespace = {"metadata": {"name": NAMESPACE, "labels": labels}}
@@ -194,7 +184,6 @@ async def ensure_account(client: IKubeClient, name: str, at: Place) -> None:
 
 
 async def _made(client: IKubeClient, resource: Resource, obj: Object, namespace: str = "") -> bool:
-    """Create an object.  :return: false if it already exists."""
     whole = {"apiVersion": resource.api_version, "kind": resource.kind, **obj}
     try:
         await client.create(resource, whole, namespace)
@@ -220,7 +209,6 @@ async def request_token(
     Request a new token of the account.
 
     :param wanted_seconds: requested lifetime; the server may grant less.
-    :raises APIError: no token was granted.
     """
     issued = now()
     resource = TOKENREQUESTS.resource
@@ -248,7 +236,6 @@ class CachedTokens:
     Cached tokens, by key.
 
     :param ask: requests a token for a key.
-    :param now: seconds since the epoch.
     """
 
     def __init__(
@@ -258,14 +245,12 @@ class CachedTokens:
         self._kept: dict[Hashable, Token] = {}
 
     def kept(self, what: Hashable) -> Token | None:
-        """Return the cached token unless it has expired."""
         token = self._kept.get(what)
         return None if token is None or token.expires <= self._now() else token
 
     async def current(self, what: Hashable) -> Token:
         """
-        Return a token with at least half of its lifetime left; if none can be requested, the cached
-        one.
+        Return a token, renewed if it is due and can be.
 
         :raises APIError: there is no valid token.
         """
@@ -280,17 +265,13 @@ class CachedTokens:
             return cached
 
     async def renewed(self, what: Hashable) -> Token:
-        """
-        Request and cache a new token.
-
-        :raises APIError: the request failed; the old token stays cached.
-        """
+        """Request and cache a new token."""
         token = await self._ask(what)
         self._kept[what] = token
         return token
 
     def stamp(self, what: Hashable) -> str:
-        """Return a text that changes whenever :meth:`current` would return another token."""
+        """Return a text that changes with the token."""
         cached = self._kept.get(what)
         if cached is None or cached.is_due(self._now()):
             return "due"
@@ -302,6 +283,5 @@ class CachedTokens:
         return [what for what, token in self._kept.items() if token.is_due(now)]
 
     def keep_only(self, these: Collection[Hashable]) -> None:
-        """Forget the tokens of all other keys."""
         for what in [what for what in self._kept if what not in these]:
             del self._kept[what]

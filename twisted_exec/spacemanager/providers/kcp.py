@@ -92,7 +92,6 @@ class _TokenKey:
     """
     Key of a token.
 
-    :param path: path of the workspace.
     :param cluster: name of the logical cluster with the account; *path* if it has none.
     """
 
@@ -107,13 +106,10 @@ async def _nothing_found() -> Sequence[Physical]:
 @implementer(ISpaceProvider, IRotatesCredentials)
 class KcpProvider(CoroutineProvider):
     """
-    See :class:`ISpaceProvider`; parameters are ``type`` and ``typePath``.  Lists are without
-    access. After a rotation the old token stays valid until it expires.
+    See :class:`ISpaceProvider`; parameters are ``type`` and ``typePath``.
 
     :param client: client of the kcp server; resources include the path of the workspace.
-    :param clock: provides ``IReactorTime``.
-    :param now: seconds since the epoch.
-    :param known: returns the known physical spaces; the first list includes their parents.
+    :param known: :param known: returns physical spaces whose parents the first list includes.
     """
 
     def __init__(
@@ -145,7 +141,6 @@ class KcpProvider(CoroutineProvider):
 
     @as_deferred
     async def rotate(self, physical: Physical) -> None:
-        """See :meth:`IRotatesCredentials.rotate`: the old token stays valid until it expires."""
         obj = await self._found(physical)
         path = self._full_path(physical)
         if obj is None:
@@ -158,11 +153,9 @@ class KcpProvider(CoroutineProvider):
         await self._do_in_workspace(self._tokens.renewed(_token_key(obj, path)))
 
     def watch(self, changed: Changed) -> Callable[[], None]:
-        """See :meth:`ISpaceProvider.watch`."""
         return self._hints.add(changed)
 
     def close(self) -> Deferred[None]:
-        """See :meth:`ISpaceProvider.close`."""
         ended = self._hints.close()
         if isinstance(self._client, KubeClient):
             closing = self._client.close()
@@ -218,7 +211,6 @@ class KcpProvider(CoroutineProvider):
         return replace(self._stamped(info, obj), access=self._access(physical, token))
 
     async def _found(self, physical: Physical) -> Object | None:
-        """Return the Workspace, or ``None``."""
         parent = self._parent(physical)
         try:
             obj = await self._kcp.find(workspaces(parent), physical.name)
@@ -260,7 +252,6 @@ class KcpProvider(CoroutineProvider):
         self._remember(parent)
 
     async def _do(self, request: Awaitable[_T], physical: Physical) -> _T:
-        """Return the result of changing a Workspace, with its errors explained."""
         resource = workspaces(self._parent(physical))
         return await self._kcp.do(request, resource, physical.name)
 
@@ -312,7 +303,7 @@ class KcpProvider(CoroutineProvider):
     # Tokens.
 
     async def _good_token(self, key: _TokenKey) -> Token:
-        """Return a token.  A cached token that a review refuses is replaced, as after its account was deleted."""
+        """Return a token. A cached token that a review refuses is replaced."""
         cached = self._tokens.kept(key)
         if cached is None or not self._reviews_work or not await self._is_refused(key, cached):
             return await self._do_in_workspace(self._tokens.current(key))
@@ -340,7 +331,6 @@ class KcpProvider(CoroutineProvider):
         return isinstance(status, dict) and not status.get("authenticated")
 
     async def _do_in_workspace(self, request: Awaitable[_T]) -> _T:
-        """Return the result of a request to a workspace, with its errors explained."""
         return await self._kcp.do(request, SERVICEACCOUNTS.resource, self._account)
 
     async def _request_token(self, key: Hashable) -> Token:
@@ -359,7 +349,6 @@ class KcpProvider(CoroutineProvider):
         ]
 
     def _stamped(self, info: SpaceInfo, obj: Object) -> SpaceInfo:
-        """Include the credentials in the version."""
         if info.state != USABLE:
             return info
         stamp = self._tokens.stamp(_token_key(obj, self._full_path(info.physical)))
@@ -402,14 +391,14 @@ class KcpProvider(CoroutineProvider):
         self._hints.follow(parent, self._shown(parent))
 
     def _forget(self, parent: str) -> None:
-        """Drop an absent parent. A configured parent stays: it may still be created."""
+        """Drop an absent parent. A configured parent stays, because it may still be created."""
         if parent not in self._configured:
             self._hints.forget(parent)
             self._parents.discard(parent)
 
 
 def _token_key(obj: Object, path: str) -> _TokenKey:
-    """Return the key of a workspace's token.  A mount has no logical cluster, so its path is used."""
+    """Return the key of a workspace's token. A mount has no logical cluster."""
     cluster = str((obj.get("spec") or {}).get("cluster") or "")
     # The name becomes part of the URL at which our account is created.
     return _TokenKey(path, cluster if is_name(cluster) else path)
@@ -436,7 +425,6 @@ class WorkspaceHints:
     The watchers of a provider, and the watches that notify them.
 
     :param due: returns the physical spaces whose credentials are due.
-    :param clock: provides ``IReactorTime``.
     """
 
     def __init__(self, client: IKubeClient, clock: Any, due: Callable[[], list[Physical]]) -> None:
@@ -447,28 +435,21 @@ class WorkspaceHints:
         self._stopping = StoppingParts()
 
     def add(self, changed: Changed) -> Callable[[], None]:
-        """Call ``changed`` with each hint.  :return: a function that ends that."""
         return self._watchers.add(changed)
 
     def follow(self, parent: str, name: str) -> None:
-        """
-        Watch the children of a workspace.
-
-        :param name: the parent as :class:`Physical` has it.
-        """
         if parent not in self._parents:
             self._parents[parent] = (name, None)
             if self._watchers:
                 self._begin()
 
     def forget(self, parent: str) -> None:
-        """Stop watching the children of a workspace."""
         _name, hints = self._parents.pop(parent, ("", None))
         if hints is not None:
             self._stopping.add(hints.end())
 
     def close(self) -> Deferred[Any]:
-        """End all watches; the next watcher resumes them."""
+        """End all watches."""
         return self._watchers.close()
 
     def _begin(self) -> None:

@@ -3,14 +3,11 @@ Provider ``kind``: clusters that the ``kind`` program creates.
 
 An independent run of kind creates a cluster
 (:class:`~twisted_exec.spacemanager.providers.kind_clusters.KindCli`), so ``create`` ends when that
-run has started. A label of the nodes names the owner; until it is readable, a record does
-(:class:`~twisted_exec.spacemanager.providers.kind_clusters.Records`). If a run was interrupted, the
-cluster may have no readable label; it is taken for ours, because the name was free at the start.
+run has started. A label of the nodes names the owner; a record does so until the label is readable
+(:class:`~twisted_exec.spacemanager.providers.kind_clusters.Records`).
 
-kind has no notifications: the list of names is polled for hints.
-
-The internal viewpoint is only offered if, by the provider's Secret, the hub is in the nodes' own
-network; otherwise its name would lead nowhere, or to another server.
+The internal viewpoint is only offered if the provider's Secret says that the hub is in the nodes'
+own network.
 """
 
 from __future__ import annotations
@@ -98,7 +95,7 @@ class ClusterIdentity:
     """
     Identity of a cluster.
 
-    :param uid: UID of the namespace ``kube-system``, which is unique among clusters.
+    :param uid: UID of the namespace ``kube-system``.
     :param owner: the owner in the labels of its nodes, or empty.
     """
 
@@ -113,19 +110,10 @@ class ClusterServer:
         self._http = HTTPTransport(config, reactor, connect_seconds=PROBE_SECONDS, agent=MANAGER)
 
     async def ready(self) -> None:
-        """
-        Check ``/readyz``: kind returns kubeconfigs long before clusters are usable.
-
-        :raises APIError: the server is unreachable or not ready.
-        """
+        """Check ``/readyz``: kind returns kubeconfigs long before clusters are usable."""
         await self._body("/readyz")
 
     async def identity(self) -> ClusterIdentity:
-        """
-        Read the identity of the cluster.
-
-        :raises APIError: the identity is not available now.
-        """
         system = await self._object(NAMESPACES.resource.path(name="kube-system"))
         nodes = (await self._object(NODES.resource.path())).get("items")
         uid = (system.get("metadata") or {}).get("uid")
@@ -172,8 +160,6 @@ class NamePoller(BackgroundTask):
     """
     Polls the names while there are watchers.
 
-    :param clock: provides ``IReactorTime``.
-    :param names: returns all names.
     :param unsettled: returns clusters that may change although their names stay.
     """
 
@@ -192,11 +178,9 @@ class NamePoller(BackgroundTask):
         self._seen: set[str] | None = None
 
     def add(self, changed: Changed) -> Callable[[], None]:
-        """Add a watcher.  :return: a function that removes it."""
         return self._watchers.add(changed)
 
     def tell(self, physical: Physical | None) -> None:
-        """Notify the watchers."""
         self._watchers.tell(physical)
 
     def close(self) -> Deferred[Any]:
@@ -248,9 +232,6 @@ class _Check:
     The last result of checking a cluster.
 
     :param access: valid while the API server accepts it.
-    :param stamp: changes with the access.
-    :param server: the API server, present if the access is.
-    :param problem: why the cluster was not usable, or empty.
     """
 
     access: Mapping[str, Access]
@@ -275,10 +256,6 @@ class KindProvider(CoroutineProvider):
     """
     See :class:`ISpaceProvider`. There is one parameter, ``image``. Lists report each cluster as
     it was last checked.
-
-    :param reactor: provides ``IReactorTime``, ``IReactorTCP`` and ``IReactorProcess``.
-    :param now: seconds since the epoch.
-    :param poll_seconds: interval of looks for clusters that come and go, while there are watchers.
     """
 
     default_parent = ""
@@ -333,7 +310,6 @@ class KindProvider(CoroutineProvider):
         return self._info(await self._probed(cluster))
 
     async def _find(self, name: str) -> _Cluster:
-        """Read the record and kind's list consistently."""
         for _ in range(_TRIES):
             before = self._read(name)
             listed = name in await self._listed_names()
@@ -379,10 +355,7 @@ class KindProvider(CoroutineProvider):
     # The API server.
 
     async def _probed(self, cluster: _Cluster) -> _Cluster:
-        """
-        Check the API server of a cluster that may have one; its owner label takes precedence over
-        the record.
-        """
+        """Check the API server of a cluster; its owner label takes precedence over the record."""
         if not cluster.listed or cluster.standing.which not in (COMPLETE, OTHERS, FAILED):
             return cluster
         name = cluster.name
@@ -403,7 +376,6 @@ class KindProvider(CoroutineProvider):
         return cluster
 
     def _learned(self, name: str, check: _Check | None) -> None:
-        """Remember the last check of a cluster, and close the connections of the previous one."""
         before = self._checks.pop(name, None)
         if check is not None:
             self._checks[name] = check
@@ -412,7 +384,6 @@ class KindProvider(CoroutineProvider):
             self._closing.add(server.close())
 
     def _complete(self, name: str, before: ClusterRecord, uid: str) -> ClusterRecord:
-        """Complete the record of a finished cluster.  :return: the current record."""
         lock = self._records.lock(name)
         if lock is None:
             return before
@@ -426,7 +397,6 @@ class KindProvider(CoroutineProvider):
             os.close(lock)
 
     async def _fetched(self, name: str) -> _Check:
-        """Fetch the kubeconfigs, if they exist yet."""
         ways = {EXTERNAL: ()} | ({IN_CLUSTER: ("--internal",)} if self._settings.internal else {})
         access: dict[str, Access] = {}
         stamp = hashlib.sha256()
@@ -445,7 +415,6 @@ class KindProvider(CoroutineProvider):
         return _Check(access, stamp.hexdigest()[:16], ClusterServer(config, self._reactor))
 
     async def _ask(self, check: _Check) -> _Check:
-        """Check the API server."""
         if check.server is None:
             return check
         try:
@@ -477,7 +446,6 @@ class KindProvider(CoroutineProvider):
         )
 
     def _unsettled(self) -> list[Physical]:
-        """Return the clusters that may change although their names stay."""
         return [Physical(name) for name, check in self._checks.items() if check.problem]
 
     # Changing.
@@ -503,7 +471,7 @@ class KindProvider(CoroutineProvider):
             await self._begin(cluster, request.owner, image)
 
     def _check_room(self, name: str) -> None:
-        """Keep the users who may create Spaces from filling the manager's host."""
+        """Limit clusters, because Spaces must not fill the manager's host."""
         others = [each for each in self._records.names() if each != name]
         making = [each for each in others if self._records.attempt(each).busy]
         if len(others) >= MAX_CLUSTERS:
@@ -593,14 +561,13 @@ class KindProvider(CoroutineProvider):
             os.close(lock)
 
     def _owner(self, cluster: _Cluster) -> str | None:
-        """Return the owner; ``None`` if it is currently unknown."""
         if cluster.record is not None:
             return cluster.record.owner
         check = self._checks.get(cluster.name)
         return check.identity.owner if check is not None and check.identity is not None else None
 
     async def _broken_off(self, cluster: _Cluster) -> int:
-        """Kill the creating run.  :return: the lock."""
+        """:return: the lock."""
         name, record = cluster.name, cluster.record
         for _ in range(50):
             lock = self._records.lock(name)

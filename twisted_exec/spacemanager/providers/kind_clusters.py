@@ -60,9 +60,7 @@ class CompletedRun:
     """
     Result of a run.
 
-    :param code: exit code.
-    :param out: standard output.
-    :param errors: the error on stderr, printable, on one line.
+    :param errors: the error on stderr, on one line.
     """
 
     code: int
@@ -74,15 +72,12 @@ class KindCli:
     """
     Runs the program.
 
-    Runs that only read or delete belong to the manager: they end when they are cancelled or time
-    out, together with their children. A run that creates a cluster is independent: it survives the
-    manager, and writes its exit code to a file.
+    Runs that read or delete belong to the manager: they and their process group end when they are
+    cancelled or time out. A run that creates a cluster is independent: it survives the manager, and
+    writes its exit code to a file.
 
     ``KUBECONFIG`` is never passed on, and every run that writes a kubeconfig gets a file of its
     own: otherwise kind writes to the user's file and switches its context.
-
-    :param reactor: spawns processes, and has the clock.
-    :param environ: environment of the program.
     """
 
     def __init__(
@@ -127,13 +122,11 @@ class KindCli:
         """
         Run the program independently of the manager.
 
-        :param code: file for the exit code, written at a regular end.
-        :param log: file for the output.
+        :param code: file for the exit code.
         :param lock: descriptor that the run keeps open until all of it has ended.
         :param ended: called at the end, if this process still exists.
         :return: the process group; 0 if the run has already ended.
         :raises ServiceUnavailable: the program cannot be started.
-        :raises OSError: the file for the output cannot be created.
         """
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
         prints = os.open(log, flags, 0o600)
@@ -187,7 +180,7 @@ _NOTHING = object()
 
 
 def kill_group(number: int) -> bool:
-    """Kill a process group.  :return: whether it was killed."""
+    """Kill a process group; return whether it was killed."""
     try:
         os.killpg(number, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):
@@ -196,19 +189,14 @@ def kill_group(number: int) -> bool:
 
 
 class _IndependentRun(ProcessProtocol):
-    """An independent run."""
-
     def __init__(self, ended: Callable[[], None]) -> None:
         self._ended = ended
 
     def processEnded(self, reason: Failure) -> None:
-        """Called by Twisted."""
         self._ended()
 
 
 class _Run(ProcessProtocol):
-    """One run of the manager."""
-
     def __init__(self, reactor: Any, title: str, seconds: float) -> None:
         self.ended: Deferred[CompletedRun] = Deferred(lambda _: self.kill())
         self.gone: Deferred[None] = Deferred()
@@ -219,11 +207,9 @@ class _Run(ProcessProtocol):
         self._limit: IDelayedCall | None = None
 
     def connectionMade(self) -> None:
-        """Called by Twisted when the process runs."""
         self._limit = self._reactor.callLater(self._seconds, self._too_slow)
 
     def outReceived(self, data: bytes) -> None:
-        """Called by Twisted."""
         self._size += len(data)
         if self._size > MAX_OUT_BYTES:
             message = f"{self._title} prints more than {MAX_OUT_BYTES >> 20} MiB; see what is installed as kind"
@@ -232,11 +218,9 @@ class _Run(ProcessProtocol):
             self._out.append(data)
 
     def errReceived(self, data: bytes) -> None:
-        """Called by Twisted."""
         self._stderr = (self._stderr + data)[-MAX_STDERR_BYTES:]
 
     def processEnded(self, reason: Failure) -> None:
-        """Called by Twisted when the process has ended and closed its output."""
         self._disarm()
         self.gone.callback(None)
         if self.ended.called:
@@ -251,7 +235,6 @@ class _Run(ProcessProtocol):
         self.ended.callback(CompletedRun(code, b"".join(self._out), error_of(self._stderr)))
 
     def kill(self) -> None:
-        """Kill the run with its children."""
         self._disarm()
         transport: Any = self.transport
         if transport is not None:
@@ -309,7 +292,7 @@ class KindSettings:
     """
     Settings of a provider.
 
-    A node of kind runs privileged, from an arbitrary image, with arbitrary mounts.  So Spaces may only
+    A node of kind runs privileged, from an arbitrary image, with arbitrary mounts: Spaces may only
     choose among the images that the provider's owner allows.
 
     :param config: configuration for every cluster, without the name.
@@ -324,8 +307,6 @@ class KindSettings:
 def kind_settings(spec: ProviderSpec) -> KindSettings:
     """
     Parse a provider's Secret.
-
-    :raises Invalid: the Secret's content is not usable.
     """
     content = spec.secret or {}
     texts = {key: _text(spec, key, content[key]) for key in content}
@@ -374,7 +355,7 @@ def _wrong(spec: ProviderSpec, key: str, problem: str) -> APIError:
 
 
 def config_of(settings: KindSettings, owner: str) -> bytes:
-    """Return the configuration of a cluster; the owner is a label of its nodes."""
+    """Return the configuration of a cluster."""
     nodes = settings.config.get("nodes") or [{"role": "control-plane"}]
     marked = [{**node, "labels": {**(node.get("labels") or {}), OWNER: owner}} for node in nodes]
     # JSON is YAML, and json.dumps() is a safe writer.
@@ -406,12 +387,7 @@ def image_of(settings: KindSettings, name: str, parameters: Mapping[str, str]) -
 
 
 def check_name(physical: Physical, *, new: bool = False) -> None:
-    """
-    Check the name of a cluster.
-
-    :param new: the cluster is to be created.
-    :raises Invalid: it is not valid.
-    """
+    """Check the name of a cluster."""
     causes = []
     if not is_name(physical.name) or (new and len(physical.name) > LONGEST_NAME):
         problem = (
@@ -427,14 +403,13 @@ def check_name(physical: Physical, *, new: bool = False) -> None:
 
 
 def is_name(name: str) -> bool:
-    """Return whether a name is valid for us; kind itself also accepts ``..`` and ``-v``."""
+    """Return whether a name is valid for us. Kind itself also accepts ``..`` and ``-v``."""
     return len(name) <= 200 and _NAME.fullmatch(name) is not None
 
 
 def listed_names(out: bytes) -> list[str]:
     """
-    Return the clusters in the output of ``kind get clusters``, sorted, without names that are not
-    valid for us.
+    Return the clusters in the output of ``kind get clusters`` whose names are valid for us.
 
     :raises BadGateway: the output is something else.
     """
@@ -458,7 +433,6 @@ class ClusterRecord:
     """
     The record of one cluster.
 
-    :param owner: UID of the Space.
     :param state: :data:`CREATING`, :data:`MADE` or :data:`DELETING`.
     :param began: seconds since the epoch.
     :param group: process group of the creating run; 0 if unknown.
@@ -477,9 +451,7 @@ class ClusterCreation:
     """
     The run that creates a cluster.
 
-    :param busy: a process holds the lock.
-    :param code: exit code; ``None`` without a regular end.
-    :param log: the end of its output.
+    :param code: :param code: exit code; ``None`` without a regular end.
     """
 
     busy: bool
@@ -491,26 +463,22 @@ class Records:
     """
     The records of a provider.
 
-    kind only knows names of clusters, not owners.  So a record with the owner is written before a
-    cluster is created.  The cluster's nodes also have the owner as a label, which takes precedence if
-    it is readable.
+    kind knows the names of clusters, but not their owners, so a record with the owner is written
+    before a cluster is created.
 
     ``lock`` is locked (``flock``) by the process that changes the cluster or its record, and by the
-    run of kind that creates it: it is free as soon as all have ended, in whatever way.
+    run of kind that creates it.
 
-    :param directory: absolute path; created with mode 0700 when needed.
-    :param step: called before changes.
+    :param directory: absolute path.
     """
 
     def __init__(self, directory: str, step: Callable[[], None] = lambda: None) -> None:
         self._directory, self._step = directory, step
 
     def path(self, name: str, file: str) -> str:
-        """Return the path of a cluster's file."""
         return os.path.join(self._directory, name, file)
 
     def names(self) -> list[str]:
-        """Return the names of all records."""
         try:
             return sorted(os.listdir(self._directory))
         except FileNotFoundError:
@@ -532,7 +500,6 @@ class Records:
         return record if sound and record.state in _STATES else None
 
     def write(self, name: str, record: ClusterRecord) -> None:
-        """Write a record atomically."""
         self._step()
         self.put(name, _RECORD, json.dumps(asdict(record)).encode())
 
@@ -548,7 +515,6 @@ class Records:
             raise ServiceUnavailable(f"clusters of kind: {problem}; repair it") from None
 
     def attempt(self, name: str) -> ClusterCreation:
-        """Return the state of the creating run."""
         try:
             descriptor = os.open(self.path(name, _LOCK), os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -602,7 +568,7 @@ class Records:
                 os.unlink(self.path(name, file))
 
     def forget(self, name: str) -> None:
-        """Remove all files of a cluster.  The lock must be held, or no process can be at work."""
+        """Remove all files of a cluster."""
         if not os.path.lexists(os.path.join(self._directory, name)):
             return
         self._step()
@@ -658,13 +624,7 @@ MAKING_SECONDS = 1800.0
 
 @dataclass(frozen=True)
 class ClusterState:
-    """
-    The state of a cluster.
-
-    :param which: one of the words above.
-    :param forget: the record is obsolete and must be removed.
-    :param late: the creation takes too long and must be killed.
-    """
+    """The state of a cluster."""
 
     which: str
     reason: str = ""
@@ -679,8 +639,8 @@ def standing(
     """
     Return the state of a cluster.
 
-    :param attempt: the last creation, read before ``record``, which changes while it runs.
-    :param listed: whether kind lists the cluster; only conclusive if requested after reading both.
+    :param attempt: the last creation, read before ``record``.
+    :param listed: whether kind lists the cluster, requested after reading both.
     """
     if record is None:
         # A running creation has no record yet, so a listed cluster is not its result.

@@ -2,15 +2,13 @@
 KubeFlex: control planes as ControlPlane objects, which KubeFlex's manager reconciles.
 
 The objects of a ControlPlane are in the namespace ``NAME-system``, which KubeFlex's manager creates
-with an ownerReference. So credentials are not read from a namespace that existed before, and a
-ControlPlane is gone when its namespace is.
+with an ownerReference. So a ControlPlane is gone when its namespace is.
 
-The provider reads namespaces before ControlPlanes, so the namespace of a ControlPlane that it does
-not find is under deletion: the ControlPlane was not just created. ``status.secretRef`` names the
-Secret and a key per viewpoint. Either key may lead nowhere: some types never write it, others some
-time after Ready.
+The provider reads namespaces before ControlPlanes, so that it does not mistake a new ControlPlane
+for a deleted one. A key of a viewpoint in its Secret may lead nowhere: some types never write it,
+others some time after Ready.
 
-Credentials cannot be rotated: KubeFlex creates them only once.
+Credentials cannot be rotated.
 
 Source: ``kubestellar/kubeflex`` (``api/v1alpha1``, ``pkg/reconcilers/{shared,k3s,host,external}``,
 ``internal/controller``), from v0.9.3 of January 2026 to July 2026.
@@ -179,10 +177,9 @@ def info_of(
     reading: ControlPlaneFields, namespace: Object | None, secret: Object | None
 ) -> SpaceInfo:
     """
-    Return the state of a ControlPlane, without access; see :func:`with_access`.
+    Return the state of a ControlPlane, without access.
 
-    :param namespace: the namespace ``NAME-system``.
-    :param secret: the Secret that the reading names; its values may be trimmed.
+    :param secret: :param secret: may lack its values.
     """
     reading = _in_namespace(reading, namespace)
     if reading.state == USABLE and not present(reading, secret):
@@ -250,7 +247,7 @@ def present(reading: ControlPlaneFields, secret: Object | None) -> dict[str, str
 
 
 def with_access(info: SpaceInfo, reading: ControlPlaneFields, secret: Object | None) -> SpaceInfo:
-    """Add single-user kubeconfigs; :data:`BROKEN` if none is acceptable."""
+    """Add the kubeconfigs; :data:`BROKEN` if none is acceptable."""
     if secret is None or info.state != USABLE:
         return info
     access: dict[str, Access] = {}
@@ -313,7 +310,6 @@ def controlplane_of(
     Return the ControlPlane object for a request.
 
     :param allowed: the allowed types.
-    :param allowing: remedy for messages about other types.
     :raises BadRequest: the name or the parameters are invalid.
     """
     _check_name(physical)
@@ -410,9 +406,6 @@ class KubeFlex(CoroutineProvider):
     """
     See :class:`ISpaceProvider`.
 
-    :param cluster: the cluster with KubeFlex.
-    :param clock: provides ``IReactorTime``, for watches.
-    :param allowed: the allowed types.
     :param allowing: remedy for messages about other types.
     """
 
@@ -431,11 +424,9 @@ class KubeFlex(CoroutineProvider):
         self._verdicts = KubeconfigVerdicts()
 
     def watch(self, changed: Changed) -> Callable[[], None]:
-        """See :meth:`ISpaceProvider.watch`."""
         return self._watches.add(changed)
 
     def close(self) -> Deferred[None]:
-        """See :meth:`ISpaceProvider.close`."""
         return self._watches.close().addCallback(lambda _: self._cluster.close())
 
     async def _create(self, physical: Physical, request: SpaceRequest) -> None:
@@ -517,14 +508,12 @@ class KubeFlex(CoroutineProvider):
         return sorted(names_ | {each.physical for each in remaining if each is not None})
 
     async def _namespaces(self) -> Iterable[Object]:
-        """Return the namespaces that may belong to ControlPlanes."""
         namespaces = await self._list(NAMESPACES.resource, bare)
         return [each for each in namespaces if each["metadata"]["name"].endswith(SUFFIX)]
 
     async def _secrets(
         self, readings: Sequence[ControlPlaneFields]
     ) -> dict[tuple[str, str], Object]:
-        """Return the Secrets of control planes by namespace and name, without their values."""
         keys = dict.fromkeys((namespace_of(each.name), each.secret) for each in readings)
         listed = _secret_names(readings)
         secrets = {}
@@ -545,8 +534,6 @@ class KubeFlex(CoroutineProvider):
 
 
 class _Watched:
-    """Watches of ControlPlanes, their namespaces, and Secrets with the names in their status."""
-
     def __init__(self, hints: Hints) -> None:
         self._hints = hints
         self._secrets: set[str] = set()
@@ -593,7 +580,7 @@ def _secret_names(readings: Iterable[ControlPlaneFields]) -> Sequence[str]:
 
 
 def _without_content(secret: Object) -> Object:
-    """Return a Secret with the keys that have values, but without the values."""
+    """Replace the values of a Secret."""
     data = secret.get("data") or {}
     return {**bare(secret), "data": {key: "x" for key, value in data.items() if value}}
 

@@ -1,14 +1,11 @@
 """
 Local spaces: each is an API server, a poollet and a runtime in a process of its own, on this host.
 
-The processes are children of the manager and end with it, however it ends.  Their state is on disk,
-and the next manager restarts them.  A space that was usable once keeps its port.
+The processes are children of the manager and end with it. Their state stays on disk, for the next
+manager. A space that was usable once keeps its port.
 
-Only one instance uses the state at a time
-(:class:`~twisted_exec.spacemanager.providers.local_processes.Store`).
-
-The kubeconfig of a space has a token of our account in it, valid for a year: our API server ends a
-session when its token expires.  Deleting the account revokes the token.
+The kubeconfig of a space has a token that is valid for a year, because our API server ends the
+sessions of an expired token.
 """
 
 from __future__ import annotations
@@ -80,12 +77,7 @@ _CONTEXT = "space"
 
 
 def enrolled(path: str, provider: str, reactor: Any, now: Callable[[], float]) -> Deferred[Access]:
-    """
-    Create the account and a new token.
-
-    :param path: path of the administrator's kubeconfig.
-    :return: fires with the access; fails with an APIError.
-    """
+    """Create the account and a new token."""
     return Deferred.fromCoroutine(_enrolled(path, provider, reactor, now))
 
 
@@ -123,7 +115,7 @@ class LocalProvider:
     """
     See :class:`ISpaceProvider`.
 
-    :param store: the provider's exclusive store; the first call opens it.
+    :param store: the provider's exclusive store.
     """
 
     default_parent = ""
@@ -148,21 +140,17 @@ class LocalProvider:
         return maybeDeferred(lambda: self._create(physical, request))
 
     def delete(self, physical: Physical, owner: str) -> Deferred[None]:
-        """See :meth:`ISpaceProvider.delete`."""
         return maybeDeferred(lambda: self._delete(physical, owner))
 
     def list_spaces(self) -> Deferred[Sequence[SpaceInfo]]:
-        """See :meth:`ISpaceProvider.list_spaces`."""
         return maybeDeferred(
             lambda: [self._info(each, whole=False) for each in self._known().values()]
         )
 
     def list_names(self) -> Deferred[Sequence[Physical]]:
-        """See :meth:`ISpaceProvider.list_names`."""
         return maybeDeferred(lambda: [record.physical for record in self._known().values()])
 
     def get(self, physical: Physical) -> Deferred[SpaceInfo]:
-        """See :meth:`ISpaceProvider.get`."""
         return maybeDeferred(lambda: self._info(self._find(physical)))
 
     def rotate(self, physical: Physical) -> Deferred[None]:
@@ -174,11 +162,10 @@ class LocalProvider:
         return maybeDeferred(lambda: self._space(physical).rotate())
 
     def watch(self, changed: Changed) -> Callable[[], None]:
-        """See :meth:`ISpaceProvider.watch`."""
         return self._watchers.add(changed)
 
     def close(self) -> Deferred[None]:
-        """See :meth:`ISpaceProvider.close`: the processes end, what they keep stays."""
+        """See :meth:`ISpaceProvider.close`: the processes end, their state stays."""
         self._closed = True
         self._leaving.add(self._watchers.close())
         if self._looking.running:
@@ -189,13 +176,11 @@ class LocalProvider:
         return self._leaving.over().addCallback(lambda _: self._store.close())
 
     def spaces(self) -> Sequence[LocalSpace]:
-        """Return the spaces of valid records."""
         return list(self._spaces.values())
 
     # Observing.
 
     def _known(self) -> dict[str, SpaceRecord]:
-        """Return all records, and start a LocalSpace for each valid one that has none."""
         if self._closed:
             raise ServiceUnavailable("local spaces: this provider instance was closed; retry")
         self._store.open()
@@ -250,7 +235,6 @@ class LocalProvider:
         self._watchers.tell(physical)
 
     def _look(self) -> None:
-        """Detect changes by other processes, and run periodic maintenance."""
         self._looks += 1
         try:
             stamp = self._store.stamp()
@@ -314,8 +298,8 @@ class LocalProvider:
 
     def _mark_going(self, record: SpaceRecord) -> None:
         """
-        Mark a space as deleted.  On a full disk nothing can be written, and the deletion is what
-        frees it, so it proceeds without a record.  If we die meanwhile, the caller retries.
+        Mark a space as deleted. On a full disk the deletion proceeds without a record, because it
+        frees space.
         """
         try:
             self._store.write(replace(record, going=True))
@@ -331,7 +315,7 @@ def space_environment(
     client_ca: str = "",
     ports: range | None = None,
 ) -> SpaceEnvironment:
-    """Return the environment of a provider's spaces; see :func:`make`."""
+    """Return the environment of a provider's spaces."""
     return SpaceEnvironment(
         around.reactor,
         around.now,
@@ -378,10 +362,8 @@ class SpaceEnvironment:
     """
     Resources for local spaces.
 
-    :param argv: returns the command line, given the state directory and the port.
     :param enrol: creates a kubeconfig, given the path of the administrator's.
-    :param slots: limits concurrent starts: importing takes a whole core.
-    :param now: seconds since the epoch.
+    :param slots: limits concurrent starts.
     :param ports: see :func:`~twisted_exec.spacemanager.providers.local_processes.free_port`.
     """
 
@@ -398,10 +380,7 @@ class LocalSpace:
     """
     One space with a record.
 
-    It keeps the process of the space running, and obtains its kubeconfig.  Work can be interrupted
-    between any two steps; the next process that reads the record continues it.
-
-    :param changed: called when the state has changed.
+    It keeps the process of the space running, and obtains its kubeconfig.
     """
 
     _log = Logger()
@@ -427,7 +406,7 @@ class LocalSpace:
     # Reporting.
 
     def info(self, *, whole: bool = True) -> SpaceInfo:
-        """Return the current state.  :param whole: include the access."""
+        """Return the current state."""
         record = self.record
         access = self._access() if whole else None
         state, reason, message = self._status()
@@ -453,12 +432,10 @@ class LocalSpace:
 
     @property
     def is_lost(self) -> bool:
-        """True if the space's data has disappeared although the store is still there."""
         return self.record.made and self._store.is_ours() and not self._store.has_home(self.record)
 
     @property
     def pid(self) -> int | None:
-        """Process ID, if the process runs."""
         return self._run.pid if self._run is not None else None
 
     def _file(self, *parts: str) -> str:
@@ -480,7 +457,6 @@ class LocalSpace:
     # Lifecycle.
 
     def start(self) -> None:
-        """Start running or deleting the space, as its record says."""
         if self.record.going:
             self._state = GOING
             self._work(self._go())
@@ -497,7 +473,7 @@ class LocalSpace:
 
     @as_deferred
     async def become(self, record: SpaceRecord) -> None:
-        """Switch to a new record; fires when the work for it has started."""
+        """Switch to a new record."""
         if record.going:
             self._tell(GOING)
         self.record = record
@@ -509,7 +485,7 @@ class LocalSpace:
 
     @as_deferred
     async def stop(self) -> None:
-        """Stop the process; fires when nothing runs any more.  The data stays."""
+        """Stop the process; fires when nothing runs any more."""
         self._give_up_access()
         working, self._working = self._working, None
         if working is not None:
@@ -593,7 +569,6 @@ class LocalSpace:
         self.record = record
 
     def look(self) -> None:
-        """Run periodic maintenance."""
         if self._run is not None and self._ready:
             self._run.trim()
             if self.is_lost:
@@ -606,7 +581,6 @@ class LocalSpace:
     # Kubeconfig.
 
     def rotate(self) -> Deferred[None]:
-        """Create a new kubeconfig."""
         if not self._ready:
             why = (
                 f"local space {self.record.name} does not run just now; try again when it is usable"
@@ -622,7 +596,6 @@ class LocalSpace:
         self._changed(self.record.physical)
 
     def _see_to_access(self) -> None:
-        """Create a kubeconfig in the background, with retries."""
         if self._enrolling is None and self._ready and self._state == USABLE:
             self._enrolling = Deferred.fromCoroutine(self._enrol_at_last())
             self._enrolling.addErrback(self._failed)

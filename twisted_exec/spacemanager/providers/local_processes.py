@@ -12,8 +12,7 @@ The state on disk (:class:`Store`) says which spaces exist, and which process ma
 ``spaces/UID/``        all else of a space: its state directory, kubeconfig and log
 =====================  =========================================================================
 
-The data of a space is under its UID, so a reused name never finds remains of an earlier space.  The
-record is removed last, when nothing of the space is left.
+The data of a space is under its UID, so a reused name never finds remains of an earlier space.
 """
 
 from __future__ import annotations
@@ -110,7 +109,6 @@ def argv(state_directory: str, port: int, client_ca: str = "") -> list[str]:
     """
     Return the command line of a space's process.
 
-    :param state_directory: directory for all its state.
     :param port: loopback port of its API server.
     :param client_ca: path of a further client CA; empty for none.
     """
@@ -126,7 +124,7 @@ def argv(state_directory: str, port: int, client_ca: str = "") -> list[str]:
 
 def environment(ours: Mapping[str, str] = os.environ) -> dict[str, str]:
     """
-    Return the environment of the process: no variables that may be secret or meant for the
+    Return the environment of the process, without variables that may be secret or are meant for the
     manager.
     """
     variables = {name: ours[name] for name in _KEPT_VARIABLES if name in ours}
@@ -141,7 +139,6 @@ class ProcessRun(ProcessProtocol):
     """
     One run of a process.
 
-    :param log: path of its log file.
     :ivar how: how it ended, in words; empty while it runs.
     """
 
@@ -175,11 +172,11 @@ class ProcessRun(ProcessProtocol):
 
     @property
     def pid(self) -> int | None:
-        """Process ID; ``None`` if the process has ended."""
+        """Process ID."""
         return None if self.how else self.transport.pid
 
     def ended(self) -> Deferred[str]:
-        """Return a new Deferred that fires with how the process ended."""
+        """Return a Deferred that fires with how the process ended."""
         waiting: Deferred[str] = Deferred(self._waiting.remove)
         self._waiting.append(waiting)
         if self.how:
@@ -206,7 +203,7 @@ class ProcessRun(ProcessProtocol):
         return waiting
 
     def stop(self) -> Deferred[str]:
-        """Stop the process, gracefully at first; fires when it has ended."""
+        """Stop the process; fires when it has ended."""
         if not self.how and self._killing is None:
             self.transport.closeStdin()
             self._signal(signal.SIGTERM)
@@ -214,7 +211,6 @@ class ProcessRun(ProcessProtocol):
         return self.ended()
 
     def kill(self) -> None:
-        """Kill the process and its group."""
         if self.how or self.transport.pid is None:
             return
         try:
@@ -227,7 +223,6 @@ class ProcessRun(ProcessProtocol):
             os.kill(self.transport.pid, number)
 
     def trim(self) -> None:
-        """Truncate a long log."""
         try:
             if os.path.getsize(self._path) > _LONGEST_LOG:
                 os.truncate(self._path, 0)
@@ -235,7 +230,6 @@ class ProcessRun(ProcessProtocol):
             pass  # there is no log
 
     def processExited(self, reason: Failure) -> None:
-        """Called by Twisted."""
         if self._killing is not None and self._killing.active():
             self._killing.cancel()
         self.how = _how(reason, self._path)
@@ -282,7 +276,6 @@ def last_error(path: str) -> str:
 
 
 def _error_in(line: str) -> str:
-    """Return the message if a line reports an error, or empty."""
     if logged := _LOGGED.match(line):
         return logged["message"] if logged["level"] in _ERROR_LEVELS else ""
     return line if _WRITTEN.match(line) else ""
@@ -299,10 +292,8 @@ class SpaceRecord:
     A space that runs or must be started, or that is being deleted.
 
     :param uid: of the physical space; also the name of its directory.
-    :param owner: UID of the Space that it was made for; empty if it was made for none.
+    :param owner: UID of the Space; empty if there is none.
     :param port: of its API server on loopback; 0 until one was chosen.
-    :param made: it was usable once.
-    :param going: it is being deleted.
     :param damaged: why nothing is known but the name.
     """
 
@@ -316,7 +307,6 @@ class SpaceRecord:
 
     @property
     def physical(self) -> Physical:
-        """Identity for the manager."""
         return Physical(self.name)
 
 
@@ -326,11 +316,7 @@ def new_record(name: str, owner: str, port: int = 0) -> SpaceRecord:
 
 
 def checked(physical: Physical) -> str:
-    """
-    Return the name of a valid physical space.
-
-    :raises BadRequest: the name or parent is impossible.
-    """
+    """Return the name of a valid physical space."""
     name = ascii(physical.name[:80])
     if physical.parent:
         where = ascii(physical.parent[:80])
@@ -355,9 +341,9 @@ class Store:
 
     def open(self) -> None:
         """
-        Create or check the directory, and lock it; later only check that it is still the same.
+        Lock the directory, or check that it is still the same.
 
-        :raises ServiceUnavailable: another process has it, or it is not usable, or it was removed.
+        :raises ServiceUnavailable: the directory is not usable.
         """
         try:
             if self._lock < 0:
@@ -375,7 +361,6 @@ class Store:
             ) from None
 
     def is_ours(self) -> bool:
-        """Return whether the store is open and still in place."""
         try:
             self._check_there()
         except (OSError, ServiceUnavailable):
@@ -383,7 +368,7 @@ class Store:
         return True
 
     def close(self) -> None:
-        """Release the lock; the kernel does so, too, when the process dies."""
+        """Release the lock."""
         lock, self._lock = self._lock, -1
         if lock >= 0:
             os.close(lock)
@@ -405,17 +390,12 @@ class Store:
         self._lock = lock
 
     def _clear(self) -> None:
-        """Remove incomplete files of a process that was killed."""
         for name in os.listdir(os.path.join(self.path, RECORDS)):
             if name.startswith("."):
                 _unlink(os.path.join(self.path, RECORDS, name))
 
     def _check_there(self) -> None:
-        """
-        Check that the directory is the one that we have locked.
-
-        :raises ServiceUnavailable: it was removed or replaced.
-        """
+        """Check that the directory is the one that we have locked."""
         if self._lock < 0:
             raise ServiceUnavailable("local spaces: closed")
         ours = os.fstat(self._lock)
@@ -432,11 +412,7 @@ class Store:
     # Reading.
 
     def records(self) -> dict[str, SpaceRecord]:
-        """
-        Return all records by name, sorted.
-
-        :raises ServiceUnavailable: they cannot be read.
-        """
+        """Return all records by name, sorted."""
         records: dict[str, tuple[tuple[int, int, int], SpaceRecord]] = {}
         try:
             with os.scandir(os.path.join(self.path, RECORDS)) as entries:
@@ -452,11 +428,7 @@ class Store:
         return {name: records[name][1] for name in sorted(records)}
 
     def stamp(self) -> int:
-        """
-        Return a number that changes when a record is written or removed.
-
-        :raises ServiceUnavailable: the directory cannot be read.
-        """
+        """Return a number that changes when a record is written or removed."""
         self._check_there()
         try:
             return os.stat(os.path.join(self.path, RECORDS)).st_mtime_ns
@@ -472,20 +444,17 @@ class Store:
         return stamp, _parse(name, entry.path)
 
     def home(self, record: SpaceRecord, *parts: str) -> str:
-        """Return the path of a space's directory, or of an entry in it."""
         assert record.uid, (
             record
         )  # a damaged record has no UID, and must not mean the parent directory
         return os.path.join(self.path, SPACES, record.uid, *parts)
 
     def has_home(self, record: SpaceRecord) -> bool:
-        """Return whether a space's directory exists."""
         return os.path.isdir(self.home(record))
 
     # Changing.  Each method raises ServiceUnavailable on failure.
 
     def write(self, record: SpaceRecord) -> None:
-        """Write a record."""
         value = {
             key: item for key, item in asdict(record).items() if key not in ("name", "damaged")
         }
@@ -494,23 +463,18 @@ class Store:
         )
 
     def remove(self, record: SpaceRecord) -> None:
-        """Remove a record."""
         self._change(_unlink, os.path.join(self.path, RECORDS, record.name + _SUFFIX))
 
     def make_home(self, record: SpaceRecord) -> None:
-        """Create a space's directory."""
         self._change(private_directory, self.home(record))
 
     def remove_home(self, record: SpaceRecord) -> None:
-        """Remove a space's directory."""
         self._change(_remove_tree, self.home(record))
 
     def write_file(self, path: str, content: bytes) -> None:
-        """Write a file atomically."""
         self._change(write_private, path, content)
 
     def remove_file(self, path: str) -> None:
-        """Remove a file; a missing one is no failure."""
         self._change(_unlink, path)
 
     def _change(self, act: Any, *args: Any) -> None:
@@ -523,7 +487,7 @@ class Store:
             raise ServiceUnavailable(f"local spaces: {args[0]}: {why}; repair it") from None
 
     def step(self) -> None:
-        """Called before each change, so that tests can simulate a crash here."""
+        """Hook for tests, called before each change."""
 
 
 def _unlink(path: str) -> None:
@@ -534,7 +498,7 @@ def _unlink(path: str) -> None:
 
 
 def _remove_tree(path: str) -> None:
-    """Remove a tree.  It is renamed first, so that a partial one is never taken for a space."""
+    """Rename a tree, then remove it: a partial one must not be taken for a space."""
     removed = f"{path}.gone"
     if os.path.lexists(path):
         os.replace(path, removed)

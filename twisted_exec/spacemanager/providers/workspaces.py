@@ -4,10 +4,10 @@ Workspaces of a kcp server: the provider's Secret, and conversion to physical sp
 A Workspace is an object in its parent workspace, and URLs contain the path of the parent.
 :class:`InWorkspace` adds that path to a resource, so that one client serves all workspaces.
 
-The keys of the provider's Secret are those of KubeStellar, and :data:`PARENTS_KEY`. The manager
-uses ``kubeconfig``, while ``incluster`` and ``external`` describe the same server from a viewpoint.
-``kubeconfig`` also serves for the viewpoint without a key of its own; if both have none, for
-``External`` only. The users of the viewpoints do not get the credentials in the Secret.
+The manager uses the key ``kubeconfig`` of the provider's Secret; ``incluster`` and ``external``
+describe the same server from a viewpoint. ``kubeconfig`` also serves for a viewpoint without a key
+of its own; if both have none, for ``External`` only. The users of the viewpoints do not get the
+credentials in the Secret.
 
 A server's URL may end in the path of a workspace (``/clusters/root``).
 
@@ -94,11 +94,7 @@ def workspaces(parent: str) -> InWorkspace:
 
 
 def check_name(physical: Physical) -> None:
-    """
-    Check the name and the parent of a physical space.
-
-    :raises Invalid: not a valid name or path.
-    """
+    """Check the name and the parent of a physical space."""
     causes = []
     if not is_name(physical.name):
         message = "must be at most 63 lower case letters, digits and '-', with a letter or digit at both ends"
@@ -146,15 +142,14 @@ def _type(name: str, parameters: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def is_going(obj: Object) -> bool:
-    """Return whether a Workspace is being deleted; its phase may lag behind."""
+    """Return whether a Workspace is being deleted."""
     return bool(obj["metadata"].get("deletionTimestamp")) or _phase(obj) in _GOING
 
 
 def space_info(obj: Object, physical: Physical) -> SpaceInfo:
     """
-    Return the state of a Workspace, without access.
-
-    ``Unavailable`` comes and goes, also during creation, so no state is :data:`BROKEN`.
+    Return the state of a Workspace, without access. ``Unavailable`` comes and goes, so no state is
+    :data:`BROKEN`.
     """
     spec = obj.get("spec") if isinstance(obj.get("spec"), dict) else {}
     assert isinstance(spec, dict)
@@ -204,9 +199,9 @@ def _waiting_for(obj: Object, what: str) -> str:
 
 def _complaint(obj: Object, condition: str = "") -> str:
     """
-    Return the message of the first false condition that has one, as a short line; or empty.
+    Return the message of the first false condition, or empty.
 
-    :param condition: type of the only condition that counts; empty for any.
+    :param condition: type of the only condition that counts, or empty for any.
     """
     conditions = _status(obj).get("conditions")
     for each in conditions if isinstance(conditions, list) else []:
@@ -233,6 +228,8 @@ _PATH = re.compile(f"{_SEGMENT}(:{_SEGMENT})*")
 @dataclass(frozen=True)
 class KcpSettings:
     """
+    Settings of a provider.
+
     :param config: the manager's configuration; its server has no workspace path.
     :param default_parent: parent of physical spaces that name none.
     :param parents: further workspaces whose children are discovered.
@@ -272,7 +269,7 @@ def kcp_settings(spec: ProviderSpec) -> KcpSettings:
     """
     Read the Secret of a provider.
 
-    :raises Invalid: the Secret is invalid; the message names the key.
+    :raises Invalid: the Secret is invalid.
     """
     secret = _secret(spec)
     config, workspace = _load(spec, KUBECONFIG_KEY)
@@ -298,7 +295,6 @@ def _secret(spec: ProviderSpec) -> Mapping[str, bytes]:
 
 
 def _load(spec: ProviderSpec, key: str) -> tuple[ClientConfig, str]:
-    """Load a kubeconfig.  :return: the configuration without the workspace path, and that path."""
     content = _secret(spec).get(key, b"")
     if not content.strip():
         raise _invalid(spec, key, "is missing; put the kubeconfig of the kcp server there")

@@ -2,9 +2,8 @@
 Imported Spaces: users supply the credentials, and the manager creates and deletes no control plane.
 
 As in upstream's design, deleting the object while its control plane lives usually brings it back,
-unless the annotation ``space.twisted-exec.dev/forget: "true"`` was set before. A finalizer holds
-the deleted object until a probe shows whether the control plane lives. To bring it back, the Space
-is recorded in a Secret without credentials before the object is removed.
+unless it has the annotation ``space.twisted-exec.dev/forget: "true"``. A finalizer holds the
+deleted object until a probe shows whether the control plane lives.
 
 Users' Secrets are only read in the Space's own namespace: write access to Spaces must not give
 access to other Secrets.
@@ -57,7 +56,7 @@ def references(space: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """
     Return the Secrets of an imported Space, by viewpoint.
 
-    In upstream, users wrote them into ``status``, which applies if ``spec`` names none.
+    Upstream's users wrote them into ``status``, which applies if ``spec`` names none.
     """
     for part in ("spec", "status"):
         section = space.get(part) or {}
@@ -87,8 +86,6 @@ class ImportedCredentials:
     The user's credentials for a Space.
 
     :param contents: usable kubeconfigs, by viewpoint.
-    :param endpoints: the public parts of them.
-    :param problem: reason and message of a problem, or ``None``.
     """
 
     contents: Mapping[str, bytes]
@@ -100,7 +97,7 @@ def credentials_of(space: Object, existing: Mapping[str, Object | None]) -> Impo
     """
     Read the credentials of a Space.
 
-    :param existing: the Secrets that the Space names, by viewpoint; ``None`` for a missing one.
+    :param existing: the Secrets that the Space names, by viewpoint.
     """
     named, problem = references(space), None
     contents: dict[str, bytes] = {}
@@ -197,7 +194,7 @@ def record_name(space: str) -> str:
 
 
 def record_of(space: Object) -> Object:
-    """Return the Secret that records a Space; without owner, as the Space is about to be deleted."""
+    """Return the Secret that records a Space."""
     metadata = space["metadata"]
     notes = metadata.get("annotations") or {}
     metadata_copy = {
@@ -270,10 +267,7 @@ class ImportedWorker:
     """
     Processes one imported Space.
 
-    :param key: namespace and name.
-    :param space: the Space as last observed; ``None`` if it does not exist.
-    :param record: the record of a deleted Space, as last observed; ``None`` if there is none.
-    :param probe: probes now, regardless of earlier results.
+    :param record: the record of a deleted Space.
     """
 
     def __init__(
@@ -294,7 +288,6 @@ class ImportedWorker:
         Process the Space.
 
         :return: seconds until the next check; ``None`` to wait for events.
-        :raises APIError: a request failed: retry later.
         """
         try:
             if self.space is None:
@@ -385,7 +378,7 @@ class ImportedWorker:
         return result.lives
 
     async def _write_record(self, space: Object) -> bool:
-        """Create the record.  :return: whether it exists; false if the namespace is being deleted."""
+        """Create the record. :return: whether it exists."""
         if self._record is not None:
             return True
         form = record_of(space)
@@ -449,9 +442,7 @@ class ImportedSecrets:
     """
     The Secrets of imported Spaces.
 
-    They are watched by name, so the manager receives no other Secret of the user's namespace.
-
-    :param changed: called with namespace and name of each Space whose Secret may have changed.
+    They are watched by name, so that the manager receives no other Secrets of the user's namespace.
     """
 
     def __init__(self, hub: IKubeClient, clock: Any, changed: Callable[[Key], None]) -> None:
@@ -460,7 +451,7 @@ class ImportedSecrets:
         self._secrets = SpaceSecrets(hub, clock, (), self._secret_changed, labelled=False)
 
     def space_changed(self, before: Object | None, after: Object | None) -> None:
-        """Watch the Secrets of a changed Space; ``None`` if it did not or does not exist."""
+        """Watch the Secrets of a changed Space."""
         old, new = _secrets_of(before), _secrets_of(after)
         key = key_of(after or before or {})
         for ref in new - old:
@@ -473,7 +464,7 @@ class ImportedSecrets:
                 del self._users[ref]
 
     def stop(self) -> Deferred[Any]:
-        """Stop all watches.  Fires when they have ended; never fails."""
+        """Stop all watches."""
         return self._secrets.stop()
 
     def _secret_changed(self, ref: SecretRef) -> None:

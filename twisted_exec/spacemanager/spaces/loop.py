@@ -1,9 +1,9 @@
 """
 The controller of Spaces: processes each Space, and discovers physical spaces.
 
-Spaces of one provider share a queue, and so do imported Spaces of one namespace: a dead provider
-delays no other provider's Spaces, and unresponsive servers of one namespace none of another.
-Everything is checked after changes and regularly, so missed events do not matter.
+Spaces of one provider share a queue, and so do imported Spaces of one namespace, so that a dead
+provider or server does not delay the others. Missed events do not matter: Spaces are also checked
+regularly.
 """
 
 from __future__ import annotations
@@ -67,11 +67,8 @@ class SpaceLoop(Service):
     """
     The controller of Spaces.
 
-    :param hub: client of the cluster with the Spaces.
-    :param now: seconds since the epoch.
-    :param host: host name of this manager, for Events.
-    :param record: records messages for users; ``None`` for Events.
-    :param probe: probes a kubeconfig; ``None`` for real requests.
+    :param record: records messages for users, by default as Events.
+    :param probe: probes a kubeconfig, by default with real requests.
     """
 
     _log = Logger()
@@ -131,7 +128,6 @@ class SpaceLoop(Service):
 
     @property
     def synced(self) -> bool:
-        """See :class:`ISpaces`."""
         return self._spaces.synced
 
     @property
@@ -141,7 +137,7 @@ class SpaceLoop(Service):
 
     @property
     def waiting(self) -> int:
-        """Number of items that are queued or in progress, or wait for a retry."""
+        """Number of items that are queued, in progress, or waiting for a retry."""
         return len(self._queues)
 
     def all(self) -> Sequence[Object]:
@@ -149,21 +145,17 @@ class SpaceLoop(Service):
         return list(self._spaces)
 
     def of_provider(self, name: str) -> Sequence[Object]:
-        """See :meth:`ISpaces.of_provider`."""
         return self._index.of_provider(name)
 
     def get(self, namespace: str, name: str) -> Object | None:
-        """See :meth:`ISpaces.get`."""
         return self._spaces.get(name, namespace)
 
     def follow(self, changed: Callable[[Object | None, Object | None], None]) -> Callable[[], None]:
-        """See :meth:`ISpaces.follow`."""
         return self._followers.add(changed)
 
     # Start and stop.
 
     def startService(self) -> None:
-        """Start watches, and process Spaces once everything has been read."""
         super().startService()
         self._unfollow = self._providers.follow(self._provider_changed)
         self._spaces.start()
@@ -174,7 +166,7 @@ class SpaceLoop(Service):
         )
 
     def stopService(self) -> Deferred[Any]:
-        """Stop; fires when nothing is under way.  Objects are unaffected."""
+        """Stop."""
         super().stopService()
         self._unfollow()
         if self._ticker.running:
@@ -185,7 +177,10 @@ class SpaceLoop(Service):
         return DeferredList([each.stop() for each in parts])
 
     def _tick(self) -> None:
-        """Start processing once everything has been read: an object that is not read yet is not gone."""
+        """
+        Start processing once everything has been read, because an object that is not read yet is
+        not gone.
+        """
         if not (self._spaces.synced and self._secrets.synced and self._providers.synced):
             return
         self._begun = True
@@ -226,7 +221,6 @@ class SpaceLoop(Service):
             self._orphan(obj)
 
     def _orphan(self, obj: Object) -> None:
-        """Queue the Space that an object of ours belongs to."""
         name = secrets.written_for(obj)
         if name:
             provider = (obj["metadata"].get("labels") or {}).get(spaces.PROVIDER_LABEL, "")
@@ -328,7 +322,6 @@ class SpaceLoop(Service):
         return again
 
     async def _clear(self, key: Key) -> None:
-        """Delete all objects of a deleted Space except its record."""
         names = [spaces.secret_name(key[1], each) for each in spaces.VIEWPOINTS]
         left = [self._secrets.get(name, key[0]) for name in names]
         await delete_secrets(self._hub, key, [each for each in left if each is not None])
@@ -344,17 +337,15 @@ class SpaceLoop(Service):
 
 def _desired(space: Object) -> object:
     """
-    Return the desired state of a Space: its spec, and the metadata that matters.
+    Return the desired state of a Space.
 
-    Another writer of the status, such as a former leader, does not cause immediate processing; the
-    regular check corrects it.
+    The status is not part of it, because it may have other writers, such as a former leader.
     """
     keys = ("annotations", "labels", "finalizers", "deletionTimestamp", "uid")
     return [space["metadata"].get(key) for key in keys], space.get("spec")
 
 
 def _is_profile(view: IProviderView | None) -> bool:
-    """Return whether a Space comes from a ClusterProfile, which is not published again."""
     spec = view.desc.get("spec") if view is not None else None
     return bool(spec and spec.get("ProviderType") == spaces.CLUSTERPROFILE)
 
@@ -376,12 +367,7 @@ Work = Key | Discovered
 
 
 class SpaceQueues:
-    """
-    Work queues.
-
-    :param work: processes one item.
-    :param is_there: returns whether a provider exists.
-    """
+    """Work queues of Spaces and discovered physical spaces."""
 
     def __init__(
         self,
@@ -412,7 +398,7 @@ class SpaceQueues:
             queue.add(work)
 
     def look_in(self, provider: str, key: Key, seconds: float | None) -> None:
-        """Queue a Space after a delay; ``None`` for the regular interval."""
+        """Queue a Space after a delay; ``None`` is the regular interval."""
         if self._stopped:
             return
         spread = RESYNC_SECONDS * self._random.uniform(0.8, 1.2)
@@ -421,13 +407,11 @@ class SpaceQueues:
         self._timers[key] = self._clock.callLater(pause, self._due, provider, key)
 
     def forget(self, key: Key) -> None:
-        """Cancel the timer of a Space."""
         timer = self._timers.pop(key, None)
         if timer is not None:
             timer.cancel()
 
     def drop(self, provider: str) -> None:
-        """Stop the queue of a removed provider."""
         if provider in self._queues and not self._is_there(provider):
             self._stopping.add(self._queues.pop(provider).stop())
 
@@ -444,7 +428,7 @@ class SpaceQueues:
         self.add(provider, key)
 
     def _queue(self, provider: str, namespace: str) -> WorkQueue[Work]:
-        """Return the queue of a provider; Spaces without an existing provider share one per namespace."""
+        """Return the queue of a provider or namespace."""
         name = provider if provider and self._is_there(provider) else f"/{namespace}"
         if name not in self._queues:
             self._tidy()
@@ -452,7 +436,7 @@ class SpaceQueues:
         return self._queues[name]
 
     def _tidy(self) -> None:
-        """Remove idle queues of namespaces, or deleted namespaces would accumulate."""
+        """Remove idle queues of namespaces: deleted namespaces would accumulate."""
         for name, queue in list(self._queues.items()):
             if name.startswith("/") and not len(queue):
                 del self._queues[name]
@@ -462,11 +446,7 @@ _K = TypeVar("_K", bound=Hashable)
 
 
 class SpaceIndex:
-    """
-    Spaces by provider and by physical space.
-
-    :param get: returns a Space as last observed, by name and namespace.
-    """
+    """Spaces by provider and by physical space."""
 
     def __init__(self, get: Callable[[str, str], Object | None]) -> None:
         self._get = get
@@ -474,23 +454,21 @@ class SpaceIndex:
         self._physical: dict[tuple[str, Physical], dict[Key, None]] = {}
 
     def changed(self, before: Object | None, after: Object | None) -> None:
-        """Update the index for a changed Space; ``None`` if it did not or does not exist."""
         if before is not None:
             self._drop(before)
         if after is not None:
             self._put(after)
 
     def of_provider(self, name: str) -> Sequence[Object]:
-        """Return the Spaces of one provider, or imported ones if empty, as last observed."""
+        """Return the Spaces of one provider, or imported ones if ``name`` is empty."""
         spaces_ = (self._get(key[1], key[0]) for key in self._providers.get(name, ()))
         return [each for each in spaces_ if each is not None]
 
     def keys_of(self, provider: str) -> Sequence[Key]:
-        """Return the keys of a provider's Spaces: namespace and name."""
         return list(self._providers.get(provider, ()))
 
     def standing_for(self, provider: str, physical: Physical) -> Sequence[Key]:
-        """Return the keys of the Spaces that a physical space has: usually one, none before its import."""
+        """Return the keys of the Spaces that a physical space has."""
         return list(self._physical.get((provider, physical), ()))
 
     def rival(self, space: Object) -> str:
@@ -548,7 +526,7 @@ async def create_space(hub: IKubeClient, view: IProviderView, physical: Physical
     """
     Create the Space of a discovered physical space, if that still exists.
 
-    An existing Space is no failure: another manager would create the same one.
+    An existing Space is no failure.
 
     :raises APIError: retry later.
     """
@@ -566,7 +544,6 @@ async def create_space(hub: IKubeClient, view: IProviderView, physical: Physical
 
 
 async def _is_there(view: IProviderView, physical: Physical) -> bool:
-    """Ask the provider: the copy may be outdated, and would bring back a deleted space."""
     try:
         info = await view.provider.get(physical)
     except NotFound:
@@ -587,10 +564,9 @@ async def delete_secrets(hub: IKubeClient, key: Key, left: Iterable[Object]) -> 
     """
     Delete the Secrets of deleted Spaces of a name.
 
-    A hub with garbage collection does this by itself, because they have owners; other hubs do not.
+    A hub with garbage collection does this by itself; other hubs do not.
 
-    :param left: Secrets for a Space of that name, as last observed; those of an existing Space
-        stay.
+    :param left: Secrets for a Space of that name; those of an existing Space stay.
     :raises APIError: retry later.
     """
     ours = [each for each in left if secrets.is_ours(each)]
@@ -601,7 +577,6 @@ async def delete_secrets(hub: IKubeClient, key: Key, left: Iterable[Object]) -> 
 
 
 async def _uid(hub: IKubeClient, key: Key) -> str | None:
-    """Read the Space's UID: the copy may be outdated, and a deletion is final."""
     try:
         existing = await hub.get(spaces.SPACES, key[1], key[0])
     except NotFound:

@@ -1,8 +1,7 @@
 """
 Names: the physical space of a Space, and the name of a discovered Space.
 
-A discovered Space may have a derived name, for example if no object can have that of the physical
-space; annotations then have the original.
+A discovered Space may have a derived name; its annotations then have the original.
 """
 
 from __future__ import annotations
@@ -35,20 +34,20 @@ def type_of(space: Mapping[str, Any]) -> str:
 
 
 def provider_of(space: Mapping[str, Any]) -> str:
-    """Return the name of a Space's SpaceProviderDesc; empty for none and for imported Spaces."""
+    """Return the name of a Space's SpaceProviderDesc; may be empty."""
     if type_of(space) == spaces.IMPORTED:
         return ""
     return str((space.get("spec") or {}).get("SpaceProviderDescName") or "")
 
 
 def viewpoints_of(space: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the viewpoints of a Space; all by default."""
+    """Return the viewpoints of a Space."""
     scope = (space.get("spec") or {}).get("accessscopetype") or spaces.BOTH
     return spaces.VIEWPOINTS if scope == spaces.BOTH else (str(scope),)
 
 
 def misplaced(space: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return reason and message if a Space names no provider, or is in the wrong namespace, else ``None``."""
+    """Return reason and message if a Space names no provider, or is in the wrong namespace."""
     name, namespace = provider_of(space), space["metadata"].get("namespace", "")
     if not name:
         return (
@@ -65,7 +64,7 @@ def misplaced(space: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def said(space: Mapping[str, Any]) -> Physical:
-    """Return the physical space of a provider's Space, by its name and annotations."""
+    """Return the physical space by the Space's name and annotations."""
     annotations = space["metadata"].get("annotations") or {}
     name = annotations.get(spaces.PHYSICAL_NAME) or space["metadata"]["name"]
     return Physical(str(name), str(annotations.get(spaces.PATH) or ""))
@@ -83,7 +82,7 @@ def physical_of(space: Mapping[str, Any]) -> Physical:
     """
     Return the physical space of a provider's Space.
 
-    The record takes precedence over annotations: changing these later has no effect.
+    The record takes precedence, so later changes of annotations have no effect.
     """
     return recorded(space) or said(space)
 
@@ -98,7 +97,7 @@ def name_for(physical: Physical, is_free: bool = True) -> str:
     """
     Return the name for the Space of a discovered physical space.
 
-    :param is_free: the plain name is not in use; otherwise one with a digest is returned.
+    :param is_free: the plain name is not in use.
     """
     plain = physical.name if not physical.parent else f"{_slug(physical.parent)}.{physical.name}"
     if is_free and not names.dns_subdomain(plain) and len(plain) <= LONGEST:

@@ -1,9 +1,10 @@
 """
-Values around the plan for one Space, without I/O: observations, verdicts of probes, and steps.
+Values around the plan for one Space, without I/O.
 
-Only a request that requires authentication shows whether credentials are accepted: in Kubernetes,
-``/version`` and ``/readyz`` are open to everyone.  So the probe requests its own identity.  The
-server's messages are not passed on: it has received the credentials, and might repeat them.
+Only a request that requires authentication shows whether credentials are accepted, so the probe
+requests its own identity: in Kubernetes, ``/version`` and ``/readyz`` are usually open to everyone.
+The server's messages are not passed on: the server has received the credentials, and might repeat
+them.
 """
 
 from __future__ import annotations
@@ -31,12 +32,10 @@ class Provider:
     """
     The current state of a Space's provider.
 
-    :param is_there: the SpaceProviderDesc exists.
-    :param is_usable: the provider can be asked.
     :param passes: discovery selects the physical space.
     :param is_gone: the physical space certainly does not exist.
     :param rotates: the provider can rotate credentials.
-    :param refusal: the provider's reason why this physical space is impossible, or empty.
+    :param refusal: why this physical space is impossible, or empty.
     """
 
     name: str
@@ -74,8 +73,6 @@ class SpaceObservation:
     :param secrets: existing Secrets with our names, by viewpoint.
     :param done: types of the steps that were carried out in this run.
     :param is_settled: there was no recent automatic rotation.
-    :param rival: see :meth:`.SpaceIndex.rival`.
-    :param now: seconds since the epoch.
     """
 
     space: Object
@@ -91,12 +88,10 @@ class SpaceObservation:
 
     @property
     def uid(self) -> str:
-        """UID of the Space, which is also the owner of its physical space."""
         return str(self.space["metadata"]["uid"])
 
     @property
     def is_going(self) -> bool:
-        """True if the object is being deleted."""
         return bool(self.space["metadata"].get("deletionTimestamp"))
 
     @property
@@ -104,7 +99,6 @@ class SpaceObservation:
         return type_of(self.space) == spaces.MANAGED
 
     def has_failed(self, kind: type) -> bool:
-        """Return whether a step of this type has just failed."""
         return self.refused is not None and isinstance(self.refused.step, kind)
 
 
@@ -115,7 +109,7 @@ class SetFinalizers:
 
 @dataclass(frozen=True)
 class Intend:
-    """Record in ``status`` the physical space to be created; ``None`` for none."""
+    """Record in ``status`` the physical space to be created."""
 
     physical: Physical | None
 
@@ -206,10 +200,7 @@ class ProbeResult:
     """
     Result of a probe.
 
-    :param digest: digest of the probed kubeconfigs.
-    :param valid: value of the condition CredentialsValid.
-    :param ready: value of the condition PhysicalSpaceReady.
-    :param version: version of the API server, such as ``v1.33.1``; empty if unknown.
+    :param version: version of the API server, such as ``v1.33.1``; may be empty.
     """
 
     digest: str
@@ -224,7 +215,6 @@ class ProbeResult:
 
     @property
     def lives(self) -> bool:
-        """True if the API server accepted the credentials."""
         return self.valid[0] == "True"
 
     @property
@@ -259,7 +249,7 @@ def who_verdict(code: int, body: bytes) -> ConditionValue | None:
 
 
 def may_verdict(code: int, body: bytes) -> ConditionValue:
-    """Interpret the answer to a SelfSubjectAccessReview, which older servers have, too."""
+    """Interpret the answer to a SelfSubjectAccessReview, for servers without SelfSubjectReview."""
     if code in (200, 201):
         return VALID
     if code == 401:

@@ -1,14 +1,13 @@
 """
 The plan for one Space of a provider; :mod:`.worker` carries it out.
 
-The plan is a pure function from observations to steps.  It runs again after the steps, until none
-are left; then the status is written.  So a repeated step, even by a new leader, does no harm.
+The plan is a pure function from observations to steps. It is planned again after the steps, and the
+status is written at the end, so a repeated step, even by a new leader, does no harm.
 
-A managed Space is desired state: its physical space is created, and recreated when it is gone.
-First the finalizer is written, then the record in ``status``, then the physical space is created:
-without the record there is nothing to delete.  An unmanaged Space is a mirror: if discovery has
-created it, it disappears with its physical space.  An unreachable physical space is not gone, and
-its Space stays.
+A managed Space is desired state: its physical space is created, and recreated when it is gone. The
+finalizer and the record in ``status`` are written before the physical space is created: without the
+record there is nothing to delete. An unmanaged Space is a mirror: if discovery has created it, it
+disappears with its physical space. An unreachable physical space is not gone, and its Space stays.
 """
 
 from __future__ import annotations
@@ -68,10 +67,8 @@ class SpacePlan:
 
     :param steps: in order; after them, planning starts again.
     :param physical: value of the condition PhysicalSpaceReady; ``None`` to leave it.
-    :param synced: value of the condition Synced.
-    :param physical_space: the existing physical space; ``None`` if there is none.
+    :param physical_space: the existing physical space.
     :param intended: the existing or planned physical space; ``None`` to leave the record.
-    :param again_seconds: delay before the next check without events.
     :param is_over: nothing is left to write.
     """
 
@@ -105,7 +102,6 @@ def plan(observation: SpaceObservation) -> SpacePlan:
 
 
 def _after_refusal(observation: SpaceObservation, planned: SpacePlan) -> SpacePlan:
-    """Report a failed step, and take no further ones."""
     assert observation.refused is not None
     error = observation.refused.error
     synced = ("False", f"{type(observation.refused.step).__name__}Failed", error.message)
@@ -121,7 +117,7 @@ def _after_refusal(observation: SpaceObservation, planned: SpacePlan) -> SpacePl
 
 
 def _finalizers(observation: SpaceObservation) -> list[Step]:
-    """Add our finalizer before anything is created; remove upstream's in any case."""
+    """Add our finalizer before anything is created."""
     current = list(observation.space["metadata"].get("finalizers") or ())
     desired = [each for each in current if each != spaces.OLD_FINALIZER]
     ours = spaces.FINALIZER
@@ -148,10 +144,9 @@ def _wanted(observation: SpaceObservation) -> SpacePlan:
 
 def _without_provider(observation: SpaceObservation) -> SpacePlan:
     """
-    Report the last probe.  Spaces of some providers run without them, others stop with them.
+    Report the last probe. Spaces of some providers run without them.
 
-    An unreachable API server may still be reachable for others, unless its address is on loopback,
-    which only leads to this host.
+    An unreachable API server may still be reachable for others, unless its address is on loopback.
     """
     physical, synced = _as_probed(observation), no_provider(observation.provider.name)
     if physical is not None and physical[1] == "Unreachable" and _is_on_loopback(observation):
@@ -160,7 +155,6 @@ def _without_provider(observation: SpaceObservation) -> SpacePlan:
 
 
 def _is_on_loopback(observation: SpaceObservation) -> bool:
-    """Return whether all addresses of the API server are on loopback."""
     secrets = [secret for secret in observation.secrets.values() if secret is not None]
     endpoints = [space_secrets.endpoint_in(secret) or {} for secret in secrets]
     return bool(endpoints) and all(
@@ -211,7 +205,6 @@ def _not_discovered(observation: SpaceObservation) -> SpacePlan:
 
 
 def _drop(observation: SpaceObservation, reason: str, why: str) -> SpacePlan:
-    """Delete a discovered Space, its credentials first."""
     if away := deletions(observation):
         return SpacePlan(away)
     if DeleteSpace in observation.done:
@@ -245,7 +238,6 @@ def _absent(observation: SpaceObservation) -> SpacePlan:
 
 
 def _creation(observation: SpaceObservation, was_observed: bool) -> list[Step]:
-    """Delete old credentials, record the physical space, then create it."""
     steps = deletions(observation)
     physical = recorded(observation.space) or said(observation.space)
     if was_observed or recorded(observation.space) is None:
@@ -344,7 +336,6 @@ def _as_probed(observation: SpaceObservation) -> ConditionValue | None:
 
 
 def _going(observation: SpaceObservation) -> SpacePlan:
-    """Plan for a deleted Space that finalizers hold."""
     current = list(observation.space["metadata"].get("finalizers") or ())
     ours = {spaces.FINALIZER, spaces.OLD_FINALIZER}
     if not ours & set(current):
@@ -378,7 +369,6 @@ def _delete(observation: SpaceObservation, info: SpaceInfo) -> SpacePlan:
 
 
 def _let_go(observation: SpaceObservation, event: Step | None) -> SpacePlan:
-    """Delete the Secrets, then remove the finalizers."""
     if away := deletions(observation):
         return SpacePlan(away)
     if SetFinalizers in observation.done:
@@ -410,7 +400,7 @@ EXPIRING_SECONDS = 60.0
 
 
 def secret_steps(observation: SpaceObservation, info: SpaceInfo) -> list[Step]:
-    """Return the steps that write and delete the Space's Secrets; none after a refused step."""
+    """Return the steps that write and delete the Space's Secrets."""
     if observation.refused is not None:
         return []
     steps: list[Step] = []
@@ -458,7 +448,6 @@ def _taken(observation: SpaceObservation, viewpoint: str) -> ConditionValue:
 
 
 def _missing(observation: SpaceObservation, info: SpaceInfo) -> ConditionValue | None:
-    """Return the problem if the provider has kubeconfigs, but none for the Space's viewpoints."""
     if not info.access or any(each in info.access for each in viewpoints_of(observation.space)):
         return None
     viewpoints, there = " and ".join(viewpoints_of(observation.space)), " and ".join(info.access)
@@ -475,7 +464,7 @@ def asked_to_rotate(space: Mapping[str, Any]) -> str:
 
 
 def renews(observation: SpaceObservation, info: SpaceInfo) -> bool:
-    """Return whether to rotate credentials: on request, or because they expire soon or were rejected."""
+    """Return whether to rotate credentials."""
     if not observation.provider.rotates or not info.access:
         return False
     if Rotate in observation.done or observation.has_failed(Rotate):
@@ -490,7 +479,6 @@ def renews(observation: SpaceObservation, info: SpaceInfo) -> bool:
 
 
 def _is_refused(observation: SpaceObservation, info: SpaceInfo) -> bool:
-    """Return whether the provider's current credentials were rejected."""
     if observation.probed is None or not observation.probed.is_refused:
         return False
     return not any(isinstance(step, WriteSecret) for step in secret_steps(observation, info))
@@ -519,7 +507,7 @@ def renewal_seconds(observation: SpaceObservation, info: SpaceInfo) -> float | N
 
 
 def deletions(observation: SpaceObservation) -> list[Step]:
-    """Return the steps that delete our Secrets, because they are useless now."""
+    """Return the steps that delete our Secrets."""
     return [
         DeleteSecret(viewpoint)
         for viewpoint, secret in observation.secrets.items()

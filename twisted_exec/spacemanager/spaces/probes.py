@@ -1,8 +1,8 @@
 """
-Probes of kubeconfigs: requests that show whether a kubeconfig gives access to an API server.
+Probes of kubeconfigs: requests that show whether a kubeconfig gives access.
 
-Sources: ``pkg/registry/authentication/selfsubjectreview`` of Kubernetes; for older servers without
-this review, an access review.
+Source: ``pkg/registry/authentication/selfsubjectreview`` of Kubernetes; an access review replaces
+it on older servers.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class _Entry:
     """
     State of the probes of one Space.
 
-    :ivar repeat: another probe follows the one under way at once.
+    :ivar repeat: another probe follows the current one.
     """
 
     digest: str
@@ -161,11 +161,8 @@ class ProbeSchedule:
     """
     Probes the kubeconfigs of Spaces.
 
-    New kubeconfigs are usually probed at once, within a limit per provider, so that a provider whose
-    spaces all time out does not delay others.  Healthy ones are probed again regularly, spread over
-    time; others soon, with back-off.
-
-    :param changed: called with a Space whose result has changed.
+    Concurrent probes are limited per provider, so that a provider whose spaces all time out does
+    not delay others. Healthy spaces are probed again regularly, others sooner, with back-off.
     """
 
     _log = Logger()
@@ -196,14 +193,12 @@ class ProbeSchedule:
         is_away: bool = False,
     ) -> ProbeResult | None:
         """
-        Return the last result for a Space's kubeconfigs; for new ones ``None``, and a probe is
-        scheduled.
+        Return the last result for a Space's kubeconfigs, or ``None``; a probe is scheduled if they
+        are new.
 
         :param what: name of the Space for messages.
-        :param was_well: an earlier leader found them healthy, so the first probe is not urgent.  It
-            does not matter for a kubeconfig that replaces another.
+        :param was_well: an earlier leader found them healthy, so the first probe is not urgent.
         :param is_away: there is no provider, or it reports that the physical space is not usable.
-            When it becomes usable again, old results are discarded.
         """
         if not contents:
             self.forget(key)
@@ -227,14 +222,11 @@ class ProbeSchedule:
         return None
 
     def is_refused(self, key: Key) -> bool:
-        """Return whether a Space's credentials were rejected."""
         entry = self._entries.get(key)
         return entry is not None and entry.result is not None and entry.result.is_refused
 
     def again(self, key: Key) -> None:
-        """
-        Probe a Space now; if a probe is under way, it may be too early, and another probe follows.
-        """
+        """Probe a Space now; a probe under way may be too early, so another follows it."""
         entry = self._entries.get(key)
         if entry is None:
             return
@@ -244,13 +236,12 @@ class ProbeSchedule:
             entry.repeat = True
 
     def forget(self, key: Key) -> None:
-        """Stop probing a Space."""
         entry = self._entries.pop(key, None)
         if entry is not None:
             self._end(entry)
 
     def stop(self) -> Deferred[Any]:
-        """Stop all probes.  Fires when none is under way."""
+        """Stop all probes; fires when none is under way."""
         ending = [entry.running for entry in self._entries.values() if entry.running is not None]
         for key in list(self._entries):
             self.forget(key)

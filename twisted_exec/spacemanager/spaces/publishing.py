@@ -1,9 +1,7 @@
 """
-A ClusterProfile for a Space that has been Ready, if the hub has ClusterProfiles.  Spaces that come
-from ClusterProfiles get none.
+A ClusterProfile for a Space that has been Ready, if the hub has ClusterProfiles.
 
-The profile contains no credentials.  A profile is ours by its owner and label; others of the same
-name are left alone.
+The profile contains no credentials. Profiles of others are left alone.
 
 Source: ``kubernetes-sigs/cluster-inventory-api``, ``apis/v1alpha1`` and the README of its plugin
 ``kubeconfig-secretreader``.
@@ -45,7 +43,7 @@ def profile_of(space: Object, version: str, current: Object | None, now: float) 
     Return the ClusterProfile of a Space, with its status.
 
     :param version: version of the API server; empty to keep the current one.
-    :param current: the existing profile, whose fields of other programs stay; ``None`` without one.
+    :param current: the existing profile; fields of other programs stay.
     """
     before: Object = (current or {}).get("metadata") or {}
     name, labels = space["metadata"]["name"], labels_of(space)
@@ -88,7 +86,7 @@ def _healthy(space: Object) -> ConditionValue:
 
 
 def _access(space: Object) -> Sequence[Object]:
-    """Return one access provider, external if possible; the credentials stay in the Secret."""
+    """Return one access provider, external if possible."""
     status = space["status"]
     ends = {end["viewpoint"]: end for end in status.get(spaces.ENDPOINTS) or ()}
     for viewpoint in _PREFERRED:
@@ -117,10 +115,7 @@ class Publishing(BackgroundTask):
     """
     Maintains the profiles.
 
-    :param now: seconds since the epoch.
-    :param changed: called with each changed profile of ours.
     :param appeared: called when the API has appeared.
-    :ivar served: whether the hub has the API.
     """
 
     _log = Logger()
@@ -145,12 +140,11 @@ class Publishing(BackgroundTask):
         return self._copy is not None and self._copy.synced
 
     def start(self) -> None:
-        """Check whether the hub has the API."""
         self._timer = None
         self._begin(self._look())
 
     def stop(self) -> Deferred[Any]:
-        """Stop; fires when nothing is under way.  The profiles stay."""
+        """Stop."""
         ending: list[Deferred[Any]] = [super().stop()]
         if self._timer is not None:
             self._timer.cancel()
@@ -180,7 +174,6 @@ class Publishing(BackgroundTask):
             self._copy.when_synced().addCallback(lambda _: self._appeared())
 
     def _missing(self) -> None:
-        """Handle the loss of the API: check regularly until it is back."""
         copy, self._copy = self._copy, None
         if copy is not None:
             self._stopping.add(copy.stop())
@@ -191,7 +184,7 @@ class Publishing(BackgroundTask):
         self._log.failure("looking for ClusterProfiles failed", failure)
 
     def get(self, namespace: str, name: str) -> Object | None:
-        """Return a profile of ours as last observed: with our label and an owner, unlike a user's copy."""
+        """Return a profile of ours as last observed."""
         existing = self._copy.get(name, namespace) if self._copy is not None else None
         return existing if existing is not None and owner_uid(existing) else None
 
@@ -200,7 +193,6 @@ class Publishing(BackgroundTask):
         Create or update the profile of a Space.
 
         :return: a message for the Space's user if that is impossible, or empty.
-        :raises APIError: retry later.
         """
         current = self.get(space["metadata"]["namespace"], space["metadata"]["name"])
         status = space.get("status") or {}

@@ -1,5 +1,5 @@
 """
-Secrets with kubeconfigs that the manager writes for Spaces: their content, and their ownership.
+Secrets with kubeconfigs that the manager writes for Spaces.
 
 A Secret is ours if it has the right name, our labels, and a Space as its owner; any other is left
 alone.
@@ -49,9 +49,7 @@ def digest(content: bytes) -> str:
 
 def trimmed(secret: Object, *, record_type: str, record_key: str) -> Object:
     """
-    Reduce a Secret with our labels to what is used: other authors could create large ones.
-
-    :param record_type: type of Secrets that contain a record under ``record_key``.
+    Reduce a Secret with our labels to what is used, because other authors could create large ones.
     """
     key = ""
     if is_ours(secret):
@@ -85,7 +83,7 @@ def owner_of(space: Mapping[str, Any]) -> Object:
 
 
 def owner_uid(obj: Mapping[str, Any]) -> str:
-    """Return the UID of the Space that owns an object; empty for none."""
+    """Return the UID of the Space that owns an object; may be empty."""
     for each in obj["metadata"].get("ownerReferences") or ():
         ours = str(each.get("apiVersion", "")).startswith(f"{spaces.GROUP}/")
         if ours and each.get("kind") == spaces.SPACES.kind and each.get("controller"):
@@ -94,7 +92,7 @@ def owner_uid(obj: Mapping[str, Any]) -> str:
 
 
 def written_for(obj: Mapping[str, Any]) -> str:
-    """Return the name of the Space that an object belongs to, by its labels; empty for none."""
+    """Return the name of the Space that an object belongs to, by its labels; may be empty."""
     labels = obj["metadata"].get("labels") or {}
     ours = labels.get(spaces.MANAGED_BY) == spaces.MANAGER
     return str(labels.get(spaces.SPACE_LABEL, "")) if ours else ""
@@ -104,7 +102,7 @@ def claim(secret: Mapping[str, Any], space: str, uid: str) -> str:
     """
     Return the owner of a Secret with a name of ours.
 
-    :return: :data:`MINE`; :data:`ORPHAN` if it belongs to an earlier Space of that name;
+    :return: :data:`MINE`, :data:`ORPHAN` (it belongs to an earlier Space of that name) or
         :data:`FOREIGN`.
     """
     owner = owner_uid(secret)
@@ -122,11 +120,7 @@ def is_ours(secret: Mapping[str, Any]) -> bool:
 
 @dataclass(frozen=True)
 class SecretContent:
-    """
-    A kubeconfig to write: one user, one cluster, self-contained.
-
-    :param endpoint: entry for ``status.endpoints``.
-    """
+    """A kubeconfig to write."""
 
     source: str
     content: bytes = field(repr=False)
@@ -174,7 +168,9 @@ def endpoint_in(secret: Mapping[str, Any]) -> Object | None:
 
 
 def since(secret: Mapping[str, Any]) -> float | None:
-    """Return when the credentials in a Secret of ours were first written, in seconds since the epoch."""
+    """
+    Return when the credentials in a Secret of ours were first written, in seconds since the epoch.
+    """
     try:
         return seconds((secret["metadata"].get("annotations") or {}).get(SINCE, ""))
     except (ValueError, TypeError):
@@ -191,8 +187,7 @@ def form(
     """
     Return the desired Secret.
 
-    :param before: the existing Secret; other programs' labels and annotations stay, and so does the
-        version.
+    :param before: the existing Secret.
     """
     metadata: Object = dict((before or {}).get("metadata") or {})
     metadata.setdefault("name", spaces.secret_name(space["metadata"]["name"], viewpoint))

@@ -1,10 +1,8 @@
 """
-The status of a Space, computed from its plan, and Events for changed conditions.
+The status of a Space, computed from its plan.
 
-A condition about the physical space is True only after a probe that could have failed.  Without a
-new probe it usually keeps its value.  ``Phase`` follows the conditions.  A Ready Space usually
-stays Ready while probes are impossible: a server that is unreachable from here may be reachable for
-others.
+The condition PhysicalSpaceReady is True only after a probe. A Ready Space usually stays Ready while
+probes are impossible: a server that is unreachable from here may be reachable for others.
 """
 
 from __future__ import annotations
@@ -66,11 +64,7 @@ def finished(
     now: float,
     is_making: bool = False,
 ) -> Object:
-    """
-    Complete a status with conditions, phase and observedGeneration.
-
-    :param is_making: the physical space is being created.
-    """
+    """Complete a status with conditions, phase and observedGeneration."""
     generation = space["metadata"].get("generation")
     previous = (space.get("status") or {}).get("conditions") or []
     status["conditions"] = with_conditions(previous, conditions, timestamp(now), generation)
@@ -81,7 +75,7 @@ def finished(
 
 
 def phase(before: str, conditions: Mapping[str, ConditionValue], is_making: bool = False) -> str:
-    """Return ``status.Phase``, from the old phase and the new conditions."""
+    """Return ``status.Phase``."""
     physical, valid = conditions[PHYSICAL_SPACE_READY], conditions[CREDENTIALS_VALID]
     states = {physical[0], valid[0]}
     if states == {"True"}:
@@ -114,10 +108,7 @@ def intended(space: Object, physical: Physical | None, now: float) -> Object:
 
 
 def events(before: Object, after: Object) -> list[Tell]:
-    """
-    Return the Events for a changed status: the Space became Ready, a condition is False for a new
-    reason, or the physical space became unreachable.
-    """
+    """Return the Events for a changed status."""
     tells = []
     if after.get("Phase") == spaces.READY and before.get("Phase") != spaces.READY:
         tells.append(
@@ -216,7 +207,6 @@ def kept_condition(current: Object, type: str) -> ConditionValue:
 
 
 def _mine(observation: SpaceObservation) -> dict[str, Object]:
-    """Return our Secrets for the Space's viewpoints."""
     name = observation.space["metadata"]["name"]
     return {
         viewpoint: secret
@@ -268,7 +258,7 @@ def _physical_uid(current: Object, planned: SpacePlan) -> str:
 
 
 def _expires(observation: SpaceObservation, current: Object) -> str:
-    """Return the earliest expiry of the credentials; without an answer the old value."""
+    """Return the earliest expiry of the credentials."""
     if not isinstance(observation.answer, SpaceInfo):
         return str(current.get("credentialsExpireTime") or "") if _mine(observation) else ""
     viewpoints: Sequence[str] = viewpoints_of(observation.space)

@@ -1,9 +1,8 @@
 """
-The worker for one Space: carries out the steps of its plan, in the hub and at the provider.
+The worker for one Space: carries out the steps of its plan.
 
-Every update in the hub names the version that it was decided on; after a conflict, the worker
-observes again.  Before it creates a physical space it rereads the Space, because its copy may be
-outdated.
+After a conflict in the hub, the worker observes again. It rereads the Space before it creates a
+physical space, because its copy may be outdated.
 """
 
 from __future__ import annotations
@@ -77,8 +76,7 @@ class SpaceMemory:
     """
     Memory about one Space, which saves requests.
 
-    :ivar answer: last answer of the provider, at ``answered_at`` seconds of the clock.
-    :ivar rotated_at: time of the last automatic rotation.
+    :ivar answered_at: seconds of the clock.
     """
 
     answer: SpaceInfo | None = None
@@ -93,9 +91,7 @@ class SpaceContext:
     """
     Resources that all workers share.
 
-    :param secret: returns a Secret of the manager as last observed, by namespace and name.
     :param rival: see :meth:`.SpaceIndex.rival`.
-    :param now: seconds since the epoch.
     """
 
     hub: IKubeClient
@@ -115,10 +111,7 @@ class SpaceWorker:
     """
     Processes one Space.
 
-    :param space: the Space as last observed.
-    :param view: its provider; ``None`` if there is none.
     :ivar space: the current Space.
-    :ivar probed: the last result for its credentials.
     """
 
     def __init__(
@@ -146,7 +139,6 @@ class SpaceWorker:
         Process the Space.
 
         :return: seconds until the next check; ``None`` to wait for events.
-        :raises APIError: a request failed: retry later.
         """
         try:
             if self._view is None and await self._is_known():
@@ -177,7 +169,6 @@ class SpaceWorker:
     # Observing.
 
     async def _is_known(self) -> bool:
-        """Return whether the SpaceProviderDesc exists although it has no view yet."""
         name = provider_of(self.space)
         if not name:
             return False
@@ -235,7 +226,6 @@ class SpaceWorker:
         )
 
     async def _ask(self) -> None:
-        """Ask the provider, unless a recent answer still applies."""
         assert self._view is not None
         self._is_asked, physical = True, physical_of(self.space)
         if (current := self._remembered(physical)) is not None:
@@ -337,7 +327,7 @@ class SpaceWorker:
             await self._put_status(status)
 
     async def _existing(self, request: Awaitable[Object]) -> Object:
-        """Return the hub's answer; a missing Space ends the run without failure."""
+        """Return the hub's answer; a missing Space ends the run."""
         try:
             return await request
         except NotFound:
@@ -369,7 +359,7 @@ class SpaceWorker:
             await self._ask_whose(physical, uid)
 
     async def _ask_whose(self, physical: Physical, uid: str) -> None:
-        """Check the owner of a physical space that already exists; the next turn handles the rest."""
+        """Check the owner of a physical space that already exists."""
         assert self._view is not None
         info = await self._view.provider.get(physical)
         if info.owner == uid:
@@ -389,7 +379,6 @@ class SpaceWorker:
                 self._answer, self._is_asked = replace(self._answer, owner=""), True
 
     async def _confirm(self) -> None:
-        """Raise if the Space has been replaced or deleted since the plan."""
         before = self.space["metadata"]
         space = await self._existing(
             self._context.hub.get(spaces.SPACES, self._name, self._namespace)
@@ -401,7 +390,6 @@ class SpaceWorker:
             raise Conflict(f'space "{self._name}" is being deleted')
 
     async def _read(self) -> None:
-        """Reread the Space and its Secrets, because the copy may be outdated."""
         hub, uid = self._context.hub, self.space["metadata"]["uid"]
         self.space = await self._existing(hub.get(spaces.SPACES, self._name, self._namespace))
         if self.space["metadata"]["uid"] != uid:
@@ -444,7 +432,7 @@ class SpaceWorker:
     # Reporting.
 
     async def _write(self, observation: SpaceObservation, planned: SpacePlan) -> bool:
-        """Write the status.  :return: false after a conflict, which needs another turn."""
+        """Write the status. :return: false after a conflict."""
         before, after = self.space.get("status") or {}, status_of(observation, planned)
         if after != before:
             self._memory.backoff.reset()
