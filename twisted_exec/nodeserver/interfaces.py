@@ -1,8 +1,8 @@
 """
 Interfaces of the node server: leaf clusters, the Pods in them, and the Pods of the root.
 
-The *root* is the cluster whose kube-apiserver connects to the node server as to a kubelet.  A
-*leaf* is a cluster that runs the Pods.  A Node of the root stands for a leaf or for a part of it.
+The *root* is the cluster whose kube-apiserver connects to the node server as to a kubelet; a *leaf*
+is a cluster that runs the Pods.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ class LeafNode:
     :param leaf: the leaf's name in the registry.
     :param mode: ``cluster`` (the whole leaf), ``node`` (one node of the leaf) or ``party`` (another
         set of its nodes).
-    :param leaf_nodes: names of the leaf's nodes that the Node stands for; if empty, ``selector`` decides.
+    :param leaf_nodes: names of the leaf's nodes that the Node stands for; if empty, ``selector``
+        decides.
     :param selector: labels of these nodes; empty for all.
     """
 
@@ -44,11 +45,10 @@ class LeafPod:
     """
     The Pod of a leaf behind a Pod of the root.
 
-    :param leaf: provides :class:`ILeaf`.
     :param namespace: in the leaf; it may differ from the root's.
     :param root: the Pod in the root, as last seen; read-only.
-    :param pod: the Pod in the leaf, as last seen, trimmed (see :func:`.ownership.trimmed`),
-        read-only; ``None`` if only its name is known.
+    :param pod: the Pod in the leaf, as last seen and trimmed (see :func:`.ownership.trimmed`), if
+        it is known; read-only.
     """
 
     leaf: ILeaf
@@ -59,7 +59,7 @@ class LeafPod:
 
 
 class ILeaf(Interface):
-    """A leaf cluster, for as long as a source lists it under its name."""
+    """A leaf cluster, as long as a source lists it."""
 
     name = Attribute("Unique in the registry (str).")
     client = Attribute(
@@ -78,7 +78,7 @@ class ILeaf(Interface):
         """
         Return the current configuration of its API server, with our credentials.
 
-        :raises ServiceUnavailable: the credentials are unusable; the message says why.
+        :raises ServiceUnavailable: the credentials are unusable.
         """
 
     def namespace(root: str) -> str:
@@ -95,8 +95,8 @@ class ILeaf(Interface):
 
     def marks(root: Object) -> Object:
         """
-        Return the ``labels`` and ``annotations`` that mark a Pod of the leaf as ours: its creator
-        sets them for this Pod of the root.
+        Return the ``labels`` and ``annotations`` that mark a Pod of the leaf as created for this
+        Pod of the root.
         """
 
     def pod(root: Object) -> Deferred[LeafPod]:
@@ -104,7 +104,7 @@ class ILeaf(Interface):
         Look up the leaf's Pod behind a Pod of the root.
 
         :return: fires with the Pod; fails with ``NotFound`` if there is none of ours, or with
-            another ``APIError`` if that is unknown.
+            another ``APIError``.
         """
 
     def pods() -> Iterable[LeafPod]:
@@ -115,8 +115,8 @@ class ILeaf(Interface):
 
     def follow(changed: Callable[[str], None]) -> Callable[[], None]:
         """
-        Call ``changed`` with the UID of the root's Pod whenever the watched Pod of the leaf behind it
-        appears, changes or disappears.
+        Call ``changed`` with the UID of the root's Pod when the leaf's Pod behind it appears,
+        changes or disappears.
 
         :return: a function that ends this.
         """
@@ -128,7 +128,7 @@ class ILeaves(Interface):
     synced = Attribute("Whether all sources were read at least once (bool).")
 
     def all() -> Sequence[ILeaf]:
-        """Return all leaves of the moment."""
+        """Return the current leaves."""
 
     def get(name: str) -> ILeaf:
         """
@@ -149,7 +149,7 @@ class ILeaves(Interface):
 
     def follow(changed: Callable[[], None]) -> Callable[[], None]:
         """
-        Call ``changed`` whenever leaves, their nodes or :attr:`synced` change.
+        Call ``changed`` when leaves, their nodes or :attr:`synced` change.
 
         :return: a function that ends this.
         """
@@ -162,10 +162,10 @@ class IRootPods(Interface):
 
     def get(namespace: str, name: str, uid: str = "") -> Deferred[Object]:
         """
-        Look up a Pod; ask the root if our copy lacks it.  The Pod is read-only.
+        Look up a read-only Pod, in the root if our copy lacks it.
 
-        A Pod that the root returned may be on a Node that is not ours: the caller checks that.  Fails
-        with ``NotFound`` if the root has no such Pod, or with another ``APIError`` if that is unknown.
+        The Pod may be on a Node that is not ours: the caller checks that. Fails with ``NotFound``
+        if the root has no such Pod, or with another ``APIError``.
 
         :param uid: the UID it must have; empty accepts any.
         """
@@ -177,12 +177,12 @@ class IRootPods(Interface):
         """Return the Pod with this UID as last seen; ``None`` if there is none on our Nodes."""
 
     def on(nodes: Iterable[str] = ()) -> Sequence[Object]:
-        """Return the Pods on these Nodes, or on all of ours; as last seen, read-only."""
+        """Return the Pods on these Nodes, or on all of ours, as last seen; read-only."""
 
     def follow(changed: Callable[[Object | None, Object | None], None]) -> Callable[[], None]:
         """
-        Call ``changed`` with a Pod before and after each change; ``None`` if it was or is not on our
-        Nodes.
+        Call ``changed`` with a Pod before and after each change; ``None`` if it was or is not on
+        our Nodes.
 
         :return: a function that ends this.
         """

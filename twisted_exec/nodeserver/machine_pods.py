@@ -1,10 +1,10 @@
 """
 Machines of a twisted-exec API server, shown as Pods of the root.
 
-Machines of a leaf with ``pods: machines`` that are labelled ``console.twisted-exec.dev/exposed:
-"true"`` get a Pod in the root.  Nothing is ever written to the leaf: deleting such a Pod does not
-touch the machine.  A foreign Pod of the same name stays as it is and leads to no machine.
-The Pod carries none of the machine's labels, or a controller of the root might adopt it.
+Machines of a leaf with ``pods: machines`` get a Pod in the root if they are labelled
+``console.twisted-exec.dev/exposed: "true"``. Nothing is written to the leaf: deleting such a Pod
+does not touch the machine. The Pod has none of the machine's labels: a controller of the root might
+adopt it.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class Create:
 
 @dataclass(frozen=True)
 class Delete:
-    """Delete a Pod whose machine is no longer shown, or which must be recreated."""
+    """Delete a Pod which no longer shows its machine."""
 
 
 @dataclass(frozen=True, eq=False)
 class UpdateStatus:
-    """Update the status of a Pod whose machine has changed state."""
+    """Update the status of a Pod."""
 
     status: Object
 
@@ -53,12 +53,11 @@ Step = Create | Delete | UpdateStatus | None
 
 def plan(machine: Object | None, node: str, there: Object | None) -> Step:
     """
-    Return the next step; carrying it out leads to a new plan.
+    Return the next step.
 
     :param machine: the leaf's Pod that represents the machine; ``None`` if there is nothing to
         show.
     :param node: the Node of the root to bind the Pod to.
-    :param there: the root's Pod of this machine; ``None`` if there is none.
     """
     if there is None:
         return Create() if machine is not None else None
@@ -92,7 +91,6 @@ def form(machine: Object, key: Key, node: str, leaf: str, keeper: str) -> Object
     Return the Pod to create.
 
     :param key: its namespace and name in the root.
-    :param keeper: the owning set of node servers, as with Nodes.
     """
     containers = [
         {"image": _NO_IMAGE, **{name: each[name] for name in _OF_CONTAINER if each.get(name)}}
@@ -124,11 +122,7 @@ def form(machine: Object, key: Key, node: str, leaf: str, keeper: str) -> Object
 
 
 class MachinePods(Service):
-    """
-    Keeps the Pods of machines in the root.
-
-    :param keeper: the owning set of node servers, as with Nodes.
-    """
+    """Keeps the Pods of machines in the root."""
 
     _log = Logger()
 
@@ -147,7 +141,6 @@ class MachinePods(Service):
         )
 
     def startService(self) -> None:
-        """Start watching and working."""
         super().startService()
         self._unfollow = self._leaves.follow(self._leaves_changed)
         # Before the Pods: a Pod whose leaf is not watched yet would look like one without a
@@ -157,7 +150,7 @@ class MachinePods(Service):
         self._pods.start()
 
     def stopService(self) -> Deferred[Any]:
-        """Stop all work; the Deferred fires when none is left."""
+        """Stop all work; fires when none is left."""
         super().stopService()
         self._unfollow()
         for name in list(self._machines):
@@ -201,7 +194,6 @@ class MachinePods(Service):
             self._queue.add(key_of(pod))
 
     def _all(self) -> None:
-        """Plan every Pod after a complete list: nothing else reports deletions from before it."""
         if not self.running:
             return
         for leaf, copy in list(self._machines.values()):
@@ -212,7 +204,6 @@ class MachinePods(Service):
 
     @property
     def _is_known(self) -> bool:
-        """Return whether the root's Pods and the leaves are known."""
         return bool(self._leaves.synced and self._pods.synced)
 
     def _failed(self, key: Key, refused: APIError, failures: int) -> None:
@@ -245,7 +236,6 @@ class MachinePods(Service):
         return (pod["metadata"].get("annotations") or {}).get(KEPT_BY) == self._keeper
 
     def _wanted(self, key: Key) -> tuple[ILeaf | None, Object | None]:
-        """Return the machine that a Pod should show, and its leaf."""
         for leaf, copy in self._machines.values():
             machine = self._machine(leaf, copy, key)
             if machine is not None:
@@ -253,7 +243,6 @@ class MachinePods(Service):
         return None, None
 
     def _is_read(self, there: Object) -> bool:
-        """Return whether the machine's state is known: its leaf was read, or is no longer listed."""
         name = there["metadata"]["annotations"].get(LEAF, "")
         return name not in self._machines or self._machines[name][1].synced
 

@@ -1,7 +1,7 @@
 """
 Objects from leaves: checked for their shape, with equal parts stored once.
 
-The shape is checked once, on arrival; a part of another shape is dropped.
+A part of another shape is dropped.
 """
 
 from __future__ import annotations
@@ -47,11 +47,7 @@ class SharedParts:
         self._parts: dict[bytes, Any] = {}
 
     def of(self, part: Any) -> Any:
-        """
-        Return an equal part: the one of an earlier call, if it is remembered.
-
-        Mappings with another order of keys count as different.
-        """
+        """Return an equal part: that of an earlier call, if it is remembered."""
         # marshal version 2 does not encode object identity, so equal parts have equal bytes.
         key = blake2b(marshal.dumps(part, 2), digest_size=16).digest()
         shared = self._parts.get(key)
@@ -62,7 +58,7 @@ class SharedParts:
         return shared
 
     def values(self, parts: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a new mapping whose values are shared; of list values, the items are."""
+        """Return a new mapping with shared values, or shared items of lists."""
         return {
             intern(key): [self.of(each) for each in value]
             if isinstance(value, list)

@@ -1,9 +1,4 @@
-"""
-Command-line options of the node server: of the server itself, its leaves, the syncer and its Nodes.
-
-The leader keeps Nodes, copies Pods and shows machines as Pods; it holds a Lease of the root
-(:mod:`twisted_exec.kube.leases`).
-"""
+"""Command-line options of the node server."""
 
 from __future__ import annotations
 
@@ -62,7 +57,6 @@ class SyncOptions(ProgramOptions):
     )
 
     def postOptions(self) -> None:
-        """:raises UsageError: ``--kosmos`` is set as well."""
         super().postOptions()
         if self["sync-pods"] and self.get("kosmos"):
             raise UsageError(
@@ -79,11 +73,7 @@ ENVIRONMENT = {
 
 
 class ServerOptions(SessionOptions, AuditOptions):
-    """
-    Options of the server itself.
-
-    :cvar environ: the environment for :data:`ENVIRONMENT`.
-    """
+    """Options of the server itself."""
 
     environ: Mapping[str, str] = os.environ
     users_share = USERS_SHARE
@@ -113,7 +103,6 @@ class ServerOptions(SessionOptions, AuditOptions):
         super().postOptions()
 
     def _look_around(self, variables: list[str]) -> None:
-        """Take certificate and key from the environment, both or none."""
         for name, variable in ENVIRONMENT.items():
             if not variables:
                 self[name] = self.environ.get(variable, "")
@@ -123,11 +112,7 @@ class ServerOptions(SessionOptions, AuditOptions):
             raise UsageError(f"--{missing[0]}{other} is missing: certificate and key go together")
 
     def server(self, **more: Any) -> Settings:
-        """
-        Return the service's configuration from the command line.
-
-        :param more: fields that other options determine.
-        """
+        """Return the service's configuration from the command line."""
         return settings_of(Settings, self, sessions=self.session_limits(), **more)
 
 
@@ -148,7 +133,6 @@ class LeafOptions(ProgramOptions):
         super().postOptions()
 
     def _chosen_spaces(self) -> SpaceChoice | None:
-        """:raises UsageError: the options for Spaces are invalid."""
         for name, choices in (("space-viewpoint", VIEWPOINTS), ("space-pods", POLICIES)):
             if self[name] not in choices:
                 raise UsageError(f"--{name} {self[name]!r} is none of {', '.join(choices)}")
@@ -190,18 +174,13 @@ _NAME = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?", re.
 
 
 def _port(text: str) -> int:
-    """:raises ValueError: the text is not a port."""
     if not (text.isascii() and text.isdigit() and len(text) < 6 and 1 <= int(text) <= 65535):
         raise ValueError(f"{text!r} is not a port from 1 to 65535")
     return int(text)
 
 
 class NodeOptions(ProgramOptions):
-    """
-    Options of Nodes.
-
-    :cvar environ: the environment for :data:`ADDRESS` and :data:`TYPE`.
-    """
+    """Options of Nodes."""
 
     environ: Mapping[str, str] = os.environ
     group = "Nodes"
@@ -272,15 +251,13 @@ class NodeOptions(ProgramOptions):
         self.published(1)
 
     def keeper(self) -> str:
-        """Return the name of the set of replicas: namespace and name of their Lease."""
         return keeper_of(self["namespace"], self["lease"])
 
     def own_addresses(self) -> list[Address]:
         """
         Return the addresses to publish, which the serving certificate must contain.
 
-        :raises UsageError: there are none, although ``--upkeep`` needs some, or one of them or their type
-            is not valid.
+        :raises UsageError: they are missing or not valid.
         """
         kind = self._types("preferred-address-type")
         if len(kind) != 1:
@@ -306,7 +283,7 @@ class NodeOptions(ProgramOptions):
         Return what all our Nodes publish.
 
         :param port: our listening port.
-        :raises UsageError: see :meth:`own_addresses`, or other address types are not valid.
+        :raises UsageError: the addresses or their types are not valid.
         """
         preferred = self._types("kubelet-preferred-address-types")
         if not preferred:
@@ -324,7 +301,6 @@ class NodeOptions(ProgramOptions):
 
 
 def _check_address(kind: str, address: str) -> None:
-    """:raises UsageError: no root could dial the address."""
     if not family_of(address):
         if kind in (INTERNAL_IP, EXTERNAL_IP) or not _NAME.fullmatch(address):
             what = "IP address" if kind in (INTERNAL_IP, EXTERNAL_IP) else "host name or IP address"

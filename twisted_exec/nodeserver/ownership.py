@@ -1,12 +1,12 @@
 """
-Decide which Pod of a leaf belongs to which Pod of the root, and map their namespaces and names.
+Which Pod of a leaf belongs to which Pod of the root, and the mapping of their namespaces and names.
 
 A mark counts only in the namespace that belongs to the root's Pod: users who may create Pods in a
 leaf may also set our marks.
 
 Source of Kosmos's label: ``kosmos-io/kosmos``, ``pkg/utils/constants.go``.
 
-Two namespaces of the root never map to the same one in the leaf, or users who may read the Pods of
+Two namespaces of the root must not map to the same one in the leaf: users who may read the Pods of
 one could read those of the other.
 """
 
@@ -72,7 +72,9 @@ class Names:
         return namespace, self.name_prefix + metadata["name"]
 
     def root(self, namespace: str, name: str) -> tuple[str, str] | None:
-        """Return namespace and name in the root of a Pod of the leaf; ``None`` if it cannot have any."""
+        """
+        Return namespace and name in the root of a Pod of the leaf; ``None`` if it cannot have any.
+        """
         back = self._back.get(namespace)
         if back is None:
             if not namespace.startswith(self.namespace_prefix):
@@ -116,9 +118,8 @@ class OwnershipRule:
     The ownership rule of one leaf.
 
     :param root: the root's name in its leaves, since several roots may share a leaf.
-    :param policy: :data:`OWNED`; :data:`SAME_NAME`, where any Pod of the same namespace and name
-        counts, as in Kosmos; or :data:`MACHINES`, where the leaf is a twisted-exec API server and a
-        Pod of the root belongs to the machine it was created for.
+    :param policy: :data:`OWNED`, :data:`SAME_NAME` (any Pod of the same namespace and name counts,
+        as in Kosmos) or :data:`MACHINES` (the leaf is a twisted-exec API server).
     :param kosmos: Pods created by Kosmos count as owned.
     """
 
@@ -129,7 +130,7 @@ class OwnershipRule:
 
     @property
     def selectors(self) -> Sequence[str]:
-        """Return label selectors that cover, one after another, the Pods to watch."""
+        """Label selectors that together cover the Pods to watch."""
         if self.policy == MACHINES:
             return [f"{EXPOSED_LABEL}=true"]
         own = [f"{ROOT_LABEL}={self.root}"]
@@ -148,7 +149,7 @@ class OwnershipRule:
         }
 
     def owner(self, pod: Object) -> str:
-        """Return the UID of the root's Pod according to a Pod's marks; empty for a foreign Pod."""
+        """Return the UID of the root's Pod according to a Pod's marks; may be empty."""
         if _labels(pod).get(ROOT_LABEL) != self.root:
             return ""
         return str((pod["metadata"].get("annotations") or {}).get(UID) or "")
@@ -176,7 +177,9 @@ class OwnershipRule:
 
 
 def _shows(root: Object, pod: Object) -> bool:
-    """Return whether a Pod of the root was created for this machine, which must still be exposed."""
+    """
+    Return whether a Pod of the root was created for this machine, which must still be exposed.
+    """
     annotations = root["metadata"].get("annotations") or {}
     uid = annotations.get(MACHINE_UID)
     return bool(
@@ -190,7 +193,7 @@ def _labels(pod: Object) -> Any:
 
 def trim_root_pod(pod: Object, shared: SharedParts | None = None) -> Object:
     """
-    Return a Pod of the root without fields that nothing here reads; read-only.
+    Return a Pod of the root without unread fields; it is read-only.
 
     :param shared: supplies equal parts of the ``spec`` from other Pods.
     """
@@ -202,12 +205,7 @@ def trim_root_pod(pod: Object, shared: SharedParts | None = None) -> Object:
 
 
 def trimmed(pod: Object, shared: SharedParts | None = None) -> Object:
-    """
-    Return a trimmed Pod of a leaf; read-only.
-
-    It keeps metadata (without managedFields and the last-applied configuration), status, node name,
-    and of containers the names, images, ``tty`` and ``stdin`` fields.
-    """
+    """Return a trimmed Pod of a leaf; it is read-only."""
     spec = mapping(pod.get("spec"))
     reduced: Object = {
         kind: [{key: entry[key] for key in _KEPT_OF_CONTAINER if key in entry} for entry in listed]
@@ -242,7 +240,6 @@ def _status(reported: Object) -> Object:
 
 
 def _container(status: Object) -> Object:
-    """Return a container status whose ``state`` values are objects."""
     states = mapping(status.get("state")).items()
     return {**status, "state": {key: mapping(state) for key, state in states if state is not None}}
 

@@ -32,7 +32,7 @@ def _on(resource: Resource, *verbs: str, sub: str = "") -> Rule:
 
 
 def root_rules() -> tuple[Rule, ...]:
-    """Rules of a ClusterRole in the root that every node server gets."""
+    """Rules of a ClusterRole in the root."""
     return (
         _on(PODS.resource, *_FOLLOW),
         _on(NODES.resource, *_FOLLOW, "create", "patch", "delete"),
@@ -45,7 +45,7 @@ def root_rules() -> tuple[Rule, ...]:
 
 def root_namespaced_rules(election: str = ELECTION) -> Iterator[tuple[str, tuple[Rule, ...]]]:
     """
-    Rules of Roles in the root, each with its namespace: leader election and heartbeats of Nodes.
+    Rules of Roles in the root, each with its namespace.
 
     :param election: as ``--namespace``.
     """
@@ -59,8 +59,8 @@ def probe_rules(nodes: Iterable[str]) -> tuple[Rule, ...]:
     """
     Rules of a ClusterRole in the root that lets probes go through ``nodes/proxy``.
 
-    Restricted to our Nodes: for a Node with a real kubelet ``nodes/proxy`` amounts to exec in all
-    Pods there, by way of a WebSocket.
+    They are restricted to our Nodes: for a Node with a real kubelet ``nodes/proxy`` amounts to exec
+    in its Pods, by way of a WebSocket.
     """
     rule = _on(NODES.resource, "get", sub="proxy")
     return (replace(rule, resource_names=tuple(sorted(nodes))),)
@@ -80,7 +80,7 @@ def space_rules() -> tuple[Rule, ...]:
 
 
 def leaf_rules() -> tuple[Rule, ...]:
-    """Rules of a ClusterRole in each leaf: find Pods and Nodes, read logs and usage, open streams."""
+    """Rules of a ClusterRole in each leaf."""
     return (
         _on(PODS.resource, *_FOLLOW),
         _on(PODS.resource, "get", sub="log"),
@@ -103,10 +103,7 @@ def machine_rules() -> tuple[Rule, ...]:
 
 
 def sync_root_rules() -> tuple[Rule, ...]:
-    """
-    Rules of a ClusterRole in the root, with ``--sync-pods``: write the status of Pods, delete them,
-    and read the ConfigMaps and Secrets that they name.
-    """
+    """Rules of a ClusterRole in the root, with ``--sync-pods``."""
     return (
         _on(PODS.resource, "delete"),
         _on(PODS.resource, "patch", sub="status"),
@@ -115,10 +112,7 @@ def sync_root_rules() -> tuple[Rule, ...]:
 
 
 def sync_leaf_rules() -> tuple[Rule, ...]:
-    """
-    Rules of a ClusterRole in each leaf, with ``--sync-pods``: keep Pods and the objects that they
-    name.
-    """
+    """Rules of a ClusterRole in each leaf, with ``--sync-pods``."""
     return (
         _on(PODS.resource, "create", "update", "delete"),
         _on(PODS.resource, "update", sub="ephemeralcontainers"),

@@ -1,9 +1,9 @@
 """
-Recordings of sessions in Pods: which sessions, their files, their signatures, and their uploads.
+Recordings of sessions in Pods.
 
-A recording is written to a file ``NAME.open``, signed each minute if it has new text, renamed to
-``NAME.cast`` at its end, uploaded to the store, and then deleted here.  A file that a killed
-process has left is uploaded as it is: it is not closed, but proven up to its newest signed head.
+A recording is written to a file ``NAME.open``, signed regularly, renamed to ``NAME.cast`` at its
+end, uploaded to the store, and then deleted here. A file that a killed process has left is uploaded
+unclosed.
 """
 
 from __future__ import annotations
@@ -66,7 +66,6 @@ class PodSession:
     """
     The facts about a session.
 
-    :param via: the name of the root's API server.
     :param machine: see :class:`~twisted_exec.recording.chain.Info`.
     :param has_terminal: the terminal of the Pod echoes input.
     """
@@ -78,7 +77,6 @@ class PodSession:
 
     @property
     def pod(self) -> str:
-        """Namespace and name."""
         return f"{self.machine['namespace']}/{self.machine['name']}"
 
 
@@ -90,7 +88,8 @@ class RecordingFile:
     """
     A new file to which text is appended.
 
-    :param must_answer: fail when the disk does not answer; otherwise up to :data:`WAITING_BYTES` wait for it.
+    :param must_answer: fail when the disk does not answer; otherwise up to :data:`WAITING_BYTES`
+        wait for it.
     :param failed: called with the error of text that waited.
     :raises OSError: it cannot be created.
     """
@@ -115,7 +114,9 @@ class RecordingFile:
         self._disk.run(self.delete)
 
     def write(self, text: bytes) -> None:
-        """:raises OSError: the disk is full or does not answer, or the file cannot be written."""
+        """
+        :raises OSError: the disk is full or does not answer, or the file cannot be written.
+        """
         append = partial(self._append, text)
         if self._waiting:
             if self._waiting + len(text) > WAITING_BYTES:
@@ -151,17 +152,14 @@ class RecordingFile:
             raise
 
     def sync(self) -> None:
-        """Force the file to the disk, unless it is closed."""
         if self._descriptor >= 0:
             os.fdatasync(self._descriptor)
 
     def close(self) -> None:
-        """Close the file."""
         descriptor, self._descriptor = self._descriptor, -1
         os.close(descriptor)
 
     def delete(self) -> None:
-        """Close and delete the file."""
         self.close()
         os.unlink(self.path)
 
@@ -185,7 +183,6 @@ class PodRecording:
     # IStreamRecorder
 
     def begin(self) -> None:
-        """See :meth:`IStreamRecorder.begin`."""
         now = self._owner.now()
         try:
             self._owner.require_space(self)
@@ -219,7 +216,6 @@ class PodRecording:
                 ) from None
 
     def input(self, channel: Channel, data: bytes) -> Ending | None:
-        """See :meth:`IStreamRecorder.input`."""
         if channel is Channel.RESIZE:
             for size in self._sizes.feed(data):
                 if isinstance(size, TerminalSize):
@@ -232,13 +228,11 @@ class PodRecording:
         return self._ending_if_lost()
 
     def output(self, channel: Channel, data: bytes) -> Ending | None:
-        """See :meth:`IStreamRecorder.output`."""
         if channel in (Channel.STDOUT, Channel.STDERR) and data:
             self._attempt(self._more, self._printed, data)
         return self._ending_if_lost()
 
     def end(self, reason: str) -> None:
-        """See :meth:`IStreamRecorder.end`."""
         if self._file is None:
             return
         self._attempt(self._event, EventKind.LEAVE, {"session": self.session.id, "reason": reason})
@@ -250,14 +244,12 @@ class PodRecording:
     # Writing
 
     def _write(self, text: bytes) -> None:
-        """:raises OSError: the disk is full, or the file cannot be written."""
         assert self._file is not None
         self._file.write(text)
         self.bytes += len(text)
         self._owner.written(self, len(text))
 
     def _more(self, write: Callable[..., None], *arguments: Any) -> None:
-        """:raises OSError: the recording may not grow, or cannot be written."""
         self._owner.require_space(self)
         write(*arguments)
 
@@ -288,7 +280,6 @@ class PodRecording:
         self._write(self._writer.close(self._owner.now()))
 
     def sign_head(self) -> None:
-        """Sign what was written."""
         if self._file is None or not self.is_dirty:
             return
         self._attempt(self._sign_head)
@@ -301,7 +292,6 @@ class PodRecording:
         self.is_dirty = False
 
     def _renew(self) -> None:
-        """Use the present certificate."""
         signer = self._owner.signer()
         if signer is not self._signer:
             self._write(self._writer.renew(signer))
@@ -321,7 +311,7 @@ class PodRecording:
             self.give_up(error)
 
     def give_up(self, error: Exception) -> None:
-        """End the recording, unless it has ended: a reader could not notice a gap in it."""
+        """End the recording: a reader could not notice a gap in it."""
         file, self._file = self._file, None
         self._owner.failed(self, _reason(error), file)
 
@@ -348,10 +338,8 @@ class PodRecordingSettings:
     """
     Settings of the recordings of a node server.
 
-    :param directory: of recordings that are not stored yet.
     :param namespaces: of the root; empty for all.
     :param selector: labels of the root's Pods.
-    :param input: none, masked or all.
     :param is_required: sessions that cannot be recorded are refused, or end.
     :param limit_bytes: of the directory; 0 for half of the file system.
     """
@@ -365,13 +353,7 @@ class PodRecordingSettings:
 
 
 class PodRecordings:
-    """
-    The recordings of one node server.
-
-    :param signer: returns the recorder, or raises :class:`UnusableCertificate`.
-    :param now: returns nanoseconds since the epoch.
-    :ivar bytes: the size of all recordings that are not stored yet.
-    """
+    """The recordings of one node server."""
 
     _log = Logger()
 
@@ -397,23 +379,17 @@ class PodRecordings:
 
     @property
     def is_required(self) -> bool:
-        """See :class:`PodRecordingSettings`."""
         return self.settings.is_required
 
     def now(self) -> int:
-        """Return the time in nanoseconds since the epoch; it does not go back with the host's clock."""
+        """Return the time in nanoseconds since the epoch, without steps backwards."""
         self._latest = max(self._latest, self._now())
         return self._latest
 
     # Start and stop
 
     def check(self) -> None:
-        """
-        Check certificate and directory; called before the start.
-
-        :raises TLSConfigError: the certificate cannot be used, or the directory is not private or
-            cannot be created.
-        """
+        """Check certificate and directory. :raises TLSConfigError: one of them cannot be used."""
         try:
             self.signer()
         except UnusableCertificate as problem:
@@ -421,7 +397,6 @@ class PodRecordings:
         private_directory(self.settings.directory)
 
     def start(self) -> None:
-        """Upload what is not stored yet."""
         if not self._limit_bytes:
             filesystem = os.statvfs(self.settings.directory)
             self._limit_bytes = filesystem.f_blocks * filesystem.f_frsize // 2
@@ -436,7 +411,7 @@ class PodRecordings:
         self._timer = self._reactor.callLater(HEAD_SECONDS, self._tick)
 
     async def stop(self) -> None:
-        """Wait for the disk; called after all sessions have ended."""
+        """Wait for the disk, after the end of the sessions."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -490,11 +465,9 @@ class PodRecordings:
 
     @staticmethod
     def new_id() -> str:
-        """Return a random id of 32 hexadecimal digits."""
         return secrets.token_hex(16)
 
     def created(self, recording: PodRecording) -> RecordingFile:
-        """:raises OSError: the file cannot be created."""
         file = RecordingFile(
             self._path(recording.name, OPEN),
             self._disk,
@@ -506,7 +479,7 @@ class PodRecordings:
 
     def require_space(self, recording: PodRecording) -> None:
         """
-        Check that a recording may grow: one with much output takes at most half of what the others leave.
+        Check that a recording may grow; it may take half of what the others leave.
 
         :raises OSError: it may not.
         """
@@ -517,7 +490,6 @@ class PodRecordings:
             )
 
     def written(self, recording: PodRecording, size: int) -> None:
-        """Count text of a recording."""
         self._grow(recording.name, size)
 
     def _grow(self, name: str, size: int) -> None:
@@ -528,22 +500,18 @@ class PodRecordings:
         self.bytes -= self._sizes.pop(name, 0)
 
     def sync(self, file: RecordingFile) -> None:
-        """Force a file to the disk, soon."""
         self._job(file.sync)
 
     def ended(self, recording: PodRecording, file: RecordingFile) -> None:
-        """Handle the end of a recording, which may lack its last part."""
         del self._open[recording.name]
         self._finish(recording.name, file)
 
     def in_trouble(self, recording: PodRecording, why: str) -> None:
-        """Report that a recording cannot be signed at present."""
         self._log.error(
             "the recording of {pod} cannot be signed: {why}", pod=recording.session.pod, why=why
         )
 
     def not_begun(self, recording: PodRecording, why: str, file: RecordingFile | None) -> None:
-        """Handle a recording that cannot begin."""
         self._report(recording, why)
         self._open.pop(recording.name, None)
         if file is not None:
@@ -551,7 +519,6 @@ class PodRecordings:
             deleted.addCallback(lambda is_done: self._deleted(recording.name) if is_done else None)
 
     def failed(self, recording: PodRecording, why: str, file: RecordingFile | None) -> None:
-        """Handle a recording that cannot go on, or that has ended before all of it was written."""
         self._report(recording, why)
         if file is not None:
             self.ended(recording, file)
@@ -592,7 +559,7 @@ class PodRecordings:
         return os.path.join(self.settings.directory, name + suffix)
 
     def _job(self, work: Callable[[], None]) -> Deferred[bool]:
-        """Do some work in a thread; fires with true if it succeeded."""
+        """Do some work in a thread; fires with whether it succeeded."""
         job = self._disk.run(work)
         self._jobs.add(job)
 
@@ -642,7 +609,7 @@ MakeRecordings = Callable[[Any, CollectorRegistry], PodRecordings]
 
 
 class RecordingOptions(ProgramOptions):
-    """Options of recordings; without ``--record-namespaces`` nothing is recorded."""
+    """Options of recordings."""
 
     group = "Recordings"
 
@@ -706,14 +673,15 @@ class RecordingOptions(ProgramOptions):
             raise UsageError(f"--recording-store: {problem}") from None
 
     def _recorded_pods(self) -> LabelSelector:
-        """:raises UsageError: the selector is not valid."""
         try:
             return parse_labels(self["record-selector"])
         except APIError as problem:
             raise UsageError(f"--record-selector: {problem.message}") from None
 
     def recordings(self) -> MakeRecordings | None:
-        """Return a function that creates the recordings; ``None`` without ``--record-namespaces``."""
+        """
+        Return a function that creates the recordings; ``None`` without ``--record-namespaces``.
+        """
         if not self["record-namespaces"]:
             return None
         names = {each.strip() for each in self["record-namespaces"].split(",")} - {""}

@@ -1,10 +1,8 @@
 """
 The Pods of the root that are bound to our Nodes.
 
-With few Nodes, each has a watch of its own (``spec.nodeName``), so the root's API server sends
-nothing about other Nodes.  With many, one watch of all scheduled Pods is cheaper on both sides.
-
-A Pod that is missing from the copy is requested from the root.
+Few Nodes have a watch each (``spec.nodeName``), so the root's API server sends nothing about other
+Nodes; with many, one watch of all scheduled Pods is cheaper.
 """
 
 from __future__ import annotations
@@ -42,7 +40,11 @@ def node_of(pod: Object) -> str:
 
 @implementer(IRootPods)
 class RootPods:
-    """:param client: of the root; may ``get``, ``list`` and ``watch`` Pods of all namespaces."""
+    """
+    The Pods on our Nodes, as last seen.
+
+    :param client: of the root; it may ``get``, ``list`` and ``watch`` Pods of all namespaces.
+    """
 
     def __init__(self, client: IKubeClient, clock: Any) -> None:
         self._client, self._clock = client, clock
@@ -62,7 +64,6 @@ class RootPods:
 
     @property
     def synced(self) -> bool:
-        """See :class:`IRootPods`."""
         if not self._looked or self._leaves is None or not self._leaves.synced:
             return False
         # The Pods on a new Node are not read yet. A copy that claimed to be complete would make
@@ -72,24 +73,21 @@ class RootPods:
         return all(source.synced for source in self._sources.values())
 
     def _are_known(self, nodes: Mapping[str, LeafNode]) -> bool:
-        """Return whether these are the watched Nodes; usually the mapping is identical to the last."""
         if nodes is not self._leaf_nodes and nodes.keys() == self._nodes:
             self._leaf_nodes = nodes
         return nodes is self._leaf_nodes
 
     @property
     def problem(self) -> str:
-        """Why the copy is not up to date, or empty."""
         return next((each.problem for each in self._sources.values() if each.problem), "")
 
     def start(self, leaves: ILeaves) -> None:
-        """Watch the Pods on the Nodes of these leaves until :meth:`stop`."""
         self._leaves = leaves
         self._unfollow = leaves.follow(self._nodes_changed)
         self._look()
 
     def stop(self) -> Deferred[Any]:
-        """Stop all watches; the Deferred fires when none is left."""
+        """Stop all watches; fires when none is left."""
         self._unfollow()
         self._leaves = None
         if self._looking is not None and self._looking.active():
@@ -99,30 +97,25 @@ class RootPods:
         return self._stopping.over()
 
     def get(self, namespace: str, name: str, uid: str = "") -> Deferred[Object]:
-        """See :meth:`IRootPods.get`."""
         pod = self.seen(namespace, name)
         if pod is not None and uid in ("", pod["metadata"].get("uid")):
             return succeed(pod)
         return Deferred.fromCoroutine(self._request_pod(namespace, name, uid))
 
     def seen(self, namespace: str, name: str) -> Object | None:
-        """See :meth:`IRootPods.seen`."""
         return self._pods.get((namespace, name))
 
     def by_uid(self, uid: str) -> Object | None:
-        """See :meth:`IRootPods.by_uid`."""
         key = self._by_uid.get(uid)
         return None if key is None else self._pods.get(key)
 
     def on(self, nodes: Iterable[str] = ()) -> Sequence[Object]:
-        """See :meth:`IRootPods.on`."""
         names = list(dict.fromkeys(nodes))
         if not names:
             return list(self._pods.values())
         return [self._pods[key] for node in names for key in self._by_node.get(node, ())]
 
     def follow(self, changed: Callable[[Object | None, Object | None], None]) -> Callable[[], None]:
-        """See :meth:`IRootPods.follow`."""
         return self._followers.add(changed)
 
     async def _request_pod(self, namespace: str, name: str, uid: str) -> Object:
@@ -192,7 +185,10 @@ class RootPods:
         return {"metadata": reduced, "spec": {"nodeName": intern(node_of(pod))}}
 
     def _sweep(self, node: str, source: Reflector) -> None:
-        """Remove Pods that a new list lacks: no watch event reports deletions from before the list."""
+        """
+        Remove Pods that a new list lacks, because no watch event reports deletions from before the
+        list.
+        """
         if self._sources.get(node) is not source:
             return
         keys = self._by_node.get(node, ()) if node else self._pods

@@ -1,6 +1,4 @@
-"""
-The node server as a Twisted service: listening ports, access, endings of sessions, shutdown.
-"""
+"""The node server as a Twisted service."""
 
 from __future__ import annotations
 
@@ -73,7 +71,7 @@ GROUP = "system:nodes"
 
 class NodeCertificate(ServingCertificate):
     """
-    The node server's serving certificate, as ``tls.crt`` and ``tls.key``, signed by the root.
+    The node server's serving certificate, signed by the root.
 
     It names one of the Nodes, because the signer ``kubernetes.io/kubelet-serving`` accepts only
     such subjects.
@@ -126,7 +124,6 @@ _WEEK_SECONDS = 604_800
 
 
 def _idle_seconds(text: str) -> float:
-    """:raises ValueError: the text is neither 0 nor a number from 1 to a week's seconds."""
     try:
         seconds = float(text)
     except ValueError:
@@ -139,15 +136,14 @@ def _idle_seconds(text: str) -> float:
 @dataclass(frozen=True)
 class Settings:
     """
-    Configuration of a node server.  PEM files are read again when they change.
+    Configuration of a node server.
 
-    :param listen: a Twisted endpoint string without TLS; port 0 picks a free port.
+    :param listen: a Twisted endpoint string without TLS.
     :param certificate_directory: directory of a certificate that the root signs, instead of
         ``certificate`` and ``key``.
-    :param names: DNS names and IP addresses in that certificate: where the root reaches us.
+    :param names: DNS names and IP addresses in that certificate.
     :param client_ca: CA of client certificates, such as that of the root's API server.
     :param client_names: accepted common names; empty accepts all of that CA.
-    :param health_listen: endpoint for probes, like ``listen``; empty for none.
     :param shutdown_delay_seconds: how long to serve after readiness fails.
     :param stream_idle_seconds: idle timeout of streams; 0 for none.
     :param sessions: limits of concurrent sessions; ``None`` for as many as file descriptors allow.
@@ -266,7 +262,7 @@ class ServerPart(Protocol):
     """A service beside the server, such as the registry of leaves."""
 
     def start(self) -> object:
-        """Start; the server does not wait for it."""
+        """Start."""
 
     def stop(self) -> object:
         """Stop; the server waits for the Deferred, if there is one."""
@@ -281,10 +277,8 @@ class NodeServer(AsyncService):
     """
     Answers the API server of a root as a kubelet does.
 
-    :param parts: started once the server listens, and stopped in reverse order after all sessions.
-    :param controllers: as ``parts`` and after them; only one process may run them.
-    :param authorizer: replaces SubjectAccessReviews to the root.
-    :param checks: called at the start; an exception prevents it.
+    :param parts: started once the server listens, and stopped in reverse order after the sessions.
+    :param controllers: as ``parts``, but only one process may run them.
     """
 
     label = "the node server"
@@ -410,7 +404,6 @@ class NodeServer(AsyncService):
             raise ServiceUnavailable(self.serving.problem)
 
     async def start(self) -> None:
-        """Listen; then watch the root and its leaves."""
         for check in self._checks:
             check()
         self._is_stopping = False
@@ -438,14 +431,12 @@ class NodeServer(AsyncService):
             self.serving.start(self.settings.names)
 
     async def _rest(self) -> None:
-        """Stop everything that acts for the Nodes; sessions and what ends them go on."""
         if self.serving is not None:
             await self.serving.stop()
         for part in reversed(self._controllers):
             await maybeDeferred(part.stop)
 
     def _tls(self) -> ServerTLS:
-        """Return the serving certificate."""
         settings = self.settings
         certificate, key = settings.certificate, settings.key
         if self.serving is not None:
@@ -500,25 +491,25 @@ class NodeServer(AsyncService):
         return Deferred.fromCoroutine(self._rest()).addCallback(lambda _: ServiceState())
 
     def thaw(self) -> Deferred[None]:
-        """See :meth:`IHandsOver.thaw`."""
         self._act()
         return succeed(None)
 
     def retire(self, linger_seconds: float) -> Deferred[None]:
-        """See :meth:`IHandsOver.retire`."""
         self._has_successor = True
         self.site.drain()
         return leave_to_successor(self.sessions, self._reactor, linger_seconds, self.label)
 
 
 def _known(copy: ILeaves | IRootPods, what: str) -> None:
-    """:raises ServiceUnavailable: it was not read yet."""
     if not copy.synced:
         raise ServiceUnavailable(f"{what} are not known yet")
 
 
 class Endings:
-    """Ends the sessions of Pods that are gone in the root, and of Nodes that no longer stand for their leaf."""
+    """
+    Ends the sessions of Pods that are gone in the root, and of Nodes that no longer stand for their
+    leaf.
+    """
 
     def __init__(self, guard: SessionGuard, root_pods: IRootPods, leaves: ILeaves) -> None:
         self._guard, self._root_pods, self._leaves = guard, root_pods, leaves
@@ -526,7 +517,6 @@ class Endings:
         self._ends: list[Callable[[], None]] = []
 
     def start(self) -> None:
-        """Follow Pods and leaves, until :meth:`stop`."""
         self._leaf_of = self._current()
         self._ends = [
             self._root_pods.follow(self._pod_changed),
@@ -534,7 +524,6 @@ class Endings:
         ]
 
     def stop(self) -> None:
-        """Stop following them."""
         ends, self._ends = self._ends, []
         for end in ends:
             end()

@@ -1,3 +1,1 @@
-"""
-The HTTP API of a kubelet: streams, logs, ``/run``, lists of Pods, statistics and metrics.
-"""
+"""The HTTP API of a kubelet."""

@@ -1,13 +1,12 @@
 """
 Authentication and authorization of requests to a node server, as in a kubelet.
 
-Clients present a client certificate or a bearer token.  There are no anonymous requests and no
-impersonation: headers that claim to name the user are dropped before any code could trust them.
-Permissions are those for the Node (``nodes/NAME`` and a subresource), which the
-root decides; decisions are cached for ten seconds at most.
+Clients present a client certificate or a bearer token; there are no anonymous requests. Headers
+that claim to name the user are dropped. Permissions are those for the Node (``nodes/NAME`` and a
+subresource), which the root decides.
 
-Every request that opens a stream needs ``create``, whatever its method: a user who may only read
-Nodes must not run commands on them.
+A request that opens a stream needs ``create``, whatever its method: a user who may only read Nodes
+must not run commands on them.
 
 Sources: ``pkg/kubelet/server/auth.go``, ``server.go`` of Kubernetes; kubernetes#136550.
 """
@@ -60,7 +59,9 @@ _VERBS = {
 
 
 def subresources_of(path: bytes) -> Sequence[str]:
-    """Return the subresources of the Node that a path needs; permission for any of them suffices."""
+    """
+    Return the subresources of the Node that a path needs; permission for any of them suffices.
+    """
     return _SUBRESOURCES.get(path.split(b"/")[1].decode("ascii", "replace"), PROXY)
 
 
@@ -88,16 +89,13 @@ class NamedCertificateAuthenticator:
 
     @property
     def credential_headers(self) -> HeaderSet:
-        """See :attr:`IAuthenticator.credential_headers`."""
         headers: HeaderSet = self._certificates.credential_headers
         return headers
 
     def files(self) -> list[Replaceable]:
-        """Return the files of the certificates' authenticator, for the guard of sessions."""
         return files_of([self._certificates])
 
     def authenticate(self, credentials: PresentedCredentials) -> Deferred[User | None]:
-        """See :meth:`IAuthenticator.authenticate`."""
         return self._certificates.authenticate(credentials).addCallback(self._checked)
 
     def _checked(self, user: User | None) -> User | None:
@@ -137,9 +135,7 @@ class NodeAccess:
         """
         Check a permission on a Node.
 
-        :param node: the Node's name in the root; empty for all Nodes.
-        :param subresources: of the Node; permission for one suffices.
-        :return: the permission that the user has.
+        :param subresources: :param subresources: of the Node; permission for one suffices.
         :raises Forbidden: the user has none of them.
         :raises InternalError: the root gave no decision.
         """
@@ -161,12 +157,10 @@ class NodeAccess:
         raise Forbidden(f"Forbidden {what}", details={"kind": "nodes"})
 
     async def authorize_session(self, context: RequestContext, node: str) -> None:
-        """Check the permission of a session, as :meth:`authorize`, and keep it for its reviews."""
         verb = verb_of(context.request.method, context.subject.subresource)
         self.gate.allow(context, await self.authorize(context.user, node, PROXY, verb))
 
     def _warn(self, problem: APIError) -> None:
-        """Log an outage once: clients may come as often as they like."""
         if problem.message != self._problem:
             self._log.warn("the root does not answer reviews: {why}", why=one_line(problem.message))
         self._problem = problem.message

@@ -1,10 +1,9 @@
 """
 ``/pods`` and ``/runningpods``: the Pods of a Node, as a kubelet lists them.
 
-``/pods`` returns the Pods that the root has bound to the Node, complete with their specs: readers
-see the values of environment variables and need permission for a Node's ``pods`` or ``proxy``.
-``/runningpods`` returns those with running containers in the leaf, with only what a container
-runtime knows: names and images.  Both use the root's names.
+``/pods`` returns the Pods that the root has bound to the Node, with the values of environment
+variables. ``/runningpods`` returns those with running containers in the leaf, with names and images
+only.
 
 Source: ``getPods``, ``getRunningPods`` and ``encodePods`` of ``pkg/kubelet/server/server.go``, and
 ``ToAPIPod`` of ``pkg/kubelet/container/runtime.go`` of Kubernetes.
@@ -35,7 +34,7 @@ def listed(pods: Iterable[Object]) -> dict[str, Any]:
 
 
 def running(pod: LeafPod) -> Object | None:
-    """Return the running part of a Pod, as a runtime knows it; ``None`` if nothing runs."""
+    """Return the running part of a Pod; ``None`` if nothing runs."""
     theirs = pod.pod or {}
     status, spec = theirs.get("status") or {}, theirs.get("spec") or {}
     names = {
@@ -63,14 +62,12 @@ class PodLists:
         self._hop = hop
 
     async def pods(self, context: RequestContext) -> None:
-        """Answer with the Pods on the requested Node, or on all of ours."""
         node = await self._hop.admit(context)
         if not self._hop.root_pods.synced:
             raise ServiceUnavailable("the root's Pods are not known yet", retry_after_seconds=1)
         respond_json(context.request, 200, listed(self._hop.root_pods.on([node] if node else [])))
 
     async def running(self, context: RequestContext) -> None:
-        """Answer with those that run."""
         node = await self._hop.admit(context)
         leaves = [self._hop.leaves.of_node(node)] if node else self._hop.leaves.all()
         for leaf in leaves:
@@ -87,7 +84,7 @@ class PodLists:
 
 
 def pod_routes(hop: Hop) -> list[Route]:
-    """Return the routes of ``/pods`` and ``/runningpods``."""
+    """Return the routes of Pod lists."""
     pages = PodLists(hop)
     return [
         Route(("GET",), "/pods", pages.pods),

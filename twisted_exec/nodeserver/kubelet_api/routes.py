@@ -1,13 +1,12 @@
 """
-Requests to a kubelet: paths, checks in their order, and the Pod in the leaf that they reach.
+Requests to a kubelet: paths, checks, and the Pod in the leaf that they reach.
 
-Authentication comes first, for every path and method: a client without credentials learns nothing
-else.
+Authentication comes first: a client without credentials learns nothing else.
 
 A client's permission for the Node is checked before any answer tells whether the Pod exists
 (:func:`find`).
 
-Requests to a kubelet are translated into requests to an API server (:func:`parse`).
+Requests are translated into requests to an API server (:func:`parse`).
 
 Sources: ``pkg/kubelet/server/server.go`` (paths, ``cmd``) of Kubernetes; ``NewOptions`` and
 ``NewV4Options`` of ``k8s.io/kubelet/pkg/cri/streaming``; ``PodExecOptions``, ``PodAttachOptions``
@@ -64,10 +63,9 @@ class Route:
     """
     One path of a kubelet.
 
-    :param methods: upper case; others get 405.
     :param pattern: as in :meth:`RouteTable.add_endpoint`.
     :param handler: answers a request that is authenticated but not authorized.
-    :param subresource: of the Pod, for the subject; empty for a request that concerns no Pod.
+    :param subresource: :param subresource: of the Pod; empty for a request that concerns no Pod.
     :param plain: errors are plain text, not a ``Status``.
     """
 
@@ -90,7 +88,7 @@ def of_pod(
     """
     Return the two routes of a path about a Pod: ``/WORD/NAMESPACE/POD[/UID][/CONTAINER]``.
 
-    :param container: the path ends with a container (all but ``portForward`` do).
+    :param container: the path ends with a container.
     """
     last = "/{container}" if container else ""
     for uid in ("", "/{uid}"):
@@ -100,17 +98,15 @@ def of_pod(
 
 @dataclass(frozen=True)
 class _PodEndpoint(GatedEndpoint):
-    """:param plain: errors are plain text."""
+    """
+    An endpoint about a Pod.
+    """
 
     plain: bool = True
 
 
 class NodeRoutes(GatedDispatcher):
-    """
-    The resource of a node server.
-
-    :param routes: of the kubelet API; those of the server itself are added here.
-    """
+    """The resource of a node server."""
 
     names_unknown = False
 
@@ -134,14 +130,12 @@ class NodeRoutes(GatedDispatcher):
         table.add_endpoint(route.methods, route.pattern, endpoint)
 
     async def dispatch(self, request: Request) -> None:
-        """See :meth:`Dispatcher.dispatch`; errors are plain text."""
         try:
             await super().dispatch(request)
         except APIError as error:
             _refuse(request, error)
 
     async def answer(self, match: RouteMatch[GatedEndpoint], request: Request) -> None:
-        """As :meth:`GatedDispatcher.answer`; errors of streams are a ``Status``."""
         try:
             await super().answer(match, request)
         except APIError as error:
@@ -180,7 +174,6 @@ def _facts(subresource: str, target: KubeletTarget) -> dict[str, str]:
 
 
 def _refuse(request: Request, error: APIError) -> None:
-    """Refuse in plain text."""
     if request.gone or request.finished:
         return
     if request.startedWriting:
@@ -200,8 +193,7 @@ class Hop:
     """
     The collaborators of routes and locators.
 
-    :param shared: the connections that followed logs share.
-    :param connect_seconds: time limit for a connection to a leaf, TLS included.
+    :param shared: connections that followed logs share.
     :param requires_reason: refuse commands without a declared reason.
     """
 
@@ -219,9 +211,8 @@ class Hop:
         """
         Authorize a request that concerns no single Pod.
 
-        :param node: the requested Node; by default, the one that its ``Host`` names.
-        :return: the Node; empty for all of ours.
-        :raises Forbidden: the user has no permission.
+        :param node: the requested Node; by default that of ``Host``.
+        :return: the Node, or empty for all of ours.
         :raises APIError: the permission cannot be checked.
         """
         request = context.request
@@ -233,7 +224,7 @@ class Hop:
 
     def check_reason(self, context: RequestContext) -> None:
         """
-        Check that a command (exec, attach or run) has a declared reason, if reasons are required.
+        Check that a command has a declared reason, if reasons are required.
 
         :raises Forbidden: it has none.
         """
@@ -253,12 +244,10 @@ _COMMANDS = ("exec", "attach", "run")
 
 def asked_node(request: IRequest, nodes: Collection[str]) -> str:
     """
-    Return the Node of a request without a Pod.
+    Return the name of the Node of a request without a Pod; empty for all Nodes.
 
     If each Node has a host name, such as ``NODE.nodes.example.com``, then ``Host`` selects the
     Node.
-
-    :return: a name; that of the only Node, if there is just one; or empty for all of them.
     """
     if len(nodes) == 1:
         return next(iter(nodes))
@@ -286,9 +275,7 @@ async def find(hop: Hop, context: RequestContext) -> tuple[KubeletTarget, LeafPo
     Find the Pod of a request in its leaf, and authorize the user for its Node.
 
     :raises Forbidden: the user has no permission for that Node.
-    :raises NotFound: the root has no such Pod or container, its Node is not ours, or the leaf has
-        no Pod of ours.
-    :raises APIError: that cannot be determined.
+    :raises NotFound: the root or the leaf has no such Pod or container, or its Node is not ours.
     """
     target: KubeletTarget = context.target
     root = await _root_pod(hop, target)
@@ -325,8 +312,7 @@ async def to_leaf(
     """
     Return the location of a subresource of a leaf's Pod, with our current credentials.
 
-    :param shares: it is a download, which may share a connection with others.
-    :raises APIError: our credentials for that leaf are unusable.
+    :param shares: it may share a connection with other downloads.
     """
     leaf = pod.leaf
     way = Upstream(leaf.config, f'leaf "{leaf.name}"', hop.clock)
@@ -346,7 +332,7 @@ async def to_leaf(
 
 def refused(error: APIError, leaf: ILeaf) -> APIError:
     """
-    Translate a leaf's refusal for the client: unchanged, unless it is about our credentials.
+    Translate a leaf's refusal for the client, if it is about our credentials.
 
     A 401 would tell the root's API server that its own credentials are bad.
     """
@@ -370,9 +356,8 @@ def refused(error: APIError, leaf: ILeaf) -> APIError:
 
 def _whose(leaf: ILeaf) -> str:
     """
-    Return the origin of the credentials, for operators who have to renew them.
-
-    Only for the log: paths on this host are none of the root's users' business.
+    Return the origin of the credentials, for the log only: paths on this host do not concern the
+    root's users.
     """
     try:
         return f" ({leaf.config().source})"
@@ -381,7 +366,7 @@ def _whose(leaf: ILeaf) -> str:
 
 
 async def _root_pod(hop: Hop, target: KubeletTarget) -> Object | None:
-    """Return the Pod with that UID, however new it is; otherwise the current Pod of that name."""
+    """Return the Pod with that UID, or the current Pod of that name."""
     for uid in dict.fromkeys((target.uid, "")):
         try:
             return await hop.root_pods.get(target.namespace, target.pod, uid)
@@ -392,7 +377,7 @@ async def _root_pod(hop: Hop, target: KubeletTarget) -> Object | None:
 
 def _check_container(root: Object, target: KubeletTarget) -> None:
     """
-    :raises NotFound: the Pod has no such container, of any kind.
+    :raises NotFound: the Pod has no such container.
     """
     if not target.container:
         return
@@ -418,7 +403,7 @@ _PORT = re.compile(rb"[0-9]{1,5}")
 @dataclass(frozen=True)
 class KubeletTarget:
     """
-    The target of a request, taken from its path.
+    The target of a request.
 
     :param what: first segment of the path, such as ``exec`` or ``portForward``.
     :param uid: of the Pod in the root; empty if the path has none.
@@ -433,12 +418,7 @@ class KubeletTarget:
 
     @classmethod
     def of(cls, segments: Sequence[str]) -> KubeletTarget:
-        """
-        Parse a path that matched one of the kubelet's routes.
-
-        :param segments: decoded, ``WHAT NAMESPACE POD [UID] CONTAINER``; for ``portForward`` ``WHAT
-            NAMESPACE POD [UID]``.
-        """
+        """Parse a path that matched one of the kubelet's routes."""
         what, namespace, pod, *rest = segments
         if rest and not rest[-1]:
             del rest[-1]  # or it would name an empty container, which means any to the leaf
@@ -450,8 +430,7 @@ def exec_query(raw: bytes, container: str) -> bytes:
     """
     Return the query for ``pods/exec``.
 
-    :param raw: query of the request to ``/exec/...``, without its question mark.
-    :return: ``command`` first, each argument in its place.
+    :param raw: query of the request to ``/exec/...``.
     :raises BadRequest: no stream, no command, or undecodable.
     :raises APIError: 414, it is too long.
     """
@@ -464,10 +443,7 @@ def exec_query(raw: bytes, container: str) -> bytes:
 
 
 def attach_query(raw: bytes, container: str) -> bytes:
-    """
-    Return the query for ``pods/attach``; arguments and errors as of :func:`exec_query`, without a
-    command.
-    """
+    """Return the query for ``pods/attach``; errors are those of :func:`exec_query`."""
     return _joined([*_container(container), *_streams(parse(raw))])
 
 
@@ -476,7 +452,8 @@ def forward_query(raw: bytes, *, needs_ports: bool) -> bytes:
     Return the query for ``pods/portforward``.
 
     :param needs_ports: a WebSocket takes its ports from the query (``port=80,81``, or repeated).
-    :raises BadRequest: a port is missing or invalid, there are too many, or the query is undecodable.
+    :raises BadRequest: a port is missing or invalid, there are too many, or the query is
+        undecodable.
     :raises APIError: 414, it is too long.
     """
     pairs = parse(raw)
@@ -493,8 +470,7 @@ def forward_query(raw: bytes, *, needs_ports: bool) -> bytes:
 
 def run_query(raw: bytes, container: str) -> bytes:
     """
-    Return the query for ``pods/exec`` for a request to ``/run/...``: ``cmd``, split at single
-    spaces.
+    Return the query for ``pods/exec`` for ``/run/...``: ``cmd``, split at single spaces.
 
     :raises BadRequest: it has no ``cmd``, or is undecodable.
     :raises APIError: 414, it is too long.
@@ -510,8 +486,7 @@ def parse(raw: bytes) -> list[tuple[bytes, bytes]]:
     """
     Return names and values of a query, decoded, in their order.
 
-    :raises BadRequest: a broken escape (a command that lost an argument is another command), or a
-        bare semicolon, which servers interpret differently.
+    :raises BadRequest: a broken escape, or a bare semicolon, which servers interpret differently.
     :raises APIError: 414, it is too long.
     """
     if len(raw) > MAX_QUERY_BYTES:
@@ -536,7 +511,7 @@ def _decoded(text: bytes) -> bytes:
 
 
 def _streams(pairs: Sequence[tuple[bytes, bytes]]) -> list[str]:
-    """Return the requested streams.  With a terminal drop stderr, as kubelets do: it has none."""
+    """Return the requested streams; with a terminal without stderr, as in kubelets."""
     tty = _is_one(pairs, b"tty")
     streams = [ours for theirs, ours in _STREAMS if _is_one(pairs, theirs)]
     if tty and _STDERR in streams:

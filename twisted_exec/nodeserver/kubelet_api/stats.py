@@ -1,14 +1,13 @@
 """
 ``/stats/summary`` and ``/metrics/resource``: resource usage of Pods and Nodes, as from a kubelet.
 
-Values that a leaf does not report (file systems, networks, swap) are left out, as a kubelet may.
+Values that a leaf does not report are left out.
 
-A request that names no Node gets the Pods of all our Nodes; ``/metrics/resource/NODE`` selects one
-Node, for metrics-server's annotation ``metrics.k8s.io/resource-metrics-path``.
+``/metrics/resource/NODE`` selects one Node, for metrics-server's annotation
+``metrics.k8s.io/resource-metrics-path``.
 
-The source of the usage is ``metrics.k8s.io``, as for ``kubectl top``, which needs only read
-permissions.  The kubelets of a leaf are not asked: access to them would include running commands.
-Only our Pods are reported, under their names in the root.
+The source of the usage is ``metrics.k8s.io``, which needs only read permissions; access to the
+kubelets of a leaf would include running commands.
 
 Sources: ``k8s.io/kubelet/pkg/apis/stats/v1alpha1``; ``pkg/kubelet/server/stats/handler.go`` and
 ``pkg/kubelet/metrics/collectors/resource_metrics.go`` of Kubernetes.
@@ -93,16 +92,13 @@ class UsagePages:
         self._hop, self._usage = hop, LeavesUsage(hop.leaves, hop.clock)
 
     async def summary(self, context: RequestContext) -> None:
-        """Answer with all there is; ``only_cpu_and_memory`` changes nothing."""
         node = await self._hop.admit(context)
         respond_json(context.request, 200, summary(node, await self._usage.of(node)))
 
     async def metrics(self, context: RequestContext) -> None:
-        """Answer for the Node that ``Host`` names."""
         await self._metrics(context.request, await self._hop.admit(context))
 
     async def metrics_of(self, context: RequestContext) -> None:
-        """Answer for the Node in the path."""
         node = await self._hop.admit(context, context.values["node"])
         await self._metrics(context.request, node)
 
@@ -112,7 +108,7 @@ class UsagePages:
 
 
 def stats_routes(hop: Hop) -> list[Route]:
-    """Return the routes of ``/stats/summary`` (also POST, as in a kubelet) and ``/metrics/resource``."""
+    """Return the routes of usage."""
     pages = UsagePages(hop)
     return [
         Route(("GET", "POST"), "/stats/summary", pages.summary),
@@ -139,7 +135,7 @@ class PodUsage:
     """
     A Pod of the root and its usage.
 
-    :param containers: by name, those that the leaf reports.
+    :param containers: by name.
     """
 
     root: Object
@@ -148,7 +144,6 @@ class PodUsage:
 
     @property
     def node(self) -> str:
-        """Its Node in the root."""
         return str(self.root["spec"]["nodeName"])
 
 
@@ -166,7 +161,9 @@ class LeafUsage:
 
 
 class LeavesUsage:
-    """:param leaves: the leaves of our Nodes."""
+    """
+    The usage in our leaves.
+    """
 
     _log = Logger()
 
@@ -206,7 +203,7 @@ class LeavesUsage:
                 del by_leaf[name]
 
     async def _read(self, leaf: ILeaf) -> LeafUsage:
-        """Read a leaf's metrics; never fail."""
+        """Read a leaf's metrics; problems are part of the result."""
         try:
             if not leaf.synced:  # otherwise no metrics could be attributed to Pods of ours
                 raise ServiceUnavailable(leaf.problem or "its Pods are not known yet")
@@ -259,7 +256,6 @@ class _Counting:
         self._counted_keys: set[Hashable] = set()
 
     def pods(self, metrics: Iterable[Object]) -> Iterable[PodUsage]:
-        """Return our Pods that the leaf reports."""
         ours = {(pod.namespace, pod.name): pod for pod in self._leaf.pods()}
         for item in metrics:
             metadata = item["metadata"]
@@ -284,7 +280,7 @@ class _Counting:
         return PodUsage(pod.root, self._take((uid,), _sum(samples)), containers)
 
     def nodes(self, metrics: Iterable[Object]) -> Iterable[tuple[str, Counter]]:
-        """Return the root's Nodes, each with the total of the leaf's nodes that it stands for."""
+        """Return the root's Nodes, each with the total of its nodes in the leaf."""
         available = list(metrics)
         for node in self._leaf.nodes:
             theirs = [item for item in available if _stands_for(node, item)]
@@ -298,7 +294,6 @@ class _Counting:
         return self._counts.take(key, sample, since)
 
     def over(self) -> None:
-        """Forget the counters that the leaf no longer reports."""
         self._counts.keep(self._counted_keys)
 
 
@@ -320,7 +315,6 @@ def _sum(samples: list[Sample]) -> Sample:
 
 
 def _sample(item: Object, usage: Any) -> Sample | None:
-    """Return a sample, or ``None`` if the leaf's report has another form."""
     try:
         sample = Sample(
             at=nanoseconds(item["timestamp"]),
@@ -335,11 +329,7 @@ def _sample(item: Object, usage: Any) -> Sample | None:
 
 
 def duration(text: str) -> int:
-    """
-    Parse a duration as Go prints it, such as ``1m15.5s``; return nanoseconds.
-
-    :raises ValueError: it is not made of hours, minutes and seconds.
-    """
+    """Parse a duration as Go prints it, such as ``1m15.5s``, into nanoseconds."""
     match = _DURATION.fullmatch(text)
     if match is None or not text:
         raise ValueError(f"{text!r} is no duration")
@@ -402,7 +392,8 @@ class Counter:
 
     :param started: start time of the counter, in nanoseconds since the epoch.
     :param core_nanoseconds: CPU time since then.
-    :param since: when the container started according to its leaf.
+    :param since: when the container started according to its leaf, in nanoseconds since the epoch;
+        0 if unknown.
     """
 
     started: int
@@ -413,16 +404,14 @@ class Counter:
 
 class Counters:
     """
-    The counters of a leaf, by any hashable key.
+    The counters of a leaf.
 
-    A leaf's metrics API reports CPU time *per second*; a kubelet reports the *total* since a start
-    time.  So the leaf's rates are integrated here: each new sample adds its rate times the time since
-    the previous sample.  A container that restarted, or was not sampled for long, gets a new counter
-    with a later start.  No counter ever falls without a later start.
+    A leaf's metrics API reports CPU time *per second*, a kubelet the *total* since a start time, so
+    the leaf's rates are integrated here. A container that restarted, or was not sampled for long,
+    gets a new counter with a later start.
 
     Sources: ``k8s.io/metrics/pkg/apis/metrics/v1beta1``;
-    ``k8s.io/kubelet/pkg/apis/stats/v1alpha1``; ``pkg/storage/{pod,node,types}.go`` of
-    metrics-server.
+    ``k8s.io/kubelet/pkg/apis/stats/v1alpha1``.
     """
 
     def __init__(self) -> None:
@@ -448,7 +437,6 @@ class Counters:
         return counted
 
     def keep(self, keys: Collection[Hashable]) -> None:
-        """Forget all other counters."""
         for key in self._counted.keys() - set(keys):
             del self._counted[key]
 
@@ -477,12 +465,12 @@ def exposition(node: str, usage: LeafUsage) -> bytes:
     """
     Return the metrics of ``/metrics/resource`` in Prometheus' text format.
 
-    Each sample of usage has the timestamp of the leaf's own measurement, so that a reader computes
+    A sample of usage has the timestamp of the leaf's own measurement, so that a reader computes
     rates over the time that passed there.
 
     Source: ``pkg/kubelet/metrics/collectors/resource_metrics.go`` of Kubernetes.
 
-    :param node: the Node of the metrics; empty for all, without metrics of Nodes.
+    :param node: empty for all, without metrics of Nodes.
     """
     registry: Any = _Families(node, usage)  # metrics_text only calls collect
     return metrics_text(registry)
@@ -494,7 +482,6 @@ class _Families:
     usage: LeafUsage
 
     def collect(self) -> Iterable[Metric]:
-        """Return all families, sorted by name as in a kubelet."""
         yield from self._containers()
         yield from self._nodes()
         yield from self._pods()
@@ -543,7 +530,6 @@ def _names(root: Any) -> list[str]:
 def _usage(
     what: str, labels: tuple[str, ...], rows: Sequence[tuple[list[str], Counter]]
 ) -> Iterable[Metric]:
-    """Yield the CPU time and the memory of containers, Pods or Nodes."""
     cpu = CounterMetricFamily(
         f"{what}_cpu_usage_seconds",
         f"[STABLE] Cumulative cpu time consumed by the {what} in core-seconds",

@@ -1,8 +1,8 @@
 """
 Streams, logs and ``/run``: routed to the Pod in its leaf.
 
-The bytes are spliced; only if the leaf lacks the client's protocol, or the session is recorded, are
-they decoded (:mod:`twisted_exec.streaming.remotecommand.translate`).
+The bytes are spliced, unless the leaf lacks the client's protocol or the session is recorded
+(:mod:`twisted_exec.streaming.remotecommand.translate`).
 """
 
 from __future__ import annotations
@@ -87,7 +87,6 @@ class PodLocator:
 
     @as_deferred
     async def locate(self, context: RequestContext) -> Location:
-        """See :meth:`IStreamLocator.locate`."""
         is_sent = bool(context.subject.reason)
         if not is_sent:
             context.learn(reason=reason_of_command(_command(context.request)))
@@ -158,8 +157,7 @@ def options_of(args: Args, pod: str) -> LogOptions:
     """
     Return the log options of a request to a kubelet.
 
-    :param args: as ``request.args``; ``tail`` is an older name of ``tailLines``, and ``tail=all``
-        sets none.
+    :param args: as ``request.args``; ``tail`` is an older name of ``tailLines``.
     :raises BadRequest: a value cannot be parsed.
     :raises Invalid: a value is not supported, or two of them contradict each other.
     """
@@ -184,13 +182,11 @@ class PodLogLocator:
     """
     Finds the log of a Pod's container in its leaf.
 
-    The options are parsed and rebuilt: unknown ones are dropped, as are those that a client must not
-    set (such as skipping TLS verification).
+    The options are parsed and rebuilt, without those that a client must not set (such as skipping
+    TLS verification).
 
     Sources: ``getContainerLogs`` of ``pkg/kubelet/server/server.go``, ``ValidatePodLogOptions`` of
     ``pkg/apis/core/validation`` and ``GenericHttpResponseChecker`` of ``k8s.io/apiserver``.
-
-    :param shares: use a connection that others share.
     """
 
     hop: Hop
@@ -198,7 +194,6 @@ class PodLogLocator:
 
     @as_deferred
     async def locate(self, context: RequestContext) -> Location:
-        """See :meth:`IStreamLocator.locate`."""
         target, pod = await find(self.hop, context)
         options = options_of(context.request.args, target.pod).query()
         query = b"container=" + quote_plus(target.container).encode("ascii")
@@ -207,7 +202,7 @@ class PodLogLocator:
 
 
 def log_routes(hop: Hop) -> list[Route]:
-    """Return the routes of ``/containerLogs``, with and without the Pod's UID."""
+    """Return the routes of ``/containerLogs``."""
     about: dict[str, Any] = {
         "sessions": hop.sessions,
         "clock": hop.clock,
@@ -238,10 +233,10 @@ _STREAMS = frozenset({Channel.ERROR, Channel.STDOUT, Channel.STDERR})
 
 def run_routes(hop: Hop) -> list[Route]:
     """
-    Return the routes of ``/run``, with and without the Pod's UID.
+    Return the routes of ``/run``.
 
-    ``/run`` runs a command without terminal and input, and returns its output; a failed command is
-    a 500 with the details.  The output is limited.
+    ``/run`` runs a command without terminal and input, and returns its output, up to a limit. A
+    failed command is a 500 with the details.
 
     Sources: ``getRun`` of ``pkg/kubelet/server/server.go``, ``RunInContainer`` of
     ``pkg/kubelet/kuberuntime`` and ``ExecSync`` of ``k8s.io/cri-client`` (the message of a failed
@@ -291,7 +286,6 @@ async def _locate(hop: Hop, context: RequestContext) -> Location:
 
 
 def _failure_message(location: Location, command: LeafCommand, ending: Ending) -> str:
-    """Return a kubelet's message for a failed command."""
     if ending.exit_code is None:
         return ending.message or ending.reason
     words = parse_qs(location.path.partition(b"?")[2], keep_blank_values=True)[b"command"]
@@ -305,7 +299,6 @@ class LeafCommand:
     A command that runs in a leaf.
 
     :ivar over: fires with its ending; fails with an :class:`APIError` if that is unknown.
-        Cancelling it abandons the command.
     """
 
     _carrier: ClientCarrier
@@ -318,7 +311,6 @@ class LeafCommand:
 
     @property
     def output(self) -> bytes:
-        """The output, stderr last."""
         return bytes(self._output + self._errors)
 
     @property
@@ -375,21 +367,20 @@ class LeafCommand:
         upgraded.hand_over(holder)
 
     def end(self, ending: Ending) -> None:
-        """End the session; the answer gives the reason."""
+        """End the session."""
         self._fail(InternalError(ending.message or ending.reason))
 
     def cut(self) -> None:
-        """Abandon the command."""
         if self._upgraded:
             self._carrier.abort()
 
     # CarrierUser
 
     def connected(self) -> None:
-        """Nothing to do: the channels matter."""
+        """Nothing to do."""
 
     def opened(self) -> None:
-        """Nothing to do: the command runs."""
+        """Nothing to do."""
 
     def received(self, channel: Channel, data: bytes) -> None:
         if channel is Channel.ERROR:
@@ -404,10 +395,10 @@ class LeafCommand:
                 (self._output if channel is Channel.STDOUT else self._errors).extend(data)
 
     def ended(self, channel: Channel) -> None:
-        """Nothing to do: the status and the end of the connection tell the same."""
+        """Nothing to do: the status tells the end."""
 
     def pong_received(self) -> None:
-        """Nothing to do: no pings are sent."""
+        """Nothing to do."""
 
     def failing(self, reason: str) -> None:
         self._fail(BadGateway(f"the leaf broke the protocol: {reason}"))

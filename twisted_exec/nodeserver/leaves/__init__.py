@@ -1,3 +1,1 @@
-"""
-The leaf clusters: sources of leaves, our credentials there, and our Pods in them.
-"""
+"""The leaf clusters and their sources."""

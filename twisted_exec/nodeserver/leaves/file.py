@@ -18,8 +18,8 @@ The file that names leaf clusters (``--leaves FILE``).
       pods: owned                  # or same-name, or machines
       kosmos: false
 
-The file is validated on reading, without the kubeconfigs that it names; unknown fields are refused.
-It is read again when it changes; an invalid file leaves the leaves as they are.
+The kubeconfigs that the file names are not validated with it. An invalid change leaves the leaves
+as they are.
 """
 
 from __future__ import annotations
@@ -60,8 +60,7 @@ def load(path: str) -> Sequence[LeafSpec]:
     """
     Read a file.
 
-    :raises ConfigError: it is unreadable, not YAML, or invalid; the message is one line with the
-        place.
+    :raises ConfigError: it is unreadable, not YAML, or invalid.
     """
     return parse(read_yaml(path), path)
 
@@ -234,7 +233,6 @@ def _names(reader: Reader) -> Names:
 
 
 def _prefix(value: str) -> list[str]:
-    """Return the problems of a prefix of DNS labels."""
     if len(value) > 40:
         return ["must be no more than 40 characters"]
     return names.dns_label(f"{value}x")
@@ -263,22 +261,18 @@ class LeafFile:
 
     @property
     def problem(self) -> str:
-        """Why the current content does not apply, or empty."""
         return self._complained
 
     def specs(self) -> Sequence[LeafSpec]:
-        """See :meth:`ISource.specs`."""
         return self._specs
 
     def start(self, changed: Callable[[], None]) -> None:
-        """See :meth:`ISource.start`."""
         self._notify = changed
         self._looking = LoopingCall(self._read_again)
         self._looking.clock = self._clock
         self._looking.start(LOOK_SECONDS, now=False).addErrback(self._failed)
 
     def stop(self) -> Deferred[None]:
-        """See :meth:`ISource.stop`."""
         if self._looking is not None and self._looking.running:
             self._looking.stop()
         return succeed(None)

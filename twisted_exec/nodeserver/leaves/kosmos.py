@@ -2,10 +2,10 @@
 Leaves from Kosmos's Cluster objects (``kosmos.io/v1alpha1``), interpreted as Kosmos does, but
 without ``matchExpressions``.
 
-A Cluster stands for a whole leaf (Node ``kosmos-NAME``), for single nodes under their own names, or
-for groups of nodes selected by labels (``kosmos-LEAFNODENAME-NUMBER``): the first of its
-``leafModels`` decides. Its kubeconfig is in the object; a Cluster without one uses that of another
-Cluster with the same actual name.
+The first of a Cluster's ``leafModels`` decides whether it stands for a whole leaf (Node
+``kosmos-NAME``), for single nodes under their own names, or for groups of nodes selected by labels
+(``kosmos-LEAFNODENAME-NUMBER``). A Cluster without a kubeconfig uses that of another Cluster with
+the same actual name.
 
 Source: ``kosmos-io/kosmos``, ``pkg/apis/kosmos/v1alpha1/cluster_types.go`` and
 ``pkg/clustertree/cluster-manager/utils`` (``leaf_model_handler.go``, ``rootcluster.go``,
@@ -71,16 +71,13 @@ class Clusters:
 
     @property
     def synced(self) -> bool:
-        """See :class:`ISource`."""
         return self._reflector.synced
 
     @property
     def problem(self) -> str:
-        """Why the copy is not up to date, or empty."""
         return self._reflector.problem
 
     def specs(self) -> Sequence[LeafSpec]:
-        """See :meth:`ISource.specs`."""
         kubeconfigs = {
             self._actual[name]: spec.kubeconfig
             for name, spec in sorted(self._specs.items(), reverse=True)
@@ -94,13 +91,11 @@ class Clusters:
         ]
 
     def start(self, changed: Callable[[], None]) -> None:
-        """See :meth:`ISource.start`."""
         self._notify = changed
         self._reflector.when_synced().addCallback(lambda _: changed())
         self._reflector.start()
 
     def stop(self) -> Deferred[None]:
-        """See :meth:`ISource.stop`."""
         return self._reflector.stop()
 
     def _changed(self, before: Object | None, after: Object | None) -> None:
@@ -122,7 +117,6 @@ class Clusters:
 
 
 def _trimmed(cluster: Object) -> Object:
-    """Return a Cluster without its managed fields and its last applied form."""
     cluster["metadata"].pop("managedFields", None)
     (cluster["metadata"].get("annotations") or {}).pop(
         "kubectl.kubernetes.io/last-applied-configuration", None
@@ -132,8 +126,8 @@ def _trimmed(cluster: Object) -> Object:
 
 def is_leaf(cluster: Object) -> bool:
     """
-    Return whether a Cluster is a leaf: not the root itself, not being deleted, not disabled, and
-    not used for its network only.
+    Return whether a Cluster is a leaf: neither the root itself, nor being deleted or disabled, nor
+    used for its network only.
     """
     metadata, spec = cluster["metadata"], _mapping(cluster.get("spec"))
     if (metadata.get("annotations") or {}).get(ROLE) == ROOT or metadata.get("deletionTimestamp"):
@@ -247,7 +241,6 @@ def _texts(value: Any) -> dict[str, str]:
 
 
 def _usable(nodes: list[LeafNode]) -> tuple[tuple[LeafNode, ...], str]:
-    """Return the nodes with a valid and unique name, and the last problem."""
     unique: dict[str, LeafNode] = {}
     complaint = ""
     for node in nodes:

@@ -1,10 +1,10 @@
 """
-One leaf cluster: credentials, our Pods in it, and whether it is reachable.
+One leaf cluster: its credentials, and our Pods in it.
 
-Valid credentials apply from the next request on; invalid ones leave the last valid ones in force.
-Deleting a Secret, or the kubeconfig of a Cluster, withdraws the credentials.  A file may name other
-files and programs.  Content from the root is treated as data only
-(:func:`~twisted_exec.kube.kubeconfig.loader.load_inline`).
+Invalid credentials leave the last valid ones in force; deleting a Secret, or the kubeconfig of a
+Cluster, withdraws them. A kubeconfig from the root is data only
+(:func:`~twisted_exec.kube.kubeconfig.loader.load_inline`), and must not name files and programs as
+one from a file may.
 """
 
 from __future__ import annotations
@@ -70,10 +70,7 @@ class LeafContext:
 
 @implementer(ILeaf)
 class Leaf:
-    """
-    A leaf described by a :class:`~twisted_exec.nodeserver.leaves.spec.LeafSpec`, watched from
-    :meth:`start` on.
-    """
+    """A leaf described by a :class:`~twisted_exec.nodeserver.leaves.spec.LeafSpec`."""
 
     def __init__(self, spec: LeafSpec, context: LeafContext) -> None:
         self._context, self.spec = context, spec
@@ -98,37 +95,33 @@ class Leaf:
 
     @property
     def nodes(self) -> Sequence[LeafNode]:
-        """See :class:`ILeaf`."""
         return self.spec.nodes
 
     @property
     def machines(self) -> bool:
-        """See :class:`ILeaf`."""
         return self.spec.policy == MACHINES
 
     @property
     def synced(self) -> bool:
-        """See :class:`ILeaf`."""
         return all(copy.synced for copy in self._copies)
 
     @property
     def problem(self) -> str:
-        """See :class:`ILeaf`."""
         problem = self._credentials.problem
         problem = problem or next((copy.problem for copy in self._copies if copy.problem), "")
         return problem or ("" if self.synced else "its Pods were not read yet")
 
     @property
     def gone(self) -> str:
-        """See :class:`ILeaf`."""
         return self._credentials.gone
 
     def config(self) -> ClientConfig:
-        """See :meth:`ILeaf.config`."""
         return self._credentials.current()
 
     def namespace(self, root: str) -> str:
-        """See :meth:`ILeaf.namespace`; raises ``NotFound`` if another namespace uses the counterpart."""
+        """
+        See :meth:`ILeaf.namespace`; raises ``NotFound`` if another namespace uses the counterpart.
+        """
         return self._ours.names.namespace(root)
 
     def names(self, root: Object) -> tuple[str, str]:
@@ -136,15 +129,12 @@ class Leaf:
         return self._ours.names.leaf(root)
 
     def root_names(self, namespace: str, name: str) -> tuple[str, str] | None:
-        """See :meth:`ILeaf.root_names`."""
         return self._ours.names.root(namespace, name)
 
     def marks(self, root: Object) -> Object:
-        """See :meth:`ILeaf.marks`."""
         return self._ours.marks(root)
 
     def start(self) -> None:
-        """Watch the leaf and its credentials until :meth:`stop`."""
         self._running = True
         self._credentials.start(self._try_again)
         if self._credentials.problem:
@@ -158,7 +148,7 @@ class Leaf:
             copy.start()
 
     def stop(self) -> Deferred[Any]:
-        """Stop; the Deferred fires when nothing is under way, and never fails."""
+        """Stop; fires when nothing is under way."""
         self._running = False
         for call in (self._moving, self._late):
             if call is not None and call.active():
@@ -185,7 +175,6 @@ class Leaf:
 
     @as_deferred
     async def pod(self, root: Object) -> LeafPod:
-        """See :meth:`ILeaf.pod`."""
         namespace, name = self.names(root)
         copied = self._pod_in_copy(root)
         if copied is not None:
@@ -195,7 +184,6 @@ class Leaf:
         return LeafPod(self, namespace, name, root, copied)
 
     def pods(self) -> Iterable[LeafPod]:
-        """See :meth:`ILeaf.pods`."""
         nodes = [node.name for node in self.nodes]
         # An empty list of Nodes would select the Pods of all Nodes.
         for root in self._context.roots.on(nodes) if nodes else ():
@@ -204,7 +192,6 @@ class Leaf:
                 yield LeafPod(self, *key_of(pod), root, pod)
 
     def strays(self) -> Iterable[Object]:
-        """See :meth:`ILeaf.strays`; none while either side is incomplete."""
         if not self._context.roots.synced or not self.synced:
             return
         for uid, keys in list(self._by_uid.items()):
@@ -215,7 +202,6 @@ class Leaf:
                         yield pod
 
     def follow(self, changed: Callable[[str], None]) -> Callable[[], None]:
-        """See :meth:`ILeaf.follow`."""
         return self._followers.add(changed)
 
     def _rule(self) -> OwnershipRule:
@@ -242,7 +228,7 @@ class Leaf:
         ]
 
     def _server_changed(self) -> None:
-        """Start over with another server: the copies say nothing about its objects."""
+        """Start over: the copies say nothing about the objects of another server."""
         # Not within the request that noticed it.
         self._moving = self._context.clock.callLater(0, self._start_over)
 
@@ -256,7 +242,7 @@ class Leaf:
                 copy.start()
 
     def _try_again(self) -> None:
-        """Retry at once with new credentials, whatever back-off is running."""
+        """Retry at once, because there are new credentials."""
         for copy in self._copies:
             if (copy.problem or not copy.synced) and copy not in self._resuming:
                 self._resuming.add(copy)
@@ -275,7 +261,7 @@ class Leaf:
         return None
 
     def _pod_in_copy(self, root: Object) -> Object | None:
-        """Return the Pod behind a Pod of the root from the copy; of several, the one with its name."""
+        """Return the Pod behind a Pod of the root from the copy; of several, that with its name."""
         try:
             expected = self.names(root)
         except NotFound:
@@ -307,11 +293,7 @@ class Leaf:
         return pod
 
     def _error_for_users(self, refused: APIError) -> APIError:
-        """
-        Return the error for the root's users.
-
-        The location of our credentials is only for readers of the log.
-        """
+        """Return the error for the root's users, without the location of our credentials."""
         log = "the node server's log says why"
         if refused.code in REFUSAL_CODES:
             return BadGateway(f"{self._label} refuses this node server; {log}")
@@ -332,7 +314,7 @@ class Leaf:
             self._followers.tell(uid)
 
     def _update_index(self, pod: Object) -> str:
-        """Update the index; return the UID of the root's Pod that a Pod belongs to, if known."""
+        """Update the index; return the UID of the root's Pod that a Pod belongs to, or empty."""
         key, owner = key_of(pod), self._ours.owner(pod)
         if not owner:
             back = self._ours.names.root(*key)
@@ -357,7 +339,7 @@ class LeafCredentials:
     """
     The current configuration for one leaf.
 
-    :ivar gone: why there will never be one again, or empty.
+    :ivar gone: why the leaf was removed, or empty.
     """
 
     problem = ""
@@ -370,7 +352,7 @@ class LeafCredentials:
         """
         Return the configuration for the next request.
 
-        :raises ServiceUnavailable: there is no valid one; the message says why.
+        :raises ServiceUnavailable: there is no valid one.
         """
         raise ServiceUnavailable(self.problem)
 
@@ -379,7 +361,7 @@ class LeafCredentials:
         self._changed = changed
 
     def stop(self) -> Deferred[None]:
-        """Stop; the Deferred fires when nothing is under way.  The last configuration stays usable."""
+        """Stop; fires when nothing is under way."""
         return succeed(None)
 
     def reread(self, refused: ClientConfig) -> Deferred[bool]:
@@ -388,7 +370,7 @@ class LeafCredentials:
 
 
 class FileCredentials(LeafCredentials):
-    """A kubeconfig file of any form; files that it names are re-read as well."""
+    """A kubeconfig file of any form."""
 
     def __init__(self, source: KubeconfigFile, clock: Any) -> None:
         super().__init__()
@@ -398,7 +380,6 @@ class FileCredentials(LeafCredentials):
         self._open()
 
     def current(self) -> ClientConfig:
-        """See :meth:`LeafCredentials.current`."""
         if self._followed is None and self._clock.seconds() >= self._next_look:
             self._open()
         if self._followed is None:
@@ -418,8 +399,8 @@ class DataCredentials(LeafCredentials):
     """
     A kubeconfig given as constant data.
 
-    :param before: earlier credentials of the same leaf, which stay in force if these are invalid;
-        but not if the source has none at all any more.
+    :param before: earlier credentials of the same leaf, which stay in force if these are invalid,
+        but not if the source has none any more.
     """
 
     _log = Logger()
@@ -438,7 +419,6 @@ class DataCredentials(LeafCredentials):
             self._config, self.problem = before._config, ""
 
     def current(self) -> ClientConfig:
-        """See :meth:`LeafCredentials.current`."""
         if self._config is None:
             raise ServiceUnavailable(self.problem)
         return self._config
@@ -448,7 +428,7 @@ class SecretCredentials(LeafCredentials):
     """
     A kubeconfig in a Secret of the root, watched by name.
 
-    :param client: of the root; may ``get``, ``list`` and ``watch`` this one Secret.
+    :param client: of the root; it may ``get``, ``list`` and ``watch`` this Secret.
     """
 
     _log = Logger()
@@ -482,18 +462,15 @@ class SecretCredentials(LeafCredentials):
         return f'the leaf\'s kubeconfig under the key "{self._source.key}"'
 
     def current(self) -> ClientConfig:
-        """See :meth:`LeafCredentials.current`."""
         if self._config is None:
             raise ServiceUnavailable(self.problem)
         return self._config
 
     def start(self, changed: Callable[[], None]) -> None:
-        """See :meth:`LeafCredentials.start`."""
         super().start(changed)
         self._reflector.start()
 
     def stop(self) -> Deferred[None]:
-        """See :meth:`LeafCredentials.stop`."""
         return self._reflector.stop()
 
     def _read(self, _: Object | None, secret: Object | None) -> None:
@@ -516,7 +493,7 @@ class SecretCredentials(LeafCredentials):
 
 
 class LeafSpaceCredentials(LeafCredentials):
-    """Credentials of a leaf that is a Space; the client of the Space refreshes them."""
+    """Credentials of a leaf that is a Space."""
 
     def __init__(self, source: KubeconfigSpace) -> None:
         super().__init__()
@@ -531,26 +508,21 @@ class LeafSpaceCredentials(LeafCredentials):
         return self._source.gone
 
     def current(self) -> ClientConfig:
-        """See :meth:`LeafCredentials.current`."""
         return self._source.space.config()
 
     def start(self, changed: Callable[[], None]) -> None:
-        """See :meth:`LeafCredentials.start`."""
         super().start(changed)
         self._source.follow(changed)
 
     def stop(self) -> Deferred[None]:
-        """See :meth:`LeafCredentials.stop`."""
         self._source.follow(lambda: None)
         return succeed(None)
 
     def reread(self, refused: ClientConfig) -> Deferred[bool]:
-        """See :meth:`LeafCredentials.reread`."""
         return self._source.space.reread(refused)
 
 
 def _read(content: bytes, source: str, context: str = "") -> tuple[ClientConfig | None, str]:
-    """Return a configuration, or ``None`` and the reason."""
     try:
         return load_inline(content, source, context or None), ""
     except KubeConfigError as error:

@@ -42,6 +42,8 @@ from twisted_exec.tls.files import Expiry
 @dataclass(frozen=True)
 class RegistrySettings:
     """
+    Settings of the registry.
+
     :param leaves: absolute path of the file with leaves; empty for none.
     :param kosmos: use Kosmos's Clusters as leaves.
     :param spaces: which Spaces to use as leaves; ``None`` for none.
@@ -116,23 +118,21 @@ class LeafRegistry:
 
     @property
     def synced(self) -> bool:
-        """True once the sources and the root's Pods were all read."""
         return self.leaves.synced and self.roots.synced
 
     @property
     def problems(self) -> list[str]:
-        """Current problems of sources and of the root's Pods, one line each; leaves report their own."""
+        """Current problems of sources and of the root's Pods, one line each."""
         parts = (self._file, self._clusters, self._spaces, self.roots)
         problems = [each.problem for each in parts if each is not None]
         return [each for each in problems if each] + list(self.leaves.problems)
 
     def start(self) -> None:
-        """Start watching everything."""
         self.leaves.start()
         self.roots.start(self.leaves)
 
     def stop(self) -> Deferred[Any]:
-        """Stop; the Deferred fires when nothing is under way, and never fails."""
+        """Stop; fires when nothing is under way."""
         return DeferredList([self.roots.stop(), self.leaves.stop()])
 
 
@@ -142,7 +142,9 @@ MAX_LEAVES = 10_000
 @implementer(ILeaves)
 class Leaves:
     """
-    :param sources: in order of precedence, among leaves that appear together.
+    The leaves of several sources.
+
+    :param sources: in order of precedence, for leaves that appear together.
     :ivar problems: refused leaves and Nodes, one line each.
     """
 
@@ -163,18 +165,16 @@ class Leaves:
 
     @property
     def synced(self) -> bool:
-        """See :class:`ILeaves`."""
         return self._was_synced
 
     def start(self) -> None:
-        """Watch the sources and their leaves until :meth:`stop`."""
         self._running = True
         for source in self._sources:
             source.start(self._changed)
         self._look()
 
     def stop(self) -> Deferred[Any]:
-        """Stop all leaves and sources; the Deferred fires when nothing is under way, and never fails."""
+        """Stop; fires when nothing is under way."""
         self._running = False
         if self._looking is not None and self._looking.active():
             self._looking.cancel()
@@ -187,33 +187,29 @@ class Leaves:
             yield leaf.stop()
 
     def all(self) -> Sequence[ILeaf]:
-        """See :meth:`ILeaves.all`."""
         return list(self._leaves.values())
 
     def get(self, name: str) -> ILeaf:
-        """See :meth:`ILeaves.get`."""
         leaf = self._leaves.get(name)
         if leaf is None:
             raise NotFound("leaves", name, message=f'there is no leaf cluster "{name}"')
         return leaf
 
     def of_node(self, node: str) -> ILeaf:
-        """See :meth:`ILeaves.of_node`."""
         leaf_node = self._nodes.get(node)
         if leaf_node is None:
             raise NotFound("nodes", node, message=f'node "{node}" stands for no leaf cluster here')
         return self._leaves[leaf_node.leaf]
 
     def nodes(self) -> Mapping[str, LeafNode]:
-        """See :meth:`ILeaves.nodes`; each change creates a new mapping, so an old one never changes."""
+        """See :meth:`ILeaves.nodes`; a change creates a new mapping."""
         return self._nodes
 
     def follow(self, changed: Callable[[], None]) -> Callable[[], None]:
-        """See :meth:`ILeaves.follow`."""
         return self._followers.add(changed)
 
     def _changed(self) -> None:
-        """A source reports each leaf while it is read; one look afterwards covers them all."""
+        """Look once after many reports of a source."""
         if self._running and (self._looking is None or not self._looking.active()):
             self._looking = self._clock.callLater(0, self._look)
 
@@ -256,7 +252,6 @@ class Leaves:
         self._stopping.add(leaf.stop())
 
     def _all_specs(self) -> list[LeafSpec]:
-        """Return the specs of all sources, those of existing leaves first."""
         specs = [spec for source in self._sources for spec in source.specs()]
         here = {(name, leaf.spec.origin) for name, leaf in self._leaves.items()}
         return sorted(specs, key=lambda spec: (spec.name, spec.origin) not in here)
@@ -314,11 +309,9 @@ class LeafMetrics(Collector):
         registry.register(self)
 
     def describe(self) -> Iterable[Metric]:
-        """Called by the registry when there may be no leaves yet."""
         return [self._family()]
 
     def collect(self) -> Iterable[Metric]:
-        """Called by the registry for each scrape."""
         family = self._family()
         for leaf in self._leaves.all():
             family.add_metric([leaf.name], 0 if leaf.problem else 1)

@@ -1,9 +1,9 @@
 """
-Leaves from Spaces: each Space of the selected providers and labels that has credentials.
+Leaves from Spaces.
 
 Leaf and Node have the name of the Space, or that of its label
-:data:`~twisted_exec.api.spaces.LEAF_LABEL`, for Spaces of the same name.  From engagement to
-disengagement a Space is one leaf, even with new credentials.
+:data:`~twisted_exec.api.spaces.LEAF_LABEL`. From engagement to disengagement a Space is one leaf,
+even with new credentials.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ SPACE_ANNOTATION = spaces.SPACE_LABEL
 @dataclass(frozen=True)
 class SpaceChoice:
     """
-    :param providers: Spaces of these are leaves; empty selects all, and imported Spaces as well.
+    Which Spaces are leaves.
+
+    :param providers: empty selects all, and imported Spaces as well.
     :param viewpoint: one of :data:`~twisted_exec.api.spaces.VIEWPOINTS`.
     :param policy: ownership of Pods where a Space's label does not decide, see
         :class:`~twisted_exec.nodeserver.ownership.OwnershipRule`.
@@ -95,7 +97,9 @@ def space_client(
 
 @implementer(ISource, ISpaceListener)
 class SpaceLeaves:
-    """:param client: watches the Spaces; started and stopped from here."""
+    """
+    The leaves of a client that watches the Spaces.
+    """
 
     _log = Logger()
 
@@ -109,16 +113,13 @@ class SpaceLeaves:
 
     @property
     def synced(self) -> bool:
-        """See :class:`ISource`."""
         return self._client.synced
 
     @property
     def problem(self) -> str:
-        """Why the list is not up to date, or which label is invalid; or empty."""
         return self._client.problem or next(iter(self._complaints.values()), "")
 
     def specs(self) -> Sequence[LeafSpec]:
-        """See :meth:`ISource.specs`."""
         before, self._complaints = self._complaints, {}
         specs = [
             self._spec(space.name, space.labels, *entry) for space, entry in self._there.items()
@@ -139,7 +140,6 @@ class SpaceLeaves:
         return [each for each in specs if each is not None]
 
     def start(self, changed: Callable[[], None]) -> None:
-        """See :meth:`ISource.start`."""
         self._notify = changed
         self._unfollow = self._client.follow(self)
         self._client.startService()
@@ -156,28 +156,23 @@ class SpaceLeaves:
             )
 
     def stop(self) -> Deferred[Any]:
-        """See :meth:`ISource.stop`."""
         self._unfollow()
         return maybeDeferred(self._client.stopService)
 
     def engaged(self, space: ISpaceConnection) -> None:
-        """See :meth:`ISpaceListener.engaged`."""
         self._engagements += 1
         origin = f"{space.name}, since engagement {self._engagements}"
         self._there[space] = KubeconfigSpace(space), f"space {origin}"
         self._notify()
 
     def changed(self, space: ISpaceConnection) -> None:
-        """See :meth:`ISpaceListener.changed`."""
         self._there[space][0].changed()
         self._notify()
 
     def waiting_changed(self) -> None:
-        """See :meth:`ISpaceListener.waiting_changed`."""
         self._notify()
 
     def disengaged(self, space: ISpaceConnection, reason: str) -> None:
-        """See :meth:`ISpaceListener.disengaged`."""
         kubeconfig, _ = self._there.pop(space)
         kubeconfig.gone = reason
         self._notify()
@@ -203,7 +198,6 @@ class SpaceLeaves:
 
 
 def _complaint(space: SpaceName, labels: Mapping[str, str]) -> str:
-    """Return the problem of a Space's labels, or an empty string."""
     name = labels.get(spaces.LEAF_LABEL) or space.name
     for problem in names.dns_subdomain(name):
         return f'space "{space}": label {spaces.LEAF_LABEL}: {name!r}: {problem}'

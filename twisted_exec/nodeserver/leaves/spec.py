@@ -22,6 +22,8 @@ SECRET_KEY = "kubeconfig"
 @dataclass(frozen=True)
 class KubeconfigFile:
     """
+    A kubeconfig file.
+
     :param path: absolute.
     :param context: replaces its ``current-context``.
     """
@@ -49,7 +51,9 @@ class KubeconfigSecret:
 @dataclass(frozen=True)
 class KubeconfigData:
     """
-    :param content: a kubeconfig; empty if there is none.
+    A kubeconfig as data.
+
+    :param content: empty if there is none.
     :param problem: why there is no readable kubeconfig, or empty.
     """
 
@@ -64,7 +68,7 @@ class KubeconfigData:
 
 class KubeconfigSpace:
     """
-    A Space, from engagement to disengagement.  It compares by identity: another engagement is
+    A Space, from engagement to disengagement. It compares by identity: another engagement is
     another leaf.
 
     :ivar gone: why it was disengaged, or empty.
@@ -78,11 +82,10 @@ class KubeconfigSpace:
         return f'space "{self.space.name}"'
 
     def follow(self, changed: Callable[[], None]) -> None:
-        """Call ``changed``, and only this function, when the credentials change."""
+        """Call ``changed`` when the credentials change, instead of the previous function."""
         self._changed = changed
 
     def changed(self) -> None:
-        """Report that the credentials may have changed."""
         self._changed()
 
 
@@ -95,7 +98,6 @@ class LeafSpec:
     The desired state of one leaf.
 
     :param origin: the source, for messages; a spec of another origin is another leaf.
-    :param policy: see :class:`~twisted_exec.nodeserver.ownership.OwnershipRule`, as is ``kosmos``.
     """
 
     name: str
@@ -116,7 +118,7 @@ class ISource(Interface):
         """Return the current specs."""
 
     def start(changed: Callable[[], None]) -> None:
-        """Watch the source; call ``changed`` whenever :meth:`specs` or ``synced`` may have changed."""
+        """Watch the source; call ``changed`` when :meth:`specs` or ``synced`` may have changed."""
 
     def stop() -> Deferred[None]:
-        """Stop; the Deferred fires when nothing is under way."""
+        """Stop; fires when nothing is under way."""

@@ -1,3 +1,1 @@
-"""
-The Nodes of the root that stand for leaves: plan, worker, controller, status and probes.
-"""
+"""The Nodes of the root that stand for leaves."""

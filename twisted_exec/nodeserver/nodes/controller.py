@@ -1,10 +1,8 @@
 """
 The node controller: keeps the Nodes of all leaves in the root.
 
-With ``--upkeep=full`` it deletes a Node once no leaf has had it for a minute; it recognizes its
-Nodes by annotation.
-
-Only the leader runs it.
+Only the leader runs it. With ``--upkeep=full`` it deletes a Node once no leaf has had it for a
+minute.
 """
 
 from __future__ import annotations
@@ -49,11 +47,7 @@ WRITERS = 16
 
 
 class NodeController(Service):
-    """
-    Keeps the Nodes of all leaves.
-
-    :param now: seconds since the epoch.
-    """
+    """Keeps the Nodes of all leaves."""
 
     _log = Logger()
 
@@ -100,7 +94,6 @@ class NodeController(Service):
         self._unfollow: Callable[[], None] = lambda: None
 
     def startService(self) -> None:
-        """Watch leaves and Nodes, and start workers."""
         super().startService()
         self.nodes.start()
         self._unfollow = self._leaves.follow(self._leaves_changed)
@@ -108,7 +101,7 @@ class NodeController(Service):
         self.nodes.when_synced().addCallbacks(lambda _: self._leaves_changed(), lambda _: None)
 
     def stopService(self) -> Deferred[None]:
-        """Stop all work and leave the Nodes as they are; the Deferred fires when none is left."""
+        """Stop all work and leave the Nodes as they are; fires when none is left."""
         super().stopService()
         self._unfollow()
         return Deferred.fromCoroutine(self._stop())
@@ -176,7 +169,6 @@ class NodeController(Service):
         return self._family
 
     async def _remove(self) -> None:
-        """Delete our Nodes that no leaf has had for GRACE_SECONDS."""
         if self._published.upkeep != FULL or not (self.nodes.synced and self._leaves.synced):
             return
         orphaned = {
@@ -204,7 +196,7 @@ class NodeController(Service):
 
     def record(self, node: Object, type: str, reason: str, message: str) -> None:
         """
-        Write an Event about a Node.  Its ``involvedObject.uid`` is the Node's name, as with
+        Write an Event about a Node. Its ``involvedObject.uid`` is the Node's name, as with
         kubelets: ``kubectl describe`` searches for that.
         """
         metadata = {**node["metadata"], "uid": node["metadata"]["name"]}
@@ -216,7 +208,7 @@ def _addresses(node: Object | None) -> list[Address]:
 
 
 def trim_root_node(node: Object) -> Object:
-    """Return a trimmed Node of the root; of a foreign Node only the few fields that are read here."""
+    """Return a trimmed Node of the root."""
     annotations = node["metadata"].get("annotations") or {}
     status = node.get("status") or {}
     if is_virtual(node) or LEAF in annotations or KOSMOS_LEAF in annotations:

@@ -1,8 +1,8 @@
 """
-Plan the next actions for one Node of the root; :mod:`.worker` carries them out.
+The plan for one Node of the root; :mod:`.worker` carries them out.
 
-A foreign Node is never touched: an annotation of the Node says who keeps it.  A Node that Kosmos or
-an administrator has declared to stand for the leaf may be adopted.
+A foreign Node is not touched: an annotation of the Node says who keeps it. A Node that Kosmos or an
+administrator has declared to stand for the leaf may be adopted.
 """
 
 from __future__ import annotations
@@ -38,9 +38,7 @@ class DesiredNode:
     """
     The desired state of a Node.
 
-    :param keeper: value of :data:`KEPT_BY`.
     :param fields: of ``status``, without conditions.
-    :param upkeep: :data:`FULL` or :data:`ENDPOINTS`.
     :param labels: in addition to those of ``node``, which take precedence.
     :param own: how many of the addresses are ours; they come first.
     """
@@ -93,7 +91,7 @@ class NodePlan:
 
 
 def claim(observed: Object, node: LeafNode, keeper: str) -> str:
-    """Return to whom a Node belongs: :data:`MINE`, :data:`CLAIMABLE` or :data:`FOREIGN`."""
+    """Return to whom a Node belongs."""
     annotations = observed["metadata"].get("annotations") or {}
     kept_by = annotations.get(KEPT_BY)
     if kept_by:
@@ -109,8 +107,6 @@ def plan(
     """
     Return the actions that bring the Node to its desired state.
 
-    :param observed: the Node as last seen; ``None`` if it does not exist.
-    :param now: a timestamp.
     :param beat: write the conditions even if they have not changed.
     """
     name = desired.node.name
@@ -176,7 +172,7 @@ def contested(status: Object, own: Sequence[Address], port: int) -> str:
 
 
 def writers(observed: Object, us: str) -> list[str]:
-    """Return the other field managers that wrote addresses or port, from managedFields."""
+    """Return the other field managers that wrote addresses or port."""
     managers = []
     for entry in observed["metadata"].get("managedFields") or ():
         fields = (entry.get("fieldsV1") or {}).get("f:status") or {}
@@ -230,7 +226,9 @@ def _new_node(desired: DesiredNode, now: str) -> Object:
 
 
 def _metadata_patch(desired: DesiredNode, observed: Object) -> list[Action]:
-    """Return patches for our labels and annotations; taints of an existing Node are left to others."""
+    """
+    Return patches for our labels and annotations; others decide on taints of an existing Node.
+    """
     patch: Object = {}
     for key, ours in (("labels", _labels(desired)), ("annotations", _annotations(desired))):
         existing = observed["metadata"].get(key) or {}
@@ -283,7 +281,7 @@ def _amounts(fields: Object, status: Object) -> Object:
 
 
 def _same(left: str, other: str) -> bool:
-    """Compare quantities: API servers normalize their notation."""
+    """Compare quantities, whose notation API servers normalize."""
     try:
         return quantity.parse(left) == quantity.parse(other)
     except ValueError:
@@ -297,7 +295,7 @@ def _info(fields: Object, status: Object) -> Object:
 
 
 def _features(fields: Object, status: Object) -> Object:
-    """Never the leaf's features: they describe our routes."""
+    """Return our features, not the leaf's: they describe our routes."""
     desired = fields.get("declaredFeatures")
     if desired is None or desired == (status.get("declaredFeatures") or []):
         return {}
@@ -322,7 +320,6 @@ def _conditions(
 def _with_heartbeat(
     listed: list[Object], news: Mapping[str, ConditionValue], now: str, ours: Iterable[str] = ()
 ) -> list[Object]:
-    """Return conditions with these values and the current heartbeat time."""
     merged = with_conditions(listed, news, now)
     for condition in merged:
         if condition["type"] in news or condition["type"] in ours:

@@ -1,14 +1,13 @@
 """
 Probes: whether a console could be opened now, without opening one.
 
-Root to node server: we request a page of ours through the root's own ``nodes/NAME/proxy``.  If the
-root refuses that, we dial the address ourselves and report the weaker result.
+From the root to the node server: we request a page of ours through the root's own
+``nodes/NAME/proxy``; if the root refuses that, we dial the address ourselves and report the weaker
+result.
 
-Node server to leaf: ``/readyz``, ``/version``, and an exec upgrade for a Pod whose name is
-impossible.  The API server authenticates and authorizes before it looks for the Pod, so its 404
-shows that a stream would be permitted.
-
-Each leaf is probed about every 30 seconds, and so is the path from the root to each Node.
+From the node server to the leaf: ``/readyz``, ``/version``, and an exec upgrade for a Pod whose
+name is impossible. The API server authenticates and authorizes before it looks for the Pod, so its
+404 shows that a stream would be permitted.
 
 Sources: ``pkg/registry/core/node/strategy.go`` (``ResourceLocation``),
 ``pkg/registry/core/pod/rest/subresources.go``, ``apiserver/pkg/endpoints/installer.go`` of
@@ -73,10 +72,7 @@ def page(keeper: str) -> str:
 
 
 def probe_routes(keeper: str) -> Callable[[Hop], list[Route]]:
-    """
-    Return a function that creates the route of :data:`PAGE`; it requires the same permission as
-    /healthz.
-    """
+    """Return a function that creates the route of :data:`PAGE`."""
 
     def make(hop: Hop) -> list[Route]:
         async def answer(context: RequestContext) -> None:
@@ -92,8 +88,7 @@ class RootProbe:
     """
     Probes the path from the root to us.
 
-    :param config: returns the current configuration of the root's API server.
-    :param keeper: the expected content of :data:`PAGE`.
+    :param keeper: the set of replicas that :data:`PAGE` must name.
     """
 
     def __init__(self, config: Callable[[], ClientConfig], reactor: Any, keeper: str) -> None:
@@ -101,10 +96,9 @@ class RootProbe:
 
     async def look(self, node: str, own: Address | None, port: int) -> ConditionValue:
         """
-        Return the condition; never raise.
+        Return the condition; problems are part of it.
 
         :param own: our address, dialled directly if the root refuses the probe.
-        :param port: the published port.
         """
         target = f"/api/v1/nodes/{quote(node, safe='')}/proxy{PAGE}"
         try:
@@ -119,10 +113,7 @@ class RootProbe:
     async def _dial_directly(
         self, verdict: ConditionValue, own: Address, port: int
     ) -> ConditionValue:
-        """
-        Dial the address ourselves.  This proves less: the root may take another route, and would
-        require a certificate.
-        """
+        """Dial the address ourselves. This proves less: the root may take another route."""
         host = f"[{own[1]}]" if ":" in own[1] else own[1]
         config = ClientConfig(f"https://{host}:{port}", insecure_skip_tls_verify=True)
         try:
@@ -173,7 +164,7 @@ class LeafProbe:
         """Version of the leaf's API server, such as ``v1.33.1``; empty until known."""
 
     async def look(self) -> tuple[ConditionValue, ConditionValue]:
-        """Return two conditions: the leaf is ready, and we may open streams there; never raise."""
+        """Return two conditions: the leaf is ready, and we may open streams there."""
         try:
             config = self._leaf.config()
         except (APIError, KubeConfigError) as error:
@@ -217,7 +208,10 @@ class LeafProbe:
         return ("False", "NoAPIServer", "what answers opens a stream of a Pod that cannot be")
 
     def _namespace(self) -> str:
-        """Return a namespace in which streams are likely: permissions may be limited to namespaces."""
+        """
+        Return a namespace in which streams are likely, because permissions may be limited to
+        namespaces.
+        """
         ours = next(iter(self._leaf.pods()), None)
         if ours is not None:
             return ours.namespace
@@ -228,7 +222,6 @@ class LeafProbe:
 
 
 def _unreachable(reason: str, message: str) -> tuple[ConditionValue, ConditionValue]:
-    """Return the conditions of an unreachable leaf: what it would permit is unknown."""
     return ("False", reason, message), ("Unknown", reason, message)
 
 
@@ -277,15 +270,14 @@ def exec_verdict(code: int, body: bytes) -> ConditionValue:
 
 
 def _is_of_the_pod(details: Mapping[str, Any]) -> bool:
-    """Return whether the missing object is the Pod; a machine shown as Pod has another kind in its leaf."""
     return details.get("kind") == PODS.resource.plural or details.get("name") == _NO_POD
 
 
 async def fetch(config: ClientConfig, target: str, reactor: Any, peer: str) -> Answer:
     """
-    Send one GET on a new connection: an old connection proves nothing about the path now.
+    Send one GET on a new connection, because an old one proves nothing about the path now.
 
-    :raises APIError: no answer (502, 504).
+    :raises APIError: there is no answer.
     :raises KubeConfigError: the credentials cannot be used.
     """
     transport = HTTPTransport(config, reactor, connect_seconds=SECONDS, agent=PROGRAM, peer=peer)
@@ -337,7 +329,6 @@ class ProbeLoop(BackgroundTask):
         self._look, self._clock, self._slots, self._seconds = look, clock, slots, seconds
 
     def start(self, after_seconds: float = 0.0) -> None:
-        """Probe now, or after a delay, then periodically until :meth:`stop`."""
         self._begin(self._run(after_seconds))
 
     async def _run(self, after_seconds: float) -> None:
@@ -370,7 +361,6 @@ class LeafProbeResult:
 
     @property
     def version(self) -> str:
-        """Version of the leaf's API server, or empty."""
         return self._probe.version
 
     @property
@@ -379,7 +369,6 @@ class LeafProbeResult:
         return 0.0 if self.ready[0] == "True" else self._clock.seconds() - self._answered
 
     async def look(self) -> None:
-        """Probe now."""
         self.ready, self.allowed = await self._probe.look()
         if self.ready[0] == "True":
             self._answered = self._clock.seconds()
@@ -417,7 +406,6 @@ class LeafWatch:
         self._looking = ProbeLoop(self.result.look, clock, slots)
 
     def start(self) -> None:
-        """Start watching and probing."""
         # A leaf of machines has no nodes that we may read; asking would be refused and logged.
         if not self.machines:
             self.nodes.start()
@@ -425,6 +413,6 @@ class LeafWatch:
 
     @as_deferred
     async def stop(self) -> None:
-        """Stop; the Deferred fires when nothing is under way."""
+        """Stop; fires when nothing is under way."""
         for ending in (self._looking.stop(), self.nodes.stop()):
             await ending

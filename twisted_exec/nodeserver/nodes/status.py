@@ -3,8 +3,7 @@ Status of a Node that stands for a leaf: addresses, conditions, and sums of the 
 
 Each section of the path to a console has a condition of its own, and ``ExecReady`` summarizes them.
 
-A Node publishes our address first, under a type that users rarely read (by default InternalDNS);
-those of its leaf follow.
+A Node publishes our address first, under a type that users rarely read (by default InternalDNS).
 
 Source of the parts of a Node: ``k8s.io/api/core/v1`` (``NodeStatus``).  Addresses:
 ``pkg/util/node/node.go`` (``GetPreferredNodeAddress``) and
@@ -52,9 +51,6 @@ class NodeObservation:
     """
     The results of probing the path of one Node.
 
-    :param root: from the root to us.
-    :param leaf: from us to the leaf's API server.
-    :param allowed: whether we may open streams in the leaf.
     :param silent_seconds: since the leaf was last ready; 0 while it is.
     """
 
@@ -69,10 +65,9 @@ def conditions(
     observation: NodeObservation, nodes: Sequence[Object] | None, ready_when: str
 ) -> dict[str, ConditionValue]:
     """
-    Return all conditions of a Node, by type.
+    Return the conditions of a Node, by type.
 
     :param nodes: the leaf's nodes that it stands for; ``None`` if they are unknown.
-    :param ready_when: one of :data:`READY_POLICIES`.
     """
     preferred = address_preferred(observation)
     opens = _exec_ready(observation, preferred)
@@ -88,9 +83,7 @@ def conditions(
 
 
 def address_preferred(observation: NodeObservation) -> ConditionValue:
-    """
-    Return the condition that the root dials us: by its preferred types, unless a probe has succeeded.
-    """
+    """Return the condition that the root dials us."""
     if observation.root[0] == "True":
         return ("True", "RootDialsUs", "")
     if observation.not_chosen:
@@ -160,8 +153,8 @@ def trimmed(node: Object) -> Object:
     """
     Return a leaf's node with only the fields that are read here, in their proper shape.
 
-    A leaf may be foreign, and its values end up in the root.  ``resourceVersion`` and times are
-    dropped, so that a heartbeat alone does not change the result.
+    A leaf may be foreign, and its values end up in the root. The result does not change with a
+    heartbeat alone.
     """
     metadata, status = node["metadata"], mapping(node.get("status"))
     identity = {key: str(metadata.get(key, "")) for key in ("name", "uid")}
@@ -202,7 +195,9 @@ def _addresses(value: object) -> list[Object]:
 
 
 def _amounts(value: object) -> dict[str, str]:
-    """Return valid resources only: a root refuses a whole status for one bad quantity or name."""
+    """
+    Return valid resources only, because a root refuses a whole status for one bad quantity or name.
+    """
     amounts = {}
     for key, amount in list(mapping(value).items())[:_MAX_LISTED]:
         if isinstance(amount, (str, int, float)) and not qualified_name(key):
@@ -215,7 +210,7 @@ def _amounts(value: object) -> dict[str, str]:
 
 
 def stood_for(node: LeafNode, nodes: Iterable[Object]) -> list[Object]:
-    """Return the leaf's nodes that a Node of the root stands for, by name."""
+    """Return the leaf's nodes that a Node of the root stands for, sorted by name."""
 
     def is_one(each: Object) -> bool:
         metadata = each["metadata"]
@@ -244,7 +239,7 @@ def capacity(nodes: Iterable[Object]) -> dict[str, str]:
 
 
 def allocatable(nodes: Iterable[Object]) -> dict[str, str]:
-    """Return the total that Pods may use: of nodes that are ready and schedulable."""
+    """Return the total that Pods may use, of ready and schedulable nodes."""
     taking = (node for node in nodes if is_ready(node) and not node["spec"]["unschedulable"])
     return _summed(node["status"]["allocatable"] for node in taking)
 
@@ -267,9 +262,8 @@ def pressures(nodes: Sequence[Object]) -> dict[str, ConditionValue]:
     """
     Return the pressure conditions of the Node.
 
-    A pressure is True only if it is True on all nodes that report it.  A pressure that no node
-    reports is False (NetworkUnavailable is left out): the root's node lifecycle controller would
-    otherwise set it to Unknown after a while.
+    A pressure that no node reports is False: the root's node lifecycle controller would otherwise
+    set it to Unknown after a while.
     """
     conditions: dict[str, ConditionValue] = {}
     for type in PRESSURES:
@@ -286,7 +280,7 @@ def pressures(nodes: Sequence[Object]) -> dict[str, ConditionValue]:
 
 
 def labels(node: LeafNode, info: Mapping[str, str]) -> dict[str, str]:
-    """Return the labels that every kubelet sets on its Node and that Pods select by."""
+    """Return labels that kubelets set on their Nodes and that Pods select by."""
     labels = {}
     if not label_value(node.name):  # a Node's name may be longer than a label value
         labels["kubernetes.io/hostname"] = node.name
@@ -298,7 +292,7 @@ def labels(node: LeafNode, info: Mapping[str, str]) -> dict[str, str]:
 
 def node_info(node: LeafNode, nodes: Sequence[Object], version: str) -> dict[str, str]:
     """
-    Return ``status.nodeInfo``: that of a single node, or what all nodes share and ``version``.
+    Return ``status.nodeInfo``.
 
     :param version: of the leaf's API server; empty if unknown.
     """
@@ -347,7 +341,7 @@ def parse_types(text: str) -> tuple[str, ...]:
 
 
 def addresses_of(node: Object) -> list[Address]:
-    """Return a Node's addresses without empty ones and duplicates."""
+    """Return a Node's addresses without duplicates."""
     unique: dict[Address, None] = {}
     for each in (node.get("status") or {}).get("addresses") or ():
         if each.get("type") and each.get("address"):
@@ -357,10 +351,8 @@ def addresses_of(node: Object) -> list[Address]:
 
 def root_family(nodes: Iterable[Object]) -> int:
     """
-    Return the IP family that a root prefers: that of the first InternalIP of its real Nodes, by name.
-
-    :param nodes: of the root, in any order.
-    :return: 4, 6, or 0 if no real Node has an InternalIP.
+    Return the IP family that a root prefers: that of the first InternalIP of its real Nodes, by
+    name; 0 if it is unknown.
     """
     real = [node for node in nodes if not is_virtual(node)]
     for node in sorted(real, key=lambda node: str(node["metadata"]["name"])):
@@ -377,7 +369,7 @@ def is_virtual(node: Object) -> bool:
 
 
 def family_of(address: str) -> int:
-    """Return 4 or 6; 0 for text that is not an IP address."""
+    """Return 4 or 6; 0 for other text."""
     try:
         return ipaddress.ip_address(address).version
     except ValueError:
@@ -390,9 +382,7 @@ def publication_order(
     """
     Return the addresses that a Node publishes.
 
-    :param leaf: the leaf's own addresses; at most 32 are published.
-    :return: ours; the leaf's InternalIPs, those of the root's family first; the leaf's other
-        addresses.
+    The order is: ours, the leaf's InternalIPs, its other addresses.
     """
     # An address of the leaf that equals ours would be a duplicate.
     rest = list(dict.fromkeys(each for each in leaf if each not in own))[:_MAX_ADDRESSES]
@@ -407,7 +397,7 @@ def publication_order(
 
 def chosen(addresses: Iterable[Address], preferred: Sequence[str]) -> Address | None:
     """
-    Return the address that a root dials; ``None`` if it would dial none.
+    Return the address that a root dials, or ``None``.
 
     :param preferred: its ``--kubelet-preferred-address-types``.
     """
@@ -422,7 +412,7 @@ def chosen(addresses: Iterable[Address], preferred: Sequence[str]) -> Address | 
 def not_chosen(
     addresses: Sequence[Address], own: Sequence[Address], preferred: Sequence[str]
 ) -> str:
-    """Return why the root would not dial us, with a remedy; empty if it would."""
+    """Return why the root would not dial us, with a remedy, or empty."""
     winner = chosen(addresses, preferred)
     if winner in own:
         return ""

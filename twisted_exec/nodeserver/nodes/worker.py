@@ -1,8 +1,7 @@
 """
 Keep one Node and its Lease, and back off from another writer of its addresses.
 
-The worker looks every ten seconds, and soon after a change unless the Node has a problem; it carries
-out what :mod:`.plan` returns.
+It looks regularly and after changes, and carries out what :mod:`.plan` returns.
 """
 
 from __future__ import annotations
@@ -74,9 +73,7 @@ class PublishedEndpoint:
     :param keeper: namespace/name of the Lease of the set of replicas.
     :param preferred: ``--kubelet-preferred-address-types`` of the root.
     :param address_types: types of the leaf's addresses that its Node publishes.
-    :param features: ``status.declaredFeatures``.
     :param ready_when: one of :data:`~twisted_exec.nodeserver.nodes.status.READY_POLICIES`.
-    :param upkeep: ``full`` or ``endpoints``.
     """
 
     own: Sequence[Address]
@@ -94,10 +91,7 @@ class NodeContext:
     """
     Collaborators of every node worker.
 
-    :param writing: limits concurrent writes, ``probing`` concurrent probes.
-    :param now: seconds since the epoch.
-    :param observed: returns a Node of the root by name, as last seen.
-    :param record: writes an Event about a Node: type, reason and message.
+    :param writing: limits concurrent writes.
     """
 
     client: IKubeClient
@@ -140,11 +134,10 @@ class NodeWorker(BackgroundTask):
         self._looking = ProbeLoop(self._probe_from_root, self._clock, context.probing)
 
     def start(self) -> None:
-        """Start keeping the Node."""
         self._begin(self._run())
 
     def stop(self) -> Deferred[None]:
-        """Stop; the Deferred fires when nothing is under way."""
+        """Stop; fires when nothing is under way."""
         return Deferred.fromCoroutine(self._stop(super().stop()))
 
     async def _stop(self, running: Deferred[None]) -> None:
@@ -243,7 +236,6 @@ class NodeWorker(BackgroundTask):
             self._context.record(stored, "Warning", "FeaturesNotKnown", message)
 
     def wanted(self) -> DesiredNode:
-        """Return the desired state of the Node, from everything known now."""
         published, watch = self._published, self._context.leaf(self.node.leaf)
         nodes = leaf_nodes.stood_for(self.node, watch.nodes)
         addresses = self._addresses(nodes)
@@ -277,7 +269,7 @@ class NodeWorker(BackgroundTask):
 
     def _addresses(self, nodes: Sequence[Object]) -> list[Address]:
         """
-        Return the addresses to publish: of several nodes of the leaf those of the first, as in
+        Return the addresses to publish; of several nodes of the leaf those of the first, as in
         Kosmos.
         """
         first = addresses_of(nodes[0]) if nodes else []
@@ -301,7 +293,6 @@ class NodeWorker(BackgroundTask):
         self.problem = error.message
 
     def _give_up(self, problem: str, observed: Object | None) -> None:
-        """Report once that the Node is not ours, or cannot be kept now."""
         if self._is_ours:
             self._is_ours = False
             self._renewing.stop()
@@ -314,10 +305,6 @@ class NodeWorker(BackgroundTask):
             self._context.record(observed, "Warning", "NodeNotOurs", problem)
 
     def _report_address(self, observed: Object | None, desired: DesiredNode) -> None:
-        """
-        Report which address the root would dial instead, unless the probe through the root decides
-        it.
-        """
         status, _, message = desired.conditions[PREFERRED]
         warning = message if status == "False" else ""
         if observed is None or self.way[1] == NOT_PROBED:
@@ -328,7 +315,6 @@ class NodeWorker(BackgroundTask):
         self._address_told = warning
 
     def _report_ready(self, desired: DesiredNode) -> None:
-        """Report why no stream can be opened; an address that is not preferred was reported already."""
         status, reason, message = desired.conditions[EXEC_READY]
         if status == "Unknown" or desired.conditions[PREFERRED][0] == "False":
             return
@@ -390,7 +376,7 @@ class AddressConflict:
         self._written, self._before = stored.get("status") or {}, before
 
     def is_reported(self, observed: Object, now: float) -> bool:
-        """Return whether a conflict should be reported: more foreign writes than chance explains."""
+        """Return whether a conflict should be reported."""
         if self._written is None or now < self.quiet_until:
             return False
         # The copy may still show the version before our write. It cannot be older, or the write

@@ -1,10 +1,8 @@
 """
 The leaf's version of a Pod of the root, and the objects of the root that it needs there.
 
-Fields that the leaf decides itself are left out, such as the node (unless the Node of the root
-stands for a single node), the scheduler, the priority, affinity and the ServiceAccount.  A token
-of the root is worthless in the leaf, and one of the leaf is none of the root's business, so tokens
-are removed.
+Fields that the leaf decides itself, such as the scheduler, are left out. Tokens are removed: a
+token of the root is worthless in the leaf, and one of the leaf is none of the root's business.
 
 Modelled on ``pkg/utils/podutils/pod.go`` (``FitPod``) of Kosmos.
 """
@@ -71,10 +69,7 @@ class Reference:
 
 
 def is_excluded(root: Object) -> bool:
-    """
-    Return whether the syncer ignores a Pod: those of DaemonSets, mirror Pods, and those in
-    ``kube-system``.
-    """
+    """Return whether the syncer ignores a Pod, such as one of a DaemonSet."""
     metadata = root["metadata"]
     owners = metadata.get("ownerReferences") or []
     return (
@@ -138,7 +133,6 @@ def _host_name(name: str) -> str:
 
 
 def _set_node(spec: Object, node: LeafNode) -> None:
-    """Set the node and tolerations, as far as the Node of the root determines them."""
     if node.mode == "node":
         spec["nodeName"] = node.leaf_nodes[0] if node.leaf_nodes else node.name
     elif node.leaf_nodes:
@@ -159,7 +153,6 @@ def _set_node(spec: Object, node: LeafNode) -> None:
 
 
 def _tolerates(toleration: Mapping[str, Any], of_node: set[Any]) -> bool:
-    """Return whether a toleration concerns more than taints of the Node of the root."""
     return not toleration.get("key") or toleration["key"] not in of_node
 
 
@@ -195,7 +188,7 @@ def ephemeral_form(container: Object) -> Object:
 
 
 def _without_token_source(volume: Object) -> Object:
-    """Return a projected volume without its token; empty if it had no other source."""
+    """Return a projected volume without its token."""
     sources = (volume.get("projected") or {}).get("sources")
     if not sources or not any("serviceAccountToken" in each for each in sources):
         return volume

@@ -1,9 +1,8 @@
 """
 Copy ConfigMaps and Secrets to a leaf, for the Pods there.
 
-Only objects that a Pod names are copied.  A copy carries our marks, follows updates of its
-original, and is deleted with the last Pod that names it, not with its original.  A foreign object
-of the same name stays and serves the Pod.
+Only objects that a Pod names are copied. A copy has our marks, follows its original, and is deleted
+with the last Pod that names it. A foreign object of the same name stays and serves the Pod.
 """
 
 from __future__ import annotations
@@ -87,7 +86,7 @@ def copy_of(original: Object, namespace: str, labels: Object, leaf: str) -> Obje
 
 class RootObjects:
     """
-    Metadata of ConfigMaps and Secrets in those namespaces of the root where Pods name some.
+    Metadata of ConfigMaps and Secrets in namespaces of the root.
 
     :param changed: called with a namespace in which an object has changed.
     """
@@ -102,7 +101,7 @@ class RootObjects:
 
     def known(self, resource: Resource, namespace: str) -> Deferred[Reflector]:
         """
-        Watch a kind of object in a namespace; fire with its copy once it is read.  Fails with
+        Watch a kind of object in a namespace; fires with its copy once it is read. Fails with
         ``ServiceUnavailable`` if that takes too long.
         """
         copy = self._copies.get((resource, namespace))
@@ -119,12 +118,12 @@ class RootObjects:
         return _read(copy, self._clock)
 
     def forget(self, namespaces: Collection[str]) -> None:
-        """Stop watching other namespaces than these."""
+        """Stop watching other namespaces."""
         for key in [key for key in self._copies if key[1] not in namespaces]:
             self._stopping.add(self._copies.pop(key).stop())
 
     def stop(self) -> Deferred[Any]:
-        """Stop; the Deferred fires when nothing is under way."""
+        """Stop; fires when nothing is under way."""
         self.forget(())
         return self._stopping.over()
 
@@ -134,7 +133,6 @@ class Copies:
     The copies in one leaf.
 
     :param changed: called with the root's namespace of a copy that has changed.
-    :param of: name of the leaf in the log.
     """
 
     def __init__(
@@ -166,12 +164,11 @@ class Copies:
         }
 
     def start(self) -> None:
-        """Watch the copies until :meth:`stop`."""
         for each in self._there.values():
             each.start()
 
     def stop(self) -> Deferred[Any]:
-        """Stop; the Deferred fires when nothing is under way."""
+        """Stop; fires when nothing is under way."""
         return DeferredList([each.stop() for each in self._there.values()])
 
     def _one_changed(self, before: Object | None, after: Object | None) -> None:
@@ -188,7 +185,7 @@ class Copies:
         """
         Bring copies up to date.
 
-        :param source: a namespace of the root; ``target`` its existing counterpart in the leaf.
+        :param target: existing namespace of the leaf, the counterpart of ``source`` in the root.
         """
         for each in sorted(
             objects, key=lambda reference: (reference.resource.plural, reference.name)
@@ -198,11 +195,7 @@ class Copies:
                 await self._bring(each.resource, original, target)
 
     async def clear(self, source: str, target: str, candidates: Collection[Reference]) -> None:
-        """
-        Delete copies of a namespace of the root that no Pod names any more.
-
-        :param target: its counterpart in the leaf.
-        """
+        """Delete copies of a namespace of the root that no Pod names any more."""
         for resource, copy in self._there.items():
             await _read(copy, self._clock)
             for each in copy:
@@ -253,7 +246,6 @@ class Copies:
         )
 
     def _is_mine(self, obj: Object) -> bool:
-        """Return whether the copy is ours and no other current leaf's."""
         leaf = (obj["metadata"].get("annotations") or {}).get(COPIED_FOR, self._leaf)
         return self._is_ours(obj) and (leaf == self._leaf or leaf not in self._leaves())
 
@@ -266,7 +258,7 @@ class Copies:
 
 
 def _read(copy: Reflector, clock: IReactorTime) -> Deferred[Reflector]:
-    """Fire with a copy once it is complete; fail after READ_SECONDS, so that the worker can go on."""
+    """Fire with a copy once it is complete, or fail after a timeout."""
     if copy.synced:
         return succeed(copy)
     waiting = copy.when_synced().addTimeout(READ_SECONDS, clock)
@@ -288,7 +280,7 @@ def _version(copy: Object) -> Any:
 
 
 async def make_namespace(client: IKubeClient, name: str, labels: Object) -> None:
-    """Create a namespace in a leaf; an existing one will do, whoever created it."""
+    """Create a namespace in a leaf, unless it exists."""
     try:
         await client.create(NAMESPACES.resource, {"metadata": {"name": name, "labels": labels}})
     except AlreadyExists:

@@ -1,7 +1,7 @@
 """
-Plan the next steps for one Pod, and derive its status in the root from its Pod in the leaf.
+The plan for one Pod, and its status in the root from its Pod in the leaf.
 
-The order is a kubelet's: a deleted Pod of the root goes only after its Pod in the leaf, if a syncer
+The order is a kubelet's: a deleted Pod of the root goes after its Pod in the leaf, if a syncer
 created that.
 
 A Pod of the root with ``readinessGates`` is ready if the leaf's Pod is ready and the gates are
@@ -54,7 +54,6 @@ class UpdateInLeaf:
     Write labels, annotations and images of the leaf's Pod.
 
     :param labels: ``None`` as value removes a label.
-    :param annotations: to set; none is removed.
     """
 
     labels: tuple[tuple[str, str | None], ...] = ()
@@ -81,11 +80,9 @@ Step = CreateInLeaf | DeleteInLeaf | DeleteInRoot | UpdateInLeaf | AddEphemeral 
 
 def plan(root: Object, pod: Object | None, marks: Object, leaf: str, now: str) -> list[Step]:
     """
-    Return the steps, in order; an empty list if there is nothing to do.
+    Return the steps, in order.
 
     :param pod: the leaf's Pod, certainly ours; ``None`` if there certainly is none.
-    :param marks: see :meth:`.ILeaf.marks`.
-    :param now: a timestamp, for conditions.
     """
     ending = bool(root["metadata"].get("deletionTimestamp"))
     if pod is None or (ending and not is_created_by_syncer(pod)):
@@ -102,7 +99,7 @@ def plan(root: Object, pod: Object | None, marks: Object, leaf: str, now: str) -
 
 
 def is_created_by_syncer(pod: Object) -> bool:
-    """Return whether a syncer created the leaf's Pod; a Pod of another creator is left to it."""
+    """Return whether a syncer created the leaf's Pod."""
     return APPLIED in (pod["metadata"].get("annotations") or {})
 
 
@@ -117,7 +114,6 @@ def _without_leaf_pod(root: Object, ending: bool, leaf: str, now: str) -> list[S
 
 
 def _ended(root: Object, pod: Object) -> list[Step]:
-    """Return a deletion, unless the leaf's Pod already ends at least as soon."""
     grace = root["metadata"].get("deletionGracePeriodSeconds")
     if grace is not None:
         # 0 would force the deletion in the leaf while its kubelet still runs the containers.
@@ -237,7 +233,6 @@ def _conditions(root: Object, reported: list[Object]) -> list[Object]:
 
 
 def _without_generation(condition: Object) -> Object:
-    """Return a condition without ``observedGeneration``, which counts changes of the leaf's Pod."""
     return {key: value for key, value in condition.items() if key != "observedGeneration"}
 
 
@@ -254,11 +249,7 @@ def _held_back(condition: Object, closed: list[Any]) -> Object:
 
 
 def lost_status(root: Object, leaf: str, now: str) -> Object:
-    """
-    Return the status of a root Pod whose leaf Pod disappeared without a deletion from here.
-
-    :param now: a timestamp for ``lastTransitionTime``.
-    """
+    """Return the status of a root Pod whose leaf Pod disappeared without a deletion from here."""
     before = root.get("status") or {}
     why = f'the pod in leaf cluster "{leaf}" is gone; it was not deleted from here'
     status: Object = {"phase": "Failed", "reason": LOST, "message": why}

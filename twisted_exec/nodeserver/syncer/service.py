@@ -1,9 +1,8 @@
 """
 The syncer: runs the Pods on our Nodes in their leaves.
 
-Optional (``--sync-pods``): leave it off where Kosmos or another syncer creates the leaves' Pods.
-Only the leader runs it.  In leaves it deletes nothing that it did not create, and never namespaces:
-others may use them.
+Leave it off where Kosmos or another syncer creates the leaves' Pods. In leaves it deletes only what
+it created, and no namespaces: others may use them.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class Syncer(Service):
     """
     Copies the root's Pods on our Nodes to their leaves, and their status back.
 
-    :param tell: reports failures to users; ``None`` writes Events.
+    :param tell: reports failures to users, by default as Events.
     """
 
     _log = Logger()
@@ -78,17 +77,14 @@ class Syncer(Service):
         )
 
     def _slice(self) -> Callable[[], bool]:
-        """Return a function that tells whether the slice of time from now is over."""
         end = self._clock.seconds() + SLICE_SECONDS
         return lambda: self._clock.seconds() >= end
 
     @property
     def syncs(self) -> list[LeafWorker]:
-        """The workers of the current leaves."""
         return list(self._syncs.values())
 
     def startService(self) -> None:
-        """Start watching."""
         super().startService()
         self._unfollow = [
             self._leaves.follow(self._leaves_changed),
@@ -100,7 +96,7 @@ class Syncer(Service):
         )
 
     def stopService(self) -> Deferred[Any]:
-        """Stop; the Deferred fires when nothing is under way.  All Pods stay as they are."""
+        """Stop; the Pods stay as they are."""
         super().stopService()
         for each in self._unfollow:
             each()

@@ -46,11 +46,7 @@ Report = Callable[[Object, str, str], None]
 
 @dataclass
 class SyncContext:
-    """
-    Collaborators of every leaf worker.
-
-    :param now: seconds since the epoch.
-    """
+    """Collaborators of every leaf worker."""
 
     client: IKubeClient
     leaves: ILeaves
@@ -63,19 +59,13 @@ class SyncContext:
 
 @dataclass(frozen=True)
 class _Written:
-    """The last status written."""
-
     status: Object
     answer: Any
     version: str
 
 
 class LeafWorker:
-    """
-    Keeps one leaf.
-
-    :ivar unswept: a complete sweep is due.
-    """
+    """Keeps one leaf."""
 
     _log = Logger()
 
@@ -103,28 +93,24 @@ class LeafWorker:
         self._copies.start()
 
     def stop(self) -> Deferred[Any]:
-        """Stop; the Deferred fires when nothing is under way."""
+        """Stop; fires when nothing is under way."""
         self._unfollow()
         return DeferredList([self.queue.stop(), self._copies.stop()])
 
     def look_at(self, uid: str) -> None:
-        """Plan a Pod of the root again: something changed on either side."""
+        """Plan a Pod of the root again."""
         self.queue.add((POD, uid))
 
     def objects_changed(self, namespace: str) -> None:
-        """
-        Compare the copies for a namespace of the root again: ConfigMaps, Secrets or references
-        changed.
-        """
+        """Compare the copies for a namespace of the root again."""
         self.queue.add((OBJECTS, namespace))
 
     @property
     def is_known(self) -> bool:
-        """Return whether both sides are completely known."""
         return bool(self.leaf.synced and self._context.roots.synced)
 
     def sweep(self) -> Iterator[None]:
-        """Plan everything; one step per Pod, so that the reactor gets its turn in between."""
+        """Plan everything, one Pod per step, so that the reactor gets its turn in between."""
         self.unswept = False
         for root in self._roots():
             self.look_at(root["metadata"]["uid"])
@@ -190,7 +176,6 @@ class LeafWorker:
         return timestamp(self._context.now())
 
     async def _gone(self, uid: str) -> None:
-        """Delete the leaf's Pod of a Pod that the root no longer has."""
         self._written.pop(uid, None)
         namespace = self._uses.pop(uid, None)
         if namespace is not None:
@@ -200,7 +185,7 @@ class LeafWorker:
                 await self.delete(pod, None)
 
     async def _is_elsewhere(self, pod: Object, uid: str) -> bool:
-        """Return whether the root still has the Pod, on a Node that is not ours: then leave it alone."""
+        """Return whether the root still has the Pod, on a Node that is not ours."""
         metadata = pod["metadata"]
         annotations = metadata.get("annotations") or {}
         name, namespace = annotations.get(NAME, metadata["name"]), annotations.get(NAMESPACE)
@@ -229,7 +214,6 @@ class LeafWorker:
     # ConfigMaps and Secrets.
 
     async def _objects(self, namespace: str) -> None:
-        """Copy the objects that the Pods of a namespace of the root need, and delete others."""
         needed: set[Reference] = set()
         for root in self._roots():
             if root["metadata"]["namespace"] == namespace and not is_excluded(root):
@@ -247,26 +231,22 @@ class LeafWorker:
         await self._copies.clear(namespace, target, needed)
 
     def needs(self, root: Object) -> frozenset[Reference]:
-        """Return the objects that a Pod names, and remember that it does."""
         referenced = references(root)
         if referenced:
             self._uses[root["metadata"]["uid"]] = root["metadata"]["namespace"]
         return referenced
 
     async def bring(self, root: Object, target: str) -> None:
-        """Copy the objects that a Pod names, before it is created."""
         await self._copies.bring(root["metadata"]["namespace"], target, self.needs(root))
 
     async def make_namespace(self, target: str) -> None:
-        """Create a missing namespace in the leaf."""
         await make_namespace(self.leaf.client, target, self._labels)
 
     # The root's side.
 
     async def write_status(self, root: Object, status: Object) -> None:
         """
-        Write the status, unless it was the last one written and the Pod has not changed since: the root
-        may have stored it differently.
+        Write the status, unless it was the last one written and the Pod has not changed since.
         """
         metadata = root["metadata"]
         uid, version = metadata["uid"], metadata["resourceVersion"]
@@ -285,7 +265,6 @@ class LeafWorker:
         self._written[uid] = _Written(status, answer.get("status"), version)
 
     async def delete_root(self, root: Object) -> None:
-        """Delete a Pod of the root, as its kubelet would."""
         metadata = root["metadata"]
         try:
             await self._context.client.delete(
@@ -300,7 +279,7 @@ class LeafWorker:
 
 
 class PodOperations(Protocol):
-    """The methods of :class:`~twisted_exec.nodeserver.syncer.worker.LeafWorker` that this work needs."""
+    """The methods of :class:`LeafWorker` that :class:`PodWorker` needs."""
 
     leaf: ILeaf
 
@@ -312,12 +291,7 @@ class PodOperations(Protocol):
 
 
 class PodWorker:
-    """
-    Carries out one plan for one Pod.
-
-    :param root: the Pod of the root, ``node`` its Node.
-    :ivar marks: see :meth:`ILeaf.marks`.
-    """
+    """Carries out one plan for one Pod."""
 
     def __init__(self, sync: PodOperations, root: Object, node: LeafNode) -> None:
         self._sync, self._leaf, self._root, self._node = sync, sync.leaf, root, node
@@ -356,7 +330,6 @@ class PodWorker:
             await self._change(lambda pod: self._with_ephemeral(pod, step), "ephemeralcontainers")
 
     async def _create(self) -> None:
-        """Create the Pod, under another name if its own is taken."""
         namespace, name = self._leaf.names(self._root)
         try:
             await self._sync.bring(self._root, namespace)
