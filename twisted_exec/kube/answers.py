@@ -1,8 +1,4 @@
-"""
-Answers of servers that we may not trust: limits, objects, errors and watch events.
-
-The number and nesting of JSON values and the size of response heads are limited.
-"""
+"""Answers of servers that we may not trust, with limits of size and nesting."""
 
 from __future__ import annotations
 
@@ -32,10 +28,9 @@ _END = re.compile(rb"\n\r?\n")
 
 class AnswerHead:
     """
-    A filter before the parser of one exchange, until the response's head is complete.
+    A filter before the parser of one exchange, for the response's head.
 
-    :param protocol: a protocol of Twisted's HTTP client.
-    :param refuse: called once with the problem; ends the connection.
+    :param refuse: called with the problem; ends the connection.
     """
 
     def __init__(self, protocol: Any, refuse: Callable[[str], None]) -> None:
@@ -87,7 +82,7 @@ def loads(content: bytes, most_values: int = MAX_VALUES) -> Any:
     """
     Parse a JSON document.
 
-    :raises ValueError: it cannot be parsed; ``TooManyValues`` if it may have more values than
+    :raises ValueError: it cannot be parsed. :raises TooManyValues: it may have more values than
         ``most_values``.
     """
     # Counted before parsing: an empty object takes three bytes here and about seventy of memory.
@@ -106,7 +101,7 @@ def loads(content: bytes, most_values: int = MAX_VALUES) -> Any:
 
 
 def cut(content: bytes) -> bytes:
-    """Replace each list and object below :data:`MAX_DEPTH` levels by ``null``."""
+    """Replace lists and objects below :data:`MAX_DEPTH` levels by ``null``."""
     parts: list[bytes] = []
     depth = begin = 0
     for mark in _MARK.finditer(content):
@@ -143,8 +138,7 @@ def object_of(
     """
     Return the object of a 2xx answer.
 
-    :param most_values: as of :func:`~twisted_exec.kube.answers.loads`.
-    :raises APIError: the code is another; or the body is not an object, or has too many values.
+    :raises APIError: the answer is an error, or no object, or has too many values.
     """
     try:
         document = loads(body, most_values)
@@ -171,7 +165,7 @@ def object_of(
 
 
 def is_object(obj: Any) -> bool:
-    """Return whether a value has the metadata that every stored object has."""
+    """Return whether a value has the metadata of a stored object."""
     metadata = obj.get("metadata") if isinstance(obj, dict) else None
     return (
         isinstance(metadata, dict)
@@ -181,14 +175,14 @@ def is_object(obj: Any) -> bool:
 
 
 def typed(error: APIError) -> APIError:
-    """Return an error as an instance of the class by which callers of a client may catch it."""
+    """Return an error as an instance of the class by which callers may catch it."""
     exists = error.reason == AlreadyExists.reason
     kind = AlreadyExists if exists else _TYPES.get(error.code, APIError)
     return error.as_class(kind)
 
 
 class WatchEvents:
-    """Splits a watch's body into events; each line is one JSON object."""
+    """Splits a watch's body into events."""
 
     def __init__(self, on_event: Callable[[str, Object], None]) -> None:
         self._on_event = on_event

@@ -43,10 +43,9 @@ class LateCredentials:
     The credentials of one API server.
 
     :param label: name of the server in messages, such as ``leaf cluster "one"``.
-    :param current: returns the current configuration; raises ``ServiceUnavailable`` while there is
-        none.
-    :param moved: called when the configuration names another server than before.
-    :param reread: may be called after a 401, before the request fails.
+    :param current: returns the current configuration, or raises ``ServiceUnavailable``.
+    :param moved: called when the configuration names another server.
+    :param reread: called after a 401.
     """
 
     def __init__(
@@ -64,7 +63,7 @@ class LateCredentials:
         """
         Return the current configuration.
 
-        :raises APIError: there is none yet, or none any more.
+        :raises APIError: there is none.
         """
         config = self._current()
         if config.server != self._server:
@@ -80,10 +79,6 @@ class LateCredentials:
         Send a request, and once more after a 401 if the credentials changed.
 
         A server that answers 401 has not begun the request, so even a write may be repeated.
-
-        :param send: sends the request with the credentials of :meth:`config`.
-        :param may_repeat: called after a 401.
-        :raises APIError: a 401 or 403 names the credentials.
         """
         config = self.config()
         try:
@@ -118,14 +113,16 @@ class LateCredentials:
 
 
 def named(refused: APIError, label: str) -> APIError:
-    """Return a copy of an error with the server's name: its reader may know the name, not the address."""
+    """Return a copy of an error with the server's name."""
     other = copy(refused)
     other.message = f"{label}: {refused.message}"
     return other
 
 
 def describe_refusal(refused: APIError, label: str, config: ClientConfig) -> str:
-    """Return the message of a 401 or 403, with the source of the refused credentials and the remedy."""
+    """
+    Return the message of a 401 or 403, with the source of the refused credentials and the remedy.
+    """
     if refused.code == Forbidden.code:
         problem = "denies the request"
         remedy = "grant the right to the user of that kubeconfig"
@@ -161,13 +158,11 @@ class KubeClient:
     Client of one API server.
 
     :param config: the server and our credentials, or :class:`.LateCredentials`.
-    :param reactor: a real reactor (sockets and time).
-    :param timeout_seconds: for one whole request; watches have their own limit.
+    :param timeout_seconds: for one request, but not for watches.
     :param server: the endpoint, instead of the one that ``config`` names.
     :param renew: returns the configuration for each request; not with late credentials.
-    :param agent: the program's name for ``User-Agent``.
-    :param list_bytes: limit for all pages of one list together.
-    :param body_bytes: limit for one answer, decompressed; watches have their own limit.
+    :param list_bytes: limit for all pages of a list together.
+    :param body_bytes: limit for one answer other than a watch, decompressed.
     """
 
     def __init__(
@@ -193,11 +188,7 @@ class KubeClient:
 
     @property
     def config(self) -> ClientConfig:
-        """
-        The configuration in use.
-
-        :raises APIError: late credentials have not arrived.
-        """
+        """The configuration in use."""
         return self._current_http().config
 
     def close(self) -> Deferred[None]:
@@ -211,23 +202,20 @@ class KubeClient:
         return self._http
 
     def look(self) -> int:
-        """See :meth:`IKubeClient.look`."""
         return 0 if self._http is None else self._http.look()
 
     def groups(self) -> Deferred[list[str]]:
-        """See :meth:`IKubeClient.groups`."""
         return Deferred.fromCoroutine(self._discovered("/apis", "groups"))
 
     async def resources(self, group: str, version: str) -> list[str]:
         """
         Return the resources of one group and version.
 
-        :raises APIError: the request failed; 404 if the server does not have the version.
+        :raises APIError: the request failed, with 404 if the server does not have the version.
         """
         return await self._discovered(f"/apis/{group}/{version}", "resources")
 
     async def _discovered(self, path: str, key: str) -> list[str]:
-        """Return the names in a document of discovery."""
         document = await self._request("GET", path, repeatable=True)
         listed = document.get(key)
         if listed is None:  # as Go writes an empty list
@@ -239,7 +227,6 @@ class KubeClient:
         raise BadGateway(f"{self.config.server}{path}: its {key} are not a list of names")
 
     def get(self, resource: Resource, name: str, namespace: str = "") -> Deferred[Object]:
-        """See :meth:`IKubeClient.get`."""
         return self._request("GET", resource.path(namespace, name), repeatable=True)
 
     def list(
@@ -251,7 +238,6 @@ class KubeClient:
         label_selector: str = "",
         trim: Callable[[Object], Object] | None = None,
     ) -> Deferred[Object]:
-        """See :meth:`IKubeClient.list`; pages are fetched one after another."""
         path = resource.path(namespace)
         query = _selectors(field_selector, label_selector)
         return Deferred.fromCoroutine(self._list(path, query, trim))
@@ -290,7 +276,6 @@ class KubeClient:
         subresource: str = "",
         name: str = "",
     ) -> Deferred[Object]:
-        """See :meth:`IKubeClient.create`."""
         path = resource.path(namespace, name if subresource else "", subresource)
         repeatable = resource.group in _REVIEW_GROUPS
         return self._request("POST", path, obj, repeatable=repeatable)
@@ -298,7 +283,6 @@ class KubeClient:
     def update(
         self, resource: Resource, obj: Object, namespace: str = "", *, subresource: str = ""
     ) -> Deferred[Object]:
-        """See :meth:`IKubeClient.update`."""
         return self._request(
             "PUT", resource.path(namespace, obj["metadata"]["name"], subresource), obj
         )
@@ -313,7 +297,6 @@ class KubeClient:
         subresource: str = "",
         content_type: str = "application/merge-patch+json",
     ) -> Deferred[Object]:
-        """See :meth:`IKubeClient.patch`."""
         path = resource.path(namespace, name, subresource)
         return self._request("PATCH", path, patch, content_type=content_type)
 
@@ -326,7 +309,6 @@ class KubeClient:
         uid: str = "",
         grace_seconds: int | None = None,
     ) -> Deferred[Object]:
-        """See :meth:`IKubeClient.delete`."""
         options: Object = {"kind": "DeleteOptions", "apiVersion": "v1"}
         if uid:
             options["preconditions"] = {"uid": uid}
@@ -345,7 +327,6 @@ class KubeClient:
         label_selector: str = "",
         on_open: Callable[[], None] = lambda: None,
     ) -> Deferred[None]:
-        """See :meth:`IKubeClient.watch`."""
         # Spread, so that many watchers do not renew in the same second.
         seconds = WATCH_SECONDS + self._random.randrange(20)
         query = {
@@ -376,7 +357,6 @@ class KubeClient:
     async def _collect(
         self, request: Request, received: Callable[[int], None] = lambda _: None
     ) -> Object:
-        """Return the object of the answer."""
         return await self._attempt(lambda: self._collect_once(request, received))
 
     async def _collect_once(self, request: Request, received: Callable[[int], None]) -> Object:
@@ -421,7 +401,6 @@ class KubeClient:
         raise BadGateway(f"{path}: more than {PAGE * MAX_PAGES} objects")
 
     def _counter(self, path: str) -> Callable[[int], None]:
-        """Return a function that counts the bytes of a list's pages, and refuses too many."""
         size = 0
 
         def received(page_bytes: int) -> None:
@@ -497,9 +476,5 @@ def _selectors(field_selector: str, label_selector: str) -> dict[str, str]:
 
 
 def kube_client_factory(reactor: Any, agent: str) -> MakeKubeClient:
-    """
-    Return a factory of clients over the network.
-
-    :param agent: see :class:`KubeClient`.
-    """
+    """Return a factory of clients over the network."""
     return partial(KubeClient, reactor=reactor, agent=agent)

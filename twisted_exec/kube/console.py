@@ -54,8 +54,6 @@ async def served_dialects(client: KubeClient, among: Iterable[Dialect]) -> Seque
     """
     Return the dialects that an API server speaks.
 
-    :param among: the dialects of interest.
-    :return: dialects whose consoles the server has.
     :raises APIError: discovery failed.
     """
     expected = list(among)
@@ -96,17 +94,12 @@ class ConsoleOptions:
     :param server: the endpoint, instead of the one that the kubeconfig names.
     :param protocols: tried in this order, see
         :func:`~twisted_exec.streaming.remotecommand.client.connect`.
-    :param stream: the options of the stream.
-    :param among: the possible dialects of the machine. The first is tried without discovery; if the
-        server refuses it or does not have it, those that the server speaks follow, in its order.
-    :param agent: the ``User-Agent``; ASCII.
+    :param among: the possible dialects of the machine; the first is tried without discovery.
     :param reason: that the user declares, see :mod:`twisted_exec.api.reasons`.
-    :param record: the input to record, see :mod:`twisted_exec.api.kinds.consolerecordings`; empty
-        for no recording.  With a server that does not know this option no console is opened.
-    :param resume: after a loss of the connection open the next one, if the server can resume
-        sessions.
-    :param give_up_seconds: time to resume a session; ``None`` for as long as the server is not in
-        reach.
+    :param record: the input to record, see :mod:`twisted_exec.api.kinds.consolerecordings`. No
+        console is opened with a server that does not know this option.
+    :param give_up_seconds: time to resume a session after a loss of the connection; ``None`` for as
+        long as the server is not in reach.
     """
 
     timeout_seconds: float = TIMEOUT_SECONDS
@@ -123,7 +116,6 @@ class ConsoleOptions:
 
     @property
     def query(self) -> bytes:
-        """The query of the request."""
         query = self.stream.query()
         if self.reason:
             query += f"&reason={quote(self.reason, safe='')}".encode("ascii")
@@ -148,7 +140,6 @@ def open_console(
 
     :param user: receives the events of the session, ``attached`` first.
     :param requested: called for each attempt to begin the session.
-    :param connected: called when a connection to the server is open and verified.
     :return: fires with the stream once it is attached. Fails with an
         :class:`~twisted_exec.api.status.APIError`, or with
         :class:`~twisted_exec.kube.kubeconfig.client_config.KubeConfigError` without usable
@@ -164,7 +155,7 @@ def open_console(
 
 @dataclass(frozen=True)
 class _Opening:
-    """One console that is being opened: its requests, and those that resume its session."""
+    """One console that is being opened."""
 
     config: ClientConfig
     namespace: str
@@ -176,12 +167,6 @@ class _Opening:
     connected: Callable[[], None]
 
     async def open(self, config: ClientConfig, dialect: Dialect) -> ConsoleStream:
-        """
-        Open the console of a machine of this dialect.
-
-        :param config: with current credentials.
-        :raises APIError: the server refuses, or cannot be reached.
-        """
         try:
             return await self._open_at("exec", config, dialect)
         except APIError as refused:
@@ -284,8 +269,6 @@ class _Opening:
 @implementer(IStreamClientEndpoint)
 @dataclass(frozen=True)
 class _Reporting:
-    """An endpoint that says when it is connected."""
-
     endpoint: IStreamClientEndpoint
     connected: Callable[[], None]
 
@@ -300,11 +283,7 @@ class _Reporting:
 async def _again(
     config: ClientConfig, reactor: Any, opened: Callable[[ClientConfig], Awaitable[ConsoleClient]]
 ) -> ConsoleClient:
-    """
-    Open a session's next connection.
-
-    :raises BadGateway: there are no credentials at present.
-    """
+    """Open a session's next connection."""
     try:
         return await with_current_credentials(config, reactor, opened)
     except KubeConfigError as problem:
@@ -317,7 +296,7 @@ T = TypeVar("T")
 async def with_current_credentials(
     config: ClientConfig, reactor: Any, opened: Callable[[ClientConfig], Awaitable[T]]
 ) -> T:
-    """Open something; after a 401 once more, if there are other credentials then."""
+    """Open something, after a 401 once more if there are other credentials then."""
 
     async def opened_with(current: ClientConfig) -> T:
         try:
@@ -343,11 +322,7 @@ async def opened_among(
     timeout_seconds: float,
     server: IStreamClientEndpoint | None,
 ) -> T:
-    """
-    Open a stream or a download of a machine, whose dialect may be one of several.
-
-    :param opened: opens it with current credentials.
-    """
+    """Open a stream or a download of a machine, whose dialect may be one of several."""
 
     async def shown_again(dialect: Dialect) -> T:
         def opened_once(shown_config: ClientConfig) -> Awaitable[T]:
@@ -393,7 +368,7 @@ async def _served(
     timeout_seconds: float,
     server: IStreamClientEndpoint | None,
 ) -> Sequence[Dialect]:
-    """Return the dialects that the server speaks; none if discovery fails."""
+    """Return the dialects that the server speaks, as far as discovery tells."""
     # Imported here: most consoles need no discovery, and the program starts faster without it.
     from twisted_exec.kube.client import KubeClient
 
@@ -411,7 +386,6 @@ def request_head(config: ClientConfig, where: str, query: bytes, agent: str) -> 
     Return the request for a stream or a download.
 
     :param where: the path behind that of the server.
-    :param query: may be empty.
     """
     headers = [(b"User-Agent", agent.encode("ascii")), *identity_headers(config)]
     target = (config.url.path + where).encode("ascii") + (b"?" + query if query else b"")
@@ -420,11 +394,7 @@ def request_head(config: ClientConfig, where: str, query: bytes, agent: str) -> 
 
 @contextmanager
 def naming_server(config: ClientConfig) -> Iterator[None]:
-    """
-    Name the server in the error if it cannot be reached.
-
-    :raises APIError: the error of the body.
-    """
+    """Name the server in the error if it cannot be reached."""
     try:
         yield
     except (BadGateway, GatewayTimeout) as error:
@@ -441,7 +411,7 @@ class RecordingNews:
     """
     The recordings of a console that the user of one session knows of.
 
-    Messages are ends of a sentence about the console, such as ``recorded for ann (input: masked)``.
+    Messages are ends of a sentence, such as ``recorded for ann (input: masked)``.
     """
 
     def __init__(self) -> None:
@@ -454,7 +424,7 @@ class RecordingNews:
         Take note of the session's beginning.
 
         :param recorded: the input that this session wants recorded.
-        :return: the message; empty if there is none.
+        :return: the message, or empty.
         """
         self._recorded = recorded
         self.present = f"recorded (input: {recorded})" if recorded else ""
@@ -465,7 +435,7 @@ class RecordingNews:
         Take note of the recordings that go on.
 
         :param recordings: ``None`` if the server does not know them.
-        :return: the message; empty if there is no news.
+        :return: the message, or empty.
         """
         before = self._recordings
         if recordings == before or not (recordings or before):

@@ -1,12 +1,12 @@
 """
-A machine's console as an ordinary Twisted endpoint, so that any protocol can talk to any machine.
+A machine's console as a Twisted endpoint.
 
 For example::
 
     endpoint = clientFromString(reactor, "console:demo-vm:kubeconfig=admin.kubeconfig")
     expect = await connectProtocol(endpoint, Expect())
 
-``loseWriteConnection`` ends the input if the stream has a message for it, ``loseConnection`` ends
+``loseWriteConnection`` ends the input if the stream has a message for it; ``loseConnection`` ends
 the session. The reason of ``connectionLost`` carries the session's
 :class:`~twisted_exec.streaming.interfaces.Ending`, if it is known.
 """
@@ -58,7 +58,7 @@ Servers keep sessions for a minute by default.
 @implementer(IAddress)
 @dataclass(frozen=True)
 class ConsoleAddress:
-    """The address of a console, for Twisted's ``getPeer``."""
+    """The address of a console."""
 
     server: str
     namespace: str
@@ -66,7 +66,7 @@ class ConsoleAddress:
 
 
 class ConsoleDone(ConnectionDone):
-    """The session ended normally.  :ivar ending: the reason; ``None`` if this side left."""
+    """The session ended normally. :ivar ending: the reason; ``None`` if this side left."""
 
     def __init__(self, ending: Ending | None = None) -> None:
         super().__init__(_told(ending) if ending is not None else "left")
@@ -74,7 +74,7 @@ class ConsoleDone(ConnectionDone):
 
 
 class ConsoleLost(ConnectionLost):
-    """The session failed.  :ivar ending: the reason; ``None`` if the connection broke."""
+    """The session failed. :ivar ending: the reason, if it is known."""
 
     def __init__(self, ending: Ending | None, reason: str) -> None:
         super().__init__(_told(ending) if ending is not None else reason)
@@ -99,7 +99,8 @@ class ConsoleEndpoint:
     recordings, which are logged otherwise.
 
     :param reason: that the user declares, see :mod:`twisted_exec.api.reasons`.
-    :param resume: as of :class:`~twisted_exec.kube.console.ConsoleOptions`; ``give_up_seconds`` likewise.
+    :param resume: as of :class:`~twisted_exec.kube.console.ConsoleOptions`; ``give_up_seconds``
+        likewise.
     """
 
     def __init__(
@@ -128,7 +129,6 @@ class ConsoleEndpoint:
         )
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
-        """See :meth:`~twisted.internet.interfaces.IStreamClientEndpoint.connect`."""
         user = _ProtocolUser(protocolFactory, self._address)
         protocolFactory.doStart()
         opening = open_console(
@@ -214,15 +214,12 @@ class _ProtocolUser:
 
 @implementer(ITransport, IConsumer, IPushProducer)
 class _ConsoleTransport:
-    """The transport of a protocol on a console's stream."""
-
     def __init__(self, stream: ConsoleStream, address: ConsoleAddress) -> None:
         self._stream, self._address = stream, address
         self.connected = True
         self.disconnecting = False
 
     def write(self, data: bytes) -> None:
-        """Send input to the machine."""
         if self.connected and not self.disconnecting:
             self._stream.write(data)
 
@@ -230,7 +227,6 @@ class _ConsoleTransport:
         self.write(b"".join(data))
 
     def window_changed(self, size: TerminalSize) -> None:
-        """Send the size of the terminal to the machine."""
         self._stream.resize(size)
 
     def send_break(self, milliseconds: int = 250) -> None:
@@ -244,21 +240,19 @@ class _ConsoleTransport:
 
     def loseWriteConnection(self) -> None:
         """
-        End the input; output continues until the machine's side ends the session.
+        End the input; output continues.
 
-        Does nothing with protocols that have no message for it (v4).
+        Does nothing with protocols that have no message for it.
         """
         if self.connected and self._stream.can_half_close:
             self._stream.end_input()
 
     def loseConnection(self) -> None:
-        """End the session after sending the data written so far."""
         if self.connected and not self.disconnecting:
             self.disconnecting = True
             self._stream.leave()
 
     def abortConnection(self) -> None:
-        """End the session at once."""
         if self.connected:
             self.disconnecting = True
             self._stream.abort()

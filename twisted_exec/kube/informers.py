@@ -1,11 +1,9 @@
 """
 Local copies of resources that follow the API server, and the work queues that they feed.
 
-A reflector keeps a local copy of one resource current by list and watch. Users read the copy; events
-only say when to look, and several missed changes of an object may arrive as one. Source of the rules:
+A reflector keeps a local copy of one resource current by list and watch. Events only say when to
+look at the copy: several changes may arrive as one. Source of the rules:
 ``k8s.io/client-go/tools/cache/reflector.go``.
-
-A work queue has one worker per key at a time, a limit for all, and back-off for keys that fail.
 """
 
 from __future__ import annotations
@@ -50,7 +48,7 @@ class IStore(Interface):
     """Read access to a local copy."""
 
     def get(name: str, namespace: str = "") -> Object | None:
-        """Return the object as last seen, which the caller must not change; ``None`` if there is none."""
+        """Return the object as last seen, read-only; ``None`` if there is none."""
 
 
 def key_of(obj: Object) -> Key:
@@ -60,7 +58,7 @@ def key_of(obj: Object) -> Key:
 
 
 class Backoff:
-    """Exponential back-off up to a limit; each pause is a random part of its length, at least half."""
+    """Exponential back-off up to a limit, with random parts."""
 
     def __init__(
         self,
@@ -73,11 +71,9 @@ class Backoff:
         self._random = rng or random.Random()
 
     def reset(self) -> None:
-        """Return to the first pause, after a success."""
         self._next = self._first
 
     def pause(self) -> float:
-        """Return how many seconds to wait now."""
         seconds, self._next = self._next, min(self._next * 2, self._longest)
         return seconds * (0.5 + self._random.random() / 2)
 
@@ -85,13 +81,13 @@ class Backoff:
 @implementer(IStore)
 class Reflector:
     """
-    A local copy of the objects of ``resource``.
+    A local copy of the objects of one resource.
 
-    :param of: name of the cluster.
     :param on_change: called for each difference, in order.
     :param trim: returns the part of an object to store; it may change the object in place.
-    :param optional: the server may lack the resource; the reflector then waits for it without a warning.
-    :param max_objects: list again if a watch brings more objects: lists have a size limit, watches do not.
+    :param optional: wait without a warning if the server lacks the resource.
+    :param max_objects: list again if a watch brings more objects, because lists have a size limit,
+        watches do not.
     """
 
     def __init__(
@@ -144,13 +140,12 @@ class Reflector:
     _log = Logger()
 
     def start(self) -> None:
-        """List, then watch, until :meth:`stop`."""
         if self._running is None:
             self._stopped = False
             self._running = Deferred.fromCoroutine(self._run()).addErrback(self._ended)
 
     def stop(self) -> Deferred[None]:
-        """Cancel all requests; fires when they have ended.  The copy stays readable."""
+        """Cancel all requests; fires when they have ended. The copy stays readable."""
         running, self._running = self._running, None
         if running is None:
             return succeed(None)
@@ -166,7 +161,7 @@ class Reflector:
 
     def forget(self) -> None:
         """
-        Prepare for another server: list again, report the differences, and be unsynced until then.
+        Prepare for another server: list again, and be unsynced until then.
 
         If the reflector is running, call this again after :meth:`stop` has fired.
         """
@@ -181,7 +176,6 @@ class Reflector:
         return waiting
 
     def get(self, name: str, namespace: str = "") -> Object | None:
-        """See :meth:`IStore.get`."""
         return self._objects.get((namespace, name))
 
     def __iter__(self) -> Iterator[Object]:
@@ -227,8 +221,7 @@ class Reflector:
         """
         Return whether the server lacks the resource.
 
-        RBAC answers 403 for a group that does not exist, as for one that the role does not name.
-        Discovery tells them apart.
+        RBAC also answers 403 for a group that does not exist; discovery tells.
         """
         if refused.code != Forbidden.code:
             return refused.code == NotFound.code
@@ -262,7 +255,6 @@ class Reflector:
                 each.callback(None)
 
     async def _look_for_older(self) -> None:
-        """Forget the version if the server's is lower now."""
         fields = self._selectors["field_selector"]
         if "metadata.name=" not in fields:  # RBAC may allow us to list this one name only
             fields = ",".join(filter(None, [fields, NOBODY]))
@@ -295,7 +287,7 @@ class Reflector:
             self._current()
 
     def _opened(self) -> None:
-        """Count as current after a moment: a watch without changes may stay silent forever."""
+        """Count as current after a moment, because a watch without changes may stay silent."""
         self._settling = self._clock.callLater(SHORT_WATCH_SECONDS, self._current)
 
     def _current(self) -> None:
@@ -363,12 +355,12 @@ def _uid(obj: Object) -> Any:
 
 
 def _is_older(version: str, than: str) -> bool:
-    """Compare versions, which grow if they are numbers; other forms are never older."""
+    """Compare versions, which grow if they are numbers."""
     return version.isdecimal() and than.isdecimal() and int(version) < int(than)
 
 
 def _explained(refused: APIError) -> str:
-    """Return the error's message; for a bare ``Unauthorized``, as servers send it, what it means."""
+    """Return the error's message, with an explanation if it is a bare ``Unauthorized``."""
     if refused.code == Unauthorized.code and refused.message == Unauthorized.reason:
         return "the API server does not accept this program's credentials; replace them"
     return refused.message
@@ -384,7 +376,7 @@ K = TypeVar("K", bound=Hashable)
 
 @dataclass
 class _Work:
-    """The state of one key; removed after a success."""
+    """The state of one key."""
 
     backoff: Backoff = field(
         default_factory=lambda: Backoff(FIRST_PAUSE_SECONDS, LONGEST_RETRY_SECONDS)
@@ -400,7 +392,8 @@ class _Work:
 
 class WorkQueue(Generic[K]):
     """
-    A queue of keys.
+    A queue of keys with one worker per key at a time, a limit for all, and back-off for keys that
+    fail.
 
     :param work: handles one key; called again with back-off after a failure.
     :param refused: called after an API error of a key.
@@ -426,7 +419,7 @@ class WorkQueue(Generic[K]):
 
     def add(self, key: K) -> None:
         """
-        Queue a key; a key that is queued already stays queued once.
+        Queue a key, once.
 
         A key that failed lately waits for its back-off: frequent changes must not bypass it.
         """
@@ -439,9 +432,7 @@ class WorkQueue(Generic[K]):
             self._begin(key, work)
 
     def hurry(self, key: K) -> None:
-        """
-        Queue a key without waiting for its back-off, because the cause of its failure has changed.
-        """
+        """Queue a key without its back-off, because the cause of its failure has changed."""
         work = self._work.get(key)
         if work is not None and work.timer is not None and not self._stopped:
             work.backoff.reset()
@@ -470,7 +461,6 @@ class WorkQueue(Generic[K]):
             self._begin_some()
 
     def _begin_some(self) -> None:
-        """Start workers in the free slots."""
         self._next_turn = None
         if self._is_beginning:
             return
@@ -520,11 +510,7 @@ class WorkQueue(Generic[K]):
 
 
 class Listeners:
-    """
-    Callbacks for changes of one thing.
-
-    :param what: name of that thing, for the log.
-    """
+    """Callbacks for changes of one thing."""
 
     _log = Logger()
 
@@ -546,11 +532,10 @@ class Listeners:
         return end
 
     def clear(self) -> None:
-        """Remove all callbacks."""
         self._each.clear()
 
     def tell(self, *arguments: Any) -> None:
-        """Call all callbacks, except those that an earlier one removed."""
+        """Call the callbacks, except those that an earlier one removed."""
         for token, changed in list(self._each.items()):
             if token not in self._each:
                 continue

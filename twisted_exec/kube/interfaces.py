@@ -23,16 +23,15 @@ class IKubeClient(Interface):
     """
     A client of one API server.
 
-    Deferreds fail with :class:`~twisted_exec.api.status.APIError`: that of an error answer,
-    ``BadGateway`` for an unreachable server, an invalid answer or unusable credentials,
-    ``GatewayTimeout`` for a slow server, ``ServiceUnavailable`` without a configuration.
+    Deferreds fail with :class:`~twisted_exec.api.status.APIError`, such as ``BadGateway`` for an
+    unreachable server or unusable credentials, and ``GatewayTimeout`` for a slow server.
     """
 
     def look() -> int:
         """
         Read the configuration again, such as a kubeconfig that may have been replaced.
 
-        :return: a number that differs from an earlier one if the configuration has changed.
+        :return: a number that changes with the configuration.
         """
 
     def groups() -> Deferred[list[str]]:
@@ -68,7 +67,7 @@ class IKubeClient(Interface):
     def update(
         resource: Resource, obj: Object, namespace: str = "", *, subresource: str = ""
     ) -> Deferred[Object]:
-        """PUT; the object's ``metadata`` names it.  Fires with the object as stored."""
+        """Replace the object; fires with the object as stored."""
 
     def patch(
         resource: Resource,
@@ -92,8 +91,8 @@ class IKubeClient(Interface):
         """
         Fires with the answer.
 
-        :param uid: precondition; empty for none.
-        :param grace_seconds: grace period of a Pod, 0 for none; ``None`` for the Pod's own.
+        :param uid: precondition, or empty.
+        :param grace_seconds: grace period of a Pod; ``None`` for the Pod's own.
         """
 
     def watch(
@@ -111,8 +110,7 @@ class IKubeClient(Interface):
 
         :param on_event: called with ``ADDED``, ``MODIFIED``, ``DELETED`` or
             ``BOOKMARK`` and the object.
-        :param on_open: called once when the server has accepted the watch; from then on every
-            change arrives.
+        :param on_open: called once when the server has accepted the watch.
         :return: fires when the server ended the watch normally; fails with
             :class:`~twisted_exec.api.status.Expired` if ``resource_version``
             is too old: list again.
@@ -121,8 +119,7 @@ class IKubeClient(Interface):
 
 class ILeases(Interface):
     """
-    The Lease of one :class:`~twisted_exec.kube.leases.Election`, wherever it is
-    stored.
+    The Lease of one :class:`~twisted_exec.kube.leases.Election`.
 
     Deferreds fail with ``APIError``, as an API server answers.
     """
@@ -147,31 +144,29 @@ class ILeader(Interface):
         """
         Stop the work; nothing new may start after this returns.
 
-        :return: fires when work in progress has ended, too; never fails.  :meth:`elected` is not
-            called again before that.
+        :return: fires when work in progress has ended; :meth:`elected` is not called again before
+            that.
         """
 
 
 class IRecordedProtocol(Interface):
     """
-    A protocol at a :class:`~twisted_exec.kube.console_endpoint.ConsoleEndpoint` that tells its user about
-    recordings of the console.
+    A protocol at a :class:`~twisted_exec.kube.console_endpoint.ConsoleEndpoint` that tells its user
+    about recordings.
     """
 
     def recordings_changed(recordings: tuple[OpenRecording, ...]) -> None:
         """
         Recordings of the console have begun or ended, also those of other users.
 
-        A server of an earlier release names only what the session itself wants recorded, once.
-
-        :param recordings: those that go on; users are names from the network, empty if unknown.
+        :param recordings: the current ones; users are names from the network, and may be empty.
         """
 
 
 class IResumableProtocol(Interface):
     """
-    A protocol at a :class:`~twisted_exec.kube.console_endpoint.ConsoleEndpoint` that handles losses of the
-    connection, and messages, itself.
+    A protocol at a :class:`~twisted_exec.kube.console_endpoint.ConsoleEndpoint` that handles losses
+    of the connection itself.
     """
 
     def outage(reason: str) -> None:
@@ -182,12 +177,12 @@ class IResumableProtocol(Interface):
         The session goes on.
 
         :param seconds: since :meth:`outage`.
-        :param uncertain: number of dropped bytes of input, BREAKs and other requests: those that
-            the machine may have received already, and all behind them.
+        :param uncertain: number of dropped bytes of input and other requests, some of which the
+            machine may have received.
         """
 
     def notice(text: str) -> None:
-        """A message for people, such as that another user has taken over the console."""
+        """A message for people."""
 
     def skipped(count: int | None) -> None:
         """Output is missing here: its number of bytes, or ``None`` if the number is unknown."""

@@ -4,13 +4,10 @@ Leases: leader election, services that run only on the leader, and heartbeats.
 As in client-go (``k8s.io/client-go/tools/leaderelection/leaderelection.go``), the replica whose
 name is in the Lease leads.
 
-Clocks of different hosts are never compared: each candidate counts on its own monotonic clock from
+Clocks of different hosts are not compared: each candidate counts on its own monotonic clock from
 when it *saw* the Lease change. A leader counts from before it *sent* its last successful renewal,
-and stops well before other candidates may take over. So two replicas do not lead at once, unless a clock
-counts wrongly or another program changes or deletes the Lease. A process that was suspended may still
-complete a step when it resumes. Therefore a leader's writes name the resourceVersion or at least the UID.
-
-An election that is stopped releases the Lease; a leader that could not renew it does not.
+and stops well before other candidates may take over. A process that was suspended may still
+complete a step when it resumes, so a leader's writes name the resourceVersion or at least the UID.
 
 Sources for heartbeats: ``k8s.io/component-helpers/apimachinery/lease/controller.go`` for Nodes, and
 ironcore v0.5 ``poollet/machinepoollet/controllers/machinepool_heartbeat.go``.
@@ -66,8 +63,7 @@ class ElectionTimings:
 
     :param lease_seconds: time without renewal after which any candidate may take the Lease.
     :param renew_seconds: time without successful renewal after which a leader stops.
-    :param retry_seconds: pause between two attempts of the leader; that of others is up to 2.2 times as
-        long.
+    :param retry_seconds: pause between two attempts of the leader.
     """
 
     lease_seconds: int = 15
@@ -76,7 +72,7 @@ class ElectionTimings:
 
 
 def holder_of(lease: Object) -> str:
-    """Return the holder of a Lease; empty for none."""
+    """Return the holder of a Lease, or empty."""
     return str(lease.get("spec", {}).get("holderIdentity") or "")
 
 
@@ -93,13 +89,12 @@ class LeaseObservation:
         self._seen = 0.0
 
     def saw(self, lease: Object, now: float) -> None:
-        """Note the current Lease, and the time if it has changed."""
         spec = lease.get("spec", {})
         if spec != self._spec:
             self._spec, self._seen = copy.deepcopy(spec), now
 
     def is_free_for(self, identity: str, now: float) -> bool:
-        """Return whether a candidate may take the Lease: it is free, expired, or the candidate's own."""
+        """Return whether a candidate may take the Lease."""
         spec = self._spec or {}
         if spec.get("holderIdentity") in (None, "", identity):
             return True
@@ -110,11 +105,7 @@ class LeaseObservation:
 
 
 def claimed(lease: Object | None, identity: str, terms: ElectionTimings, moment: float) -> Object:
-    """
-    Return the spec to take or renew the Lease with.
-
-    :param moment: seconds since the epoch, for people.
-    """
+    """Return the spec to take or renew the Lease with."""
     time_text = precise_timestamp(moment)
     spec: Object = {
         "holderIdentity": identity,
@@ -134,7 +125,7 @@ def claimed(lease: Object | None, identity: str, terms: ElectionTimings, moment:
 
 
 def released(lease: Object, moment: float) -> Object:
-    """Return the spec to release the Lease with, so that it is free at once."""
+    """Return the spec that releases the Lease."""
     time_text = precise_timestamp(moment)
     # As release() of client-go: a duration must be above 0, also that of a Lease without a holder
     # (validation of coordination.k8s.io).
@@ -151,11 +142,8 @@ class Election(Service):
     """
     One candidate.
 
-    :param identity: name of the candidate, unique.
     :param clock: a monotonic clock, see :func:`~twisted_exec.tls.fast.loop.use_monotonic_clock`.
-    :param now: seconds since the epoch.
-    :param chance: returns a random number from 0 to 1.
-    :param lease: kind, namespace and name of the Lease, for messages.
+    :param lease: name of the Lease in messages.
     :param on_failure: called with a message for users.
     """
 
@@ -191,12 +179,11 @@ class Election(Service):
         self._reason = ""
 
     def startService(self) -> None:
-        """Become a candidate."""
         super().startService()
         self._try()
 
     def stopService(self) -> Deferred[None]:
-        """Stop leading and release the Lease.  Fires when it is released, or cannot be."""
+        """Stop leading and release the Lease, if possible."""
         super().stopService()
         return Deferred.fromCoroutine(self._stop())
 
@@ -211,7 +198,7 @@ class Election(Service):
             await self._release(self._held)
 
     async def _answered(self, asking: Deferred[None]) -> None:
-        """Wait for a pending request, with a time limit: if it succeeds, the Lease has to be released."""
+        """Wait for a pending request for a while: if it succeeds, the Lease has to be released."""
         late = self._clock.callLater(self._terms.retry_seconds, asking.cancel)
         await _fired_with(asking)
         _cancel(late)
@@ -230,14 +217,14 @@ class Election(Service):
         """
         Check that this candidate can be elected.
 
-        :raises ServiceUnavailable: all attempts of the last :data:`FAILING_SECONDS` have failed.
+        :raises ServiceUnavailable: the attempts of the last :data:`FAILING_SECONDS` have failed.
         """
         seconds = self._clock.seconds() - self._failing_since
         if self.running and self.failure is not None and seconds >= FAILING_SECONDS:
             raise ServiceUnavailable(self._message())
 
     def heard(self, lease: Object) -> None:
-        """Note a change of the Lease, from a watch: a released Lease is then taken at once."""
+        """Note a change of the Lease, which may be free now."""
         if self.running and not self.leading and not holder_of(lease):
             self._try()
 
@@ -330,7 +317,6 @@ class Election(Service):
         self._on_failure(self._message())
 
     def _message(self) -> str:
-        """Return a message about the latest failure, for users."""
         text = f"{self.identity} cannot become the leader: {self._lease}: {self._why()}"
         if isinstance(self.failure, APIError) and self.failure.code == Forbidden.code:
             text += "; allow its user to get, create and update this Lease"
@@ -378,16 +364,13 @@ class ClientLeases:
         self._client, self._namespace, self._name = client, namespace, name
 
     def get(self) -> Deferred[Object]:
-        """As :meth:`ILeases.get`."""
         return self._client.get(LEASES.resource, self._name, self._namespace)
 
     def create(self, spec: Object) -> Deferred[Object]:
-        """As :meth:`ILeases.create`."""
         lease = new_lease(self._namespace, self._name, spec)
         return self._client.create(LEASES.resource, lease, self._namespace)
 
     def update(self, lease: Object) -> Deferred[Object]:
-        """As :meth:`ILeases.update`."""
         return self._client.update(LEASES.resource, lease, self._namespace)
 
 
@@ -402,7 +385,6 @@ def new_lease(namespace: str, name: str, spec: Object) -> Object:
 
 
 def _code(failure: Failure) -> int:
-    """Return the code of an API error, 0 for other failures."""
     return failure.value.code if isinstance(failure.value, APIError) else 0
 
 
@@ -431,11 +413,7 @@ EVENT_REASON = "LeaderElectionFailed"
 
 @implementer(ILeader)
 class LeaderServices(Service):
-    """
-    The services of one term.
-
-    :param make: creates the services for a term.
-    """
+    """The services of one term as leader."""
 
     _log = Logger()
 
@@ -444,17 +422,14 @@ class LeaderServices(Service):
         self.services: Sequence[Service] = ()
 
     def startService(self) -> None:
-        """Start the services."""
         super().startService()
         self.elected()
 
     def stopService(self) -> Deferred[None]:
-        """Stop the services."""
         super().stopService()
         return self.deposed()
 
     def elected(self) -> None:
-        """As :meth:`ILeader.elected`."""
         # New services for each term: state from an earlier term is out of date.
         self.services = self._make()
         for each in self.services:
@@ -464,7 +439,6 @@ class LeaderServices(Service):
                 self._log.failure("{name} cannot start", name=type(each).__name__)
 
     def deposed(self) -> Deferred[None]:
-        """As :meth:`ILeader.deposed`."""
         services, self.services = self.services, ()
         ending = [maybeDeferred(each.stopService) for each in reversed(services) if each.running]
         return Deferred.fromCoroutine(self._ended(ending))
@@ -487,9 +461,6 @@ class LeaderElected:
     Services that run while this replica leads, with the election.
 
     :param client: client of the cluster that has the Lease.
-    :param make: creates the services for a term.
-    :param now: seconds since the epoch.
-    :param name: identity of the replica, by default from :func:`identity`.
     :param when: fires when the replica is able to lead.
     """
 
@@ -531,7 +502,6 @@ class LeaderElected:
         return self._leading.services
 
     def start(self) -> None:
-        """Become a candidate as soon as possible."""
         self._waiting, self._recorder = True, self._make_recorder()
         self._when().addCallbacks(self._stand, lambda _: None)  # the failure is reported elsewhere
 
@@ -543,7 +513,6 @@ class LeaderElected:
         self._recorder.record(self._about, "Warning", EVENT_REASON, text)
 
     def probe(self) -> None:
-        """As :meth:`Election.probe`."""
         self._election.probe()
 
     def stop(self) -> Deferred[None]:
@@ -565,8 +534,6 @@ class Lease:
     One Lease, held by regular calls of :meth:`renew`.
 
     :param namespace: namespace of the Lease; empty to disable it.
-    :param now: seconds since the epoch.
-    :param holder: identity of the holder.
     """
 
     _log = Logger()
@@ -587,7 +554,7 @@ class Lease:
 
     async def renew(self, owner: Object | None = None) -> None:
         """
-        Renew the Lease.  A problem is logged once.
+        Renew the Lease. Problems are logged.
 
         :param owner: owner reference (``apiVersion``, ``kind``, ``name``, ``uid``).
         """

@@ -1,8 +1,7 @@
 """
 A machine's log, and the content of a recording.
 
-A log that is cut off can continue at its offset (:mod:`twisted_exec.streaming.text.resumption`),
-but not with a server of an earlier release.
+A log that is cut off can continue at its offset (:mod:`twisted_exec.streaming.text.resumption`).
 """
 
 from __future__ import annotations
@@ -41,11 +40,8 @@ class MachineLog:
     The log of one machine.
 
     :param server: the endpoint, instead of the one that ``config`` names.
-    :param among: as of :class:`~twisted_exec.kube.console.ConsoleOptions`.
     :param resource: the object of the log, if it is not a machine.
-    :param agent: the ``User-Agent``; ASCII.
-    :param lost: called at the start of each outage with the reason, and with ``None`` when the log
-        continues.
+    :param lost: called with the reason of an outage, and with ``None`` when the log continues.
     """
 
     def __init__(
@@ -77,7 +73,7 @@ class MachineLog:
         Read the log to its end.
 
         :param options: with ``frames`` if the log is to continue after a loss.
-        :param data: called with each piece of text; an exception ends the log, and is raised here.
+        :param data: called with each piece of text; its exception ends the log, and is raised here.
         :param opened: called before the first text with the log, which can be paused.
         :raises APIError: the server refuses, cannot be reached, or the log was cut off.
         :raises KubeConfigError: there are no usable credentials.
@@ -154,7 +150,6 @@ async def deleted_log(
     """
     Return the log of a deleted machine, the newest of that name.
 
-    :param more: parameters of :class:`MachineLog`.
     :raises APIError: the server knows of no such machine, or refuses.
     :raises KubeConfigError: there are no usable credentials.
     """

@@ -1,4 +1,4 @@
-"""Connections through a proxy: HTTP ``CONNECT``, with or without TLS, and SOCKS 5."""
+"""Connections through a proxy: HTTP ``CONNECT`` and SOCKS 5."""
 
 from __future__ import annotations
 
@@ -27,16 +27,12 @@ _PORTS = {"http": 80, "https": 443, "socks5": 1080}
 
 
 class ProxyError(Exception):
-    """A proxy does not connect to the server.  The message names the proxy, without its password."""
+    """A proxy does not connect to the server. The message names the proxy, without its password."""
 
 
 @dataclass(frozen=True)
 class ForwardProxy:
-    """
-    A proxy; its ``str()`` has no password.
-
-    :param scheme: ``http``, ``https`` or ``socks5``.
-    """
+    """A proxy; its ``str()`` has no password."""
 
     scheme: str
     host: str
@@ -46,7 +42,7 @@ class ForwardProxy:
 
     @classmethod
     def parse(cls, url: str) -> ForwardProxy:
-        """Parse a ``proxy-url`` that is known to be valid."""
+        """Parse a valid ``proxy-url``."""
         parts = urlsplit(url)
         return cls(
             parts.scheme,
@@ -69,8 +65,7 @@ def proxied(
 
     :param way: endpoint of the proxy, with its TLS.
     :param host: name or address of the server; the proxy resolves names.
-    :return: its ``connect`` has no time limit of its own and fails with :class:`ProxyError`; cancelling
-        closes the connection.
+    :return: its ``connect`` has no time limit and fails with :class:`ProxyError`.
     """
     return _Proxied(way, proxy, host, port)
 
@@ -87,7 +82,7 @@ class _Dialogue(Typing):
 
 
 class _Refused(Exception):
-    """An HTTP proxy's refusal; the message says why."""
+    """An HTTP proxy's refusal."""
 
 
 class _Connect:
@@ -178,7 +173,6 @@ class _Proxied:
 
 
 def _told(proxy: ForwardProxy, problem: Exception) -> str:
-    """Return one line for an error of any layer."""
     if isinstance(problem, _Refused | Socks5Refused | RemoteProtocolError):
         return str(problem).replace("the proxy", str(proxy), 1)
     if isinstance(problem, error.ConnectionDone | error.ConnectionLost):

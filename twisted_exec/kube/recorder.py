@@ -1,9 +1,8 @@
 """
 An event recorder: Events about objects, for their users.
 
-Repetitions raise the count of an Event, and each object has a rate limit. No code waits for an Event or
-fails because of one: after temporary errors a write is repeated for a while; after others the Event is
-dropped.
+An Event never delays or breaks other work: it is repeated for a while after temporary errors, and
+dropped otherwise.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ _Key = tuple[str, str, str, str | None]
 
 @dataclass
 class _Told:
-    """One Event: its desired content, and whether the API server has it."""
+    """One Event."""
 
     body: Object
     namespace: str
@@ -60,8 +59,6 @@ class _Told:
 
 @dataclass
 class _Similar:
-    """The recent messages of one object and reason."""
-
     since: float
     messages: set[str]
 
@@ -74,10 +71,9 @@ class _Bucket:
 
 class EventLimit:
     """
-    Limits the Events of each object: :data:`BURST` at once, and then one more after each interval.
+    Limits the Events of each object.
 
     :param refill_seconds: the interval.
-    :param most_objects: objects that are remembered.
     """
 
     def __init__(self, refill_seconds: float, most_objects: int) -> None:
@@ -88,11 +84,7 @@ class EventLimit:
         return len(self._buckets)
 
     def allows(self, uid: str, now: float) -> bool:
-        """
-        Return whether an object may have one more Event, and count it then.
-
-        :param now: in seconds, of a clock that is never set.
-        """
+        """Count one more Event of an object, if it may have one."""
         bucket = self._buckets.setdefault(uid, _Bucket(BURST, now))
         self._buckets.move_to_end(uid)
         if len(self._buckets) > self._most_objects:
@@ -109,10 +101,6 @@ class Recorder:
     """
     Writes Events about objects, asynchronously.
 
-    :param about: kind of the objects.
-    :param component: ``source.component``.
-    :param host: ``source.host``.
-    :param now: seconds since the epoch.
     :param busy: returns whether Events should wait for more important work.
     """
 
@@ -147,10 +135,7 @@ class Recorder:
         Record an Event.
 
         :param about: the whole object that it is about.
-        :param type: ``Normal`` or ``Warning``.
-        :param reason: one word in CamelCase.
-        :param at: time in seconds since the epoch; now by default.  An Event from before
-            the retention period of Events is not recorded.
+        :param at: time in seconds since the epoch, by default now.
         """
         uid, now = about["metadata"]["uid"], self._now()
         at = now if at is None else min(max(at, 0.0), now)
@@ -235,7 +220,7 @@ class Recorder:
                     await deferLater(self._clock, backoff.pause())
 
     def _refused(self, key: _Key, record: _Told, error: APIError) -> None:
-        """Repeat after temporary errors; drop the Event after others, such as for a deleted namespace."""
+        """Repeat after temporary errors, and drop the Event after others."""
         record.failures += 1
         if error.code in (429, *range(500, 600)) and record.failures < _ATTEMPTS:
             self._waiting[key] = None

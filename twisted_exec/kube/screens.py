@@ -41,9 +41,9 @@ async def read_screen(
     """
     Return the screen of a machine.
 
-    :param among: as of :class:`~twisted_exec.kube.console.ConsoleOptions`.
     :param timeout_seconds: for each step.
-    :raises APIError: the server refuses, cannot be reached, or does not send the whole screen in time.
+    :raises APIError: the server refuses, cannot be reached, or does not send the whole screen in
+        time.
     :raises KubeConfigError: there are no usable credentials.
     """
 
@@ -69,10 +69,8 @@ async def read_state(
     """
     Return the state of a console for a terminal that takes over from there.
 
-    :param config: with current credentials.
     :param path: of the screen, behind that of the server.
     :param size: columns and rows of this terminal.
-    :param reason: that the user declares.
     :raises APIError: the server refuses, cannot be reached, or does not send the whole state in time.
     :raises ValueError: the answer is not valid.
     """
@@ -121,7 +119,6 @@ async def open_download(
     """
     Send a request; fires when the answer begins.
 
-    :param server: the endpoint, instead of the one that ``config`` names.
     :param timeout_seconds: for the connection, and again for the head of the answer.
     :raises APIError: the server refuses, or cannot be reached.
     """

@@ -1,12 +1,9 @@
 """
-Certificates, also serving certificates, that are signed through the API server.
+Certificates that are signed through the API server, and renewed before they expire.
 
-Each request has a new key. A signed certificate that matches the request is installed in its files, and
-renewed well before it expires.
-
-A serving certificate names the program's addresses, which a signer may compare with the program's own
-object, such as a pool. So a new program starts with a self-signed certificate, reports its addresses in
-that object, and then requests a certificate.
+A signer may compare the names in a serving certificate with the program's own object, such as a
+pool. So a new program starts with a self-signed certificate, reports its addresses in that object,
+and then requests a certificate.
 """
 
 from __future__ import annotations
@@ -68,11 +65,8 @@ class SignedCertificate(BackgroundTask, ABC):
     """
     Certificate and key in a directory, renewed before they expire.
 
-    :param directory: directory of the files, which is created if missing.
-    :param stem: file name without ``.crt`` and ``.key``.
-    :param name: common name; :meth:`request` may use a later value.
-    :param group: likewise, the organization.
-    :param label: prefix of the names of requests.
+    :param name: common name.
+    :param group: the organization.
     :param now: seconds since the epoch.
     :cvar what: name in messages, such as ``serving certificate``.
     :cvar purpose: part of the names of requests.
@@ -111,14 +105,13 @@ class SignedCertificate(BackgroundTask, ABC):
 
     @abstractmethod
     def shortcoming(self, certificate: x509.Certificate) -> str:
-        """Return the reason to replace a certificate early; empty if there is none."""
+        """Return the reason to replace a certificate early; may be empty."""
 
     @abstractmethod
     def asking(self) -> IKubeClient:
         """Return the client to send requests with."""
 
     def explained(self, problem: APIError) -> str:
-        """Return the message for a failed request."""
         return problem.message
 
     def make_directory(self) -> None:
@@ -157,10 +150,7 @@ class SignedCertificate(BackgroundTask, ABC):
                 await deferLater(self._clock, backoff.pause())
 
     def installed(self) -> x509.Certificate | None:
-        """
-        Return the installed certificate, or ``None`` if it or its key cannot be read, if it is self-signed
-        or not of its key, or has a :meth:`shortcoming`.
-        """
+        """Return the installed certificate if it and its key are usable and signed."""
         try:
             certificate = pem.certificates(read_file(self.certificate), self.certificate)[0]
             key = pem.private_key(read_file(self.key), self.key)
@@ -174,7 +164,6 @@ class SignedCertificate(BackgroundTask, ABC):
         return None if self.shortcoming(certificate) else certificate
 
     def _good_for(self) -> float:
-        """Return the number of seconds until the renewal."""
         certificate = self.installed()
         if certificate is None or self._begins_later(certificate):
             return 0.0
@@ -183,7 +172,7 @@ class SignedCertificate(BackgroundTask, ABC):
         return due.timestamp() - self._now()
 
     def _begins_later(self, certificate: x509.Certificate) -> bool:
-        """Return whether it was signed while a clock was wrong, by more than clocks usually differ."""
+        """Return whether it was signed while a clock was wrong."""
         begin = certificate.not_valid_before_utc.timestamp()
         return begin > self._now() + CLOCK_SECONDS
 
@@ -288,9 +277,6 @@ class ServingCertificate(SignedCertificate):
     A program's serving certificate, in the files ``tls.crt`` and ``tls.key``.
 
     Its names are the DNS names and IP addresses passed to :meth:`start`.
-
-    :param directory: directory of the files, which is created if missing.
-    :param now: seconds since the epoch.
     """
 
     what, purpose, usage = "serving certificate", "serving", SERVER_AUTH
@@ -324,8 +310,7 @@ class ServingCertificate(SignedCertificate):
         """
         Create a self-signed certificate if there is no usable one, so that the program can listen.
 
-        :raises TLSConfigError: the directory is not writable, or the name is too long for a
-            certificate.
+        :raises TLSConfigError: the directory is not writable, or the name is too long.
         """
         self.make_directory()
         try:
@@ -345,19 +330,15 @@ class ServingCertificate(SignedCertificate):
         self.run()
 
     def request(self) -> Issued:
-        """As :meth:`SignedCertificate.request`."""
         return request_server(self._name, [self._group], self._names)
 
     def asking(self) -> IKubeClient:
-        """As :meth:`SignedCertificate.asking`: the program's own client."""
         return self._client
 
     def shortcoming(self, certificate: x509.Certificate) -> str:
-        """As :meth:`SignedCertificate.shortcoming`: the missing names."""
         return ", ".join(self._missing(certificate))
 
     def _missing(self, certificate: x509.Certificate) -> list[str]:
-        """Return the names that a certificate lacks."""
         try:
             alternatives = certificate.extensions.get_extension_for_class(
                 x509.SubjectAlternativeName
@@ -372,7 +353,6 @@ class ServingCertificate(SignedCertificate):
 
 
 def _as_signed(name: str) -> Address | str:
-    """Return a name or an address in the form that certificates use."""
     try:
         return server_name(name.lower())
     except TLSConfigError:

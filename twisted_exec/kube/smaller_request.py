@@ -18,11 +18,7 @@ _NEEDED = ("observe", "get")
 async def name_smaller_request(
     refused: APIError, client: KubeClient, dialect: Dialect, namespace: str, name: str
 ) -> None:
-    """
-    Add to the message of a refusal that the user may observe, if so.
-
-    :param refused: the user may not open consoles.
-    """
+    """Add to the message of a refusal that the user may observe the console, if so."""
     for verb in _NEEDED:
         attributes = {
             "namespace": namespace,

@@ -1,10 +1,9 @@
 """
 HTTP requests to one API server, limited in time and size.
 
-The time limit covers the whole exchange, not only the head of the response, except for
-:meth:`HTTPTransport.open`. A cancelled or timed-out exchange aborts its connection. Compressed
-answers are decompressed in pieces, so a limit of size holds for the decompressed body, too, before it is in
-memory.
+The time limit covers the whole exchange, except for :meth:`HTTPTransport.open`. A cancelled or
+timed-out exchange aborts its connection. Compressed answers are decompressed in pieces, so that the
+limit of size holds for the decompressed body, too.
 """
 
 from __future__ import annotations
@@ -53,11 +52,7 @@ class Misuse(Exception):
 
 
 class Body(Protocol):
-    """
-    Gives a response's body to ``receive``.
-
-    ``done`` fires at its end; cancelling it, or an exception of ``receive``, aborts the connection.
-    """
+    """Gives a response's body to ``receive``."""
 
     def __init__(self, receive: Callable[[bytes], None], abort: Callable[[], object]) -> None:
         self._receive = receive
@@ -94,11 +89,7 @@ class Body(Protocol):
 
 
 class Gunzip:
-    """
-    Decompresses a body piece by piece: a megabyte of gzip may become a gigabyte.
-
-    :param receive: gets the pieces; an exception of it ends the decompression.
-    """
+    """Decompresses a body piece by piece, because a megabyte of gzip may become a gigabyte."""
 
     PIECE_BYTES = 64 << 10
 
@@ -142,7 +133,7 @@ class Incoming:
     An answer whose head has arrived; its body is paused.
 
     :ivar headers: without those of the connection, such as ``Transfer-Encoding``.
-    :ivar length: bytes of the body; ``None`` if the server has not said so.
+    :ivar length: bytes of the body, if known.
     """
 
     def __init__(self, response: Any, use: Use) -> None:
@@ -162,9 +153,7 @@ class Incoming:
         """
         Start delivery.
 
-        :param data: called with each piece of the body.
-        :param ended: called once at the end, with whether the body is complete; not after
-            :meth:`abort`.
+        :param ended: called with whether the body is complete, but not after :meth:`abort`.
         """
         body = self._body = Body(data, self._use.abort)
         body.done.addCallbacks(lambda _: ended(True), self._failed, errbackArgs=(ended,))
@@ -181,7 +170,6 @@ class Incoming:
         self._flow("pauseProducing", True)
 
     def resume(self) -> None:
-        """Resume reading."""
         self._flow("resumeProducing", False)
 
     def _flow(self, call: str, is_paused: bool) -> None:
@@ -191,7 +179,7 @@ class Incoming:
             getattr(self._body.transport, call)()
 
     def abort(self) -> None:
-        """Discard the rest, and end the connection.  Repeated calls do nothing."""
+        """Discard the rest, and end the connection."""
         if self._body is None:
             self._use.abort()
         else:
@@ -199,7 +187,7 @@ class Incoming:
 
 
 class Use:
-    """A pool for one exchange, which remembers the connection in order to abort it."""
+    """A pool for one exchange, which can abort it."""
 
     def __init__(self, pool: HTTPConnectionPool) -> None:
         self._pool = pool
@@ -223,7 +211,6 @@ class Use:
         self.abort()
 
     def answered(self, response: T) -> T:
-        """Stop counting the head: it is complete."""
         head, self._head = self._head, None  # they refer to each other
         if head is not None:
             head.is_complete = True
@@ -231,7 +218,6 @@ class Use:
         return response
 
     def abort(self) -> None:
-        """End the connection now, without waiting for the peer."""
         if self._protocol is not None:
             transport = self._protocol.transport
             self._protocol.abort()
@@ -253,7 +239,7 @@ class FixedServer:
 
 @implementer(IBodyProducer)
 class BodyBytes:
-    """A request body from memory, written at once, without a Cooperator."""
+    """A request body from memory, written at once."""
 
     def __init__(self, body: bytes) -> None:
         self._body = body
@@ -264,13 +250,13 @@ class BodyBytes:
         return succeed(None)
 
     def pauseProducing(self) -> None:
-        """Everything is written already."""
+        """Nothing to do."""
 
     def resumeProducing(self) -> None:
-        """Everything is written already."""
+        """Nothing to do."""
 
     def stopProducing(self) -> None:
-        """Everything is written already."""
+        """Nothing to do."""
 
 
 USER_AGENT = "twisted-exec"
@@ -305,9 +291,8 @@ class Request:
     """
     One request.
 
-    :param target: path and query, percent-encoded.
     :param repeatable: sending it twice does no harm.
-    :param headers: further headers; they may be secret.
+    :param headers: further headers, which may be secret.
     """
 
     method: str
@@ -322,11 +307,9 @@ class HTTPTransport:
     """
     Sends requests to the server of ``config``.
 
-    Connections persist and are shared, but not those of streams.  When the server, the proxy, the TLS
-    settings or a PEM file change, new requests use new connections.
+    Connections are persistent and shared, but not those of streams. New requests use new
+    connections after a change of server, proxy, TLS settings or PEM files.
 
-    :param renew: returns the configuration for each request.
-    :param agent: the program's name for ``User-Agent``.
     :param peer: name of the server in errors.
     """
 
@@ -371,8 +354,8 @@ class HTTPTransport:
         """
         Send a request and return the whole answer.
 
-        :raises BadGateway: there are no usable credentials, the connection failed, or the answer is
-            not valid or too large.
+        :raises BadGateway: the server is unreachable, there are no usable credentials, or the
+            answer is not valid or too large.
         :raises GatewayTimeout: the answer was not complete in time.
         """
 
@@ -395,11 +378,8 @@ class HTTPTransport:
         """
         Deliver the body of a 200 to ``receive``, chunk by chunk, until it ends.
 
-        ``begun`` is called first, when the head has arrived.
-
-        Any other answer is collected and returned, as :meth:`collect` does; after a stream the
-        returned body is empty.  Errors are those of
-        :meth:`collect`; an exception of ``receive`` ends the stream and is raised.
+        Other answers are collected and returned, as by :meth:`collect`. After a stream the returned
+        body is empty.
         """
 
         def exchange() -> Deferred[Answer]:
@@ -412,9 +392,9 @@ class HTTPTransport:
 
     async def open(self, request: Request, *, head_seconds: float | None) -> Incoming:
         """
-        Send a request, and return the answer when its head has arrived, whatever its code.
+        Send a request, and return the answer when its head has arrived.
 
-        Its body is not decoded.  Errors are those of :meth:`collect`.
+        Its body is not decoded. Errors are those of :meth:`collect`.
 
         :param head_seconds: for the head; ``None`` for no limit.
         """
@@ -427,7 +407,9 @@ class HTTPTransport:
         return incoming
 
     async def _answered(self, exchange: Callable[[], Deferred[A]]) -> A:
-        """Run an exchange with credentials; a plugin's run time does not count for the time limit."""
+        """
+        Run an exchange with credentials; the time of a plugin does not count for the time limit.
+        """
         asking = Deferred.fromCoroutine(self._shown_again(exchange))
         return await self._translated(asking)
 
@@ -530,7 +512,6 @@ class HTTPTransport:
         return pool
 
     def look(self) -> int:
-        """Read the configuration again; return how often it has changed."""
         with suppress(APIError):  # credentials may be missing at the moment
             self._current()
         return self._changes
@@ -543,7 +524,6 @@ class HTTPTransport:
         return self.config
 
     def _follow(self, settled_config: ClientConfig) -> None:
-        """Use new connections if the configuration or identity has changed."""
         self._shown = settled_config
         stamp = connection_stamp(settled_config)
         if stamp == self._stamp:
@@ -554,7 +534,7 @@ class HTTPTransport:
         self._pool = self._new_pool()
 
     async def _translated(self, exchange: Deferred[A]) -> A:
-        """Turn failures of the exchange into one of two API errors."""
+        """Turn failures of the exchange into API errors."""
         try:
             return await exchange
         except (APIError, CancelledError):
@@ -574,7 +554,7 @@ class HTTPTransport:
 
 
 def _retire(pool: HTTPConnectionPool) -> Deferred[None]:
-    """Close the idle connections now, and each other connection after its answer."""
+    """Close the idle connections now, and others after their answers."""
     pool.cachedConnectionTimeout = 0
     closing: Deferred[None] = pool.closeCachedConnections()
     return closing
@@ -587,7 +567,6 @@ def _plain_cancellation(failure: Failure) -> Failure:
 
 
 def _why(failed: BaseException) -> str:
-    """Return one line for an error, with wrapped reasons unwrapped."""
     if isinstance(failed, (ResponseFailed, RequestTransmissionFailed)):
         return _why_no_answer(failed.reasons[0].value) if failed.reasons else "no answer"
     if isinstance(failed, KubeConfigError):
@@ -602,7 +581,7 @@ def _why_no_answer(failed: BaseException) -> str:
     Return one line for an error after the request was sent.
 
     A malformed response is not quoted: the server got our credentials, and may echo them to a user
-    who chose the server and must not see them.
+    who must not see them.
     """
     if isinstance(failed, _UNREADABLE) or type(failed).__module__.startswith("twisted.web."):
         return "what it answers is no HTTP"

@@ -1,8 +1,8 @@
 """
 API servers as upstreams of proxied streams.
 
-Downloads from one server with the same client certificate and the same identity headers can share
-connections. After a renewal of credentials new downloads use new connections.
+Downloads from one server can share connections if they have the same client certificate and
+identity headers.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def sharing(shared: SharedDownloads) -> EndpointMaker:
     """
     Return a function like :func:`endpoint` whose connections can carry many downloads.
 
-    Without TLS, which HTTP/2 needs for ALPN, and through a proxy, each download has its own connection.
+    Without TLS and through a proxy, each download has its own connection.
     """
 
     def connecting(
@@ -50,7 +50,7 @@ def sharing(shared: SharedDownloads) -> EndpointMaker:
 
 
 def _who(config: ClientConfig) -> bytes:
-    """Return a digest of the identity headers: a cache key must not hold credentials."""
+    """Return a digest of the identity headers, because a cache key must not hold credentials."""
     digest = hashlib.sha256()
     for pair in identity_headers(config):
         for part in pair:
@@ -68,10 +68,7 @@ class Upstream:
     """
     An API server as an upstream, with our credentials for it.
 
-    :param config: returns its current configuration.
     :param label: name in messages, such as ``the target cluster``.
-    :param connect_seconds: for connections.
-    :param connecting: returns the endpoint.
     """
 
     config: Callable[[], ClientConfig]
@@ -92,8 +89,6 @@ class Upstream:
         """
         Return the location of a path of that server.
 
-        :param path: percent-encoded, starting with ``/api`` or ``/apis``.
-        :param query: percent-encoded, without its question mark.
         :param acting: the user to impersonate; by default the configuration's.
         :param streams: see :class:`~twisted_exec.streaming.interfaces.Location`.
         :raises KubeConfigError: there are no usable credentials.

@@ -1,3 +1,1 @@
-"""
-Kubeconfig files: load, reload and write them; the resulting ClientConfig.
-"""
+"""Kubeconfig files: load, reload and write them."""

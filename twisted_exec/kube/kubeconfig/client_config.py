@@ -26,7 +26,7 @@ NEVER, IF_AVAILABLE, ALWAYS = "Never", "IfAvailable", "Always"
 
 
 class KubeConfigError(Exception):
-    """A kubeconfig cannot be used; the message is one line that names the file and the entry."""
+    """A kubeconfig cannot be used; the message is one line that names the source."""
 
     def __init__(self, message: str) -> None:
         # Names come from the file and may contain newlines and terminal control characters.
@@ -35,7 +35,7 @@ class KubeConfigError(Exception):
 
 @dataclass(frozen=True)
 class Material:
-    """PEM, either ``data`` or the content of the file ``path``; ``data`` takes precedence."""
+    """PEM, either ``data`` or the content of the file ``path``."""
 
     data: bytes = field(default=b"", repr=False)
     path: str = ""
@@ -45,7 +45,7 @@ class Material:
 
     def read(self) -> bytes:
         """
-        Return the current PEM; files change when certificates are renewed.
+        Return the current PEM, because files change when certificates are renewed.
 
         :raises KubeConfigError: the file cannot be read.
         """
@@ -87,8 +87,6 @@ class ExecPlugin:
     :param env: added to this process's environment.
     :param api_version: version of its ``ExecCredential``.
     :param interactive_mode: :data:`NEVER`, :data:`IF_AVAILABLE` or :data:`ALWAYS`.
-    :param provide_cluster_info: whether it gets the server's address and CA.
-    :param cluster_config: JSON for it from the cluster's entry in the kubeconfig, or empty.
     :param install_hint: message for users who lack the program.
     """
 
@@ -111,11 +109,8 @@ class ClientConfig:
     :param ca: CA of the server's certificate; empty for the system's roots.
     :param token_file: takes precedence over ``token`` while it can be used.
     :param plugin: used only if there are no other credentials.
-    :param proxy_url: ``http``, ``https`` or ``socks5``, with user and password if the proxy needs
-        them.
-    :param source: name for messages: the files and the context.
-    :param credentials_source: for messages: where the credentials come from.
-    :param expires: end of a plugin's credential as far as the plugin says it, in seconds since the epoch.
+    :param proxy_url: ``http``, ``https`` or ``socks5``, with user and password if needed.
+    :param expires: end of a plugin's credential, if known, in seconds since the epoch.
     """
 
     server: str
@@ -138,7 +133,6 @@ class ClientConfig:
 
     @property
     def url(self) -> SplitResult:
-        """The server's URL, parsed."""
         return urlsplit(self.server)
 
     @property
@@ -148,7 +142,7 @@ class ClientConfig:
 
     @property
     def kind_of_credentials(self) -> str:
-        """The kind for messages, such as ``bearer token``; empty without credentials."""
+        """The kind for messages, such as ``bearer token``; may be empty."""
         if self.needs_plugin:
             assert self.plugin is not None
             return f"credential of the plugin {self.plugin.command}"
@@ -163,14 +157,13 @@ class ClientConfig:
         """
         True if requests cross a network without TLS.
 
-        A loopback address behind a proxy on another host is that host's own, so it counts as a network.
+        A loopback address behind a proxy on another host is that host's own.
         """
         ways = [self.url, *([urlsplit(self.proxy_url)] if self.proxy_url else [])]
         return self.url.scheme == "http" and not all(map(is_loopback, ways))
 
     @property
     def needs_plugin(self) -> bool:
-        """True if the plugin has to run because there are no other credentials."""
         return self.plugin is not None and not self._has_own
 
     @property
@@ -182,7 +175,7 @@ def read_file(path: str) -> bytes:
     """
     Return the content of a small file.
 
-    :raises KubeConfigError: it cannot be read, or is larger than 4 MiB.
+    :raises KubeConfigError: it cannot be read, or is too large.
     """
     try:
         with open(path, "rb") as file:
@@ -210,10 +203,9 @@ _LONGEST_TOKEN = 64 << 10
 
 def expiry_of(config: ClientConfig) -> float | None:
     """
-    Return the earliest expiry time of the credentials, in seconds since the epoch, as far as
-    they contain one, or their plugin says it.
+    Return the earliest known expiry time of the credentials, in seconds since the epoch.
 
-    Files are not read.  The values are unverified and only for information.
+    Files are not read, and values are unverified: they are only for information.
     """
     ends = (_token_end(config.token), _certificate_end(config), config.expires)
     return min((end for end in ends if end is not None), default=None)
@@ -253,11 +245,9 @@ _MAX_NAME_BYTES = 253
 
 def in_cluster(environ: Mapping[str, str], directory: str) -> dict[str, Any] | None:
     """
-    Return a kubeconfig for the Pod that this process runs in; ``None`` outside of Pods, and without a token.
+    Return a kubeconfig for the Pod that this process runs in, or ``None``.
 
     It names the token's file instead of the token, because tokens are renewed.
-
-    :param directory: mount point of the service account, :data:`SERVICE_ACCOUNT`.
     """
     host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT")
     token, ca = os.path.join(directory, "token"), os.path.join(directory, "ca.crt")
@@ -290,7 +280,7 @@ def proxy_for(url: SplitResult, environ: Mapping[str, str]) -> str:
     Return the proxy for ``url`` by ``HTTPS_PROXY``, ``HTTP_PROXY`` and ``NO_PROXY``, or an empty
     string.
 
-    Loopback addresses never use a proxy.
+    Loopback addresses do not use a proxy.
 
     :raises KubeConfigError: a variable is not the URL of a proxy.
     """

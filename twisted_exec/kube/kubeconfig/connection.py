@@ -1,9 +1,8 @@
 """
 Endpoint and headers for one API server, from a configuration.
 
-Nothing is cached here: PEM and token files are read for each connection or request, so renewed
-credentials take effect without a restart.
-Credentials of plugins must be in the configuration already, see
+PEM and token files are read for each connection or request, so that renewed credentials take effect
+without a restart. Credentials of plugins must be in the configuration, see
 :mod:`twisted_exec.kube.kubeconfig.credentials`.
 """
 
@@ -75,13 +74,11 @@ def endpoint(
     """
     Return the endpoint of the API server.
 
-    ``connect()`` fires after the handshake of TLS, if there is one. It fails with
-    :class:`KubeConfigError`, :class:`~twisted_exec.kube.proxy.ProxyError`, or as
-    :func:`twisted_exec.tls.endpoints.client_endpoint`.
+    ``connect()`` fails with :class:`KubeConfigError`, :class:`~twisted_exec.kube.proxy.ProxyError`,
+    or as :func:`twisted_exec.tls.endpoints.client_endpoint`.
 
     :param offered: protocols for ALPN, the preferred first.
     :param check: an additional check of the server's certificate.
-    :param first_address: as of :func:`twisted_exec.tls.endpoints.client_endpoint`.
     """
     return _ServerEndpoint(config, reactor, timeout_seconds, offered, check, first_address)
 
@@ -143,9 +140,8 @@ class _ServerEndpoint:
 
 def _cancellable(connecting: Deferred[IProtocol]) -> Deferred[IProtocol]:
     """
-    Make a cancelled connection attempt fail with CancelledError.
-
-    Twisted's endpoints fail with errors of their own; callers would take the server for unreachable.
+    Make a cancelled connection attempt fail with CancelledError, instead of an error of Twisted's
+    endpoints.
     """
 
     def cancel(attempt: Deferred[IProtocol]) -> None:
@@ -174,7 +170,6 @@ def tls(
     """
     Return the TLS settings of ``config``, from its current PEM.
 
-    :param offered: as of :func:`endpoint`; ``check`` likewise.
     :raises KubeConfigError: a file is missing or malformed.
     """
     host, _ = host_and_port(config)
@@ -193,7 +188,7 @@ def tls(
 
 
 def _proxy_tls(config: ClientConfig, proxy: ForwardProxy) -> ClientTLS | None:
-    """Return the TLS settings for a proxy: the server's CAs, the proxy's name, no client certificate."""
+    """Return the TLS settings for a proxy."""
     if proxy.scheme != "https":
         return None
     try:
@@ -208,7 +203,7 @@ def _proxy_tls(config: ClientConfig, proxy: ForwardProxy) -> ClientTLS | None:
 
 def explain_refusal(refused: APIError, config: ClientConfig) -> APIError:
     """
-    Add to a 401 that our credentials have expired, or are not valid yet, if so.
+    Add to a 401 that our credentials have expired, or are not valid yet.
 
     :return: ``refused`` itself.
     """
@@ -236,7 +231,7 @@ def connection_stamp(config: ClientConfig) -> Hashable:
     """
     Return a value that changes when new connections are needed.
 
-    That is for another server, proxy, setting of TLS or client certificate; tokens are in requests.
+    Tokens are in requests, and do not need new connections.
     """
     files = (config.ca, config.certificate, config.key)
     return (
@@ -259,7 +254,7 @@ def identity_headers(config: ClientConfig) -> list[tuple[bytes, bytes]]:
 
 
 def impersonation_headers(impersonation: ImpersonatedUser) -> list[tuple[bytes, bytes]]:
-    """Return the ``Impersonate-`` headers; none without impersonation."""
+    """Return the ``Impersonate-`` headers."""
     if not impersonation:
         return []
     headers = [(b"Impersonate-User", impersonation.user.encode())]
@@ -276,10 +271,9 @@ def impersonation_headers(impersonation: ImpersonatedUser) -> list[tuple[bytes, 
 
 def auth_headers(config: ClientConfig) -> list[tuple[bytes, bytes]]:
     """
-    Return the ``Authorization`` header, or nothing without token and user name.
+    Return the ``Authorization`` header, if there are credentials for it.
 
-    A token file takes precedence over a token and is read each time.  While it cannot be used, the
-    token is used, if there is one.
+    A token file takes precedence over a token, while it can be used.
 
     :raises KubeConfigError: the token file cannot be read, or the token is not printable ASCII.
     """

@@ -1,8 +1,8 @@
 """
 Configurations with the credentials of their exec plugins.
 
-A plugin runs when a request needs it, once for all waiting requests. Its credential is used until it
-expires or a server rejects it. The cache is in memory only.
+A plugin runs once for all waiting requests. Its credential is kept in memory until it expires or a
+server rejects it.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ def settled(
     Return the configuration with a credential in place of its plugin.
 
     :param interactive: as of :func:`~twisted_exec.kube.kubeconfig.plugin.run_plugin`.
-    :return: fires at once if no plugin has to run; fails with
-        :class:`~twisted_exec.kube.kubeconfig.client_config.KubeConfigError`.
+    :return: fails with :class:`~twisted_exec.kube.kubeconfig.client_config.KubeConfigError`.
     """
     if not config.needs_plugin:
         return succeed(config)
@@ -47,8 +46,7 @@ def renewed(
     Get another credential from the plugin after a server answered 401.
 
     :param refused: the result of :func:`settled` that the server rejected.
-    :return: fires with the configuration to try instead, or ``None`` if there is no other; fails as
-        :func:`settled`.
+    :return: fires with the configuration to try instead, or ``None``; fails as :func:`settled`.
     """
     if not config.needs_plugin:
         return succeed(None)
@@ -107,7 +105,7 @@ class PluginCredentials:
         return waiting
 
     def renewed(self, is_refused: Callable[[Credential], bool]) -> Deferred[Credential]:
-        """As :meth:`credential`, except one that a server has rejected."""
+        """As :meth:`credential`, but without one that a server has rejected."""
         if self._held is not None and is_refused(self._held):
             self._held = None
         return self.credential()
@@ -140,8 +138,6 @@ class PluginCredentials:
 
 
 class _Plugins:
-    """The plugins of this process, a cache with least-recently-used eviction."""
-
     def __init__(self) -> None:
         self._known: OrderedDict[Any, PluginCredentials] = OrderedDict()
 

@@ -1,6 +1,4 @@
-"""
-YAML of kubeconfigs from another party, such as a Secret, which is checked before it is parsed.
-"""
+"""YAML of kubeconfigs from another party, checked before it is parsed."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ _BaseLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class _OverLimit(ValueError):
-    """The data exceeds a limit; the message is one line."""
+    """The data exceeds a limit."""
 
 
 class _Loader(_BaseLoader):  # type: ignore[misc]
@@ -36,7 +34,7 @@ def parse_untrusted(text: str | bytes) -> object:
     """
     Parse YAML.
 
-    :raises ValueError: it is malformed, exceeds a limit, or has aliases or tags; the message is one line.
+    :raises ValueError: it is malformed, exceeds a limit, or has aliases or tags.
     """
     try:
         _check(text)
@@ -49,7 +47,6 @@ def parse_untrusted(text: str | bytes) -> object:
 
 
 def _check(text: str | bytes) -> None:
-    """:raises ValueError: the data exceeds a limit, or has aliases or tags; the message is one line."""
     values = 0
     for event in yaml_events(text, _Loader, MAX_DEPTH):
         # They expand a few hundred bytes to gigabytes.

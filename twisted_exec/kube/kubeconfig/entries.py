@@ -1,8 +1,4 @@
-"""
-The files of a kubeconfig, and their entries by name.
-
-Errors are one line that names the file.
-"""
+"""The files of a kubeconfig, and their entries by name."""
 
 from __future__ import annotations
 
@@ -18,7 +14,6 @@ from twisted_exec.kube.kubeconfig.client_config import KubeConfigError, Material
 
 
 def _json(content: bytes) -> Any:
-    """Parse as JSON."""
     if content.startswith(b"{"):
         try:
             return json.loads(content)
@@ -64,7 +59,6 @@ def file_names(path: str | None, environ: Mapping[str, str]) -> list[str]:
 
 
 def _standalone_hint(path: str) -> str:
-    """Explain why the kubeconfig of ``exec-standalone`` is missing; empty for other files."""
     if os.path.basename(path) != _STANDALONE:
         return ""
     return (
@@ -87,7 +81,6 @@ class ConfigEntry:
         return KubeConfigError(f'{self.file}: {self.kind} "{self.name}": {self.where}{problem}')
 
     def get(self, key: str, kind: type[_T], default: _T) -> _T:
-        """Return the value of ``key``, which must have the type ``kind`` if present."""
         value = self.value.get(key)
         if value is None:
             return default
@@ -103,7 +96,7 @@ class ConfigEntry:
         return value
 
     def path(self, key: str) -> str:
-        """Return a path; relative paths are relative to the entry's file."""
+        """Return a path, which may be relative to the entry's file."""
         name = self.text(key)
         if not name:
             return ""
@@ -111,7 +104,7 @@ class ConfigEntry:
         return os.path.normpath(whole)
 
     def material(self, key: str) -> Material:
-        """Return ``KEY-data`` (base64), or the file ``KEY``, which must be readable now."""
+        """Return ``KEY-data`` (base64), or the readable file ``KEY``."""
         encoded = self.get(f"{key}-data", str, "")
         if encoded:
             try:
@@ -130,7 +123,6 @@ class ConfigEntry:
             raise self.fail(f"{key}: {error}") from None
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """Return a list of strings, each checked as by :meth:`text`."""
         return tuple(
             replace(self, value={f"{key}[{number}]": item}).text(f"{key}[{number}]")
             for number, item in enumerate(self.get(key, list, []))
@@ -192,7 +184,6 @@ class ConfigFile:
         return cls(name, document)
 
     def entries(self, section: str, noun: str) -> list[ConfigEntry]:
-        """Return all entries of ``clusters``, ``users`` or ``contexts``."""
         listed = self.document.get(section) or []
         if not isinstance(listed, list):
             raise KubeConfigError(f"{self.name}: {section} must be a list")
@@ -218,7 +209,6 @@ class ConfigFiles:
 
     @property
     def are_empty(self) -> bool:
-        """True if the files have no entries at all."""
         keys = ("clusters", "users", "contexts", "current-context")
         return not any(file.document.get(key) for file in self._files for key in keys)
 
@@ -227,7 +217,6 @@ class ConfigFiles:
         Return the context to use.
 
         :param name: empty for the current one.
-        :param needed: whether it is an error if no context is chosen.
         """
         for file in self._files:
             context = file.document.get("current-context")
@@ -252,7 +241,7 @@ class ConfigFiles:
         raise KubeConfigError(f'{self.names}: no {noun} "{name}"{why}{self._others(section, noun)}')
 
     def _others(self, section: str, noun: str) -> str:
-        """Return the entries that can be chosen instead, for a message; empty without any."""
+        """Return the entries that can be chosen instead, for a message."""
         names = [entry.name for file in self._files for entry in file.entries(section, noun)]
         shown = [name for name in dict.fromkeys(names) if name.isprintable() and len(name) < 100]
         more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""

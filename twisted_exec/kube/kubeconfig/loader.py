@@ -2,8 +2,8 @@
 Loading and writing of kubeconfig files.
 
 Merging follows ``k8s.io/client-go/tools/clientcmd``: of several files, the first that defines a
-name provides the whole entry. An unsupported kind of credential or proxy is an error: a client
-that silently drops it would reach the wrong server or act as the wrong user.
+name provides the whole entry. An unsupported kind of credential or proxy is an error: without it a
+client would reach the wrong server or act as the wrong user.
 """
 
 from __future__ import annotations
@@ -80,13 +80,10 @@ _INSTEAD_OF_PROVIDER = {
 @dataclass(frozen=True)
 class Overrides:
     """
-    Values that override the files, like kubectl's options of these names; ``None`` and empty do
-    not.
+    Values that override the files, like kubectl's options of these names, unless they are ``None``
+    or empty.
 
     Paths are relative to the working directory.
-
-    :param cluster: name of an entry, as is ``user``.
-    :param impersonate: user, UID and groups override the file's if they are not empty.
     """
 
     cluster: str | None = None
@@ -107,8 +104,7 @@ class Overrides:
         """
         Return a cluster's entry with the overrides.
 
-        Trust is overridden as a whole: a CA or ``insecure`` replaces both of the file, and another
-        server does not inherit ``tls-server-name``.
+        Trust is overridden as a whole.
         """
         value = dict(entry.value)
         if self.insecure_skip_tls_verify or self.certificate_authority:
@@ -123,7 +119,7 @@ class Overrides:
         return _changed(entry, value)
 
     def on_user(self, entry: ConfigEntry) -> ConfigEntry:
-        """Return a user's entry with the overrides; a token also overrides the file's token file."""
+        """Return a user's entry with the overrides."""
         value = dict(entry.value)
         if self.token:
             value.pop("tokenFile", None)
@@ -144,7 +140,6 @@ class Overrides:
 
 
 def _changed(entry: ConfigEntry, value: dict[str, Any]) -> ConfigEntry:
-    """Return an entry whose errors also name the command line as a source."""
     if value == entry.value:
         return entry
     return replace(entry, value=value, where="with the options given: ")
@@ -170,12 +165,9 @@ def load(
     """
     Return the configuration that kubectl would use.
 
-    :param path: one file, as in ``--kubeconfig``; else ``$KUBECONFIG``
-        (a list, missing files are skipped), else ``~/.kube/config``; else, in a Pod,
-        its service account.
+    :param path: one file, as in ``--kubeconfig``; by default as in kubectl, or in a Pod its service
+        account.
     :param context: instead of ``current-context``.
-    :param overrides: values that override the files.
-    :param service_account: mount point of a Pod's credentials.
     :raises KubeConfigError: there is no usable file.
     """
     environ = os.environ if environ is None else environ
@@ -191,7 +183,7 @@ def context_name(
     path: str | None = None, context: str | None = None, *, environ: Mapping[str, str] | None = None
 ) -> str:
     """
-    Return the name of the context of files that :func:`load` would use; empty if there is none.
+    Return the name of the context that :func:`load` would use; empty if there is none.
 
     :raises KubeConfigError: there is no usable file.
     """
@@ -211,12 +203,10 @@ def load_inline(
     """
     Return the configuration of a kubeconfig that is not a file.
 
-    The author of such data may have no rights on this host.  So fields that would make this process
-    run a program or open a file are refused first.
+    The author of such data may have no rights on this host, so fields that would make this process
+    run a program or open a file are refused.
 
-    :param content: YAML or JSON, 256 KiB or less.
     :param source: name for messages in place of the file.
-    :param context: instead of ``current-context``.
     :raises KubeConfigError: it cannot be used.
     """
     file = check_inline(content, source)
@@ -446,12 +436,11 @@ def check_server(server: str, fail: Callable[[str], Exception]) -> None:
 
 def written(config: ClientConfig, name: str) -> bytes:
     """
-    Return a kubeconfig with one configuration.
+    Return a kubeconfig with this configuration only.
 
-    It has one cluster, one user and one context, since a kubeconfig that is passed on must not contain
-    other credentials.  PEM files are embedded as data; a token file stays a reference.
+    Other credentials must not be passed on with it. PEM files are embedded; a token file stays a
+    reference.
 
-    :param name: name of its cluster, user and context.
     :raises KubeConfigError: a file cannot be read.
     """
     context = {"cluster": name, "user": name}

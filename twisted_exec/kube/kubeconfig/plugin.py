@@ -1,10 +1,7 @@
 """
 Credential plugins (``exec`` of a kubeconfig's user).
 
-The plugin gets its request in ``KUBERNETES_EXEC_INFO``, and prints an ``ExecCredential``. Source:
-``k8s.io/client-go/plugin/pkg/client/auth/exec``.
-
-The output and the run time of the plugin are limited.
+Source: ``k8s.io/client-go/plugin/pkg/client/auth/exec``.
 """
 
 from __future__ import annotations
@@ -61,9 +58,8 @@ def run_plugin(
     """
     Run a plugin.
 
-    :param config: the server, as far as the plugin may know it.
     :param interactive: standard input is a terminal with a user, and no other code reads from it.
-    :return: fires with its answer; fails with :class:`KubeConfigError`. Cancelling kills it.
+    :return: fails with :class:`KubeConfigError`. Cancelling kills the plugin.
     """
 
     async def ran() -> Credential:
@@ -126,8 +122,6 @@ def _spawn(run: _Run, environment: Mapping[str, str], talks: bool, reactor: Any)
 
 
 class _Run(ProcessProtocol):
-    """One run."""
-
     def __init__(self, plugin: ExecPlugin, reactor: Any, seconds: float) -> None:
         self.plugin = plugin
         self.printed: Deferred[bytes] = Deferred(lambda _: self._kill())
@@ -136,17 +130,14 @@ class _Run(ProcessProtocol):
         self._limit: IDelayedCall | None = None
 
     def connectionMade(self) -> None:
-        """Called by Twisted when it runs."""
         self._limit = self._reactor.callLater(self._seconds, self._too_slow)
 
     def outReceived(self, data: bytes) -> None:
-        """Called by Twisted."""
         self._output += data
         if len(self._output) > MAX_OUTPUT_BYTES:
             self._give_up(f"prints more than {MAX_OUTPUT_BYTES >> 20} MiB")
 
     def processEnded(self, reason: Failure) -> None:
-        """Called by Twisted when it has ended and closed its output."""
         self._disarm()
         if self.printed.called:
             return
@@ -185,7 +176,7 @@ def parse_credential(plugin: ExecPlugin, output: bytes) -> Credential:
     """
     Parse a plugin's output.
 
-    :raises KubeConfigError: it is not a credential; the message does not quote it, as it may hold
+    :raises KubeConfigError: it is not a credential. The message does not quote it, as it may hold
         secrets.
     """
     try:

@@ -1,8 +1,7 @@
 """
-A kubeconfig that reloads after a change of its files, or of files that they name.
+A kubeconfig that reloads after a change of its files.
 
-Files that cannot be used change nothing: the last good configuration stays in use, and the problem is
-logged once.
+If they cannot be used, the last good configuration stays in use.
 """
 
 from __future__ import annotations
@@ -34,11 +33,7 @@ class ReloadingFiles:
         self._good: ClientConfig | None = None
 
     def current(self, config: ClientConfig) -> ClientConfig:
-        """
-        Return the configuration with the contents of its files in place of their names.
-
-        If the files were never usable, the names stay.
-        """
+        """Return the configuration with the contents of its files, if they are usable."""
         stamp = (config, [each.stamp() for each in _named(config)])
         if stamp != self._stamp:
             self._stamp = stamp
@@ -57,7 +52,6 @@ def _named(config: ClientConfig) -> tuple[Material, ...]:
 
 
 def _read(config: ClientConfig) -> ClientConfig:
-    """:raises KubeConfigError: a file cannot be used, or the key is not the certificate's."""
     ca, certificate, key = (
         Material(data=each.read()) for each in (config.ca, config.certificate, config.key)
     )
@@ -113,7 +107,6 @@ class ReloadingConfig:
         return load(self._path, self._context, overrides=self._overrides, environ=self._environ)
 
     def _stamps(self) -> list[tuple[str, int, int, int]]:
-        """Return one stamp per existing file."""
         stamps = []
         try:
             for name in file_names(self._path, self._environ):
