@@ -1,7 +1,7 @@
 """
-ConsoleAlerts: patterns for the machine runtime, and Events about what it finds.
+ConsoleAlerts: patterns for the machine runtime, and Events about their matches.
 
-A match is acknowledged after its Event, if it has one, is written or refused.
+A match is acknowledged after its Event, if it has one.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _NANOSECONDS = 10**9
 
 
 class AlertMetrics:
-    """Counts matches; the number of label values is limited."""
+    """Counts matches, with a limited number of label values."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._matches = MetricCounter(
@@ -78,7 +78,6 @@ class AlertController(RuntimeController):
     """
     The alerts of one pool.
 
-    :param machines: returns the pool's Machines as last seen.
     :param synced: whether ``machines`` is complete.
     :param look_again: called with the UID of a Machine whose condition may have changed.
     """
@@ -124,7 +123,6 @@ class AlertController(RuntimeController):
         self._writing: Deferred[None] | None = None
 
     def stop(self) -> Deferred[Any]:
-        """See :meth:`RuntimeController.stop`."""
         stopping = super().stop()
         if self._status_call is not None and self._status_call.active():
             self._status_call.cancel()
@@ -134,7 +132,7 @@ class AlertController(RuntimeController):
         return DeferredList([stopping, self._writing])
 
     def machine_changed(self, before: Object | None, after: Object | None) -> None:
-        """Handle a Machine that appeared, changed or was deleted (reflector listener)."""
+        """Handle a change of a Machine (reflector listener)."""
         if _selectable(before) != _selectable(after):
             self._send_soon()
 
@@ -204,7 +202,9 @@ class AlertController(RuntimeController):
         return next((each for each in self._machines() if each["metadata"]["uid"] == uid), None)
 
     async def _write(self, event: Object) -> bool:
-        """Write an Event; repeat while the API server fails.  Return false if it has it already."""
+        """
+        Write an Event, until the API server takes or refuses it. Return false if it has it already.
+        """
         backoff = Backoff()
         while True:
             try:
@@ -318,8 +318,7 @@ class Selected:
     """
     One alert in this pool.
 
-    :param machines: number of selected machines.
-    :param problem: why none of its patterns is searched, or empty.
+    :param problem: why its patterns are not searched, or empty.
     :param patterns: indices of its patterns in the message.
     """
 
@@ -332,8 +331,10 @@ class Selected:
 @dataclass(frozen=True)
 class PoolRules:
     """
+    The patterns for a runtime.
+
     :param by_id: the alert and the pattern, by the pattern's id in the message.
-    :param alerts: alerts that select machines, or whose selectors were too many to compare, by UID.
+    :param alerts: alerts that concern the pool's machines, by UID.
     """
 
     request: pb.SetAlertsRequest = field(default_factory=pb.SetAlertsRequest)
@@ -344,13 +345,7 @@ class PoolRules:
 async def make_rules(
     owner: str, alerts: Iterable[Object], machines: Iterable[Object], turns: ShortTurns
 ) -> PoolRules:
-    """
-    Return the rules of a pool.
-
-    :param owner: identifies the poollet at the runtime.
-    :param alerts: all that the poollet sees.
-    :param machines: of the pool.
-    """
+    """Return the rules of a pool."""
     by_namespace: dict[str, list[Object]] = {}
     for machine in machines:
         by_namespace.setdefault(machine["metadata"].get("namespace", ""), []).append(machine)
@@ -399,7 +394,6 @@ async def make_rules(
 
 
 async def _by_age(alerts: Iterable[Object], turns: ShortTurns) -> list[Object]:
-    """Return the alerts, the oldest first."""
     aged = []
     for alert in list(alerts):
         await turns.breathe()
@@ -451,13 +445,12 @@ class Tally:
 
 @dataclass(frozen=True)
 class PoolEntry:
-    """The pool whose entry it is: ``machinepools.GROUP`` and name."""
+    """The pool whose entry it is."""
 
     resource: str
     name: str
 
     def is_own(self, entry: Mapping[str, Any]) -> bool:
-        """Return whether an entry is this pool's."""
         return (entry.get("resource"), entry.get("name")) == (self.resource, self.name)
 
 
@@ -471,9 +464,8 @@ def entry_of(
     is_supported: bool,
 ) -> Object | None:
     """
-    Return the pool's entry; ``None`` if it has nothing to say.
+    Return the pool's entry, if there is one.
 
-    :param selected: the alert in this pool.
     :param tally: is added to the counts in the present entry.
     :param problems: of patterns, by their indices in the rules.
     """
@@ -499,18 +491,20 @@ def entry_of(
 
 
 def is_degraded(pool: PoolEntry, alert: Object, entry: Object) -> bool:
-    """Return whether patterns are not searched for a reason that the alert does not name yet."""
+    """Return whether patterns are not searched for a new reason."""
     before = next((each for each in pools_of(alert) if pool.is_own(each)), {})
     return bool(entry["state"] == DEGRADED and before.get("message") != entry["message"])
 
 
 def pools_of(alert: Object) -> list[Object]:
-    """Return the entries of all pools."""
+    """Return the entries of the pools in an alert's status."""
     return list((alert.get("status") or {}).get("pools") or ())
 
 
 def new_pools(pool: PoolEntry, alert: Object, entry: Object | None) -> list[Object] | None:
-    """Return the entries with this pool's changed; ``None`` if nothing changes, or the list is full."""
+    """
+    Return the entries with this pool's changed; ``None`` if nothing changes, or the list is full.
+    """
     before = pools_of(alert)
     if next((each for each in before if pool.is_own(each)), None) == entry:
         return None
@@ -543,8 +537,8 @@ def event_of(
     """
     Return the Event about a match.
 
-    The name of an Event is derived from the match, so that a match that the runtime lists again,
-    after a crash of either side, is no second Event.
+    Its name is derived from the match, so that a match that the runtime lists again is no second
+    Event.
     """
     event = new_event(
         machine,
@@ -560,12 +554,7 @@ def event_of(
 
 
 def degraded_event(alert: Object, problem: str, dialect: Dialect, pool: str, at: float) -> Object:
-    """
-    Return the Event about an alert of which the pool's runtime does not search some patterns.
-
-    :param problem: why.
-    :param at: in seconds since the epoch.
-    """
+    """Return the Event about an alert of which some patterns are not searched."""
     event = new_event(
         alert,
         CONSOLEALERTS.resource,

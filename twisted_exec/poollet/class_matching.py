@@ -1,9 +1,9 @@
 """
 Match MachineClasses with classes of the runtime.
 
-A class of the same name and capabilities matches; failing that, the only class with these
-capabilities, unless it is selected only by its name: machines of such a class are usually processes
-of the host.  spheric's runtimes report classes without capabilities: there the name decides.
+A class of the same name and capabilities matches, or else the only class with these capabilities,
+unless it is selected only by its name, as machines of such a class are usually processes of the
+host. Spheric's runtimes report classes without capabilities: there the name decides.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MOST_NAMED = 20
 def offered_for(
     machine_class: ReadOnlyObject, status: pb.StatusResponse
 ) -> pb.MachineClassStatus | None:
-    """Return the runtime's class that matches ``machine_class``; ``None`` if no class does."""
+    """Return the runtime's class that matches ``machine_class``, if any."""
     needed = capabilities(machine_class)
     alike: list[pb.MachineClassStatus] = [
         offer
@@ -48,9 +48,6 @@ def choice(
     """
     Return the class to request from the runtime.
 
-    :param name: of the MachineClass.
-    :param classes: all MachineClasses, as last seen.
-    :param status: the runtime's answer with its classes.
     :return: the runtime's class name and an empty string, or an empty string and the reason.
     """
     by_name = {item["metadata"]["name"]: item for item in classes}
@@ -64,7 +61,6 @@ def choice(
 
 
 def _why_none(machine_class: ReadOnlyObject, status: pb.StatusResponse) -> str:
-    """Return why no class matches."""
     name, needed = machine_class["metadata"]["name"], capabilities(machine_class)
     by_name = {
         candidate.machine_class.name: dict(candidate.machine_class.capabilities.resources)
@@ -99,7 +95,6 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _spelled(resources: Mapping[str, int]) -> str:
-    """Return text such as ``cpu 1, memory 64Mi``."""
     return ", ".join(f"{name} {quantity.binary(resources[name])}" for name in sorted(resources))
 
 

@@ -1,8 +1,7 @@
 """
 The client certificate of a poollet, signed by way of its API server.
 
-Without a certificate a poollet requests one with its bootstrap kubeconfig. The credentials of the
-bootstrap kubeconfig are needed again only without a valid certificate.
+A poollet without a valid certificate requests one with its bootstrap kubeconfig.
 
 As in kubelets: ``pkg/kubelet/certificate/bootstrap`` of Kubernetes.
 """
@@ -43,11 +42,9 @@ class ClientCertificate(SignedCertificate):
     """
     The poollet's client certificate, as ``client.crt`` and ``client.key``.
 
-    :param beginning: returns the bootstrap kubeconfig; its credentials are used only while there is no
-        valid certificate.
+    :param beginning: returns the bootstrap kubeconfig; its credentials are used only while there is
+        no valid certificate.
     :param client_of: creates a client from a function that returns the current configuration.
-    :param directory: of the two files; created if missing.
-    :param now: seconds since the epoch.
     """
 
     what, purpose, usage = "client certificate", "client", CLIENT_AUTH
@@ -82,7 +79,6 @@ class ClientCertificate(SignedCertificate):
         return self._clients[True]
 
     def config(self) -> ClientConfig:
-        """Return the configuration of the API server with the current certificate."""
         own = replace(
             self._beginning(),
             certificate=Material(path=self.certificate),
@@ -117,14 +113,12 @@ class ClientCertificate(SignedCertificate):
         return Deferred.fromCoroutine(known())
 
     async def close(self) -> None:
-        """Close the connections to the API server."""
         for client in self._clients.values():
             close = getattr(client, "close", None)
             if close is not None:
                 await close()
 
     def request(self) -> Issued:
-        """See :meth:`SignedCertificate.request`."""
         return request_client(self._name, [self._group])
 
     def asking(self) -> IKubeClient:
@@ -140,7 +134,6 @@ class ClientCertificate(SignedCertificate):
         return "" if names == [self._name] else self._name
 
     def explained(self, problem: APIError) -> str:
-        """See :meth:`SignedCertificate.explained`."""
         if problem.code != Unauthorized.code:
             return problem.message
         return (
@@ -149,7 +142,6 @@ class ClientCertificate(SignedCertificate):
         )
 
     def _is_good(self) -> bool:
-        """Return whether the stored certificate is still valid for authentication."""
         certificate = self.installed()
         if certificate is None:
             return False

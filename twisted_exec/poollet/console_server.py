@@ -80,10 +80,7 @@ class PoolConsoleServer:
     """
     Serves the consoles of a pool's machines, with their logs, screens and recordings.
 
-    :param machines: the pool's Machines.
     :param machine_of: see :class:`.ExecLocator`.
-    :param recorder: of Events of Machines.
-    :param health: of the program.
     """
 
     _log = Logger()
@@ -156,7 +153,7 @@ class PoolConsoleServer:
         )
 
     def _spare_seconds(self, transport: object) -> float:
-        """Return how much longer a client with a certificate, such as an API server, may wait with its first byte."""
+        """Return how much longer a client with a certificate may wait with its first byte."""
         certificate = peer_certificate(transport)
         is_proxy = self._proxies is not None and self._proxies.caller(
             PresentedCredentials(certificate=certificate)
@@ -165,7 +162,6 @@ class PoolConsoleServer:
         return IDLE_SECONDS if is_proxy or is_user else 0.0
 
     def _make_files(self, now: Callable[[], float]) -> None:
-        """Create everything that reads certificates."""
         settings, reactor = self._settings, self._reactor
         self._dialler = Dialler(
             reactor,
@@ -219,7 +215,6 @@ class PoolConsoleServer:
         )
 
     def _make_sessions(self, gate: Gate, audit: IAuditSink) -> None:
-        """Create the registry of sessions, and their reviews."""
         reactor, registry = self._reactor, self._registry
         self.sessions = Sessions(
             Trail(audit, "poollet", reactor), SessionMetrics(registry), self._settings.sessions
@@ -273,23 +268,21 @@ class PoolConsoleServer:
         return self._port.getHost()
 
     def start(self) -> None:
-        """Review the sessions from now on."""
         self.guard.startService()
 
     def close_spares(self) -> None:
-        """Close spare connections to the runtime, and make none until :meth:`resume_spares`."""
+        """Close spare connections to the runtime, until :meth:`resume_spares`."""
         self._dialler.spares.close()
 
     def resume_spares(self) -> None:
-        """Make spare connections again."""
         self._dialler.spares.resume()
 
     def drain(self) -> None:
-        """Close idle connections, and each other connection after its request."""
+        """Close each connection when it is idle."""
         self._site.drain()
 
     async def end(self) -> None:
-        """Accept no connections; end the sessions with a message, or cut them if they go on elsewhere."""
+        """Accept no connections, and end the sessions."""
         self.close_spares()
         if self._port is not None:
             await maybeDeferred(self._port.stopListening)
@@ -299,20 +292,17 @@ class PoolConsoleServer:
         await self.sessions.drain(self._reactor, self._settings.drain_seconds, ending)
 
     async def stop(self) -> None:
-        """Stop the reviews, after :meth:`end`."""
         await DeferredList(
             [self.guard.stopService(), self.permissions.stop(), self.policies.stop()]
         )
 
     def machine_changed(self, before: Object | None, after: Object | None) -> None:
-        """Handle a Machine that appeared, changed or was deleted."""
         ending = self._ending_rules.machine_ending(before, after)
         if ending is not None and before is not None:
             self.guard.end(MachineKey(before["metadata"]["uid"]), ending)
         self.policies.machine_changed(before, after)
 
     def pool_changed(self, before: Object | None, after: Object | None) -> None:
-        """Handle a change of the pool."""
         ending = self._ending_rules.pool_ending(before, after)
         if ending is not None:
             self.guard.end(PoolKey(self._settings.pool), ending)
@@ -322,7 +312,7 @@ class PoolletRoutes(GatedDispatcher):
     """
     The HTTP resource of a poollet.
 
-    Probes are open to all clients.  Metrics need permission to ``get`` the path ``/metrics``.
+    Probes are open to all clients; metrics need permission to ``get`` the path ``/metrics``.
     """
 
     def __init__(

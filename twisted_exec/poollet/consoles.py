@@ -1,13 +1,12 @@
 """
 Consoles at a poollet.
 
-A user whom a trusted proxy forwards needs a right at the console of that very machine
+A user whom a trusted proxy forwards needs a right at the console of that machine
 (:mod:`twisted_exec.auth.console_rights`), and the proxy needs ``create`` on ``machinepools/proxy``
-of this pool; a user without a proxy needs both.  An API server that forwards no users can be
-configured as a user that needs only the proxy permission.
+of this pool; a user without a proxy needs both. An API server that forwards no users can be
+configured to need only the latter.
 
-A machine is identified by its UID, not its name: a machine created again under the same name is
-another machine.
+A machine is identified by its UID, because another machine may get its name.
 
 The poollet evaluates no ConsolePolicies: it refuses sessions under a policy that come without an
 API server that evaluates it.
@@ -99,11 +98,10 @@ _OTHER_RESOURCES = {
 @dataclass(frozen=True)
 class PoolAccess:
     """
-    The permissions that consoles and logs of a pool's machines need.
+    The permissions that sessions need.
 
     :param pool_proxy_suffices: names of users that need no permission on the machine.
-    :param strict_verbs: ``create`` on ``machines/exec`` includes no right; see
-        :mod:`twisted_exec.auth.console_rights`.
+    :param strict_verbs: see :mod:`twisted_exec.auth.console_rights`.
     """
 
     dialect: Dialect
@@ -115,8 +113,8 @@ class PoolAccess:
         """
         Return the permissions that a session needs.
 
-        The user needs what they open or read; the caller, or a user without one, needs the pool.  A
-        server that is its own user (:meth:`is_server`) needs only the pool.
+        The caller, or a user without one, needs the permission on the pool; a server that is its
+        own user (:meth:`is_server`) needs nothing else.
         """
         if self.is_server(context):
             return (self.proxy(context),)
@@ -127,7 +125,6 @@ class PoolAccess:
         return context.caller is None and context.user.name in self.pool_proxy_suffices
 
     def proxy(self, context: RequestContext) -> Attributes:
-        """Return the permission on the pool."""
         dialect = self.dialect
         return Attributes(
             context.caller or context.user,
@@ -140,7 +137,6 @@ class PoolAccess:
         )
 
     def machine(self, context: RequestContext) -> Attributes:
-        """Return the user's permission on the machine."""
         dialect, subject = self.dialect, context.subject
         what = _SUBRESOURCES[subject.subresource]
         resource = _OTHER_RESOURCES.get(subject.resource, dialect.workload)
@@ -167,7 +163,6 @@ def gate_of(
     Create the gate of a poollet.
 
     :param proxies: authenticates users whom a trusted proxy forwards.
-    :param direct: authenticate all other users.
     :param allowed_origins: other web sites whose pages may send requests.
     """
     policy = GatePolicy(
@@ -184,7 +179,7 @@ def gate_of(
 def proxy_of(
     gate: Gate, proxies: RequestHeaderAuthenticator | None
 ) -> Callable[[Request], Deferred[str]]:
-    """Return a function that authenticates a proxy: a proxy may end its own sessions."""
+    """Return a function that authenticates a proxy, which may end its own sessions."""
 
     def name(request: Request) -> str:
         credentials = gate.credential_headers.take_from(request)
@@ -217,9 +212,7 @@ class ExecLocator:
     """
     Finds the console, log or screen of the Machine in the context's subject.
 
-    :param store: the pool's Machines, as last seen.
-    :param observed: the runtime's machines for a UID, as last listed.
-    :param denials: records denied take-overs.
+    :param observed: returns the runtime's machines for a UID, as last listed.
     """
 
     gate: Gate
@@ -238,7 +231,6 @@ class ExecLocator:
     unknown_path: Callable[[], APIError | None] = lambda: None
 
     def locate(self, context: RequestContext) -> Deferred[Location]:
-        """See :meth:`IStreamLocator.locate`."""
         return Deferred.fromCoroutine(self._locate(context))
 
     async def _locate(self, context: RequestContext) -> Location:
@@ -265,7 +257,6 @@ class ExecLocator:
         return replace(location, terms=terms, unknown_path=self.unknown_path())
 
     async def _authorize(self, context: RequestContext) -> tuple[ConsoleAccess | None, Terms]:
-        """Check the user's rights."""
         access, what = self.access, self.what
         if what.access is None or access.is_server(context):
             await self.gate.authorize_session(context, *access.permissions(context))
@@ -278,7 +269,6 @@ class ExecLocator:
         return console, console.terms(Terms(right=right))
 
     async def _deny(self, subject: Subject, message: str) -> None:
-        """Record a take-over that this poollet denies, unless it was recorded a short time ago."""
         if self.denials is None or not self.denials.is_due(subject):
             return
         machine: Object | None = None
@@ -287,7 +277,6 @@ class ExecLocator:
         self.denials.record(subject, machine, message)
 
     async def _to(self, subject: Subject, is_open: bool) -> Location:
-        """Return the location of the console."""
         try:
             target = await self._in_time(Deferred.fromCoroutine(self._target(subject)), is_open)
         except APIError:
@@ -322,7 +311,7 @@ class ExecLocator:
 
     async def _machine(self, subject: Subject) -> Object:
         """
-        Return the Machine; ask the API server if it is too new for our copy.
+        Return the Machine, from the API server if our copy lacks it.
 
         :raises NotFound: it does not exist, or is not bound to this pool.
         """
@@ -365,10 +354,10 @@ class ExecLocator:
         """
         Check that the Machine still exists after the calls to the runtime.
 
-        It may have been deleted, or replaced under its name, while no session existed that the
+        It may have been deleted, or replaced under its name, before there was a session that the
         deletion could have ended.
 
-        :raises APIError: the Machine is gone, is being deleted, or is powered off.
+        :raises APIError: it may not have a session any more.
         """
         machine = await self._machine(subject)
         if machine["metadata"]["uid"] != subject.uid:
@@ -376,7 +365,7 @@ class ExecLocator:
         self._check(machine, is_open)
 
     async def _target(self, subject: Subject) -> StreamDestination:
-        """Ask the runtime for a URL (``url``) of the machine with the subject's UID."""
+        """Ask the runtime for a URL of the machine with the subject's UID."""
         machines = list(self.observed(subject.uid))
         if machines:
             try:
@@ -401,7 +390,6 @@ class ExecLocator:
         return self.dialler.target(await self.url(self.runtime, machines[0].metadata.id, subject))
 
     def _trouble(self, subject: Subject) -> str:
-        """Return why the runtime has not created the machine."""
         machine = self.store.get(subject.machine, subject.namespace) or {}
         conditions: list[Object] = (machine.get("status") or {}).get("conditions") or []
         ready: Object = next((each for each in conditions if each["type"] == "Ready"), {})
@@ -409,7 +397,6 @@ class ExecLocator:
 
     @cached_property
     def _answers(self) -> Progress:
-        """The runtime's answers to calls for consoles."""
         return Progress(self.clock)
 
     async def _in_time(
@@ -431,11 +418,9 @@ class PoolPolicies:
     """
     The ConsolePolicies of a pool's machines.
 
-    They concern sessions of users who connect to the poollet directly, and of an API server that
-    names no users.
+    They concern sessions that come without an API server that evaluates them.
 
-    :param machines: the pool's Machines, as last seen.
-    :ivar changed: is called when a policy may concern a machine that it did not concern before.
+    :ivar changed: is called when a policy may concern further machines.
     """
 
     def __init__(
@@ -447,7 +432,6 @@ class PoolPolicies:
 
     @property
     def is_current(self) -> bool:
-        """Return whether changes of policies are observed now."""
         return self._copy.synced and not self._copy.problem
 
     def stop(self) -> Deferred[None]:
@@ -459,10 +443,8 @@ class PoolPolicies:
         Check a new session, and watch the policies from now on.
 
         :param server: the user name of an API server that names no user; empty for a user.
-        :return: the conditions for reviews of the session.
         :raises Forbidden: a policy applies to the machine.
         :raises ServiceUnavailable: this poollet may not read them.
-        :raises APIError: the API server does not answer.
         """
         metadata = machine["metadata"]
         namespace, name = metadata["namespace"], metadata["name"]
@@ -486,14 +468,12 @@ class PoolPolicies:
         return session
 
     def review(self, session: SessionPolicies) -> None:
-        """:raises Forbidden: a policy applies to the machine of a session now."""
         machine = self._machines.get(session.name, session.namespace)
         if machine is None or machine["metadata"]["uid"] != session.uid:
             return  # its deletion ends the session
         self._refuse(machine, self._copy, session.server)
 
     def machine_changed(self, before: Object | None, after: Object | None) -> None:
-        """Take note of a change of a machine."""
         if before is None or after is None:
             return
         if before["metadata"].get("labels") == after["metadata"].get("labels"):
@@ -525,7 +505,7 @@ class SessionPolicies:
     """
     The policies of the machine of one session, for its reviews.
 
-    :param server: the name of an API server that names no user; empty for a user.
+    :param server: as of :meth:`PoolPolicies.open`.
     """
 
     policies: PoolPolicies
@@ -535,16 +515,13 @@ class SessionPolicies:
     server: str = ""
 
     def is_strict(self) -> bool:
-        """As :meth:`~twisted_exec.auth.console_rights.SessionRequirements.is_strict`."""
         return False
 
     def terms(self, right: Right) -> Terms:
-        """As :meth:`~twisted_exec.auth.console_rights.SessionRequirements.terms`."""
         self.policies.review(self)
         return Terms(right=right)
 
     async def review(self, gate: Decides, user: User) -> Terms:
-        """As :meth:`~twisted_exec.auth.console_rights.SessionAccess.review`."""
         self.policies.review(self)
         return FULL
 
@@ -561,7 +538,6 @@ def _applies(policy: Object, machine: Object) -> bool:
 
 
 def _trim(policy: Object) -> Object:
-    """Return the part of a policy that says to which machines it applies."""
     metadata = policy["metadata"]
     return {
         "metadata": {key: metadata[key] for key in ("name", "namespace", "uid") if key in metadata},
@@ -572,9 +548,6 @@ def _trim(policy: Object) -> Object:
 class Denials:
     """
     Records the take-overs that the poollet denies, as audit records and as Events of the machine.
-
-    :param sessions: of this poollet.
-    :param seconds: returns the time, by a monotonic clock.
     """
 
     def __init__(
@@ -588,12 +561,7 @@ class Denials:
         return self._denials.is_due(subject)
 
     def record(self, subject: Subject, machine: Object | None, message: str) -> None:
-        """
-        Record a denied take-over.
-
-        :param machine: ``None`` if it is not known.
-        :param message: of the refusal.
-        """
+        """Record a denied take-over."""
         if machine is None:
             self._denials.record(subject, "", (), message)
             return

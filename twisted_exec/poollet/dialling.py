@@ -1,12 +1,10 @@
 """
 Decide which exec URLs of a runtime may be dialled, and create their endpoints.
 
-A runtime is trusted with its machines, not with this host's network.  A URL may point to what the
-runtime could reach itself (a UNIX socket of its own user, a loopback port of its host), or by TLS
-to a host that the configuration allows and that the runtime's CA vouches for.  Anything else is
-refused before a connection or a name lookup.  No message contains the URL, because its path is a
-token.  A name is resolved once per connection, and the connection goes to just these addresses;
-redirects are not followed.
+A runtime is trusted with its machines, not with this host's network. A URL may point to what the
+runtime could reach itself (a UNIX socket, a loopback port of its host), or by TLS to a host that
+the configuration allows and that the runtime's CA vouches for. Anything else is refused before a
+connection or a name lookup. Messages do not contain the URL, because its path is a token.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ class AllowedHost:
     """
     A host that exec URLs may point to.
 
-    :param port: the only permitted port; 0 permits any.
+    :param port: the only permitted port, or 0.
     """
 
     host: str
@@ -48,7 +46,7 @@ def place(text: str) -> AllowedHost:
     """
     Parse ``HOST`` or ``HOST:PORT``; an IPv6 address may be in brackets.
 
-    :raises ValueError: invalid text; the message is meant for operators.
+    :raises ValueError: invalid text.
     """
     try:
         return AllowedHost(same_host(str(ipaddress.ip_address(text.strip("[]")))))
@@ -98,11 +96,9 @@ class Allowed:
 
     @classmethod
     def of(cls, places: Iterable[AllowedHost], *, loopback: bool = True) -> Allowed:
-        """Allow these places and no others."""
         return cls(tuple(places), loopback)
 
     def allows(self, host: str, port: int) -> bool:
-        """Return whether this host and port may be dialled."""
         host = same_host(host)
         return (self.loopback and is_loopback(host)) or any(
             place.host == host and place.port in (0, port) for place in self.places
@@ -121,8 +117,7 @@ class StreamDestination:
     """
     The destination of a stream.
 
-    :param label: for messages.
-    :param path: path and query of the request; secret.
+    :param path: path and query of the request, which are secret.
     """
 
     label: str
@@ -139,8 +134,7 @@ class Dialler:
     :param trusted_uids: further owners of UNIX sockets that may be used.
     :param runtime: the gRPC target of the runtime; empty for a runtime in this process.
     :param allowed: hosts that ``https`` URLs may point to, besides the runtime's.
-    :raises TargetError: ``runtime`` is not a valid target.
-    :ivar spares: connections to runtimes behind ``https`` for the next openings.
+    :ivar spares: connections to runtimes for the next openings.
     """
 
     def __init__(
@@ -180,7 +174,7 @@ class Dialler:
         """
         Return the target of an exec URL.
 
-        :raises NotImplementedByBackend: the URL is empty: the runtime has no console (501).
+        :raises NotImplementedByBackend: the runtime has no console.
         :raises BadGateway: the URL is invalid, or may not be dialled.
         """
         if not url:
@@ -233,10 +227,9 @@ class Dialler:
 
     def _check_owner(self, path: str) -> None:
         """
-        Refuse sockets of other users.  The poollet may run as root and the runtime not: then root's
-        other sockets, such as a container engine's, are off limits for the runtime.
-
-        :raises TargetError: the socket belongs to another user.
+        Refuse sockets of other users than the runtime's. The poollet may run as root and the
+        runtime not: then root's other sockets, such as a container engine's, are off limits for the
+        runtime.
         """
         if self._runtime is None or not self._runtime.is_unix:
             return
@@ -245,9 +238,7 @@ class Dialler:
             raise TargetError(f"{path} belongs to user {owner}, not to the runtime's ({theirs})")
 
     def _loopback(self, host: str, port: int) -> tuple[str, IStreamClientEndpoint, bytes]:
-        """
-        Return a plain endpoint on this host; only numeric addresses, so that no name is looked up.
-        """
+        """Return a plain endpoint on this host, without a lookup of a name."""
         address = "127.0.0.1" if host == "localhost" else host
         if not is_loopback(address):
             raise _refusal("http is possible on this host only; elsewhere it must be https")
@@ -269,7 +260,6 @@ class Dialler:
         return f"the machine runtime at {host}:{port}", endpoint, _host_header(host, port)
 
     def _new_encrypted(self, ca: ClientCredentials, host: str, port: int) -> IStreamClientEndpoint:
-        """:raises TLSConfigError: the CA file was never valid, or the host is malformed."""
         tls = ca.to(host)
         endpoint = client_endpoint(self._reactor, host, port, tls, timeout_seconds=None)
         return self.spares.endpoint((host, port), endpoint, tls)

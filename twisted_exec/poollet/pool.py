@@ -1,10 +1,9 @@
 """
 Keep the MachinePool object registered, with its addresses, classes and heartbeat.
 
-Every few seconds the poollet asks the runtime for its classes.  A change goes into the status of
-the MachinePool at once.  Every ten seconds a heartbeat renews the pool's Lease and the condition
-Ready, which is True only if the runtime answered.  A deleted pool is registered
-again: its machines still run here.
+The runtime is asked for its classes regularly; changes go into the status of the MachinePool. A
+heartbeat renews the pool's Lease and the condition Ready, which is True only if the runtime
+answered. A deleted pool is registered again, because its machines still run here.
 """
 
 from __future__ import annotations
@@ -51,7 +50,6 @@ def default_addresses(bound_host: str) -> list[Address]:
     Return the addresses of this host, for a poollet without ``--addresses``.
 
     :param bound_host: the listening address; all zeros or empty for all addresses.
-    :return: that address, or the host's own if it has one; then its name, as InternalDNS and as Hostname.
     """
     name = socket.gethostname()
     chosen = bound_host if _is_one_address(bound_host) else _own_address()
@@ -67,7 +65,6 @@ def _is_one_address(host: str) -> bool:
 
 
 def _own_address() -> str:
-    """Return the source address of packets to other networks."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))  # UDP: chooses a route and sends nothing
@@ -82,9 +79,6 @@ class Pool(BackgroundTask):
     """
     Keeps one MachinePool registered and up to date.
 
-    :param machines: the pool's Machines, as last seen.
-    :param classes: all MachineClasses, as last seen.
-    :param pool: returns the MachinePool as last seen.
     :param on_runtime: called with the runtime's name at its first answer.
     :param on_current: called when the pool's status has become up to date.
     :param on_offer: called when the runtime's classes have changed.
@@ -128,16 +122,14 @@ class Pool(BackgroundTask):
         """Why the runtime does not answer, or empty."""
 
     def start(self, addresses: Sequence[Address], port: int) -> None:
-        """
-        Register the pool and keep it up to date until :meth:`stop`.
-
-        :param port: the poollet's listening port.
-        """
+        """Register the pool and keep it up to date until :meth:`stop`."""
         self._addresses, self._port = addresses, port
         self._begin(self._run())
 
     async def retire(self) -> None:
-        """Set Ready to False, because the poollet stops.  If that fails, the pool's Lease expires."""
+        """
+        Set Ready to False, because the poollet stops. If that fails, the pool's Lease expires.
+        """
         pool = self._pool()
         if pool is None or self.problem:
             return
@@ -160,7 +152,7 @@ class Pool(BackgroundTask):
             )
 
     def poke(self) -> None:
-        """Write the status soon: something in it has changed."""
+        """Write the status soon, because something in it has changed."""
         self._next_beat = 0.0
         if self._timer is not None and self._timer.active():
             left = self._timer.getTime() - self._clock.seconds()
@@ -180,7 +172,7 @@ class Pool(BackgroundTask):
         await sleeping
 
     async def _look(self) -> bool:
-        """Ask the runtime and write changes to the API server.  Return whether both succeeded."""
+        """Ask the runtime and write changes to the API server. Return whether both succeeded."""
         answered = not self.runtime_problem
         try:
             offered = await self._ask_runtime()
@@ -203,7 +195,6 @@ class Pool(BackgroundTask):
         return offered is not None
 
     def _offers(self, offered: pb.StatusResponse | None) -> bool:
-        """Return whether the runtime's classes differ from the last answer."""
         if offered is None or offered == self.offered:
             return False
         self.offered = offered
@@ -242,7 +233,7 @@ class Pool(BackgroundTask):
         await self._client.patch(self._dialect.pool, self.name, patch, subresource="status")
 
     async def _registered(self) -> Object:
-        """Return the MachinePool; create or complete it if necessary."""
+        """Return the MachinePool, created or completed if necessary."""
         pool = self._pool()
         if pool is None:
             try:
@@ -284,7 +275,6 @@ class Pool(BackgroundTask):
         return status
 
     def _offer(self, pool: Object, offered: pb.StatusResponse) -> Object:
-        """Return the classes and the number of machines of each that the runtime can run."""
         quantities = {}
         for known_class in self._classes():
             match = offered_for(known_class, offered)

@@ -1,8 +1,8 @@
 """
 The ConsoleRecordings of a pool.
 
-A status is acknowledged after it is written, or refused for good. The runtime retains a recording
-until it learns that the object is deleted.
+A status is acknowledged after it is written or refused. The runtime retains a recording until it
+learns that the object is deleted.
 """
 
 from __future__ import annotations
@@ -38,9 +38,6 @@ class RecordingController(RuntimeController):
     The recordings of one pool.
 
     :param has_machine: returns whether a UID is that of a Machine of the pool.
-    :param synced: whether ``has_machine`` knows all.
-    :param now: seconds since the epoch.
-    :param report: records an Event about a recording.
     """
 
     label = "console recordings"
@@ -146,8 +143,7 @@ class RecordingController(RuntimeController):
         """
         Read a recording that the copy does not have; release it if its object is deleted.
 
-        The copy may be late: a session begins its recording as soon as the object is created.  One list
-        serves for all reports of an answer, because it is younger than they are.
+        The copy may be late, as a session begins its recording as soon as the object is created.
         """
         is_ours = report.owner == self._owner or self._has_machine(report.machine_uid)
         if not is_ours or report.uid in self._released:
@@ -190,7 +186,7 @@ class RecordingController(RuntimeController):
                 await self._refused(recording, before)
 
     async def _refused(self, recording: Object, before: Object) -> None:
-        """Write that the runtime has another recording than before; its head remains the stored one."""
+        """Write that the runtime has another recording than before."""
         phase = "" if before.get("phase") in (CLOSED, FAILED) else FAILED
         if phase or before.get("message") != CHANGED:
             uid = recording["metadata"]["uid"]
@@ -232,7 +228,7 @@ async def request(
     owner: str, recordings: Iterable[Object], released: Mapping[str, str], turns: ShortTurns
 ) -> pb.SetRecordingsRequest:
     """
-    Return the message with the recordings of a pool that go on.
+    Return the message with the current recordings of a pool.
 
     :param released: UIDs of recordings whose objects are deleted, with those of their machines.
     """
@@ -256,11 +252,7 @@ def is_over(recording: Object) -> bool:
 
 
 def status_of(reported: pb.RecordingStatus, now: float) -> Object:
-    """
-    Return the new fields of an object's status, as a merge patch.
-
-    :param now: in seconds since the epoch.
-    """
+    """Return the new fields of an object's status, as a merge patch."""
     status: Object = {"message": one_line(reported.message)[:_MOST_MESSAGE] or None}
     if reported.state in PHASES:
         status["phase"] = reported.state
@@ -282,11 +274,7 @@ def status_of(reported: pb.RecordingStatus, now: float) -> Object:
 
 
 def events_of(before: Object, after: Object) -> Iterator[tuple[str, str, str]]:
-    """
-    Return the type, reason and message of each Event about a change of a status.
-
-    :param before: the status; empty for a new recording.
-    """
+    """Yield the type, reason and message of the Events about a change of a status."""
     was, phase = before.get("phase"), after.get("phase", "")
     message = after.get("message", "")
     if phase != was and phase == FAILED:
@@ -309,7 +297,6 @@ def events_of(before: Object, after: Object) -> Iterator[tuple[str, str, str]]:
 
 
 def _trouble(phase: str, message: str) -> str:
-    """Return the reason of an Event about a new message."""
     if phase == CLOSED:
         return "RecordingNotStored" if message.startswith(NOT_STORED) else "RecordingIncomplete"
     return "RecordingInterrupted" if phase == RECORDING else "RecordingNotStarted"

@@ -1,9 +1,9 @@
 """
-The common part of controllers that carry objects to the machine runtime, and its reports back.
+Base of controllers that carry objects to the machine runtime, and its reports back.
 
-Two loops run side by side.  One sends the objects of the pool whenever they change.  The other
-lists the runtime's reports, with calls that wait for the next report; a report is acknowledged
-after it is handled.  A runtime that was restarted gets the objects again.
+One loop sends the objects of the pool when they change; another lists the runtime's reports, with
+calls that wait. A report is acknowledged after it is handled. A runtime that was restarted gets the
+objects again.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class RuntimeReports:
     Answer of the runtime to a list call.
 
     :param instance: of the runtime; numbers begin anew with each.
-    :param generation: of the objects that it has; empty if it has none.
+    :param generation: of the objects that it has, or empty.
     :param reports: messages with a ``number``, in order.
     """
 
@@ -52,11 +52,8 @@ class RuntimeController:
     """
     Base of the controllers of alerts and of recordings.
 
-    :param copy: the objects of the API server.
-    :param synced: whether everything else that the runtime needs to know is known.
-    :cvar label: for the log.
+    :param synced: returns whether everything else that the runtime needs is known.
     :cvar service: the interface that the runtime provides if it has the service.
-    :cvar no_service: an error message.
     """
 
     label: ClassVar[str]
@@ -94,7 +91,9 @@ class RuntimeController:
         raise NotImplementedError
 
     async def _handle(self, report: Any) -> None:
-        """:raises APIError: the API server fails; the report is listed again."""
+        """
+        :raises APIError: the API server fails; the report is listed again.
+        """
         raise NotImplementedError
 
     async def _unsupported(self) -> None:
@@ -107,7 +106,7 @@ class RuntimeController:
     # The lifecycle.
 
     def start(self) -> None:
-        """Start; the runtime is known."""
+        """Start, once the runtime is known."""
         if not self._stopped:
             return
         self._stopped = False
@@ -131,7 +130,6 @@ class RuntimeController:
             self._log.failure("{label}", failure, label=self.label)
 
     def _provider(self) -> Any:
-        """Return the runtime's service."""
         if not self.service.providedBy(self._runtime):
             raise NotImplementedByBackend(self.no_service)
         return self._runtime
@@ -169,7 +167,6 @@ class RuntimeController:
                 self._is_supported, self._problem = True, ""
 
     async def _pause(self, error: APIError, backoff: Backoff) -> None:
-        """Wait before the next call of a runtime that failed."""
         seconds = UNSUPPORTED_SECONDS
         if error.code == NotImplementedByBackend.code:
             self._is_supported = False

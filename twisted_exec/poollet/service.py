@@ -1,8 +1,8 @@
 """
 The poollet of one pool, as a Twisted service.
 
-A deleted or rebound Machine ends its sessions at once. A Machine that is powered off ends the
-sessions that do not wait for it.
+A deleted or rebound Machine ends its sessions, and a Machine that is powered off those that do not
+wait for it.
 """
 
 from __future__ import annotations
@@ -58,10 +58,7 @@ class Poollet(Service):
     """
     Runs the machines of one pool on a machine runtime.
 
-    :param client: of the API server, with the poollet's credentials.
     :param runtime: provides :class:`~twisted_exec.iri.interfaces.IMachineRuntime`.
-    :param audit: the sink for session records.
-    :param authorizer: replaces SubjectAccessReviews to the API server.
     :param checks: called at the start; an exception prevents it.
     :param identity: the client certificate, if the API server signs it.
     """
@@ -116,8 +113,6 @@ class Poollet(Service):
         self._add_probes()
 
     def _make_copies(self, dialect: Dialect) -> None:
-        """Create the watches of the API."""
-
         def follow(resource: Resource, selector: str, on_change: Change) -> Reflector:
             return Reflector(
                 self._client, resource, self._reactor, field_selector=selector, on_change=on_change
@@ -131,7 +126,6 @@ class Poollet(Service):
         self._copies = (self.machines, self.classes, self.pools)
 
     def _make_work(self, now: Callable[[], float]) -> None:
-        """Create the loop, the pool controller and the event forwarder."""
         settings = self.settings
 
         def synced() -> bool:
@@ -250,7 +244,6 @@ class Poollet(Service):
         self._starting.addErrback(self._failed)
 
     def when_ready(self) -> Deferred[None]:
-        """See :meth:`IPoollet.when_ready`."""
         waiting: Deferred[None] = Deferred()
         self._waiting.append(waiting)
         self._tell_ready()
@@ -317,7 +310,6 @@ class Poollet(Service):
 
     @as_deferred
     async def freeze(self) -> ServiceState:
-        """See :meth:`IHandsOver.freeze`."""
         self.consoles.close_spares()
         await self._rest()
         if self._identity is not None:
@@ -325,7 +317,6 @@ class Poollet(Service):
         return ServiceState()
 
     def thaw(self) -> Deferred[None]:
-        """See :meth:`IHandsOver.thaw`."""
         if self._identity is not None:
             self._identity.start()
         self._register()
@@ -335,7 +326,6 @@ class Poollet(Service):
         return succeed(None)
 
     def retire(self, linger_seconds: float) -> Deferred[None]:
-        """See :meth:`IHandsOver.retire`."""
         self._has_successor = True
         self.consoles.drain()
         return leave_to_successor(
@@ -385,7 +375,6 @@ class Poollet(Service):
             self.registration.poke()
 
     def _class_of(self, name: str) -> tuple[str, str]:
-        """See :attr:`.References.class_of`."""
         offered = self.registration.offered
         if offered is None or not self.classes.synced:
             raise Unread("machine classes are being read", soon=True)

@@ -135,7 +135,9 @@ class Options(BrowserOptions, AuditOptions):
             raise UsageError(f"--{option}: {problem}") from None
 
     def postOptions(self) -> None:
-        """:raises UsageError: a required option is missing, an option is not valid, or options contradict each other."""
+        """
+        :raises UsageError: an option is missing or not valid, or options contradict each other.
+        """
         files = ("tls-cert-file", "tls-private-key-file")
         if self["cert-dir"] and any(self[name] for name in files):
             raise UsageError("--cert-dir and --tls-cert-file exclude each other")
@@ -163,7 +165,7 @@ class Options(BrowserOptions, AuditOptions):
 
 @implementer(IPoollet)
 class PoolletProgram(Service):
-    """The poollet and its two clients, which close after it."""
+    """The poollet and its two clients."""
 
     def __init__(
         self, poollet: Poollet, runtime: IRIClient, client: KubeClient | ClientCertificate
@@ -172,26 +174,22 @@ class PoolletProgram(Service):
         self.pool = poollet.pool
 
     def __conform__(self, interface: Any) -> Any:
-        """Hand over as the poollet does; called by zope.interface."""
+        """Hand over as the poollet does."""
         return self.poollet if interface is IHandsOver else None
 
     @property
     def address(self) -> IAddress | None:
-        """See :class:`IPoollet`."""
         return self.poollet.address
 
     def when_ready(self) -> Deferred[None]:
-        """See :meth:`IPoollet.when_ready`."""
         return self.poollet.when_ready()
 
     def startService(self) -> None:
-        """See :class:`Poollet`."""
         super().startService()
         self._runtime.startService()
         self.poollet.startService()
 
     def stopService(self) -> Deferred[None]:
-        """Stop the poollet, then close its connections."""
         super().stopService()
         return Deferred.fromCoroutine(self._stop())
 

@@ -46,8 +46,6 @@ async def screen_url(runtime: IMachineRuntime, machine_id: str, subject: Subject
     """
     Return the URL of a screen: what a terminal would show of the machine's console.
 
-    The runtime renders the screen.
-
     :raises NotImplementedByBackend: the runtime has none.
     """
     url = await log_url(runtime, machine_id, subject)
@@ -86,7 +84,6 @@ class _RetainedTextLocator(ExecLocator):
     """Finds a text that may outlive its machine."""
 
     async def _retained(self, resource: Resource, subject: Subject) -> Object:
-        """Return the object of a machine of this pool that may be deleted."""
         name = subject.machine
         unknown = NotFound(
             resource.plural,

@@ -1,6 +1,4 @@
-"""
-The actions that a plan consists of, and the changes to the parts of a running machine.
-"""
+"""The actions of a plan."""
 
 from __future__ import annotations
 
@@ -20,11 +18,7 @@ class Attachment:
     """
     One change to the parts of a machine of the runtime.
 
-    :param name: of the part.
-    :param volume: to attach or change.
-    :param interface: to attach.
-    :param update: the volume is attached already and its size changes.
-    :param is_volume: whether a detachment is that of a volume.
+    :param update: the size of an attached volume changes.
     """
 
     machine_id: str
@@ -52,9 +46,9 @@ def attachments(
     machine: Object, parts: Parts, observed: pb.Machine, dialect: Dialect
 ) -> list[Attachment]:
     """
-    Return which disks and network interfaces of the runtime's machine to attach, detach or change.
+    Return the changes of the disks and network interfaces of the runtime's machine.
 
-    Volumes come before interfaces, and of both the detachments first.  Volumes lack their credentials.
+    Detachments come before attachments of the same kind; volumes lack their credentials.
 
     A part stays attached while its object cannot be looked up.
     """
@@ -107,7 +101,7 @@ def _interfaces(
 
 @dataclass(frozen=True)
 class SetFinalizers:
-    """Replace the Machine's finalizers, unless it has changed since ``resource_version``."""
+    """Replace the Machine's finalizers, if it is still at ``resource_version``."""
 
     finalizers: tuple[str, ...]
     resource_version: str
@@ -167,12 +161,11 @@ class MachinePlan:
     """
     The next actions for one Machine.
 
-    :param actions: carried out in order; then the loop plans again.
+    :param actions: in order; after them, planning starts again.
     :param problem: why the Machine cannot reach its desired state.
     :param unsettled: a change is still under way, so look again soon.
-    :param reason: CamelCase reason of ``problem``; or empty.
-    :param reads: Secrets to read before the next plan; this plan has nothing else then.
-    :param waits: the plan waits for something else; retry with growing pauses.
+    :param reads: Secrets to read before the next plan.
+    :param waits: retry with growing pauses.
     """
 
     actions: tuple[Action, ...] = ()

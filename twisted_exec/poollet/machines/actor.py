@@ -1,6 +1,4 @@
-"""
-Carry out a plan's actions in the API server and the runtime, and list the runtime's machines.
-"""
+"""Carries out actions in the API server and the runtime, and lists the runtime's machines."""
 
 from __future__ import annotations
 
@@ -53,11 +51,7 @@ class RefusedAction(APIError):
 
     @classmethod
     def because(cls, error: APIError, event: str, message: str = "") -> RefusedAction:
-        """
-        Return a refusal made from another error.
-
-        :param message: replaces the error's own.
-        """
+        """Return a refusal made from another error."""
         error_with_reason = cls(
             message or error.message,
             code=error.code,
@@ -99,9 +93,7 @@ class ActionRunner:
         Carry out one action.
 
         :raises Gone: the Machine no longer exists.
-        :raises RefusedAction: the runtime refused, or an object that the Machine refers to cannot be
-            claimed.
-        :raises APIError: the API server refused or failed.
+        :raises RefusedAction: the runtime refused, or an object cannot be claimed.
         """
         match action:
             case SetFinalizers(finalizers, version):
@@ -117,7 +109,7 @@ class ActionRunner:
             raise RefusedAction.because(refused, FAILURES[type(action)]) from None
 
     async def _patch_other(self, action: PatchObject) -> Done:
-        """Claim or release an object.  A conflict is passed on: the next plan sees who was faster."""
+        """Claim or release an object."""
         try:
             await self.client.patch(action.resource, action.name, action.patch, action.namespace)
         except APIError as refused:
@@ -132,7 +124,6 @@ class ActionRunner:
         Merge ``patch`` into the Machine and return the result.
 
         :raises Gone: the Machine no longer exists.
-        :raises APIError: the API server refused or failed.
         """
         metadata = machine["metadata"]
         try:
@@ -149,7 +140,7 @@ class ActionRunner:
             raise
 
     async def delete(self, machine_id: str) -> None:
-        """Delete a machine from the runtime; succeed if it does not exist."""
+        """Delete a machine from the runtime, if it exists."""
         try:
             await self.runtime.delete_machine(pb.DeleteMachineRequest(machine_id=machine_id))
         except APIError as refused:
@@ -190,7 +181,7 @@ class ActionRunner:
         return created
 
     async def _attach(self, machine: Object, action: Attachment) -> None:
-        """Attach, change or detach one part; succeed if that is done already."""
+        """Make one change, unless it is done already."""
         try:
             await self._attachment(action)
         except APIError as refused:
@@ -257,14 +248,11 @@ def distinct(machines: Iterable[pb.Machine]) -> list[pb.Machine]:
 @dataclass
 class MachineListing:
     """
-    One listing of all the runtime's machines.
+    One listing of the runtime's machines: groups them by Machine, and deletes orphans.
 
-    A listing groups the runtime's machines by Machine, and deletes orphans.
+    A runtime may list anything, such as foreign machines, duplicates, and many thousands. That must
+    not block the process or end a machine that this pool did not create.
 
-    A runtime may list anything: foreign machines, duplicates, many thousands.  None of that may
-    block the process or end a machine that this pool did not create.
-
-    :param machines: returns the pool's Machines as last seen.
     :param synced: whether ``machines`` is complete.
     """
 
@@ -276,7 +264,7 @@ class MachineListing:
     _log = Logger()
 
     async def ask(self) -> dict[str, list[pb.Machine]]:
-        """Return the machines by UID of their Machine.  Raises :class:`APIError`."""
+        """Return the machines by UID of their Machine. Raises :class:`APIError`."""
         listed = await self.actor.runtime.list_machines(pb.ListMachinesRequest())
         machines = listed.machines
         if len(machines) <= _AT_ONCE:
@@ -302,8 +290,8 @@ class MachineListing:
         """
         Delete the runtime's machines whose Machine is no longer in this pool.
 
-        Only machines with this pool's label are deleted, and only after the API server has
-        confirmed that: the copy behind ``machines`` may be stale.
+        A machine is deleted only if it has this pool's label and the API server has confirmed that:
+        the copy behind ``machines`` may be stale.
         """
         config = self.actor.config
         if not self.synced():

@@ -1,8 +1,7 @@
 """
 Conditions, state and part status of a Machine.
 
-A condition is True only if the runtime said so just now: a disk that the runtime does not report is
-not ready, however long ago it was requested.
+A condition of ours is True only if the runtime says so now.
 
 Source of names: ironcore ``poollet/machinepoollet/controllers/machine_controller.go``.
 """
@@ -47,9 +46,7 @@ def ready(observed: pb.Machine, trouble: str = "") -> ConditionValue:
     """
     Return the condition Ready of a machine that exists in the runtime.
 
-    It is True if the machine runs, unless the runtime itself reports Ready with another status.
-
-    :param trouble: the last error with this machine, or empty.
+    It is True if the machine runs, unless the runtime reports Ready with another status.
     """
     state = STATES.get(observed.status.state)
     denied = next(
@@ -73,11 +70,8 @@ def parts_ready(
     """
     Return the condition of a Machine's volumes or network interfaces.
 
-    :param names: the parts that the spec lists.
-    :param reports: the status of each part, as the runtime reports it.
     :param noun: ``Volume`` or ``NetworkInterface``.
-    :param lacking: why a part cannot be passed to the runtime.
-    :param trouble: the runtime's last refusal, or empty.
+    :param lacking: why a part cannot be passed to the runtime, or empty.
     """
     attached = {report.name for report in reports if report.state == 1}
     waiting = [name for name in names if name not in attached]
@@ -101,8 +95,7 @@ def merged_parts_status(
     """
     Return the status of a Machine's disks or network interfaces, in the order of ``parts``.
 
-    :param reports: as of :func:`parts_ready`.
-    :param previous: the status so far: the transition time changes only with the state.
+    :param previous: the status so far, whose transition times stay while the states do.
     :param referents: by part, the name of the object that it refers to.
     :param field: the field for that name, such as ``volumeRef``.
     """
@@ -130,7 +123,7 @@ def merged_parts_status(
 
 
 def copied(observed: pb.Machine) -> dict[str, ConditionValue]:
-    """Return the runtime's own conditions, by type, except those that the poollet sets."""
+    """Return the runtime's own conditions, by type."""
     copied_conditions: dict[str, ConditionValue] = {}
     for condition in observed.status.machine_conditions:
         if condition.type in (READY, VOLUMES_READY, INTERFACES_READY) or not _TYPE.fullmatch(

@@ -20,12 +20,10 @@ _WHOLE = ("labels", "annotations")
 @dataclass(frozen=True)
 class Downward:
     """
-    Field paths, by label or annotation name.
+    Downward API: paths of fields that the runtime gets, by label or annotation name.
 
-    This is the downward API: fields of an object that its runtime gets as labels and annotations.
-
-    Operators choose the fields and their names; the dialect adds a prefix to each name.  Source:
-    ironcore ``poollet/common/utils`` and ``k8s.io/kubectl/pkg/util/fieldpath`` (the field paths).
+    Source: ironcore ``poollet/common/utils`` and ``k8s.io/kubectl/pkg/util/fieldpath`` (the field
+    paths).
 
     :param labels: set once, when the runtime's machine is created.
     :param annotations: kept up to date while the machine exists.
@@ -39,7 +37,7 @@ def check(path: str) -> str:
     """
     Return ``path`` if it is a supported field path.
 
-    :raises ValueError: it is not supported; the message is meant for operators.
+    :raises ValueError: it is not supported.
     """
     supported = [f"metadata.{name}" for name in (*_PLAIN, *_WHOLE)]
     if path not in supported and not _ENTRY.fullmatch(path):
@@ -52,7 +50,6 @@ def values(paths: Mapping[str, str], obj: Mapping[str, Any], prefix: str) -> dic
     Return the values of ``obj`` at these paths; a missing field becomes an empty string.
 
     :param paths: by name; each passed :func:`check`.
-    :param prefix: prepended to each name.
     """
     return {prefix + name: _value(obj["metadata"], path) for name, path in paths.items()}
 
@@ -82,7 +79,6 @@ class MachineConfig:
 
     @property
     def domain(self) -> ReferencedKinds:
-        """Resources that Machines refer to."""
         return self.about or ReferencedKinds(self.dialect)
 
     @property
@@ -95,8 +91,8 @@ class MachineConfig:
         """
         Label of the runtime's machine that holds the name of the pool.
 
-        ironcore does not have this label.  It tells orphans of this pool from the machines of
-        another pool when two poollets share a runtime.
+        It tells orphans of this pool from the machines of another pool when two poollets share a
+        runtime.
         """
         return f"{self.dialect.runtime_prefix}{self.dialect.noun}-pool"
 
@@ -107,7 +103,7 @@ def machine_uid(machine: pb.Machine, dialect: Dialect) -> str:
 
 
 def wants_power(machine: Object) -> bool:
-    """Return whether ``spec.power`` of the Machine is anything but ``Off``."""
+    """Return whether ``spec.power`` of the Machine is not ``Off``."""
     return bool(machine.get("spec", {}).get("power", "On") != "Off")
 
 
@@ -125,7 +121,7 @@ class MissingReference(Exception):
     """
     A part of the machine cannot be passed to the runtime yet.
 
-    :param reason: CamelCase; ironcore's own reason where ironcore has one.
+    :param reason: CamelCase; :param reason: CamelCase, as in ironcore if possible.
     """
 
     def __init__(self, reason: str, message: str) -> None:
@@ -135,7 +131,7 @@ class MissingReference(Exception):
 
 class Unread(Exception):
     """
-    The lookup is not possible now, so whether the object exists is unknown.
+    The object cannot be looked up now, and may exist.
 
     :param soon: a read is under way and will answer shortly.
     """
@@ -151,11 +147,7 @@ def _nothing(resource: Resource, namespace: str, name: str) -> Object | None:
 
 @dataclass(frozen=True)
 class References:
-    """
-    The objects that a Machine refers to, as last read.
-
-    Errors say which object is missing, and what would help.
-    """
+    """The objects that a Machine refers to, as last read."""
 
     find: Callable[[Resource, str, str], Object | None] = _nothing
     """Look up an object by resource, namespace and name; ``None`` if it does not exist.  Raises Unread."""
@@ -215,11 +207,10 @@ class ReferencedKinds:
 
     @property
     def ignition_type(self) -> str:
-        """Type of the Secrets that hold an ignition."""
         return f"{self.dialect.group}/ignition"
 
     def labels(self, obj: Object, noun: str, fields: Downward) -> str:
-        """Return identity and downward API labels of ``obj`` as compact JSON."""
+        """Return identity and downward API labels of ``obj`` as JSON."""
         metadata, prefix = obj["metadata"], self.dialect.runtime_prefix
         labels = {
             f"{prefix}{noun}-uid": metadata["uid"],

@@ -1,8 +1,7 @@
 """
 The reconcile loop: brings the runtime's machines in line with the Machines of the API.
 
-The plan of a Machine is made anew each time (:mod:`.plan`), so no event has to arrive in order, or
-at all.  Each Machine has at most one worker, and its own back-off.
+A plan is made anew each time (:mod:`.plan`), so no event has to arrive in order, or at all.
 """
 
 from __future__ import annotations
@@ -82,8 +81,7 @@ class Loop:
     """
     Reconciles the Machines of one pool.
 
-    :param machines: returns the pool's Machines as last seen.
-    :param synced: whether ``machines`` is complete; orphans are deleted only then.
+    :param synced: whether ``machines`` is complete, so that orphans can be deleted.
     :param class_of: see :attr:`.References.class_of`.
     """
 
@@ -122,7 +120,6 @@ class Loop:
         )
 
     def start(self, config: MachineConfig) -> None:
-        """Start working with ``config``."""
         self.config, self._stopped = config, False
         self._machines_by_uid = {machine["metadata"]["uid"]: machine for machine in self.machines()}
         self._ticker = LoopingCall(self._tick)
@@ -130,7 +127,7 @@ class Loop:
         self._ticker.start(self.relist_seconds).addErrback(self._failed)
 
     def stop(self) -> Deferred[Any]:
-        """Cancel all work; the Deferred fires when none is left.  The runtime's machines stay."""
+        """Cancel all work; fires when none is left. The runtime's machines stay."""
         # Reflectors stop later: their last changes must not start new work.
         self._stopped = True
         if self._ticker is not None and self._ticker.running:
@@ -150,7 +147,7 @@ class Loop:
         return DeferredList([*ending, self.reference_cache.stop()])
 
     def changed(self, before: Object | None, after: Object | None) -> None:
-        """Handle a Machine that appeared, changed or was deleted (reflector listener)."""
+        """Handle a change of a Machine (reflector listener)."""
         if after is None:
             if before is not None:
                 self._machines_by_uid.pop(before["metadata"]["uid"], None)
@@ -161,13 +158,13 @@ class Loop:
         self._wake(uid, eager=_user_intent(before) != _user_intent(after))
 
     def look_again(self, uid: str) -> None:
-        """Plan the Machine again: something that its plan or its conditions depend on has changed."""
+        """Plan the Machine again, because something it depends on has changed."""
         self._settled.pop(uid, None)
         if uid in self._machines_by_uid:
             self._wake(uid, eager=True)
 
     def look_at_all(self) -> None:
-        """Plan all Machines again: something that all depend on has changed."""
+        """Plan all Machines again, because something they depend on has changed."""
         self._settled.clear()
         for uid, work in list(self._work.items()):
             if work.running or (work.timer is not None and not work.away):
@@ -183,7 +180,6 @@ class Loop:
 
     @property
     def is_busy(self) -> bool:
-        """Return whether any worker is running."""
         return any(work.running for work in self._work.values())
 
     def machine_of(self, uid: str) -> list[pb.Machine]:
@@ -213,7 +209,6 @@ class Loop:
         await listing.clean_up(observed)
 
     def _runtime_silent(self, why: str) -> None:
-        """Handle a runtime that does not answer."""
         if not self.problem:
             self._log.warn("the machine runtime: {why}", why=why)
         self.problem = why
@@ -230,7 +225,7 @@ class Loop:
         return since is not None and self.clock.seconds() - since >= AWAY_SECONDS
 
     def _sweep(self) -> None:
-        """Wake a worker for every Machine that is not in its desired state."""
+        """Wake a worker for each Machine that is not in its desired state."""
         machines = {machine["metadata"]["uid"]: machine for machine in self.machines()}
         # Set before any worker wakes: in one process its changes come back at once.
         self._machines_by_uid = machines
@@ -304,11 +299,7 @@ class Loop:
         return replace(planned, actions=needed)
 
     def _wake(self, uid: str, *, eager: bool = False) -> None:
-        """
-        Let a worker look at this Machine now, or again when it is done.
-
-        :param eager: even during a back-off.
-        """
+        """Let a worker look at this Machine now, or again when it is done."""
         if self.config is None or self._stopped:
             return
         work = self._work.setdefault(uid, _Work(Backoff(FIRST_PAUSE_SECONDS)))
@@ -342,7 +333,7 @@ class Loop:
             work.timer = self.clock.callLater(pause, self._due, uid, work)
 
     def _crashed(self, uid: str, work: _Work, failure: Failure) -> None:
-        """Log a bug in the work on one Machine and retry like after any failure."""
+        """Log a bug in the work on one Machine, and retry."""
         if failure.check(CancelledError):
             work.running = False
             return
@@ -392,10 +383,7 @@ class Loop:
         return None
 
     async def _rounds(self, machine: Object, work: _Work) -> MachinePlan:
-        """
-        Plan and act up to MAX_ROUNDS times.  Return the last plan; if it has actions, the Machine is
-        not in its desired state yet.
-        """
+        """Plan and act several times; return the last plan."""
         before: tuple[Action, ...] = ()
         secrets: dict[Key, Object | str] = {}
         uid = machine["metadata"]["uid"]
@@ -427,7 +415,7 @@ class Loop:
 
     def _is_new(self, machine: Object) -> bool:
         """
-        Return whether the runtime certainly has no machine for a Machine that the last listing did not show.
+        Return whether the runtime cannot have a machine for a Machine.
 
         The finalizer is written before anything is created, so a Machine without it is new.
         """
@@ -454,7 +442,6 @@ class Loop:
         return done
 
     async def _report_unreachable(self, machine: Object, problem: str) -> None:
-        """Write that the runtime is unreachable."""
         assert self.config is not None
         if says_unreachable(machine):
             return
@@ -466,7 +453,6 @@ class Loop:
                 await self._actor().act(machine, action)
 
     async def _observe(self, uid: str, work: _Work) -> list[pb.Machine]:
-        """List the runtime's machines of one Machine now."""
         assert self.config is not None
         if self._is_away():
             raise _Away(self.problem)
@@ -497,11 +483,7 @@ class Loop:
         return ActionRunner(self.client, self.runtime, self.config, self.report)
 
     def _log_problem(self, machine: Object, work: _Work, problem: str, reason: str = "") -> None:
-        """
-        Log a problem when it is new, and its end.
-
-        :param reason: of an Event for users; empty sends none.
-        """
+        """Log a problem when it is new, and its end."""
         if problem == work.logged_problem:
             return
         work.logged_problem = problem
@@ -531,7 +513,6 @@ def _is_pending(observed: Sequence[pb.Machine]) -> bool:
 
 
 def _user_intent(machine: Object | None) -> tuple[Any, ...]:
-    """Return what users decide about a Machine: its spec and its deletion."""
     if machine is None:
         return ()
     return machine["metadata"].get("deletionTimestamp"), machine.get("spec")

@@ -1,8 +1,7 @@
 """
 The disks, network interfaces and secret data of a Machine, in the form that a runtime takes.
 
-Missing objects are reported part by part; steps that must come first, such as claiming a Volume, are
-returned as patches.
+Steps that must come first, such as claiming a Volume, are returned as patches.
 
 Source: ironcore ``poollet/machinepoollet/controllers`` (``machine_controller_volume.go``,
 ``machine_controller_networkinterface.go``).
@@ -45,11 +44,10 @@ class Parts:
 
     :ivar lacks: by condition reason, why parts are missing.
     :ivar soon: a read is under way, so the result is incomplete.
-    :ivar claims: patches to apply before the parts are gathered again.
-    :ivar secrets: by volume, the keys of the Secrets for its access and its encryption.
-    :ivar volume_referents: by volume, the name of its Volume.
-    :ivar interface_referents: by network interface, the name of its NetworkInterface.
-    :ivar mapping: by network interface, name and UID of its NetworkInterface.
+    :ivar secrets: by volume, the Secrets for its access and its encryption.
+    :ivar volume_referents: by part, the name of its Volume.
+    :ivar interface_referents: by part, the name of its NetworkInterface.
+    :ivar mapping: by part, name and UID of its NetworkInterface.
     """
 
     volumes: list[pb.Volume] = field(default_factory=list)
@@ -63,7 +61,7 @@ class Parts:
     mapping: dict[str, Object] = field(default_factory=dict)
 
     def lack(self, lacking: MissingReference) -> None:
-        """Add a missing reference to the message of its reason, while people will read that far."""
+        """Add a missing reference to the message of its reason."""
         earlier = self.lacks.get(lacking.reason, "")
         if len(earlier) <= MAX_MESSAGE:
             self.lacks[lacking.reason] = (
@@ -72,7 +70,7 @@ class Parts:
 
 
 def gather(machine: Object, domain: ReferencedKinds, references: References) -> Parts:
-    """Gather the Machine's parts as far as they are available, without secret data."""
+    """Gather the Machine's available parts, without secret data."""
     parts, spec, dialect = Parts(), machine["spec"], domain.dialect
     image = spec.get(dialect.image_field) if dialect.image_field else ""
     if image:
@@ -92,7 +90,6 @@ def gather(machine: Object, domain: ReferencedKinds, references: References) -> 
 
 @contextlib.contextmanager
 def _noting(parts: Parts, reason: str, label: str) -> Iterator[None]:
-    """Record a missing part, and go on with the others."""
     try:
         yield
     except Unread as unread:
@@ -105,7 +102,6 @@ def _noting(parts: Parts, reason: str, label: str) -> Iterator[None]:
 
 
 def _subnet(part: Object) -> pb.NetworkInterface:
-    """Return an interface that names its subnet itself."""
     subnet = part.get("subnetRef") or {}
     return pb.NetworkInterface(
         name=part["name"],
@@ -140,7 +136,6 @@ def _volume(
 
 
 def _local(part: Object) -> pb.Volume:
-    """Return a disk on the runtime's own host."""
     disk = part.get("localDisk") or part.get("emptyDisk") or {}
     try:
         volume = pb.Volume(name=part["name"], device=part.get("device", ""))
@@ -153,7 +148,7 @@ def _local(part: Object) -> pb.Volume:
 
 
 def _remote(part: Object, volume: Object, domain: ReferencedKinds, parts: Parts) -> pb.Volume:
-    """Return a Volume that is available; its credentials follow later."""
+    """Return an available Volume, without its credentials."""
     access, spec = volume["status"]["access"], volume.get("spec") or {}
     namespace = volume["metadata"].get("namespace", "")
 
@@ -257,7 +252,6 @@ def _absent(part: Object) -> str:
 
 
 def _check_ours(machine: Object, part: Object, obj: Object, label: str, reason: str) -> None:
-    """Refuse an ephemeral object that belongs to another owner under the same name."""
     if "ephemeral" in part and not is_controlled(obj, machine):
         raise MissingReference(reason, f"{label} was not made for this machine")
 
@@ -307,13 +301,11 @@ def claim(
     machine: Object, obj: Object, resource: Resource, label: str, reason: str
 ) -> PatchObject | None:
     """
-    Return the patch that claims ``obj`` for the Machine; ``None`` if it is claimed already.
+    Return the patch that claims ``obj`` for the Machine, unless it is claimed already.
 
     A poollet writes name and UID of its Machine into the object before the Machine uses it, and
-    removes them afterwards, unless another Machine has claimed the object.
+    removes them afterwards.
 
-    :param label: how messages call the object.
-    :param reason: of the refusal, CamelCase.
     :raises MissingReference: another Machine has claimed it, or it cannot be claimed.
     """
     field_name = _FIELDS[resource.plural]
@@ -332,7 +324,6 @@ def claim(
 
 
 def _unnamed(resource: Resource) -> Object:
-    """Return the patch that clears the runtime's name for a NetworkInterface."""
     return {"providerID": ""} if resource.plural == "networkinterfaces" else {}
 
 
@@ -342,7 +333,6 @@ def release(
     """
     Return patches that release the Machine's claims.
 
-    :param names: the claimed objects, by part of the machine.
     :raises Unread: the objects are still being read.
     """
     namespace, uid = machine["metadata"].get("namespace", ""), machine["metadata"]["uid"]
@@ -370,7 +360,6 @@ def provided(
     """
     Return patches that write the runtime's handles into NetworkInterfaces.
 
-    :param mapping: by network interface of the Machine, the NetworkInterface's name and UID.
     :raises Unread: a NetworkInterface cannot be looked up now.
     """
     handles = {interface.name: interface.handle for interface in observed.status.network_interfaces}
@@ -429,12 +418,7 @@ def with_secrets(
     volume: pb.Volume, access: Key | None, encryption: Key | None, references: References
 ) -> pb.Volume:
     """
-    Return ``volume`` with its credentials.
-
-    Secrets are read when a plan needs them; no message quotes their data.
-
-    :param access: the Secret with its access credentials, if any.
-    :param encryption: the Secret with its encryption key, if any.
+    Return ``volume`` with its credentials, which messages do not quote.
 
     :raises MissingReference: a Secret is missing or unusable.
     """
@@ -452,7 +436,6 @@ def with_secrets(
 
 
 def _read(key: Key, references: References, reason: str, type: str = "") -> Object:
-    """Return a Secret."""
     secret = references.secrets.get(key, "was not read")
     if isinstance(secret, str):
         raise MissingReference(reason, f"{_secret(key)} {secret}")

@@ -1,8 +1,8 @@
 """
-Plan the next actions for one Machine.
+The plan for one Machine.
 
-The plan is a pure function of the desired state, the objects it refers to (:mod:`.config`) and the
-observed state: it keeps no memory, so a restart, a lost answer and a new spec all look the same.
+It is a pure function of the desired and the observed state, without memory, so that a restart, a
+lost answer and a new spec look the same.
 
 Source of names and states: ironcore ``poollet/machinepoollet``.
 """
@@ -78,9 +78,8 @@ def plan(
     """
     Return the next actions.
 
-    :param machine: the Machine; bound to our pool.
-    :param observed: the runtime's machines with its UID.
-    :param now: the time as Kubernetes writes it, for conditions.
+    :param machine: bound to our pool.
+    :param now: a timestamp, for conditions.
     :param trouble: why the last action failed.
     :param references: the objects that the Machine refers to.
     """
@@ -100,11 +99,7 @@ def plan(
 
 
 def unreachable_plan(machine: Object, problem: str, dialect: Dialect, *, now: str) -> MachinePlan:
-    """
-    Return the plan for a Machine whose runtime is unreachable: all conditions become Unknown.
-
-    :param problem: why it is unreachable.
-    """
+    """Return the plan for a Machine whose runtime is unreachable: its conditions become Unknown."""
     conditions: dict[str, ConditionValue] = {READY: ("Unknown", UNREACHABLE, problem)}
     for condition in (machine.get("status") or {}).get("conditions") or ():
         conditions[condition.get("type", READY)] = ("Unknown", UNREACHABLE, problem)
@@ -180,7 +175,6 @@ def _creating(
 
 
 def _is_status_outdated(machine: Object) -> bool:
-    """Return whether the status describes a missing machine, or problems that are over."""
     status = machine.get("status") or {}
     return bool(status.get("conditions")) or status.get("state", "Pending") != "Pending"
 
@@ -193,7 +187,6 @@ def _unread(
     *,
     new: bool = True,
 ) -> tuple[Key, ...]:
-    """Return the Secrets that are needed but were not read."""
     needed = [ignition_key(machine)] if new else []
     for volume in volumes:
         needed += parts.secrets.get(volume.name, ())
@@ -207,7 +200,7 @@ def _give_secrets(
     config: MachineConfig,
     references: References,
 ) -> None:
-    """Fill secret data into ``created``; record what is missing in ``parts``."""
+    """Fill secret data into ``created``; record in ``parts`` what is missing."""
     try:
         created.spec.ignition_data = ignition(machine, config.domain, references)
     except MissingReference as lacking:
@@ -226,7 +219,6 @@ def _give_secrets(
 def _lacking(
     machine: Object, parts: Parts, config: MachineConfig, now: str, trouble: str = ""
 ) -> MachinePlan:
-    """Return the plan for a machine that cannot be created yet."""
     reason, problem = next(iter(parts.lacks)), "; ".join(parts.lacks.values())
     if trouble:
         problem += f": {trouble}"
@@ -292,7 +284,7 @@ def _back_references(
     config: MachineConfig,
     references: References,
 ) -> list[PatchObject]:
-    """Return patches for the objects that the Machine refers to; releases come last."""
+    """Return patches for the objects that the Machine refers to."""
     try:
         return [
             *provided(machine, parts.mapping, observed, config.domain, references),
@@ -339,7 +331,7 @@ def _running_status(
 def _with_secrets(
     changes: Sequence[Attachment], parts: Parts, references: References
 ) -> list[Attachment]:
-    """Return the changes that are possible; record in ``parts`` why others are not."""
+    """Return the possible changes; record in ``parts`` why others are not."""
     possible = []
     for change in changes:
         try:
@@ -413,8 +405,7 @@ def status_patch(
     """
     Return a patch for the status, or an empty list if the status is up to date.
 
-    :param conditions: by type.
-    :param only: drop conditions of other types, which are no longer true.
+    :param only: drop conditions of other types.
     :param fields: other fields of the status; ``None`` leaves a field unchanged.
     """
     status = machine.get("status") or {}
@@ -474,8 +465,8 @@ def parts_status(
     """
     Return the fields of the status for disks and network interfaces.
 
-    A part that the Machine no longer names stays listed while the runtime has it: the plan reads
-    here which claim to release once the part is detached.
+    A part that the Machine no longer names stays listed as long as the runtime has it: its claim is
+    released later.
     """
     dialect, status, statuses = config.dialect, machine.get("status") or {}, {}
     has, reported = observed.spec, observed.status
@@ -529,8 +520,7 @@ def runtime_machine(
     """
     Return the machine to request from the runtime, without secret data.
 
-    :param parts: its disks and network interfaces.
-    :param class_name: the runtime's name of the class; defaults to the Machine's own class name.
+    :param class_name: the runtime's name of the class, by default the Machine's.
     """
     dialect, metadata, spec = config.dialect, machine["metadata"], machine["spec"]
     parts = parts or gather(machine, config.domain, References())
@@ -578,8 +568,8 @@ def annotations_of(
     """
     Return the annotations that the runtime's machine should have.
 
-    The runtime's own generation is recorded only along with a new generation of the Machine: some
-    runtimes count the recording itself as a change, which would go on for ever.
+    The runtime's own generation is recorded only with a new generation of the Machine: some
+    runtimes count the recording itself as a change.
     """
     dialect, annotations = config.dialect, dict(observed.metadata.annotations)
     annotations.pop(BANNER, None)

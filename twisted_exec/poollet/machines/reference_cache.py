@@ -1,9 +1,8 @@
 """
 Read and watch the objects that Machines refer to.
 
-Volumes, network interfaces, networks and prefixes are watched, each kind from the first reference
-on. A poollet may read only the Secrets that its Machines name, so it watches no list of them: it reads a Secret when a
-plan needs it, and may watch it by its name while a Machine waits for it.  A change of an object wakes the Machines that looked it up.
+Objects other than Secrets are watched, each kind from the first reference on. A poollet may read
+only the Secrets that its Machines name, so it reads a Secret when a plan needs it.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ class ReferenceCache:
     _stopping: list[Deferred[None]] = field(default_factory=list)
 
     def references(self, uid: str, secrets: Mapping[Key, Object | str]) -> References:
-        """Return the references of Machine ``uid``; each lookup subscribes it to changes."""
+        """Return the references of Machine ``uid``; lookups subscribe it to changes."""
 
         def find(resource: Resource, namespace: str, name: str) -> Object | None:
             self._readers.setdefault((resource, namespace, name), set()).add(uid)
@@ -75,7 +74,7 @@ class ReferenceCache:
         return References(find, secrets, self.class_of)
 
     async def read(self, keys: Iterable[Key]) -> dict[Key, Object | str]:
-        """Read Secrets; for an unreadable Secret the result is the error message."""
+        """Read Secrets; the result is an error message for an unreadable one."""
         objects: dict[Key, Object | str] = {}
         for key in keys:
             namespace, name = key
@@ -111,7 +110,7 @@ class ReferenceCache:
                 self._missed.pop(place, None)
 
     def stop(self) -> Deferred[Any]:
-        """Stop all watches; the Deferred fires when nothing is under way."""
+        """Stop all watches; fires when nothing is under way."""
         ending = [copy.stop() for copy in (*self._copies.values(), *self._followed.values())]
         self._copies.clear()
         self._followed.clear()
@@ -144,7 +143,6 @@ class ReferenceCache:
         return reflector
 
     def _read(self, resource: Resource) -> None:
-        """Wake the Machines that looked for an object of a kind that is now completely read."""
         for place in [place for place in self._readers if place[0] == resource]:
             self._tell(place)
 

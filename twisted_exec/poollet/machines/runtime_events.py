@@ -35,8 +35,7 @@ class RuntimeEvents:
     """
     Forwards a runtime's events.
 
-    :param machines: returns the pool's Machines as last seen.
-    :param synced: whether ``machines`` is complete; polling waits for that.
+    :param synced: whether ``machines`` is complete.
     """
 
     runtime: IMachineRuntime
@@ -56,13 +55,11 @@ class RuntimeEvents:
     _log = Logger()
 
     def start(self) -> None:
-        """Start polling."""
         self._ticker = LoopingCall(self._look)
         self._ticker.clock = self.clock
         self._ticker.start(LOOK_SECONDS)
 
     def stop(self) -> None:
-        """Stop polling."""
         if self._ticker is not None and self._ticker.running:
             self._ticker.stop()
         if self._looking is not None:
@@ -94,7 +91,6 @@ class RuntimeEvents:
                 self.recorder.record(machine, type, spec.reason[:128], spec.message, at=at)
 
     def _new(self, events: Iterable[event_pb2.Event]) -> list[event_pb2.Event]:
-        """Return the events that were not listed before, oldest first."""
         ordered = sorted(events, key=lambda event: event.spec.event_time)[-MAX_EVENTS:]
         again, new = self._forwarded.copy(), []
         for event in ordered:
@@ -126,5 +122,5 @@ class RuntimeEvents:
 
 
 def _seconds(event_time: int) -> float:
-    """Convert to seconds: runtimes count nanoseconds or seconds, which the magnitude tells apart."""
+    """Convert to seconds: runtimes count nanoseconds or seconds."""
     return event_time / _NANOSECONDS if event_time > _LARGEST_SECONDS else float(event_time)
