@@ -1,7 +1,7 @@
 """
 Backups of the SQLite store, and their way back.
 
-A backup is one database file, complete in itself.
+A backup is one database file.
 """
 
 from __future__ import annotations
@@ -54,9 +54,7 @@ def back_up(path: str, target: str, *, force: bool = False) -> Summary:
     Copy a store's database, which a server may use meanwhile.
 
     :param target: appears when it is complete and verified, with mode 0600.
-    :param force: replace an existing target.
-    :raises StorageError: ``path`` is not a complete store that this release reads, or ``target``
-        exists or cannot be written.
+    :raises StorageError: ``path`` is no usable store, or ``target`` exists or cannot be written.
     """
     if os.path.lexists(target) and os.path.exists(path) and os.path.samefile(path, target):
         raise StorageError(f"{target} is the store itself: choose another file for the backup")
@@ -69,8 +67,8 @@ def restore(backup: str, path: str, *, force: bool = False, accept_loss: bool = 
 
     The store gets a new identity, and its versions continue far above all earlier ones.
 
-    :param backup: a backup, or another store's database; the store's own to continue after a loss.
-    :param force: replace an existing database.
+    :param backup: a backup, or another store's database, or the store's own to continue after a
+        loss.
     :param accept_loss: accept a backup from which acknowledged changes are missing.
     :raises StorageError: a server uses the store, or as for :func:`back_up`.
     """
@@ -98,7 +96,6 @@ def restore(backup: str, path: str, *, force: bool = False, accept_loss: bool = 
 def _create(
     target: str, force: bool, fill: Callable[[str], None], leftovers: Sequence[str] = ()
 ) -> Summary:
-    """Make a database under another name, verify it, and rename it."""
     _check_absent(target, force)
     partial = f"{target}.{secrets.token_hex(4)}.partial"
     try:
@@ -148,7 +145,6 @@ def _sync(path: str) -> None:
 
 
 def _copy(path: str, target: str, *, accept_loss: bool = False) -> None:
-    """Copy one moment of a database to an empty file."""
     with (
         closing(_begin_to_read(path, accept_loss)) as source,
         closing(_open_to_write(target)) as copy,
@@ -167,7 +163,7 @@ def open_backup(path: str, *, accept_loss: bool = False) -> sqlite3.Connection:
     Open a backup, or the database of a stopped server, to read one moment of it.
 
     :param accept_loss: accept that acknowledged changes are missing, and that a server uses it.
-    :raises StorageError: it is missing, no store, damaged or incomplete, or a server uses it.
+    :raises StorageError: it is no usable store, or a server uses it.
     """
     database = _begin_to_read(path, accept_loss)
     try:
@@ -220,7 +216,7 @@ def _open_to_write(path: str) -> sqlite3.Connection:
 
 
 def _version_of(path: str) -> int:
-    """Return the latest version of a database; 0 if it is missing or unreadable."""
+    """Return the latest version of a database."""
     try:
         with closing(_open_to_read(path)) as database:
             return last_version(database)
@@ -238,16 +234,12 @@ def _renumber(path: str, identity: str, floor: int) -> None:
 
 
 def _check_integrity(database: sqlite3.Connection) -> None:
-    """:raises StorageError: the file is damaged."""
     result = database.execute("PRAGMA integrity_check(1)").fetchone()[0]
     if result != "ok":
         raise StorageError(f"the database is damaged: {result}")
 
 
 def _verified(path: str) -> Summary:
-    """
-    :raises StorageError: the file is damaged.
-    """
     with closing(_open_to_write(path)) as database:
         _check_integrity(database)
         (objects,) = database.execute("SELECT count(*) FROM objects").fetchone()

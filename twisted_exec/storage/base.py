@@ -24,7 +24,7 @@ from twisted_exec.storage.interfaces import (
 
 class DelegatingStorage(Service):
     """
-    Base of stores that wrap another store: methods pass their calls on.
+    Base of stores that pass calls on to another store.
 
     :param storage: the wrapped store, started and stopped by the caller.
     """
@@ -33,27 +33,23 @@ class DelegatingStorage(Service):
         self._storage = storage
 
     def _storage_of(self, resource: Resource) -> IStorage:
-        """Return the store that has a resource; for subclasses that combine several."""
+        """Return the store that has a resource."""
         return self._storage
 
     @property
     def exclusive(self) -> bool:
-        """See :attr:`IStorage.exclusive`."""
         return is_exclusive(self._storage)
 
     @property
     def location(self) -> str:
-        """See :attr:`IStorage.location`."""
         return str(self._storage.location)
 
     def when_ready(self) -> Deferred[None]:
-        """See :meth:`IStorage.when_ready`."""
         return self._storage.when_ready()
 
     def get(
         self, resource: Resource, namespace: str, name: str, *, stale: bool = False
     ) -> Deferred[Object]:
-        """See :meth:`IStorage.get`."""
         return self._storage_of(resource).get(resource, namespace, name, stale=stale)
 
     def list(
@@ -64,20 +60,16 @@ class DelegatingStorage(Service):
         version: int | None = None,
         stale: bool = False,
     ) -> Deferred[Listing]:
-        """See :meth:`IStorage.list`."""
         storage = self._storage_of(resource)
         return storage.list(resource, namespace, version=version, stale=stale)
 
     def create(self, resource: Resource, obj: Object) -> Deferred[Object]:
-        """See :meth:`IStorage.create`."""
         return self._storage_of(resource).create(resource, obj)
 
     def update(self, resource: Resource, obj: Object) -> Deferred[Object]:
-        """See :meth:`IStorage.update`."""
         return self._storage_of(resource).update(resource, obj)
 
     def delete(self, resource: Resource, obj: Object) -> Deferred[Object]:
-        """See :meth:`IStorage.delete`."""
         return self._storage_of(resource).delete(resource, obj)
 
     def watch(
@@ -88,40 +80,32 @@ class DelegatingStorage(Service):
         namespace: str = "",
         on_lost: Callable[[], None] | None = None,
     ) -> IWatch:
-        """See :meth:`IStorage.watch`."""
         return self._storage_of(resource).watch(resource, since, on_event, namespace, on_lost)
 
     def version(self) -> int:
-        """See :meth:`IStorage.version`."""
         return self._storage.version()
 
     def current(self) -> Deferred[int]:
-        """See :meth:`IStorage.current`."""
         return self._storage.current()
 
     def probe(self) -> Deferred[object]:
-        """See :meth:`IStorage.probe`."""
         return self._storage.probe()
 
 
 class ReadOnlyStorage(DelegatingStorage):
-    """Base of delegating stores that refuse every write with 405."""
+    """Base of delegating stores that refuse writes with 405."""
 
     def create(self, resource: Resource, obj: Object) -> Deferred[Object]:
-        """Refuse; see :class:`ReadOnlyStorage`."""
         return self._refuse(resource)
 
     def update(self, resource: Resource, obj: Object) -> Deferred[Object]:
-        """Refuse; see :class:`ReadOnlyStorage`."""
         return self._refuse(resource)
 
     def delete(self, resource: Resource, obj: Object) -> Deferred[Object]:
-        """Refuse; see :class:`ReadOnlyStorage`."""
         return self._refuse(resource)
 
     def _refuse(self, resource: Resource) -> Deferred[Object]:
         return defer.fail(MethodNotAllowed(self._refusal(resource)))
 
     def _refusal(self, resource: Resource) -> str:
-        """Return the message of a refused write."""
         return f"{resource.plural} are read-only here"

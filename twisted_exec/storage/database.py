@@ -1,11 +1,11 @@
 """
 The files of the SQLite store: the database, the record of its latest version, and a reserve.
 
-In the database ``objects`` holds the current objects, ``log`` their changes.  The resourceVersion
-of a change is its number in ``log``.
+In the database ``objects`` holds the current objects, and ``log`` changes; the resourceVersion of a
+change is its number there.
 
-The record (:class:`VersionRecord`) shows whether the database is complete: the latest acknowledged
-version is also in a file of its own, which is never ahead of the database.
+The record (:class:`VersionRecord`) shows whether the database is complete: it has the latest
+acknowledged version, and is never ahead of the database.
 """
 
 from __future__ import annotations
@@ -54,8 +54,7 @@ def open_database(path: str) -> sqlite3.Connection:
     """
     Open a store's file; create it if it is missing.
 
-    :raises StorageError: it cannot be opened, is in use or damaged, is not a store, or has a
-        newer version.
+    :raises StorageError: it cannot be used, or is in use.
     """
     try:
         # Objects may hold secrets.  SQLite copies the mode to its -wal and -shm files.
@@ -162,14 +161,14 @@ def check_complete(
 
 
 def make_state(database: sqlite3.Connection) -> None:
-    """Add the properties that databases of release 0.1 do not have."""
+    """Add the properties that old databases do not have."""
     database.execute(_STATE_TABLE)
     new = secrets.token_hex(16)
     database.execute("INSERT OR IGNORE INTO state VALUES ('identity', ?)", (new,))
 
 
 def read_state(database: sqlite3.Connection) -> dict[str, str]:
-    """Return the properties of a database; empty for one of release 0.1."""
+    """Return the properties of a database, which one of release 0.1 does not have."""
     try:
         return dict(database.execute("SELECT name, value FROM state").fetchall())
     except sqlite3.OperationalError:
@@ -182,7 +181,6 @@ def write_state(database: sqlite3.Connection, name: str, value: str) -> None:
 
 
 def _make_shrinkable(database: sqlite3.Connection) -> None:
-    """Rewrite a file of an earlier version once, so that :func:`shrink` works."""
     size = _pragma(database, "page_count") * _pragma(database, "page_size")
     if _pragma(database, "auto_vacuum") or size > _CONVERTIBLE_BYTES:
         return
@@ -200,15 +198,15 @@ def _pragma(database: sqlite3.Connection, name: str) -> int:
 
 def checkpoint(database: sqlite3.Connection) -> None:
     """
-    Bring the changes from the write-ahead log into the file, as far as readers of it allow.
+    Bring changes from the write-ahead log into the file, as far as readers of it allow.
 
-    :raises sqlite3.Error: among others, if the disk is full.
+    :raises sqlite3.Error: such as if the disk is full.
     """
     database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
 
 
 def shrink(database: sqlite3.Connection) -> bool:
-    """Give unused pages back to the disk, some at a time; return whether there were any."""
+    """Give some unused pages back to the disk; return whether there were any."""
     before = _pragma(database, "page_count")
     # execute() would free one page: the statement has to be stepped, and has no rows.
     database.executescript(f"PRAGMA incremental_vacuum({_SHRINK_PAGES})")
@@ -217,7 +215,7 @@ def shrink(database: sqlite3.Connection) -> bool:
 
 
 def forget_log(database: sqlite3.Connection, version: int) -> None:
-    """Delete the log, and set the latest version: after a restart earlier versions have expired."""
+    """Delete the log, and set the latest version: earlier versions then have expired."""
     database.execute("DELETE FROM log")
     database.execute("DELETE FROM sqlite_sequence WHERE name = 'log'")
     # AUTOINCREMENT continues behind this number.
@@ -225,7 +223,7 @@ def forget_log(database: sqlite3.Connection, version: int) -> None:
 
 
 def touch(database: sqlite3.Connection) -> None:
-    """Write an unchanged value, which fails if writes fail."""
+    """Write an unchanged value, to learn whether writes fail."""
     database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
 
@@ -266,7 +264,6 @@ def read_objects(database: sqlite3.Connection) -> Iterator[tuple[str, Object]]:
 
 
 def _decoded(rows: Sequence[tuple[str, str]]) -> list[Object]:
-    """Decode objects together."""
     try:
         objects = json.loads(f"[{','.join([text for _, text in rows])}]")
     except (ValueError, RecursionError):
@@ -294,7 +291,6 @@ def _version_of(obj: Object) -> int:
 def _events(
     database: sqlite3.Connection, objects: dict[int, Object]
 ) -> Iterator[tuple[str, Event]]:
-    """Return the changes of the log, in order."""
     rows = database.execute(
         "SELECT resource, type, body, previous, version FROM log ORDER BY version"
     )
@@ -327,7 +323,7 @@ class Acknowledged:
     """
     The content of a record.
 
-    :param identity: of the database, which changes when it is restored.
+    :param identity: changes when the database is restored.
     :param version: the latest version that was acknowledged to a client.
     """
 
@@ -359,23 +355,18 @@ class VersionRecord:
             raise StorageError(in_use(self._path)) from None
 
     def write(self, content: Acknowledged, *, durable: bool = False) -> None:
-        """
-        Replace the content.
-
-        :param durable: wait until it is on the disk.
-        """
+        """Replace the content."""
         # A fixed width, so that a write is one part of one sector.
         os.pwrite(self._handle, f"{content.identity} {content.version:020d}\n".encode("ascii"), 0)
         if durable:
             os.fsync(self._handle)
 
     def clear(self) -> None:
-        """Remove the content, durably: any database is then accepted."""
+        """Remove the content, so that any database is accepted."""
         os.ftruncate(self._handle, 0)
         os.fsync(self._handle)
 
     def close(self) -> None:
-        """Unlock the file."""
         if self._handle >= 0:
             os.close(self._handle)
             self._handle = -1
@@ -402,7 +393,7 @@ def read_record(path: str) -> Acknowledged | None:
 
 
 class DatabaseFiles:
-    """Notices changes by others of an open database's files, such as a removal."""
+    """Notices when others change an open database's files, such as by a removal."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -413,7 +404,7 @@ class DatabaseFiles:
         self._log: tuple[int, int] | None = None
 
     def note(self) -> None:
-        """Remember the state after a commit or checkpoint of our own."""
+        """Remember the state after a commit or checkpoint."""
         self._header = os.pread(self._handle, _HEADER_BYTES, 0)
         try:
             log = os.stat(f"{self._path}-wal")
@@ -424,7 +415,7 @@ class DatabaseFiles:
         self._log_size = log.st_size
 
     def problem(self) -> str:
-        """Return the problem with the files, such as ``was removed``; empty if there is none."""
+        """Return the problem with the files, such as ``was removed``, or empty."""
         try:
             present, opened = os.stat(self._path), os.fstat(self._handle)
             if (present.st_dev, present.st_ino) != (opened.st_dev, opened.st_ino):
@@ -457,8 +448,7 @@ class Reserve:
     """
     A preallocated file, which is emptied when the disk is full.
 
-    :param path: created with mode 0600 if missing.
-    :param size: in bytes; on a small disk at most a quarter of it.
+    :param size: in bytes; less on a small disk.
     """
 
     def __init__(self, path: str, size: int = RESERVED_BYTES) -> None:
@@ -480,7 +470,6 @@ class Reserve:
             os.close(handle)
 
     def release(self) -> None:
-        """Give the space back to the disk."""
         try:
             os.truncate(self._path, 0)
         except OSError:
@@ -506,8 +495,7 @@ class Reserve:
 
     def problem(self, error: sqlite3.Error) -> str:
         """
-        Return the problem with the disk that an error of SQLite is about; empty if the disk may be
-        full.
+        Return the problem with the disk behind an error of SQLite; empty if the disk may be full.
         """
         code = getattr(error, "sqlite_errorcode", None)
         if code == sqlite3.SQLITE_FULL:

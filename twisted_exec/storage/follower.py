@@ -31,9 +31,7 @@ class Followed:
     One resource that a service follows.
 
     :param changed: called for each change after the start, in order.
-    :param listed: called once with the objects of the first list that succeeds; ``None`` skips the
-        list.
-    :param namespace: empty for all.
+    :param listed: called once with the listed objects; ``None`` skips the list.
     """
 
     resource: Resource
@@ -43,7 +41,7 @@ class Followed:
 
 
 def listed_as_added(changed: Callable[[Event], None]) -> Callable[[Listing], None]:
-    """Return a ``listed`` that reports each existing object to ``changed`` as ``ADDED``."""
+    """Return a ``listed`` that reports existing objects to ``changed`` as ``ADDED``."""
 
     def listed(listing: Listing) -> None:
         for obj in listing.items:
@@ -56,8 +54,7 @@ class StoreFollower(Service):
     """
     Base of services that follow resources of a store.
 
-    :param storage: started before this service is.
-    :param clock: for the pauses between lists that fail; by default the reactor.
+    :param storage: started before this service.
     """
 
     _log = Logger()
@@ -68,14 +65,13 @@ class StoreFollower(Service):
         self._pauses: list[Deferred[None]] = []
 
     def followed(self) -> Iterable[Followed]:
-        """Return the resources to follow."""
         raise NotImplementedError
 
     def startService(self) -> None:
         """
-        Watch all resources, then list those that want it.
+        Watch the resources, then list those that want it.
 
-        In this order no change is lost between list and watch; an object may be reported twice.
+        No change is lost between list and watch; an object may be reported twice.
         """
         super().startService()
         followed = tuple(self.followed())
@@ -89,7 +85,6 @@ class StoreFollower(Service):
                 listing.addErrback(self._cannot_list, each.resource)
 
     def stopService(self) -> Deferred[None] | None:
-        """Stop all watches."""
         super().stopService()
         watches, self._watches = self._watches, []
         for watch in watches:
@@ -99,7 +94,6 @@ class StoreFollower(Service):
         return None
 
     async def _list(self, followed: Followed, listed: Callable[[Listing], None]) -> None:
-        """List until that succeeds; changes arrive meanwhile."""
         failures, reason = 0, ""
         while True:
             try:
@@ -139,11 +133,7 @@ class StoreFollower(Service):
 
 
 def log_failure(log: Logger, text: str, failure: Failure, **values: Any) -> None:
-    """
-    Log that work with a store failed: one line for an error of the store, a traceback for a bug.
-
-    :param text: what failed, as a format of the log.
-    """
+    """Log failed work with a store: one line for an error of the store, a traceback for a bug."""
     if failure.check(APIError):
         log.warn(text + ": {why}", why=failure.getErrorMessage(), **values)
     else:

@@ -1,7 +1,7 @@
 """
-The part of a store in memory: all objects, the latest changes, the watchers.
+The part of a store in memory: objects, recent changes and watchers.
 
-The changes are bounded: a request for older ones fails with ``Expired``.
+A request for older changes fails with ``Expired``.
 """
 
 from __future__ import annotations
@@ -56,8 +56,6 @@ def table_of(resource: Resource) -> str:
 
 
 class _Objects:
-    """Objects of one resource, found by key and walked in order."""
-
     def __init__(self) -> None:
         self.by_key: dict[Key, Object] = {}
         self._keys: list[Key] = []
@@ -72,7 +70,6 @@ class _Objects:
             del self._keys[bisect_left(self._keys, key)]
 
     def in_order(self, namespace: str) -> list[Object]:
-        """Return the objects of a namespace, or all if it is empty."""
         if not namespace:
             return [self.by_key[key] for key in self._keys]
         first = bisect_left(self._keys, (namespace, ""))
@@ -87,7 +84,7 @@ class _Objects:
 
 
 class _Held:
-    """Objects of the remembered changes, each counted once although it is in several changes."""
+    """Objects of the remembered changes, each counted once."""
 
     def __init__(self) -> None:
         # An identity is unique as long as the changes hold their objects.
@@ -147,7 +144,6 @@ class _Watch:
             self.stop()
 
     def missed(self, differences: Callable[[], Sequence[Event]]) -> None:
-        """Handle a loss of changes: call ``on_lost``, or deliver the differences if there is none."""
         if self not in self._watches:
             return
         if self._on_lost is None:
@@ -168,9 +164,7 @@ class History:
     """
     Objects, changes and watchers.
 
-    :param remembered: limit of the number of remembered changes.
-    :param remembered_bytes: limit of the size of their objects, as JSON: those after the changes,
-        and those before.
+    :param remembered_bytes: limit of the size of the objects of remembered changes, as JSON.
     """
 
     def __init__(
@@ -193,7 +187,6 @@ class History:
         self._undone = 0
 
     def restore(self, objects: Iterable[tuple[str, Object]], version: int, forgotten: int) -> None:
-        """Load objects that were stored before."""
         for table, obj in objects:
             self._put(table, obj)
         self.version, self.forgotten = version, forgotten
@@ -218,7 +211,7 @@ class History:
                 watch.missed(differences)
 
     def without(self, deleted: Iterable[tuple[str, Key]]) -> Sequence[tuple[str, Object]]:
-        """Return all objects except ``deleted``, by table, as :meth:`restore` takes them."""
+        """Return the objects except ``deleted``, as :meth:`restore` takes them."""
         left = {
             (t, key): obj for t, all_ in self._objects.items() for key, obj in all_.by_key.items()
         }
@@ -233,7 +226,7 @@ class History:
                 watch.missed(tuple)
 
     def remember(self, table: str, event: Event) -> None:
-        """Add one earlier change, in order; its objects are those passed to :meth:`restore`."""
+        """Add one earlier change, in order."""
         if event.previous is not None and len(json_of(event.obj)) >= _SHARED_BYTES:
             _share_strings(event.obj, event.previous)
         self._changes.append((table, event))
@@ -274,11 +267,11 @@ class History:
         return obj
 
     def find(self, resource: Resource, obj: Object) -> Object | None:
-        """Return the stored object with the name of ``obj``."""
+        """Return the stored object with the name of ``obj``, or ``None``."""
         return self.at(table_of(resource), key_of(obj))
 
     def at(self, table: str, key: Key) -> Object | None:
-        """Return the object with a key."""
+        """Return the object with a key, or ``None``."""
         return self._table(table).by_key.get(key)
 
     def list(self, resource: Resource, namespace: str, version: int | None) -> Listing:
@@ -348,7 +341,7 @@ class History:
         """
         Report the changes of all tables from now on.
 
-        :return: ends this; repeated calls do nothing.
+        :return: ends this.
         """
         self._followers[follower] = None
 
@@ -362,7 +355,6 @@ class History:
         Return the changes of all tables after a version, in order.
 
         :raises Expired: they are forgotten.
-        :raises APIError: the version has not happened yet.
         """
         self._check_remembered(version)
         changes: list[tuple[str, Event]] = []
@@ -373,7 +365,6 @@ class History:
         return changes[::-1]
 
     def _changes_since(self, table: str, version: int) -> Sequence[Event]:
-        """Newest first."""
         events: list[Event] = []
         for changed, event in reversed(self._changes):
             if event.version <= version:
@@ -388,7 +379,7 @@ def _size(obj: Object | None) -> int:
 
 
 def _share_strings(new: Object, old: Object, depth: int = _SHARED_DEPTH) -> None:
-    """Replace long strings by the same ones of an earlier state, so that they exist once."""
+    """Replace long strings by equal ones of an earlier state, so that they exist once."""
     if len(new) > _SHARED_KEYS:
         return
     for key, value in new.items():
@@ -403,7 +394,6 @@ def _share_strings(new: Object, old: Object, depth: int = _SHARED_DEPTH) -> None
 
 
 def _differences(old: _Objects, new: _Objects, version: int) -> Sequence[Event]:
-    """Return the changes that turn ``old`` into ``new``."""
     events: list[Event] = []
     for key, before in old.by_key.items():
         after = new.by_key.get(key)
@@ -455,7 +445,7 @@ def check_absent(resource: Resource, obj: Object, stored: object) -> None:
 
 def check_current(resource: Resource, obj: Object, uid: str | None, version: str) -> None:
     """
-    Check the precondition of a write: the writer has read the stored object.
+    Check that the writer has read the stored object.
 
     :param uid: UID of the stored object, ``None`` if there is none.
     :raises NotFound: there is none.

@@ -40,11 +40,9 @@ class Event:
     """
     One change.
 
-    :param type: ``ADDED``, ``MODIFIED`` or ``DELETED``.
-    :param obj: the object after the change; for a deletion its last state, with
-        the resourceVersion of the deletion.
+    :param obj: the object after the change, or the last state of a deleted one, with the
+        resourceVersion of the deletion.
     :param previous: the object before the change, ``None`` if it was added.
-    :param version: the store's resourceVersion of this change.
     """
 
     type: str
@@ -72,14 +70,14 @@ class IStorage(IService):
     """
     Objects under optimistic concurrency.
 
-    One resourceVersion counts all changes of all objects.  A write's Deferred fires when the write
-    is durable; readers and watchers see only durable writes.  Reads see every write that any server
-    on the same store acknowledged before, unless they are stale or of a given version.  Reads and writes
-    fail with further errors of :mod:`twisted_exec.api.status` on a full disk, beyond a quota, or while
-    the store is out of reach.
+    One resourceVersion counts all changes of all objects. Readers and watchers see only durable
+    writes, and a write's Deferred fires when the write is durable. Reads see the writes that any
+    server on the same store acknowledged before, unless they are stale or of a given version. Reads
+    and writes may also fail with other errors of :mod:`twisted_exec.api.status`, such as on a full
+    disk.
 
-    ``startService`` must not wait for another host.  After it, read, write and
-    watch only once :meth:`when_ready` has fired.
+    ``startService`` must not wait for another host; calls may come only after :meth:`when_ready`
+    has fired.
     """
 
     exclusive = Attribute("Whether this server is the only one that uses these objects: a bool.")
@@ -91,8 +89,8 @@ class IStorage(IService):
     def when_ready() -> Deferred[None]:
         """
         :return: fires when the store can serve reads and writes; fails with
-            :class:`~twisted_exec.storage.interfaces.StorageError` if it never can, or if
-            the service stops before.
+            :class:`~twisted_exec.storage.interfaces.StorageError` if it never can, or if the
+            service stops before.
         """
 
     def get(
@@ -115,7 +113,7 @@ class IStorage(IService):
     ) -> Deferred[Listing]:
         """
         :param namespace: empty for all.
-        :param version: list the objects as of this version, ``None`` for the latest.
+        :param version: list the objects as of this version; by default the latest.
         :param stale: as for :meth:`get`.
         :return: fires with a :class:`Listing`; fails with :class:`~twisted_exec.api.status.Expired`
             if the store has forgotten ``version``, with another
@@ -155,13 +153,13 @@ class IStorage(IService):
         on_lost: Callable[[], None] | None = None,
     ) -> IWatch:
         """
-        Deliver every change after ``since``, in order: past changes first, then live.
+        Deliver each change after ``since``, in order.
 
-        :param since: a resourceVersion; ``None`` for now.
-        :param on_lost: called once, instead of all further events, if changes were missed; without
-            it the watch delivers the differences as changes.
-        :param on_event: called for past changes before this method returns.  A callback that
-            raises is not called again.
+        :param since: a resourceVersion, or ``None`` for now.
+        :param on_lost: called once, instead of further events, if changes were missed; without it
+            the watch delivers the differences as changes.
+        :param on_event: called for past changes before this method returns, and not again after it
+            has raised an exception.
         :raises Expired: changes after ``since`` are forgotten: list again.
         :raises APIError: ``since`` has not happened yet.
         """
@@ -171,7 +169,7 @@ class IStorage(IService):
 
     def current() -> Deferred[int]:
         """
-        :return: fires with :meth:`version` when the local copy has every write acknowledged before.
+        :return: fires with :meth:`version` when the local copy has the writes acknowledged before.
         """
 
     def probe() -> Deferred[object]:
@@ -184,8 +182,8 @@ class IHandsOverStorage(IStorage):
     """
     An exclusive store that goes on in a successor: another process on the same host.
 
-    In the old process :meth:`freeze` comes first, then either :meth:`thaw` or :meth:`retire`.  In
-    the new process :meth:`inherit` comes before ``startService``.
+    In the old process :meth:`freeze` comes first, then :meth:`thaw` or :meth:`retire`; in the new
+    process :meth:`inherit` comes before ``startService``.
     """
 
     def freeze() -> Deferred[None]:
@@ -197,22 +195,21 @@ class IHandsOverStorage(IStorage):
 
     def thaw() -> Deferred[None]:
         """
-        Use the store again: there is no successor.  Held writes are made.
+        Use the store again, without a successor. Held writes are made.
 
-        :return: fires when the store is open again; fails with :class:`StorageError`, and then
-            every write fails, too.
+        :return: fails with :class:`StorageError`, and then writes fail, too.
         """
 
     def retire() -> Deferred[str]:
         """
         Go on through the successor, which has opened the store.
 
-        :return: fires with the reason when the successor is lost.  Then every write fails, and no
-            more changes are delivered.
+        :return: fires with the reason when the successor is lost. Then writes fail, and no more
+            changes are delivered.
         """
 
     def inherit() -> None:
-        """Serve the predecessor, and the predecessors before it, from the start on."""
+        """Serve predecessors from the start on."""
 
 
 def is_exclusive(storage: IStorage) -> bool:

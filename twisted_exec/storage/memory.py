@@ -1,6 +1,4 @@
-"""
-Objects in memory: the base of stores that serve reads from there, and a store for tests.
-"""
+"""Objects in memory: the base of stores that read from there, and a store for tests."""
 
 from __future__ import annotations
 
@@ -38,10 +36,8 @@ class HistoryStorage(Service):
     """
     Base of stores that keep a :class:`~twisted_exec.storage.history.History` and read from it.
 
-    The subclass has ``create``, ``update``, ``delete`` and ``probe``: where and how writes are made durable.  It
-    sets :attr:`history`, and begins each creation and update with :meth:`within_quota`.
-
-    :ivar history: the objects and changes that readers and watchers see.
+    The subclass has ``create``, ``update``, ``delete`` and ``probe``. It sets :attr:`history`, and
+    begins creations and updates with :meth:`within_quota`.
     """
 
     location = MEMORY
@@ -61,8 +57,7 @@ class HistoryStorage(Service):
         """
         Begin a creation or an update if the quotas allow it.
 
-        :return: what ``write`` returns, or fails with
-            :class:`~twisted_exec.api.status.Forbidden`.
+        :return: what ``write`` returns, or fails with :class:`~twisted_exec.api.status.Forbidden`.
         """
         if not self._quota.is_limited:
             return write()
@@ -84,13 +79,11 @@ class HistoryStorage(Service):
         return write().addBoth(ended)
 
     def when_ready(self) -> Deferred[None]:
-        """See :meth:`IStorage.when_ready`: at once."""
         return defer.succeed(None)
 
     def get(
         self, resource: Resource, namespace: str, name: str, *, stale: bool = False
     ) -> Deferred[Object]:
-        """See :meth:`IStorage.get`."""
         return self._read(
             lambda: self.history.get(resource, namespace, name), at_once=stale or self.exclusive
         )
@@ -103,7 +96,6 @@ class HistoryStorage(Service):
         version: int | None = None,
         stale: bool = False,
     ) -> Deferred[Listing]:
-        """See :meth:`IStorage.list`."""
         is_here = version is not None and version <= self.history.version
         return self._read(
             lambda: self.history.list(resource, namespace, version),
@@ -111,7 +103,6 @@ class HistoryStorage(Service):
         )
 
     def _read(self, read: Callable[[], Result], *, at_once: bool) -> Deferred[Result]:
-        """Read from the history, ``at_once`` or when it has every acknowledged write."""
         if at_once:
             return defer.execute(read)
         return self.current().addCallback(lambda _: read())
@@ -124,15 +115,13 @@ class HistoryStorage(Service):
         namespace: str = "",
         on_lost: Callable[[], None] | None = None,
     ) -> IWatch:
-        """See :meth:`IStorage.watch`."""
         return self.history.watch(resource, since, on_event, namespace, on_lost)
 
     def version(self) -> int:
-        """See :meth:`IStorage.version`."""
         return self.history.version
 
     def current(self) -> Deferred[int]:
-        """See :meth:`IStorage.current`: the history is current, as the store is exclusive."""
+        """See :meth:`IStorage.current`: the history of an exclusive store is current."""
         return defer.succeed(self.history.version)
 
 
@@ -142,7 +131,6 @@ class MemoryStorage(HistoryStorage):
     Objects in memory only.
 
     :param remembered: number of changes kept for watches and older lists.
-    :param remembered_bytes: limit of the size of these changes together.
     """
 
     exclusive = True
@@ -157,26 +145,22 @@ class MemoryStorage(HistoryStorage):
         self.history = History(remembered, remembered_bytes)
 
     def create(self, resource: Resource, obj: Object) -> Deferred[Object]:
-        """See :meth:`IStorage.create`."""
         create = partial(defer.execute, self._create, resource, obj)
         return self.within_quota(resource, obj, ADDED, create)
 
     def update(self, resource: Resource, obj: Object) -> Deferred[Object]:
-        """See :meth:`IStorage.update`."""
         update = partial(defer.execute, self._replace, resource, obj, MODIFIED)
         return self.within_quota(resource, obj, MODIFIED, update)
 
     def delete(self, resource: Resource, obj: Object) -> Deferred[Object]:
-        """See :meth:`IStorage.delete`."""
         return defer.execute(self._replace, resource, obj, DELETED)
 
     def probe(self) -> Deferred[object]:
-        """See :meth:`IStorage.probe`."""
         return defer.succeed(None)
 
     def lose(self, *objects: tuple[Resource, str, str]) -> None:
         """
-        Lose changes, as a shared store may; for tests of watchers.
+        Lose changes, as a shared store may, to test watchers.
 
         :param objects: resource, namespace and name of each deleted object.
         """

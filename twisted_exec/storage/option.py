@@ -22,9 +22,8 @@ def storage_option(text: str) -> Callable[..., IStorage]:
     """
     Read ``--storage``.
 
-    :return: a function that creates the store, given the reactor and ``limits``, without opening
-        it.
-    :raises ValueError: the message is one line and shows no secret.
+    :return: a function that creates the store, without opening it.
+    :raises ValueError: the message shows no secret.
     """
     kind, _, rest = text.partition(":")
     if kind == "sqlite" and rest:

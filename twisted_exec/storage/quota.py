@@ -1,14 +1,13 @@
 """
 Limits of what objects use, per namespace and in total.
 
-The size of an object is that of its JSON.  Three rules keep users from locking out the system:
+The size of an object is that of its JSON.  These rules keep users from locking out the system:
 
-* Leases, Events, ConsoleSessions, ConsoleRecordings, DeletedConsoles and CertificateSigningRequests
-  have budgets of their own in each namespace and among the cluster-scoped objects.  Each is half as
-  large as the budget of all other kinds, and outside the total.
+* Some kinds, such as Leases and Events, have budgets of their own, each half as large as that of
+  all other kinds and outside the total.
 * The total does not apply to cluster-scoped objects and to namespaces ``kube-...``.
 * Updates that add little, such as a status, may exceed the budget of the namespace by a tenth, and
-  are allowed however large the total is.
+  ignore the total.
 """
 
 from __future__ import annotations
@@ -118,12 +117,10 @@ class StoreUsage:
             self._total += size
 
     def clear(self) -> None:
-        """Forget all objects."""
         self._bytes.clear()
         self._total = 0
 
     def of(self, table: str, namespace: str) -> int:
-        """Return the size of the objects in a budget."""
         return self._bytes[_budget(table, namespace)]
 
     @property
@@ -136,7 +133,7 @@ class Quota:
     """
     Decides whether a write may make objects larger.
 
-    Writes that have begun count, too, until their objects are in the store's usage.
+    Writes that have begun count, too.
     """
 
     def __init__(self, limits: QuotaLimits) -> None:
@@ -174,7 +171,6 @@ class Quota:
     def _applicable(
         self, usage: StoreUsage, table: str, namespace: str, growth: int, is_new: bool
     ) -> Iterable[tuple[str, int, int]]:
-        """Return description, use and limit of each quota that applies."""
         scope = f"namespace {namespace}" if namespace else "cluster-scoped objects"
         used = usage.of(table, namespace) + self._begun.of(table, namespace)
         limit = self._limits.namespace_bytes

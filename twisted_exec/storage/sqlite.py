@@ -1,9 +1,9 @@
 """
 The store of one API server: SQLite, one writer thread, group commit.
 
-All objects are also in memory (:mod:`twisted_exec.storage.history`), so reads never wait for the
-disk.  One thread takes queued writes, checks each against the database, and commits them together
-with ``synchronous=FULL``.
+Objects are also in memory (:mod:`twisted_exec.storage.history`), so reads do not wait for the disk.
+A thread checks queued writes against the database, and commits many together with
+``synchronous=FULL``.
 """
 
 from __future__ import annotations
@@ -70,9 +70,7 @@ class SQLiteStorage(HistoryStorage):
     """
     Objects in one SQLite file.
 
-    :param path: path of the file, which is created (mode 0600) if missing.
-    :param remembered: number of changes kept for watches and older lists.
-    :param remembered_bytes: limit of the size of these changes together.
+    :param path: created with mode 0600 if missing.
     :param reserved_bytes: size of a file beside it, whose space makes deletions possible on a full
         disk.
     """
@@ -120,7 +118,6 @@ class SQLiteStorage(HistoryStorage):
         super().startService()
 
     def _begin(self, read: Callable[[sqlite3.Connection], None]) -> None:
-        """Lock and open the file, and start what uses it."""
         record = VersionRecord(self._path)
         record.lock()
         try:
@@ -194,7 +191,7 @@ class SQLiteStorage(HistoryStorage):
             raise
 
     def stopService(self) -> Deferred[None]:
-        """Fires when all accepted writes are on the disk and the file is closed."""
+        """Fires when accepted writes are on the disk and the file is closed."""
         super().stopService()
         if self._successor is not None:
             self._successor.stop()
@@ -218,7 +215,6 @@ class SQLiteStorage(HistoryStorage):
     # Hand-over
 
     def inherit(self) -> None:
-        """See :meth:`IHandsOverStorage.inherit`."""
         self._has_predecessors = True
 
     def freeze(self) -> Deferred[None]:
@@ -245,7 +241,6 @@ class SQLiteStorage(HistoryStorage):
         self._make_held()
 
     def retire(self) -> Deferred[str]:
-        """See :meth:`IHandsOverStorage.retire`."""
         place = SocketPlace(self._path)
         endpoint = unix_client_endpoint(self._reactor, place.path)
         self._successor = SuccessorClient(self.history, endpoint, self._reactor)
@@ -278,21 +273,17 @@ class SQLiteStorage(HistoryStorage):
     # Reads and writes
 
     def create(self, resource: Resource, obj: Object) -> Deferred[Object]:
-        """See :meth:`IStorage.create`."""
         write = partial(self._make, Write(ADDED, resource, obj))
         return self.within_quota(resource, obj, ADDED, write)
 
     def update(self, resource: Resource, obj: Object) -> Deferred[Object]:
-        """See :meth:`IStorage.update`."""
         write = partial(self._make, Write(MODIFIED, resource, obj))
         return self.within_quota(resource, obj, MODIFIED, write)
 
     def delete(self, resource: Resource, obj: Object) -> Deferred[Object]:
-        """See :meth:`IStorage.delete`."""
         return self._make(Write(DELETED, resource, obj))
 
     def current(self) -> Deferred[int]:
-        """See :meth:`IStorage.current`."""
         if self._successor is None:
             return super().current()
         reached = self._make(Write(CURRENT, _NOTHING, {}))
@@ -307,7 +298,6 @@ class SQLiteStorage(HistoryStorage):
         return write.done
 
     def _forgotten(self) -> int:
-        """Return the version up to which changes are forgotten; runs in the writer thread."""
         return self.history.forgotten
 
     def _enqueue(self, write: Write) -> None:
@@ -317,14 +307,13 @@ class SQLiteStorage(HistoryStorage):
             self._waiting.put(write)
 
     def _write(self, writer: WriterThread) -> None:
-        """The writer thread."""
         try:
             writer.run()
         finally:
             self._reactor.callFromThread(self._over)
 
     def _tell(self, writes: Sequence[Write]) -> None:
-        """Report committed or failed writes to the reactor; runs in the writer thread."""
+        """Report committed or failed writes to the reactor, from the writer thread."""
         self._reactor.callFromThread(self._show, writes)
 
     def _show(self, writes: Sequence[Write]) -> None:
@@ -341,7 +330,7 @@ class SQLiteStorage(HistoryStorage):
                 return
 
     def _over(self) -> None:
-        """Apply all remaining writes at once, after the end of the writer thread."""
+        """Apply remaining writes, after the end of the writer thread."""
         if self._turn is not None:
             self._turn.cancel()
             self._turn = None
@@ -350,7 +339,6 @@ class SQLiteStorage(HistoryStorage):
         self._closed.callback(None)
 
     def _show_one(self, write: Write) -> int:
-        """Make one write visible to readers, watchers and its writer."""
         if write.error is not None:
             write.done.errback(write.error)
         elif write.change == PROBE:

@@ -2,7 +2,8 @@
 The thread that writes to the SQLite file.
 
 On a full disk it commits one write at a time, in the place of the reserve
-(:class:`~twisted_exec.storage.database.Reserve`): deletions, and updates that do not grow.
+(:class:`~twisted_exec.storage.database.Reserve`), if it is a deletion or an update that does not
+grow.
 """
 
 from __future__ import annotations
@@ -124,9 +125,9 @@ class OpenStore:
 
     def checkpoint(self) -> None:
         """
-        Bring the changes from the write-ahead log into the file, as far as readers of it allow.
+        Bring changes from the write-ahead log into the file.
 
-        :raises sqlite3.Error: among others, if the disk is full.
+        :raises sqlite3.Error: such as if the disk is full.
         """
         try:
             checkpoint(self.database)
@@ -134,21 +135,20 @@ class OpenStore:
             self.files.note()
 
     def log_bytes(self) -> int:
-        """Return the size of the write-ahead log."""
         try:
             return os.stat(f"{self._path}-wal").st_size
         except OSError:
             return 0  # the next write finds out that it was removed
 
     def shrink(self) -> bool:
-        """Give unused pages back to the disk, some at a time; return whether there were any."""
+        """Give some unused pages back to the disk; return whether there were any."""
         try:
             return shrink(self.database)
         finally:
             self.files.note()
 
     def acknowledge(self, version: int, *, durable: bool = False) -> None:
-        """Record that all versions up to this version are in the database."""
+        """Record that the versions up to this version are in the database."""
         self.files.note()
         try:
             self._record.write(Acknowledged(self._identity, version), durable=durable)
@@ -166,7 +166,7 @@ class OpenStore:
         self.acknowledge(last_version(self.database), durable=True)
 
     def close(self) -> None:
-        """Close the files; usually all changes are then in the database file."""
+        """Close the files."""
         try:
             if not self.files.problem():
                 self._note_closed()
@@ -201,7 +201,7 @@ class WriterThread:
         self._unsaved = 0
 
     def run(self) -> None:
-        """Commit until a ``None`` comes; then close the database."""
+        """Commit until a ``None`` comes, then close the database."""
         self._full = not self._reserve.fill()
         open_still = True
         while open_still:
@@ -212,7 +212,6 @@ class WriterThread:
         self._store.close()
 
     def _gather(self) -> tuple[list[Write], bool]:
-        """Return all queued writes, at least one, and whether to continue after them."""
         writes: list[Write] = []
         item = self._waiting.get()
         while item is not None:
@@ -257,7 +256,7 @@ class WriterThread:
         self._leave_full()
 
     def _transact(self, waiting: deque[Write], batch: list[Write]) -> None:
-        """Commit the first writes of a queue together; move them to ``batch``."""
+        """Commit the first writes of a queue, and move them to ``batch``."""
         batch.append(waiting.popleft())
         part = self._reserve.size // _PARTS
         if self._store.log_bytes() > part:
@@ -284,7 +283,7 @@ class WriterThread:
         Bring changes into the file when there are enough.
 
         SQLite does so too, but hides a failure: then the disk is so full that its log must not
-        grow any more.
+        grow.
         """
         self._unsaved += size + _TRANSACTION_BYTES
         if self._unsaved < _CHECKPOINT_BYTES and not self._full:
@@ -304,9 +303,7 @@ class WriterThread:
         self._tell_log(f"{_FULL} ({error})")
 
     def _leave_full(self) -> None:
-        """
-        Fill the reserve again, before others take its place; allow all writes again if that works.
-        """
+        """Fill the reserve again, and allow all writes if that works."""
         if not self._full:
             return
         try:
@@ -333,7 +330,6 @@ class WriterThread:
                 _log.error("the store cannot roll back: {error}", error=worse)
 
     def _tell_log(self, problem: str) -> None:
-        """Log a problem once when it starts and once when it ends."""
         previous, self._problem = self._problem, problem
         if problem and problem != previous:
             _log.error("{problem}", problem=problem)
@@ -389,7 +385,7 @@ class WriterThread:
         )
 
     def _check(self, write: Write) -> int:
-        """Return the size of the object before the write; 0 if there was none."""
+        """Return the size of the object before the write, or 0."""
         row = self._database.execute(
             "SELECT uid, version, length(body) FROM objects "
             "WHERE resource = ? AND namespace = ? AND name = ?",
@@ -410,7 +406,7 @@ class WriterThread:
         return last
 
     def _compact(self) -> None:
-        """Delete log rows of changes that memory has forgotten."""
+        """Delete log rows of forgotten changes."""
         forgotten = self._forgotten()
         if forgotten > self._compacted:
             self._database.execute("DELETE FROM log WHERE version <= ?", (forgotten,))

@@ -1,8 +1,8 @@
 """
-Calls of one etcd cluster: any of its members, TLS, tokens, deadlines, errors.
+Calls of an etcd cluster.
 
-The client stays with one member until it fails, then tries the next.  A write with an unknown
-outcome is not repeated, as it might be executed twice.
+The client stays with one member until it fails. A write with an unknown outcome is not repeated, as
+it might be executed twice.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class EtcdClient:
         """
         Read certificates and the password for the first time.
 
-        :raises StorageError: they cannot be used; the message is one line.
+        :raises StorageError: they cannot be used.
         """
         self._is_closed = False
         try:
@@ -143,7 +143,7 @@ class EtcdClient:
         """
         Call a method that writes; it is executed at most once.
 
-        :raises EtcdError: it was not executed, or the outcome is unknown; see ``undone``.
+        :raises EtcdError: it was not executed, or the outcome is unknown (see ``undone``).
         """
         return await self._over_members(
             method, request, self._write_seconds, lambda error: error.undone
@@ -177,11 +177,10 @@ class EtcdClient:
 
     @property
     def endpoint(self) -> Endpoint:
-        """The member for the next call."""
         return self.target.endpoints[self._first]
 
     def leave(self, endpoint: Endpoint) -> None:
-        """Switch to the next member, because this member did not answer."""
+        """Switch to the next member."""
         if endpoint == self.endpoint and len(self.target.endpoints) > 1:
             self._first = (self._first + 1) % len(self.target.endpoints)
         link = self._links.pop(endpoint, None)
@@ -203,14 +202,13 @@ class EtcdClient:
         return grpc_calls.call(link, self._reactor, future, partial(_read, method), _outcome)
 
     def metadata(self, method: Method) -> Sequence[tuple[str, str]]:
-        """Return the metadata of a call."""
         if method is AUTHENTICATE or not self._token:
             return _WITH_LEADER
         return (*_WITH_LEADER, ("token", self._token))
 
     def link(self, endpoint: Endpoint) -> Link:
         """
-        Return the channel to a member; a new one if certificates have changed.
+        Return the channel to a member.
 
         :raises EtcdError: the client is closed.
         """
@@ -237,8 +235,7 @@ class EtcdClient:
 
     async def authenticated(self) -> None:
         """
-        Get a token if etcd requires one, before calls that use neither :meth:`read` nor
-        :meth:`write`.
+        Get a token if etcd requires one, for calls other than :meth:`read` and :meth:`write`.
 
         :raises EtcdError: that failed.
         """
@@ -246,14 +243,11 @@ class EtcdClient:
             await self._log_in()
 
     def forget_token(self) -> None:
-        """Discard the token after etcd refused it."""
+        """Discard a refused token."""
         self._token = ""
 
     async def _log_in(self) -> None:
-        """
-        Log in once for all waiting calls: etcd hashes passwords slowly on purpose, and calls must
-        not wait for one login after another when it does not answer.
-        """
+        """Log in once for all waiting calls, because etcd hashes passwords slowly on purpose."""
         if self._token:
             return
         waiting: Deferred[None] = Deferred()
@@ -315,7 +309,6 @@ def _files(target: EtcdTarget, reactor: Any) -> Reloading[tuple[bytes, bytes, by
 def _made(
     method: Method, stub: Any, raw: bytes, seconds: float, metadata: Sequence[tuple[str, str]]
 ) -> Any:
-    """Wait for a call, in a thread; return the answer or the error."""
     try:
         return method.answer.FromString(stub(raw, timeout=seconds, metadata=metadata))
     except grpc.RpcError as error:
@@ -325,7 +318,7 @@ def _made(
 
 
 def _read(method: Method, future: Any) -> Any:
-    """Return the answer of a finished call; runs in a thread of grpcio."""
+    """Return the answer of a finished call, in a thread of grpcio."""
     try:
         if future.cancelled() or future.code() is not grpc.StatusCode.OK:
             return None
@@ -335,7 +328,7 @@ def _read(method: Method, future: Any) -> Any:
 
 
 def _nonsense(problem: Exception) -> EtcdError:
-    """Turn an unexpected exception into an error, so that the caller never waits forever."""
+    """Turn an unexpected exception into an error, so that the caller does not wait forever."""
     if isinstance(problem, DecodeError):
         return EtcdError(grpc.StatusCode.INTERNAL, "this is no answer of etcd's")
     return EtcdError(grpc.StatusCode.INTERNAL, type(problem).__name__)
@@ -373,12 +366,12 @@ class EtcdError(Exception):
 
     @property
     def is_full(self) -> bool:
-        """The quota is used up: writes fail until an operator makes room."""
+        """The quota is used up, until an operator makes room."""
         return "database space exceeded" in self.message
 
     @property
     def is_token(self) -> bool:
-        """The token is missing, has expired, or is older than the last change of users."""
+        """The token is missing or no longer valid."""
         return (
             self.code is grpc.StatusCode.UNAUTHENTICATED
             or "revision of auth store is old" in self.message
@@ -430,7 +423,7 @@ def error_of(call: Any) -> EtcdError:
 
 
 def refused(error: EtcdError, target: EtcdTarget) -> str:
-    """Return the message for a configuration that can never work, with a remedy."""
+    """Return the message for an unusable configuration, with a remedy."""
     message = f"etcd at {target}: {error}"
     if error.code is grpc.StatusCode.PERMISSION_DENIED:
         who = ascii(target.user) if target.user else "the common name of cert="
@@ -441,7 +434,7 @@ def refused(error: EtcdError, target: EtcdTarget) -> str:
 
 
 def hint(why: str, target: EtcdTarget) -> str:
-    """Return a remedy for an unreachable etcd; empty if the reason already says it."""
+    """Return a remedy for an unreachable etcd; may be empty."""
     if target.secure and "TSI_" in why:  # grpcio's prefix for all TLS errors
         return " (look at ca=, and at cert= and key=, which etcd may ask for)"
     if not target.secure and "Socket closed" in why:

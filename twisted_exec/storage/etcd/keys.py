@@ -1,15 +1,15 @@
 """
 Keys and values below our prefix, sans I/O.
 
-An object has the key ``PREFIX/GROUP/PLURAL/NAMESPACE/NAME``, as in Kubernetes, without ``GROUP``
-for the core group and without ``NAMESPACE`` for cluster-scoped objects.  The value is the object's
-JSON without its resourceVersion, which is the key's ``mod_revision``; in a restored store a number
-of skipped versions is added, so that no version means two states.
+An object has the key ``PREFIX/GROUP/PLURAL/NAMESPACE/NAME``, as in Kubernetes (``GROUP`` and
+``NAMESPACE`` may be missing). Its resourceVersion is the key's ``mod_revision``, which is not part
+of the value; in a restored store a number of skipped versions is added, so that no version means
+two states.
 
-``PREFIX/.twisted-exec`` is the marker.  It claims the prefix for this program, and servers write it
-together with each change.  So its revision is that of the latest such write, whatever other programs
-write elsewhere in the same etcd.  Its value is unique to each write, which distinguishes two histories
-with the same revisions (etcd may have been restored from a backup).
+``PREFIX/.twisted-exec`` is the marker. It claims the prefix for this program, and servers write it
+with each change, so its revision is that of the latest write. Its value is unique to each write,
+which distinguishes two histories with the same revisions (etcd may have been restored from a
+backup).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ForeignKey(StorageError):
 
 @dataclass(frozen=True)
 class HistoryPlace:
-    """The place of an object in a history: its table and its key there."""
+    """The table and the key of an object in a history."""
 
     table: str
     key: Key
@@ -65,23 +65,18 @@ class Keys:
         self.compacted = self.first + b".compacted"
 
     def version(self, revision: int) -> int:
-        """Return the resourceVersion of a revision of etcd."""
         return revision + self.skipped
 
     def revision(self, version: int) -> int:
-        """Return the revision of etcd that a resourceVersion stands for."""
         return version - self.skipped
 
     def is_own(self, key: bytes) -> bool:
-        """Return whether a key belongs to the store itself, such as the marker."""
         return key in (self.marker, self.compacted)
 
     def key(self, resource: Resource, namespace: str, name: str) -> bytes:
-        """Return the key of an object."""
         return self.key_at(resource.qualified, (namespace, name))
 
     def key_at(self, table: str, key: Key) -> bytes:
-        """Return the key of a place in a history."""
         plural, _, group = table.partition(".")
         return "/".join(filter(None, (self.prefix, group, plural, *key))).encode()
 
@@ -107,7 +102,7 @@ class Keys:
         Decode an object.
 
         :param revision: that of its last write.
-        :raises ForeignKey: the value is not an object, or not the one that the key names.
+        :raises ForeignKey: the value is not the object that the key names.
         """
         place = self.place(key)
         try:
@@ -133,7 +128,7 @@ def shown(key: bytes) -> str:
 
 
 def value_of(obj: Object) -> str:
-    """Encode an object as JSON without its resourceVersion; ``apiVersion``, ``kind``, ``metadata`` first."""
+    """Encode an object as JSON without its resourceVersion."""
     head: Object = {key: obj[key] for key in ("apiVersion", "kind") if key in obj}
     head["metadata"] = without_version(obj)["metadata"]
     return json_text(head | {key: value for key, value in obj.items() if key not in head})
@@ -147,7 +142,7 @@ def without_version(obj: Object) -> Object:
 
 def with_version(obj: Object, text: str, version: int) -> Encoded:
     """
-    Return an object with a resourceVersion, and its JSON, usually without encoding it again.
+    Return an object with a resourceVersion, and its JSON.
 
     :param text: its JSON, from :func:`value_of` or from another program.
     """
@@ -172,14 +167,12 @@ class MarkerValue:
     The content of the marker.
 
     :param write: identifier of the latest write, unique.
-    :param skipped: difference of resourceVersions and etcd's revisions.
     """
 
     write: str
     skipped: int = 0
 
     def encode(self) -> bytes:
-        """Return the value."""
         document: dict[str, Any] = {"program": PROGRAM, "format": _UNRESTORED_FORMAT}
         if self.skipped:
             document |= {"format": FORMAT, "skipped": self.skipped}
@@ -188,7 +181,7 @@ class MarkerValue:
 
 def restoring_marker(write: str, floor: int) -> bytes:
     """
-    Return the value of the marker of a store that is not restored yet, which servers refuse.
+    Return the marker's value for a store that is not restored yet, which servers refuse.
 
     :param floor: the latest resourceVersion of the store that it replaces.
     """
@@ -197,7 +190,7 @@ def restoring_marker(write: str, floor: int) -> bytes:
 
 
 def restoring_floor(value: bytes) -> int | None:
-    """Return the ``floor`` of a marker of :func:`restoring_marker`; ``None`` for another marker."""
+    """Return the ``floor`` of a marker of :func:`restoring_marker`, or ``None``."""
     try:
         floor = json.loads(value)["restoring"]
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -209,8 +202,7 @@ def read_marker(key: bytes, value: bytes) -> MarkerValue:
     """
     Decode the marker.
 
-    :raises StorageError: the marker is another program's or a newer version's, or the store is not
-        restored completely.
+    :raises StorageError: the marker is not one that this version can use.
     """
     try:
         document: Any = json.loads(value)

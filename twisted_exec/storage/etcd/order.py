@@ -1,8 +1,7 @@
 """
 One order for the changes of all servers.
 
-A write becomes visible as soon as etcd confirms it, if that keeps the order; otherwise it waits
-for the watch.
+A write becomes visible by etcd's confirmation or by the watch, as the order allows.
 """
 
 from __future__ import annotations
@@ -39,10 +38,9 @@ class OrderedWrite:
     """
     A write of this server.
 
-    :param change: ``ADDED``, ``MODIFIED`` or ``DELETED``.
-    :param obj: the new object; for a deletion its last state.
-    :param text: its JSON without a resourceVersion; empty for a deletion.
-    :param done: fires with the object, usually when the write is visible.
+    :param obj: the new object, or the last state of a deleted one.
+    :param text: its JSON without a resourceVersion.
+    :param done: fires with the object.
     """
 
     write: str
@@ -55,8 +53,6 @@ class OrderedWrite:
 
 @dataclass
 class _Revision:
-    """The changes of one transaction."""
-
     number: int
     events: Sequence[pb.Event]
     dealt_with: Callable[[], None] | None
@@ -66,9 +62,8 @@ class Order:
     """
     Applies changes to a history.
 
-    :param on_doubt: called with a reason for the log when all objects must be listed again.
+    :param on_doubt: called with a reason when all objects must be listed again.
     :ivar seen: revision of the latest visible write of any server.
-    :ivar marker: identifier of that write.
     """
 
     _log = Logger()
@@ -88,7 +83,7 @@ class Order:
         self._complained = ""
 
     def begin(self, shown_revision: int, marker: str) -> None:
-        """Continue from a history at ``shown_revision``; complete the writes up to it."""
+        """Continue from a history at ``shown_revision``."""
         self.forget()
         self.seen, self.marker = shown_revision, marker
         for after, (write, revision) in list(self._early.items()):
@@ -105,18 +100,16 @@ class Order:
             self._turn = None
 
     def expect(self, write: OrderedWrite) -> None:
-        """Register a write before it is sent."""
         self._writes[write.write] = write
 
     def dismiss(self, write: OrderedWrite) -> None:
-        """Remove a write that failed or has an unknown outcome."""
         self._writes.pop(write.write, None)
 
     def confirmed(self, write: OrderedWrite, revision: int, after: int) -> None:
         """
         Handle etcd's confirmation of a write.
 
-        :param after: revision of the previous write of any server.
+        :param after: revision of the write before it, by any server.
         """
         if write.done.called:
             return
@@ -129,7 +122,7 @@ class Order:
         self._show_early()
 
     def waiting(self) -> Sequence[OrderedWrite]:
-        """The writes that were sent and are not visible."""
+        """The writes that were sent and are not visible yet."""
         return list(self._writes.values())
 
     def events(self, events: list[pb.Event], dealt_with: Callable[[], None]) -> None:
@@ -201,7 +194,7 @@ class Order:
         return count
 
     def _show_foreign(self, revision: int, events: Sequence[pb.Event]) -> int:
-        """Apply changes by another program, such as etcdctl, which do not write the marker."""
+        """Apply changes by another program, such as etcdctl."""
         if revision <= self.seen:
             self._doubt("another program changes etcd's keys of this API server")
             return 0
@@ -234,7 +227,7 @@ class Order:
                 yield place, Event(DELETED, versioned(previous, version), previous, version)
 
     def complain(self, problem: ForeignKey) -> None:
-        """Log a foreign key, which is otherwise ignored."""
+        """Log a foreign key."""
         if str(problem) != self._complained:
             self._complained = str(problem)
             self._log.error("the store leaves this out: {problem}", problem=problem)
@@ -255,7 +248,6 @@ class Order:
         return changes
 
     def as_shown(self, write: OrderedWrite, revision: int) -> Object:
-        """Return the object of a confirmed write."""
         version = self._keys.version(revision)
         if write.change == DELETED:
             return versioned(write.obj, version)

@@ -1,8 +1,8 @@
 """
-A local copy of etcd's objects: list, watch, recover after interruptions, and compact the history.
+A local copy of etcd's objects.
 
 If etcd was restored from a backup, or has compacted changes that the copy lacks, all objects are
-listed again, and watchers are told.
+listed again.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class EtcdReflector:
     Follows one etcd, from :meth:`start` to :meth:`stop`.
 
     :ivar created: revision at which the prefix was claimed; 0 while unknown.
-    :ivar trouble: the problem with etcd, for operators; empty while the watch runs.
+    :ivar trouble: the problem with etcd, for operators, or empty.
     """
 
     _log = Logger()
@@ -99,7 +99,6 @@ class EtcdReflector:
         self._tell_ready(Failure(StorageError("the store has been stopped")))
 
     def when_ready(self) -> Deferred[None]:
-        """As :meth:`IStorage.when_ready`."""
         waiting: Deferred[None] = Deferred()
         if self._outcome is not None:
             waiting.errback(self._outcome)
@@ -111,7 +110,7 @@ class EtcdReflector:
 
     async def until_following(self) -> None:
         """
-        Wait until the copy follows etcd: a write compares with the copy first.
+        Wait until the copy follows etcd, because a write compares with the copy.
 
         :raises ServiceUnavailable: etcd is out of reach.
         """
@@ -128,7 +127,6 @@ class EtcdReflector:
             raise _out_of_reach() from None
 
     def next_write(self) -> str:
-        """Return an identifier for a write, unique among all servers."""
         self._written += 1
         return f"{self._replica}-{self._written}"
 
@@ -214,7 +212,7 @@ class EtcdReflector:
         self._followed_from = marker.revision + 1
 
     async def _follow(self) -> None:
-        """Apply changes until the watch ends; fails with the reason."""
+        """Apply changes until the watch ends, and fail with the reason."""
         await self._client.authenticated()
         ended = self._ended = Deferred()
         feed = self._feed = EtcdWatch(
@@ -228,7 +226,7 @@ class EtcdReflector:
             self.order.forget()
 
     def _begun(self) -> None:
-        """The watch runs: from now on no change is missed."""
+        """The watch runs."""
         self._is_following = True
         self._compaction.start()
         self._out_of_trouble()
@@ -291,7 +289,6 @@ class EtcdReflector:
         self.trouble = why or "does not answer"
 
     def _others_to_ask(self) -> bool:
-        """Return whether some members were not tried since the failure."""
         return 0 < self._failures < len(self._target.endpoints)
 
     def _out_of_trouble(self) -> None:
@@ -318,7 +315,6 @@ class Marker:
 
     :param revision: etcd's revision at the time of the read.
     :param seen: revision of the latest write of a server below the prefix.
-    :param value: the content, with the identifier of that latest write.
     """
 
     revision: int
@@ -331,7 +327,7 @@ async def claim(client: EtcdClient, keys: Keys, value: bytes) -> Marker:
     """
     Make sure that the prefix is ours; claim it if nobody uses it.
 
-    :raises StorageError: another program uses the prefix, or the store there cannot be used.
+    :raises StorageError: the prefix is another program's, or the store there cannot be used.
     :raises EtcdError: etcd does not answer, or refuses.
     """
     for _ in range(2):
@@ -355,7 +351,7 @@ async def check_free(client: EtcdClient, keys: Keys) -> None:
     """
     Check that a prefix without a marker is not used.
 
-    A store writes the marker before anything else, so keys without a marker are foreign.
+    A store writes the marker first, so keys without a marker are foreign.
 
     :raises ForeignKey: another program uses it, or it is within another store.
     :raises EtcdError: etcd does not answer, or refuses.
@@ -386,7 +382,7 @@ async def _any_key(client: EtcdClient, keys: Keys) -> bytes | None:
 
 
 async def _check_outside(client: EtcdClient, keys: Keys) -> None:
-    """Check that our prefix is not below that of another store: that store would see our keys."""
+    """Check that our prefix is not within another store, which would see our keys."""
     outer = keys.prefix.rpartition("/")[0]
     while outer:
         marker = Keys(outer).marker
@@ -413,8 +409,8 @@ async def list_all(
     """
     Return all objects at a revision, and the latest of their revisions.
 
-    :param revision: 0 for the present one: then changes meanwhile may be seen in part.
-    :param complain: called for each foreign key, which is then left out.
+    :param revision: 0 for the present one: changes meanwhile may then be seen in part.
+    :param complain: called for each foreign key, which is left out.
     :raises ForeignKey: there is a foreign key and no ``complain``.
     :raises EtcdError: etcd does not answer, or refuses.
     """
@@ -459,11 +455,10 @@ class EtcdWatch:
     """
     One watch, until it ends.
 
-    :param on_begun: called when etcd has accepted the watch.
-    :param on_events: called in the reactor's thread with the events of whole revisions, in order,
-        and with a function to call when they have been handled.
-    :param on_end: called once with the reason of the end, :class:`Compacted` or
-        :class:`EtcdError`; never after :meth:`stop`.
+    :param on_events: called with the events of whole revisions, in order, and with a function to
+        call when they have been handled.
+    :param on_end: called once with the reason, :class:`Compacted` or :class:`EtcdError`, but not
+        after :meth:`stop`.
     """
 
     def __init__(
@@ -483,7 +478,7 @@ class EtcdWatch:
         self.endpoint = client.endpoint
 
     def start(self, first: bytes, end: bytes, since: int) -> None:
-        """Start with the changes of revision ``since``, and continue with later ones."""
+        """Start with the changes of revision ``since``."""
         # With fragments etcd splits an answer that exceeds its limit of a request.
         create = pb.WatchCreateRequest(
             key=first, range_end=end, start_revision=since, fragment=True
@@ -510,7 +505,6 @@ class EtcdWatch:
             yield request
 
     def _read(self) -> None:
-        """Main function of the thread."""
         problem: Exception
         try:
             self._read_answers()
@@ -563,8 +557,8 @@ class Compaction:
     """
     Compacts etcd's history periodically, in turn with other servers.
 
-    :param interval_seconds: time between two compactions; revisions become compactable at the same
-        age.  0 disables compaction.
+    :param interval_seconds: time between two compactions, and the age of compacted revisions; 0
+        disables compaction.
     """
 
     _log = Logger()
@@ -577,12 +571,10 @@ class Compaction:
         self._loop.clock = clock
 
     def start(self) -> None:
-        """Start, if not started already."""
         if self._interval and not self._loop.running:
             self._loop.start(self._interval, now=False)
 
     def stop(self) -> None:
-        """Stop."""
         if self._loop.running:
             self._loop.stop()
 
@@ -592,7 +584,7 @@ class Compaction:
         )
 
     async def compact(self) -> None:
-        """Try to win one turn, and compact."""
+        """Compact, if it is this server's turn."""
         try:
             await self._compact()
         except EtcdError as error:

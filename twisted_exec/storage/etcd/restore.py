@@ -1,7 +1,7 @@
 """
 A backup of a SQLite store, restored into etcd.
 
-The marker comes first and says that the store is not complete, so no server starts on a part.
+The marker says first that the store is not complete, so that no server starts on a part.
 """
 
 from __future__ import annotations
@@ -55,9 +55,7 @@ async def restore_into(
 
     :param storage: as ``--storage``.
     :param backup: a backup, or the database of a stopped server.
-    :return: the location of the store, and its content.
-    :raises StorageError: ``storage`` names no etcd; or as
-        :func:`restore_to_etcd`.
+    :raises StorageError: ``storage`` names no etcd, or as :func:`restore_to_etcd`.
     """
     kind, _, address = storage.partition(":")
     if kind != "etcd":
@@ -82,8 +80,6 @@ async def restore_to_etcd(
     Copy all objects of a backup into an etcd, with their UIDs.
 
     :param backup: a backup, or the database of a stopped server.
-    :param force: replace the store below the prefix.
-    :param accept_loss: accept a database from which acknowledged changes are missing.
     :raises StorageError: the backup or etcd cannot be used.
     """
     source = _read(backup, accept_loss)
@@ -118,10 +114,6 @@ def _read(backup: str, accept_loss: bool) -> _Source:
 
 
 class _Restoring:
-    """
-    :ivar has_begun: the prefix may be claimed for an incomplete store.
-    """
-
     def __init__(self, client: EtcdClient, keys: Keys) -> None:
         self._client, self._keys = client, keys
         self._ours = pb.Compare()
@@ -194,7 +186,6 @@ class _Restoring:
                 )
 
     async def _check(self, objects: _Objects) -> None:
-        """:raises StorageError: etcd does not have exactly these objects."""
         listed, _ = await list_all(self._client, self._keys, 0, None)
         stored = {(table, key_of(obj)): obj["metadata"]["uid"] for table, obj in listed}
         if stored != {place: uid for place, (uid, _) in objects.items()}:

@@ -1,11 +1,11 @@
 """
 The store of several API servers: etcd, with its reads and writes.
 
-Every server has all objects in memory (:mod:`twisted_exec.storage.history`), kept current by one
-watch (:mod:`.reflector`).
+Each server has the objects in memory (:mod:`twisted_exec.storage.history`), kept current by a watch
+(:mod:`.reflector`).
 
 A read that must see other servers' writes (:class:`Reads`) gets the revision of the marker
-(:mod:`twisted_exec.storage.etcd.keys`) and waits until that is visible here.
+(:mod:`twisted_exec.storage.etcd.keys`), and waits until that is visible here.
 """
 
 from __future__ import annotations
@@ -57,10 +57,7 @@ class EtcdStorage(HistoryStorage):
     """
     Objects in an etcd cluster.
 
-    :param remembered: number of changes kept for watches and older lists.
-    :param remembered_bytes: limit of the size of these changes together.
-    :param limits: limits of what objects use; servers that write at the same time may exceed them by
-        these writes.
+    :param limits: servers that write at the same time may exceed them by these writes.
     """
 
     exclusive = False
@@ -92,7 +89,7 @@ class EtcdStorage(HistoryStorage):
 
     @property
     def trouble(self) -> str:
-        """The problem with etcd, for operators; empty while the watch runs."""
+        """The problem with etcd, for operators, or empty."""
         return self._following.trouble
 
     def startService(self) -> None:
@@ -102,7 +99,7 @@ class EtcdStorage(HistoryStorage):
         self._following.start()
 
     def stopService(self) -> Deferred[None]:
-        """Fires when accepted writes are complete or timed out, and connections are closed."""
+        """Fires when accepted writes are complete or timed out."""
         super().stopService()
         return Deferred.fromCoroutine(self._stop())
 
@@ -113,29 +110,23 @@ class EtcdStorage(HistoryStorage):
         self._writes.stop()
 
     def when_ready(self) -> Deferred[None]:
-        """See :meth:`IStorage.when_ready`."""
         return self._following.when_ready()
 
     def create(self, resource: Resource, obj: Object) -> Deferred[Object]:
-        """See :meth:`IStorage.create`."""
         return self.within_quota(resource, obj, ADDED, partial(self._write, ADDED, resource, obj))
 
     def update(self, resource: Resource, obj: Object) -> Deferred[Object]:
-        """See :meth:`IStorage.update`."""
         return self.within_quota(
             resource, obj, MODIFIED, partial(self._write, MODIFIED, resource, obj)
         )
 
     def delete(self, resource: Resource, obj: Object) -> Deferred[Object]:
-        """See :meth:`IStorage.delete`."""
         return self._write(DELETED, resource, obj)
 
     def current(self) -> Deferred[int]:
-        """See :meth:`IStorage.current`."""
         return self._reads.current() if self.running else defer.fail(_closed())
 
     def probe(self) -> Deferred[object]:
-        """See :meth:`IStorage.probe`."""
         return self._writes.probe() if self.running else defer.fail(_closed())
 
     def _write(self, change: str, resource: Resource, obj: Object) -> Deferred[Object]:
@@ -170,7 +161,6 @@ class Reads:
         self._reading = False
 
     def current(self) -> Deferred[int]:
-        """As :meth:`IStorage.current`."""
         waiting: Deferred[int] = Deferred()
         self._waiting.append(waiting)
         if not self._reading:
@@ -179,7 +169,6 @@ class Reads:
         return waiting
 
     async def _read(self) -> None:
-        """Answer all waiting reads, round after round."""
         while self._waiting:
             reads, self._waiting = self._waiting, []
             try:
@@ -192,7 +181,7 @@ class Reads:
         self._reading = False
 
     async def _reach(self, reads: _Reads) -> None:
-        """Ask etcd once for all of these; the next round may start while they wait for the copy."""
+        """Ask etcd once for all of these."""
         order = self._following.order
         revision = order.seen
         # etcd's progress notifications seem made for this, but may arrive before the events that
@@ -215,7 +204,7 @@ class Reads:
                 each.callback(self._history.version)
 
     def _not_shown(self, reads: _Reads, failure: Failure) -> None:
-        """Switch members: etcd has a write that this member's watch does not deliver."""
+        """Switch members: this member's watch does not deliver a write."""
         self._following.lags(EtcdError(UNAVAILABLE, "the watch lags behind"))
         _fail(reads, GatewayTimeout("the store is catching up with etcd", retry_after_seconds=1))
 
@@ -249,7 +238,7 @@ class Writes:
         self._busy: set[Deferred[Any]] = set()
 
     def begin(self, change: str, resource: Resource, obj: Object) -> Deferred[Object]:
-        """As :meth:`IStorage.create` and the others; ``change`` is the type of the event."""
+        """As :meth:`IStorage.create` and the others."""
         if len(self._busy) >= _WAITING_WRITES:
             return defer.fail(
                 ServiceUnavailable("too many writes are waiting", retry_after_seconds=1)
@@ -258,9 +247,8 @@ class Writes:
 
     def probe(self) -> Deferred[object]:
         """
-        As :meth:`IStorage.probe`: a transaction whose condition never holds.
-
-        Fails when etcd's quota is used up.
+        As :meth:`IStorage.probe`: a transaction whose condition never holds. It fails when etcd's
+        quota is used up.
         """
         return self._busily(self._probe())
 
@@ -328,7 +316,6 @@ class Writes:
         return await write.done
 
     async def _checked(self, resource: Resource, obj: Object) -> Object:
-        """Return the stored object if it is the one that the writer read."""
         stored = self._history.find(resource, obj)
         version = obj["metadata"].get("resourceVersion")
         if stored is None or stored["metadata"]["resourceVersion"] != version:
@@ -377,13 +364,11 @@ class Writes:
             write.done.addTimeout(CATCH_UP_SECONDS, self._reactor, lambda *_: obj)
 
     def _dismiss(self, write: OrderedWrite, refusal: APIError) -> None:
-        """Fail a write, unless the watch has reported it as executed."""
         self._order.dismiss(write)
         if not write.done.called:
             write.done.errback(refusal)
 
     def _refuse(self, resource: Resource, write: OrderedWrite, answer: pb.TxnResponse) -> NoReturn:
-        """Fail a write whose condition did not hold."""
         markers, pairs = (each.response_range.kvs for each in answer.responses)
         if not markers or markers[0].create_revision != self._following.created:
             self._following.doubt("etcd's keys were replaced")

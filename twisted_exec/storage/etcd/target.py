@@ -3,7 +3,7 @@ Address and credentials of an etcd cluster, as given in ``--storage``.
 
 ``etcd:https://HOST:PORT[,...]?prefix=...&ca=...&...``
 
-Passwords can only be given in files, because other users can read a command line.
+Passwords are only given in files, because other users can read a command line.
 """
 
 from __future__ import annotations
@@ -42,14 +42,10 @@ class EtcdTarget:
     """
     One etcd cluster, and our prefix in it.
 
-    :param endpoints: its members, at least one, in the order in which they are tried.
-    :param secure: whether to use TLS.
-    :param prefix: prefix of all our keys; starts with a slash and ends without one.
+    :param prefix: prefix of our keys; starts with a slash and ends without one.
     :param ca: PEM file of the CA of the members' certificates.
-    :param certificate: PEM file of our client certificate; empty for none.
-    :param key: PEM file of its private key.
-    :param user: user of etcd's own authentication; empty for none.
-    :param password_file: file with that user's password, with or without a final newline.
+    :param certificate: PEM file of our client certificate, or empty.
+    :param user: user of etcd's own authentication, or empty.
     :param compaction_seconds: period of compaction, and age of what is compacted; 0 disables it.
     """
 
@@ -68,7 +64,6 @@ class EtcdTarget:
 
     @property
     def location(self) -> str:
-        """The members and the prefix, without credentials."""
         return f"etcd:{self}?prefix={self.prefix}"
 
 
@@ -76,8 +71,7 @@ def same_location(first: str, second: str) -> bool:
     """
     Return whether two locations are the same prefix in the same etcd.
 
-    Members of an etcd can be added, replaced and removed step by step, so one member in common is
-    enough.
+    One member in common is enough, because members can be replaced step by step.
     """
     members, prefix = _members_and_prefix(first)
     other_members, other_prefix = _members_and_prefix(second)
@@ -93,7 +87,7 @@ def parse_target(text: str) -> EtcdTarget:
     """
     Read what comes after ``etcd:``.
 
-    :raises ValueError: the message is one line and shows no secret.
+    :raises ValueError: the message shows no secret.
     """
     urls, _, query = text.partition("?")
     parameters = _told(query)
@@ -155,7 +149,7 @@ def _endpoints(urls: str) -> tuple[bool, tuple[Endpoint, ...]]:
 
 
 def _split(text: str) -> SplitResult:
-    """Parse one URL.  The error does not quote it, because it may hold a password."""
+    """Parse one URL, without quoting it in errors, because it may hold a password."""
     try:
         url = urlsplit(text)
         is_valid = url.scheme in ("https", "http") and url.hostname and url.port != 0

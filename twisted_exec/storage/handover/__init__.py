@@ -1,3 +1,1 @@
-"""
-A store whose process was replaced: the former process goes on with it through its successor.
-"""
+"""A store whose process was replaced: the former process goes on through its successor."""

@@ -1,8 +1,7 @@
 """
-The client of a successor, through which a predecessor goes on with its store.
+The client through which a predecessor goes on with its store.
 
-A successor may itself be replaced: the next one listens at the same path.  So the client connects
-again, for :data:`LOST_SECONDS`.
+It connects again, for :data:`LOST_SECONDS`, because a successor may itself be replaced.
 """
 
 from __future__ import annotations
@@ -62,8 +61,6 @@ class _Sent:
 
 
 class _Connection(Protocol):
-    """One connection to the successor."""
-
     transport: Any
 
     def __init__(self, client: SuccessorClient) -> None:
@@ -89,7 +86,6 @@ class _Connection(Protocol):
         self._client.connection_lost(self)
 
     def send(self, message: Message, body: bytes = b"") -> None:
-        """Send one message."""
         self.transport.write(encode(message, body))
 
 
@@ -98,7 +94,6 @@ class SuccessorClient:
     Follows the store of the successor, and writes to it.
 
     :param copy: the history to keep current; it is as new as the store's file was.
-    :param is_trusted: says of a transport whether the peer may be the successor.
     """
 
     log = Logger()
@@ -131,8 +126,8 @@ class SuccessorClient:
         """
         Connect.
 
-        :return: fires with the reason when the successor is lost for good, or at :meth:`stop`; every
-            write fails then.
+        :return: fires with the reason when the successor is lost for good, or at :meth:`stop`;
+            writes fail then.
         """
         self._disconnected()
         self._connecting = Deferred.fromCoroutine(self._stay_connected())
@@ -176,7 +171,6 @@ class SuccessorClient:
             self._retry_seconds = min(self._retry_seconds * 2, _LONGEST_RETRY_SECONDS)
 
     def connection_lost(self, connection: _Connection) -> None:
-        """Take note that a connection is lost."""
         ended, self._ended = self._ended, None
         self._connection, self._list = None, None
         self._disconnected()
@@ -295,8 +289,7 @@ class SuccessorClient:
         self._answers_due = self._clock.callLater(ANSWER_SECONDS, self._look_for_answers, latest)
 
     def _look_for_answers(self, latest: int) -> None:
-        """Hang up on a successor that answers nothing: it is stopped, or another successor is in
-        reach."""
+        """Hang up on a successor that does not answer."""
         if any(number <= latest for number in self._sent):
             if self._connection is not None:
                 self._connection.transport.abortConnection()

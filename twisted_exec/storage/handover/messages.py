@@ -1,8 +1,8 @@
 """
 Messages between a server and the predecessor that goes on with its store, sans I/O.
 
-A message is a head in JSON and a body: nothing, or the JSON of an object.  Before them come their
-lengths, 4 bytes each, in network order.
+A message is a head in JSON and a body, which may be empty, after their lengths (4 bytes each, in
+network order).
 """
 
 from __future__ import annotations
@@ -59,11 +59,10 @@ class Hello:
 @dataclass(frozen=True)
 class Request:
     """
-    A write of the predecessor, a probe, or a wait for the current version.
+    A request of the predecessor, usually a write.
 
-    :param number: of the answer, unique within the connection.
-    :param change: as :class:`~twisted_exec.storage.writer.Write` has it.
-    :param resource: the fields of a :class:`Resource`.
+    :param number: unique within the connection.
+    :param change: see :class:`~twisted_exec.storage.writer.Write`.
     """
 
     number: int
@@ -74,10 +73,10 @@ class Request:
 @dataclass(frozen=True)
 class Answer:
     """
-    The answer to a request; the change that it made, if any, was reported before.
+    The answer to a request, after the report of its change.
 
-    :param version: of the change, or the present one after a wait for it; else 0.
-    :param status: of the refusal; ``None`` if there is none.
+    :param version: of the change, or the present one after a wait for it, else 0.
+    :param status: of the refusal, if any.
     """
 
     number: int
@@ -108,14 +107,14 @@ class Item:
 
 @dataclass(frozen=True)
 class ListEnd:
-    """The list is complete; it replaces the copy."""
+    """The list is complete, and replaces the copy."""
 
     version: int
 
 
 @dataclass(frozen=True)
 class Current:
-    """The copy is current: further changes follow as they happen, and requests are possible."""
+    """The copy is current, and requests are possible."""
 
 
 Message = Hello | Request | Answer | Change | ListBegin | Item | ListEnd | Current
@@ -207,6 +206,6 @@ def resource_of(values: Mapping[str, Any]) -> Resource:
 
 
 def error_of(status: Mapping[str, Any]) -> APIError:
-    """Return the error of a refusal, usually of the class that the store raised."""
+    """Return the error of a refusal."""
     error = from_status(status)
     return error.as_class(_ERRORS.get(error.reason, APIError))

@@ -13,7 +13,8 @@ from twisted_exec.tls.unix import LONGEST_SOCKET_PATH, peer_uid
 
 class SocketPlace:
     """
-    The path of the socket, as short as the kernel needs it: below the descriptor of the directory.
+    The path of the socket, relative to the descriptor of the directory: the kernel limits its
+    length.
 
     :raises StorageError: the directory cannot be opened, or the name is too long.
     """
@@ -48,7 +49,6 @@ class SocketPlace:
             raise StorageError(f"cannot remove {path}: {error.strerror}") from None
 
     def close(self) -> None:
-        """Close the directory."""
         handle, self._handle = self._handle, -1
         if handle >= 0:
             os.close(handle)

@@ -1,8 +1,8 @@
 """
-The server of a store for predecessors: processes that used the same file before this process.
+The server of a store for predecessors: processes that used the same file before.
 
-The objects are secret and writes need no permission, so only processes of the same user are served
-(``SO_PEERCRED``).
+Only processes of the same user are served (``SO_PEERCRED``), because objects are secret and writes
+need no permission.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _STOP_SECONDS = 2.0
 
 @implementer(IPushProducer)
 class _Predecessor(Protocol):
-    """One predecessor; the transport calls the methods of a producer."""
+    """One predecessor, and the producer of its transport."""
 
     transport: Any
 
@@ -100,7 +100,7 @@ class _Predecessor(Protocol):
         self._server.gone(self)
 
     def stop(self) -> None:
-        """Read no more, and close the connection when all requests are answered."""
+        """Read no more, and close the connection when the requests are answered."""
         self._is_stopping = True
         self.transport.pauseProducing()
         self._close_if_idle()
@@ -138,7 +138,7 @@ class _Predecessor(Protocol):
             return Answer(request.number, status=problem.to_status())
 
     async def _make(self, request: Request, body: bytes) -> int:
-        """Return the version of the change; 0 if there is none."""
+        """Return the version of the change."""
         storage = self._storage
         if request.change == PROBE:
             await storage.probe()
@@ -226,26 +226,19 @@ class _Predecessor(Protocol):
     # As a producer of changes
 
     def pauseProducing(self) -> None:
-        """As :meth:`IPushProducer.pauseProducing`: the predecessor reads too slowly."""
         self._is_paused, self._is_live = True, False
 
     def resumeProducing(self) -> None:
-        """As :meth:`IPushProducer.resumeProducing`."""
         self._is_paused = False
         if self._sent >= 0:
             self._catch_up()
 
     def stopProducing(self) -> None:
-        """As :meth:`IPushProducer.stopProducing`: the connection is lost."""
         self._is_paused = True
 
 
 class StoreServer(Factory):
-    """
-    Serves predecessors; meanwhile no other process may use the store's file.
-
-    :param is_trusted: says of a transport whether the peer may be a predecessor.
-    """
+    """Serves predecessors; meanwhile no other process may use the store's file."""
 
     noisy = False
     log = Logger()
@@ -268,11 +261,6 @@ class StoreServer(Factory):
         self._empty: Deferred[None] | None = None
 
     def start(self) -> None:
-        """
-        Listen.
-
-        :raises StorageError: that is not possible.
-        """
         self._place = SocketPlace(self._path)
         try:
             self._place.remove_stale()
@@ -293,14 +281,15 @@ class StoreServer(Factory):
         return _Predecessor(self)
 
     def gone(self, predecessor: _Predecessor) -> None:
-        """Take note that a connection is lost."""
         self.predecessors.discard(predecessor)
         if self._empty is not None and not self.predecessors:
             empty, self._empty = self._empty, None
             empty.callback(None)
 
     async def stop(self) -> None:
-        """Stop listening; close the connections when their requests are answered, or after 2 seconds."""
+        """
+        Stop listening, and close the connections, for a while after answers to their requests.
+        """
         port, self._port = self._port, None
         if port is not None:
             await maybeDeferred(port.stopListening)

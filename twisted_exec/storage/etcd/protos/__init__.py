@@ -7,6 +7,4 @@ reason with the oldest generator::
     pip install grpcio-tools==1.72.1
     python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. \\
         twisted_exec/storage/etcd/protos/etcd.proto
-
-A test compares what is committed with the ``.proto`` file.
 """
