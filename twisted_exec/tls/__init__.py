@@ -1,3 +1,1 @@
-"""
-TLS: certificates that are loaded, reloaded and issued; verified connections and endpoints.
-"""
+"""TLS: certificates, verified connections and endpoints."""

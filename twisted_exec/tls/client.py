@@ -1,14 +1,12 @@
 """
 TLS as a client: verify the server, present a client certificate.
 
-A server is verified twice: OpenSSL checks its chain against the given CA, service_identity checks
-its name (DNS or IP subject alternative names, never the common name).  Both checks happen inside a
-full handshake, so a wrong server gets none of our data.  A caller may add a ``check`` of the
-certificate.
+OpenSSL checks a server's chain against the given CA, and service_identity its name (DNS or IP
+subject alternative names, not the common name). Both checks happen inside a full handshake, so that
+a wrong server gets none of our data.
 
-OpenSSL does not verify a resumed session's certificate again.  So such a session is at most ten
-minutes old, has the same CA, and its certificate is checked again for the time, the name and by
-``check``.
+OpenSSL does not verify a resumed session's certificate again. So such a session is at most ten
+minutes old and has the same CA, and its certificate is checked again.
 """
 
 from __future__ import annotations
@@ -74,12 +72,10 @@ class ClientTLS:
 
     :param hostname: DNS name or IP address that the server's certificate must name.
     :param ca_pem: certificates to trust; ``None`` means those of the system.
-    :param certificate_pem: our certificate with its intermediates; empty for none.
-    :param key_pem: its private key.
+    :param certificate_pem: our certificate with its intermediates, or empty.
     :param insecure_skip_verify: accept any certificate; ``check`` still runs.
-    :param check: an additional check of the server's certificate.
-    :param resumes: resume sessions with this server, if it offers that; never with
-        ``insecure_skip_verify``, nor if our certificate has intermediates.
+    :param resumes: resume sessions, but not with ``insecure_skip_verify``, nor if our certificate
+        has intermediates.
     :raises TLSConfigError: a PEM text or the hostname cannot be used.
     """
 
@@ -105,14 +101,14 @@ class ClientTLS:
         self._context = _shared_context(ca_pem, certificate_pem, key_pem, self._alpn)
 
     def clientConnectionForTLS(self, tlsProtocol: TLSMemoryBIOProtocol) -> SSL.Connection:
-        """Return the OpenSSL connection of ``tlsProtocol``; a failed verification aborts it."""
+        """Return the OpenSSL connection of ``tlsProtocol``."""
         return self._engine(tlsProtocol, None)
 
     def client_engine(self, transport: Any, plug: socket.socket) -> SSL.Connection:
         """
         Return the OpenSSL connection on a connected socket.
 
-        :param transport: the connection; its ``failVerification`` is called with a
+        :param transport: its ``failVerification`` is called with a
             :class:`~twisted.python.failure.Failure` if the server is refused.
         """
         engine = self._engine(transport, plug)
@@ -121,10 +117,9 @@ class ClientTLS:
 
     def context(self) -> SSL.Context:
         """
-        Return the OpenSSL context of a connection that is made now.
+        Return the OpenSSL context of a new connection.
 
-        It is the same object for the same CA, certificate, key and protocols, unless many others were
-        used since.
+        It is usually the same object for the same CA, certificate, key and protocols.
         """
         return self._context
 
@@ -155,7 +150,6 @@ class ClientTLS:
             self._check(certificate)
 
     def believes(self, ok: int) -> bool:
-        """Return whether OpenSSL's result for one certificate is good enough to go on."""
         return bool(ok) or self._insecure
 
     def _verify_name(self, certificate: x509.Certificate) -> None:
@@ -173,7 +167,6 @@ class _Resumable:
     """
     A session that can be resumed.
 
-    :param verified: when its server was verified in full, by ``time.monotonic``.
     :param expires: when the certificate expires.
     :param since: when the session was kept, by ``time.monotonic``.
     """
@@ -196,7 +189,6 @@ class TLSResumption:
         self._offered: _Resumable | None = None
 
     def offer(self, connection: SSL.Connection) -> None:
-        """Offer the server to resume the last session."""
         last = _resumable.get(self._server)
         if last is None:
             return
@@ -207,7 +199,6 @@ class TLSResumption:
         self._offered = last
 
     def has_resumed(self, connection: SSL.Connection) -> bool:
-        """Return whether the session was resumed."""
         if self._offered is None or not openssl.session_reused(connection):
             return False
         # The age counts from the full verification, however often the session is resumed.
@@ -215,7 +206,7 @@ class TLSResumption:
         return True
 
     def keep(self, connection: SSL.Connection) -> None:
-        """Keep the session of a connection that ends, unless an equally good session is kept."""
+        """Keep the session of a connection that ends, unless an equally good one is kept."""
         last, now = _resumable.get(self._server), time.monotonic()
         if last is not None and last.verified >= self._verified and now - last.since < KEPT_SECONDS:
             return  # a thousand connections may end at once
@@ -241,22 +232,14 @@ class _Verdict:
         self.passed = False
 
     def look_again(self, connection: SSL.Connection) -> None:
-        """
-        Check the certificate of a resumed session, for which OpenSSL does not call back.
-
-        :raises VerificationError: the server is refused.
-        """
+        """Check the certificate of a resumed session, for which OpenSSL does not call back."""
         if self.resumption is not None and self.resumption.has_resumed(connection):
             certificate = connection.get_peer_certificate()
             if certificate is not None:
                 self.look(certificate, SSL.X509VerificationCodes.OK, 0, 1)
 
     def look(self, certificate: X509, code: int, depth: int, ok: int) -> None:
-        """
-        Check one certificate of the chain, or one problem with it.
-
-        :raises VerificationError: the server is refused.
-        """
+        """Check one certificate of the chain, or one problem with it."""
         try:
             if not self._rules.believes(ok):
                 kind = OutsideValidity if code in OF_TIME else VerificationError
@@ -277,7 +260,10 @@ class _Verdict:
 def _on_certificate(
     connection: SSL.Connection, certificate: X509, code: int, depth: int, ok: int
 ) -> bool:
-    """OpenSSL's verify callback, for all connections: one for each would be a reference cycle."""
+    """
+    OpenSSL's verify callback, shared by all connections: a callback for each would be a reference
+    cycle.
+    """
     protocol = connection.get_app_data()
     verdict = getattr(protocol, "verdict", None)
     if verdict is None:
@@ -298,10 +284,7 @@ class ClientCredentials:
     Nothing is opened before :meth:`load` or :meth:`to`.
 
     :param ca: path of the certificates to trust; empty means those of the system.
-    :param certificate: path of our certificate; empty for none.
-    :param key: path of its private key.
-    :param resumes: see :class:`ClientTLS`.
-    :param alpn: protocols to offer.
+    :param certificate: path of our certificate, or empty.
     :raises TLSConfigError: a certificate without a key, or the reverse.
     """
 
@@ -362,7 +345,7 @@ class ClientCredentials:
 
 
 class _CurrentTLS(ClientTLS):
-    """Settings that each connection takes from the current files."""
+    """Settings that follow the files."""
 
     def __init__(
         self,
@@ -434,7 +417,7 @@ def _new_context(
 
 @lru_cache(_NAMES_KEPT)
 def _service(hostname: str) -> tuple[DNS_ID | IPAddress_ID, bytes]:
-    """Return the name that the certificate must carry, and the SNI to send (none for an address)."""
+    """Return the name that the certificate must have, and the SNI to send (none for an address)."""
     name = server_name(hostname)
     if isinstance(name, str):
         try:
@@ -449,16 +432,11 @@ _UNREADABLE = (ValueError, x509.DuplicateExtension, x509.UnsupportedGeneralNameT
 
 @lru_cache(_NAMES_KEPT)
 def _patterns(certificate: x509.Certificate) -> Sequence[CertificatePattern]:
-    """
-    Return the names of a certificate that a server can have; others match nothing and are skipped.
-
-    :raises Exception: one of ``_UNREADABLE``.
-    """
+    """Return the names in a certificate that a server can have."""
     return [pattern for each in _alternatives(certificate) if (pattern := _pattern(each))]
 
 
 def _pattern(name: x509.GeneralName) -> CertificatePattern | None:
-    """Return a name to compare with, or ``None`` if it can match no server."""
     # The parser takes twice the bytes of an address for a network, which matches nothing.
     if isinstance(name, x509.IPAddress) and isinstance(name.value, IPv4Address | IPv6Address):
         return IPAddressPattern(name.value)

@@ -1,8 +1,8 @@
 """
-Time limits that end for silent peers, and not for slow peers.
+Time limits for silent peers, but not for slow peers.
 
-A limit counts from the last sign of life of the peer, which may concern any of its connections;
-there is also a longest limit for all.
+A limit counts from the peer's last sign of life, which may concern any of its connections, up to a
+longest limit.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Progress:
     """
     The time of the last sign of life of a peer.
 
-    :param of: what the peer is a part of; it gets the signs, too.
+    :param of: what the peer is a part of, which gets the signs, too.
     """
 
     __slots__ = ("_clock", "_of", "seconds")
@@ -52,10 +52,9 @@ class Deadline:
     """
     A time limit for a peer.
 
-    :param seconds: from now, or from the last sign of life.
     :param late: called at the end, with the seconds since the beginning.
     :param signs: the peer's signs of life; without them the limit is absolute.
-    :param first: the limit from now, if it is not ``seconds``.
+    :param first: the limit from now, by default ``seconds``.
     """
 
     def __init__(
@@ -77,18 +76,16 @@ class Deadline:
         self._wait(self._first)
 
     def pause(self) -> None:
-        """Do not count from here on: the peer waits for this process."""
+        """Stop counting, because the peer waits for this process."""
         if self._timer is not None:
             self._left = self._due - self._clock.seconds()
             self.cancel()
 
     def go_on(self) -> None:
-        """Count again, after :meth:`pause`."""
         if self._timer is None:
             self._wait(max(self._left, _LOOK_SECONDS))
 
     def cancel(self) -> None:
-        """End without a call."""
         timer, self._timer = self._timer, None
         if timer is not None and timer.active():
             timer.cancel()
@@ -140,9 +137,7 @@ def limited(
     signs: Iterable[Progress] = (),
     first: float | None = None,
 ) -> Deferred[_Result]:
-    """
-    Cancel a Deferred at a :class:`Deadline`, as :meth:`Deferred.addTimeout`; it fails with :class:`Late`.
-    """
+    """Cancel a Deferred at a :class:`Deadline`; it then fails with :class:`Late`."""
     waited: list[float] = []
 
     def late(seconds: float) -> None:

@@ -1,9 +1,9 @@
 """
 Verified endpoints, to listen and to connect.
 
-With TLS the ``connect()`` of a client endpoint fires only after the handshake is complete and the
-peer's certificate is accepted, and fails with a one-line error otherwise. The caller's protocol is
-built after that, so it cannot send anything to an unverified peer.
+With TLS the ``connect()`` of a client endpoint fires after the peer's certificate is accepted, or
+fails with a one-line error. The caller's protocol is built after that, so it cannot send anything
+to an unverified peer.
 """
 
 from __future__ import annotations
@@ -133,13 +133,12 @@ def server_endpoint(
     """
     Return an endpoint to listen at.
 
-    Its ``listen()`` fails with :class:`TLSConfigError` when the certificate cannot be loaded, or the
-    address is malformed or in a missing directory, and with
-    :class:`twisted.internet.error.CannotListenError` when the address is not available.
+    Its ``listen()`` fails with :class:`TLSConfigError` when a certificate or the address cannot be
+    used, and with :class:`twisted.internet.error.CannotListenError` when the address is not
+    available.
 
-    :param description: a Twisted endpoint string without TLS. Without ``backlog`` that is
-        :data:`~twisted_exec.tls.listening.BACKLOG`; without ``mode`` a UNIX socket is for its owner
-        only.
+    :param description: a Twisted endpoint string without TLS. Its default ``backlog`` is
+        :data:`~twisted_exec.tls.listening.BACKLOG`; by default a UNIX socket is for its owner only.
     :param tls: ``None`` listens in the clear.
     :param sockets: has the socket if another process has opened it.
     :raises TLSConfigError: the description is malformed.
@@ -172,21 +171,16 @@ def address_text(address: IAddress) -> str:
 
 
 class _ListeningAddress:
-    """Takes the place of a reactor, and notes where an endpoint would listen."""
-
     address: Address | None = None
 
     def listenTCP(self, port: int, *factory: object, interface: str, **options: object) -> None:
-        """Take note of an address, unless any port will do."""
         self.address = (interface, port) if port else None
 
     def listenUNIX(self, path: str | bytes, *factory: object, **options: object) -> None:
-        """Take note of a path."""
         self.address = os.fsdecode(path)
 
 
 def _address(endpoint: object, description: str) -> Address | None:
-    """Return where Twisted's endpoint listens."""
     if not isinstance(endpoint, TCP4ServerEndpoint | TCP6ServerEndpoint | UNIXServerEndpoint):
         return None
     # Twisted parses descriptions with escapes and positional arguments, and publishes no result.
@@ -199,7 +193,7 @@ def _address(endpoint: object, description: str) -> Address | None:
 
 
 def _defaults(kind: str, description: str) -> str:
-    """Return the settings that a description leaves to Twisted, and that should not be Twisted's."""
+    """Return the defaults of a description that are not Twisted's."""
     defaults = {"backlog": str(BACKLOG)} if kind in ("tcp", "tcp4", "tcp6", "unix") else {}
     if kind == "unix":
         defaults["mode"] = "600"  # Twisted's is 666
@@ -225,13 +219,12 @@ def client_endpoint(
 
     :param host: DNS name or IP address to reach; ``tls`` says what the certificate must name.
     :param tls: ``None`` connects in the clear.
-    :param timeout_seconds: for resolving, TCP and TLS together; ``None`` if the caller has a limit.
-    :param first_address: number of the name's address that is tried first, from 0; the others
-        follow.  It may exceed their number.
-    :return: its ``connect()`` fires with the protocol once the peer is
-        verified.  It fails with :class:`VerificationError`,
-        :class:`HandshakeError`, :class:`ConnectTimeout`, or what Twisted's
-        TCP endpoints fail with.
+    :param timeout_seconds: for resolving, TCP and TLS together.
+    :param first_address: number of the name's address that is tried first, from 0; it may exceed
+        their number.
+    :return: its ``connect()`` fires with the protocol once the peer is verified. It fails with
+        :class:`VerificationError`, :class:`HandshakeError`, :class:`ConnectTimeout`, or errors of
+        Twisted's TCP endpoints.
     """
     on_descriptor = tls is not None and isinstance(reactor, PosixReactorBase) and speaks_tls()
     dialler: Any = unbuffered_connector(reactor)
@@ -257,8 +250,6 @@ def client_endpoint(
 
 @implementer(IHostnameResolver)
 class _RotatedNames:
-    """Resolves names, and begins with a further address."""
-
     def __init__(self, inner: IHostnameResolver, first_address: int) -> None:
         self._inner, self._first = inner, first_address
 
@@ -300,9 +291,9 @@ def client_endpoint_over(
     """
     Return an endpoint that connects through another endpoint.
 
-    Fires and fails as :func:`client_endpoint`, and passes on errors of ``inner``.
+    It fires and fails as :func:`client_endpoint`, and passes on errors of ``inner``.
 
-    :param peer: name of the server that ``inner`` leads to, for messages.
+    :param peer: name of the server, for messages.
     """
     return _ClientEndpoint(reactor, inner, tls, peer, timeout_seconds)
 
@@ -311,7 +302,7 @@ def unix_client_endpoint(
     reactor: Any, path: str, tls: ClientTLS | None = None, *, timeout_seconds: float | None = 10.0
 ) -> IStreamClientEndpoint:
     """
-    Return an endpoint to connect to by UNIX socket.  Fires and fails as :func:`client_endpoint`.
+    Return an endpoint to connect to by UNIX socket. It fires and fails as :func:`client_endpoint`.
 
     :raises TLSConfigError: the path cannot be used.
     """
@@ -337,7 +328,6 @@ class _ClientEndpoint:
         return f"<{'TLS' if self._tls else 'plain'} endpoint {self._peer}>"
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
-        """As :meth:`IStreamClientEndpoint.connect`, after verification."""
         attempt = Deferred.fromCoroutine(self._attempt(protocolFactory))
         if self._timeout_seconds is None:
             return attempt
@@ -372,7 +362,6 @@ class _ClientEndpoint:
             raise
 
     async def _connection(self, gates: _Gates) -> Any:
-        """Return a connection in its handshake, with one of the gates as its protocol."""
         assert self._tls is not None
         return await self._inner.connect(StreamTLSFactory(self._tls, True, gates, self._reactor))
 
@@ -388,16 +377,12 @@ class _ClientEndpoint:
 
 
 class _DescriptorEndpoint(_ClientEndpoint):
-    """An endpoint whose sockets speak TLS themselves."""
-
     async def _connection(self, gates: _Gates) -> Any:
         gate: Any = await self._inner.connect(gates)
         return gate.transport
 
 
 class _Gates(Factory):
-    """Factory of one gate."""
-
     noisy = False
 
     def __init__(self, factory: IProtocolFactory, peer: str) -> None:
@@ -424,7 +409,7 @@ class _Gate(Protocol):
         self._gates, self._address = gates, address
 
     def handshakeCompleted(self) -> None:
-        """Called by the TLS layer, before any application byte."""
+        """Called by the TLS layer."""
         tls: Any = self.transport
         opened = self._gates.opened
         # The attempt was cancelled, and aborts the connection.
@@ -453,7 +438,6 @@ class _Gate(Protocol):
         opened.callback(protocol)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """The connection ended during the handshake."""
         self.transport.__dict__.pop("verdict", None)
         if not self._gates.opened.called:
             self._gates.opened.errback(_clear(reason.value, self._gates.peer))
@@ -471,7 +455,6 @@ _HINTS = {
 
 
 def _clear(problem: BaseException | None, peer: str) -> Exception:
-    """Return a one-line error for the end of a handshake."""
     if isinstance(problem, TLSError):
         return type(problem)(f"{peer}: {problem}")
     if isinstance(problem, SSL.Error):

@@ -1,7 +1,7 @@
 """
 Errors of certificates and handshakes, each with a one-line message.
 
-Messages never hold key material.
+Messages do not hold key material.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ OF_TIME = (9, 10)
 
 
 class TLSError(Exception):
-    """Base of the errors of this module.  ``str()`` is one line."""
+    """Base of the errors of this module."""
 
     osError = None  # Twisted's own connection errors have one; ours come before any system call
 
@@ -27,7 +27,7 @@ class TLSError(Exception):
 
 
 class TLSConfigError(TLSError):
-    """A configured file, name or directory cannot be used.  The message says which, and why."""
+    """A configured file, name or directory cannot be used. The message says which, and why."""
 
 
 class HandshakeError(TLSError):

@@ -1,8 +1,8 @@
 """
 PEM files that may be replaced while the program runs.
 
-A :class:`Reloading` value is parsed again when one of its files changes. After a parse error the
-last good value stays in use, the error is logged once, and a later use tries again.
+A :class:`Reloading` value is parsed again when one of its files changes. After an error the last
+good value stays in use.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def read_file(path: str, what: str = "file") -> bytes:
     Return the content of a small regular file.
 
     :param what: name of the content, for the error.
-    :raises TLSConfigError: it cannot be read, is not a regular file, or is larger than 4 MiB.
+    :raises TLSConfigError: it cannot be read, is not a regular file, or is too large.
     """
     try:
         # open() of a FIFO would block the reactor.
@@ -57,7 +57,7 @@ def read_file(path: str, what: str = "file") -> bytes:
 @lru_cache(maxsize=256)  # once for each file
 def warn_if_public(path: str, mode: int) -> None:
     """
-    Log a warning if every user of the host may read or write a file with secrets.
+    Log a warning if others on the host may read or write a file with secrets.
 
     The file is used nevertheless: Kubernetes mounts Secrets with mode 0644 where no other user is.
     """
@@ -97,11 +97,10 @@ class Reloading(Generic[T]):
     """
     A value parsed from files, and parsed again when the files change.
 
-    Nothing is opened before the first :meth:`load` or :meth:`get`.
+    Nothing is opened before :meth:`load` or :meth:`get`.
 
-    :param paths: the files, in the order of ``parse``'s arguments.
     :param parse: returns the value; raises :class:`TLSConfigError`.
-    :param clock: :meth:`get` checks the files at most once a second of this clock.
+    :param clock: :meth:`get` checks the files at most once a second.
     """
 
     _log = Logger()
@@ -118,9 +117,9 @@ class Reloading(Generic[T]):
 
     def load(self) -> T:
         """
-        Read the files now, without the limit of once a second.
+        Read the files now.
 
-        :raises TLSConfigError: they cannot be used.  The last good value stays in use.
+        :raises TLSConfigError: they cannot be used. The last good value stays in use.
         """
         self._next_look = self._clock.seconds() + _LOOK_EVERY_SECONDS
         stamp = self._stamp()
@@ -145,11 +144,7 @@ class Reloading(Generic[T]):
         return self._value[0]
 
     def look(self) -> int:
-        """
-        Read the files if they have changed, without the limit of once a second.
-
-        :return: a number that differs from an earlier one if there is a new value.
-        """
+        """Read the files if they have changed, without the limit of :meth:`get`."""
         if self._value:
             self._look()
         return self._loads
@@ -182,8 +177,8 @@ class Expiry:
     """
     Expiry times of certificates.
 
-    For a server's or client's file this is the first certificate, without its intermediates; for a
-    CA bundle it is the CA that expires last.
+    A server's or client's file expires with its first certificate; a CA bundle expires with the
+    last of its CAs.
 
     :param files: paths, by the names to report.
     :param readers: functions that return PEM data kept elsewhere, by name.
@@ -203,7 +198,7 @@ class Expiry:
         """
         Return the expiry times by name, in seconds since the epoch.
 
-        Files that are missing or cannot be read are left out.
+        Unusable files are left out.
         """
         ends = {}
         for name, read in self._ways.items():

@@ -1,7 +1,7 @@
 """
-Parsers of PEM texts and server names; OpenSSL contexts from them.
+Parsers of PEM texts and server names, and OpenSSL contexts from them.
 
-Parsers take ``what``, the name of the source for errors.
+The parameter ``what`` is the name of the source for errors.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def server_name(text: str) -> Address | str:
     Return an IP address, or a DNS name in ASCII without its final dot.
 
     :param text: an address, with or without brackets, or a DNS name.
-    :raises TLSConfigError: the text is neither an address nor a DNS name.
+    :raises TLSConfigError: the text is neither.
     """
     try:
         return ipaddress.ip_address(text.removeprefix("[").removesuffix("]"))
@@ -85,7 +85,10 @@ def certificates(pem: bytes, what: str) -> list[x509.Certificate]:
 
 
 def _is_cut(pem: bytes) -> bool:
-    """Return whether a block lacks its END line; parsers skip it silently, so a CA would be missing."""
+    """
+    Return whether a block lacks its END line: parsers skip it silently, so that a CA would be
+    missing.
+    """
     if pem.count(_BEGIN) > pem.count(_END):
         return True
     rest = pem[pem.rfind(_END) + len(_END) :].strip()
@@ -103,9 +106,10 @@ def has_issued(issuer: x509.Certificate, certificate: x509.Certificate) -> bool:
 
 def has_controls(text: str) -> bool:
     """
-    Return whether a name contains control characters, ends of lines or invisible characters.
+    Return whether a name contains control, end-of-line or invisible characters.
 
-    Invisible ones (Cf) can make a name look like another user's to people who approve requests.
+    Invisible characters (Cf) can make a name look like another user's to people who approve
+    requests.
     """
     return any(unicodedata.category(mark) in ("Cc", "Cf", "Zl", "Zp") for mark in text)
 
@@ -137,7 +141,7 @@ def validity_problem(pem: bytes, what: str) -> str:
     """
     Return why a certificate is outside its validity period, or an empty string.
 
-    :param pem: the certificate; an empty or malformed text yields an empty string.
+    :param pem: the certificate; may be empty.
     """
     try:
         own = certificates(pem, what)[0]
@@ -155,7 +159,7 @@ def private_key(pem: bytes, what: str) -> PrivateKey:
     """
     Return an unencrypted private key.
 
-    :raises TLSConfigError: the key is malformed, encrypted, or of a type that TLS does not support.
+    :raises TLSConfigError: TLS cannot use the key.
     """
     try:
         key = load_pem_private_key(pem, password=None)
@@ -188,7 +192,6 @@ def use_certificate(
     """
     Set the certificate, the intermediates and the key of a context.
 
-    :param chain_pem: the certificate, followed by its intermediates.
     :raises TLSConfigError: a text cannot be used.
     """
     leaf, *intermediates = certificates(chain_pem, chain_what)
@@ -210,7 +213,7 @@ def trust(store: X509Store | None, ca_pem: bytes, what: str) -> None:
     """
     Add CAs to a store.
 
-    :raises TLSConfigError: the text has no certificate, or a malformed one.
+    :raises TLSConfigError: a certificate is missing or malformed.
     """
     assert store is not None  # typed optional by Context.get_cert_store
     for authority in certificates(ca_pem, what):

@@ -1,12 +1,12 @@
 """
 A small certificate authority, and the directory of certificates that it issues and renews.
 
-The authority issues server certificates, client certificates with a user (common name) and groups
-(organizations), and certificates that sign recordings. New keys are P-256, all texts PEM.
+The authority issues certificates of servers, clients (with a user and groups) and recorders.
 
 The directory (:class:`PKI`) has three authorities and their certificates, under fixed names:
 
 ============================  ==================================================
+
 ``ca.crt``, ``.key``          CA of serving certificates and recorders
 ``client-ca.crt``, ``.key``   CA of users and poollets, for the API server
 ``requestheader-ca.crt``,     CA of proxies that may forward the identity of a user
@@ -24,7 +24,7 @@ The directory (:class:`PKI`) has three authorities and their certificates, under
 :func:`renew` renews certificates that expire soon.
 
 A *renewed* authority signs with a new key, and its file holds the new certificate followed by the
-previous ones: hosts with that file trust both. After all certificates are issued anew and every
+previous ones, so that hosts with that file trust both. After certificates are issued anew and every
 host has them, the previous authorities are *retired*: removed from the file.
 """
 
@@ -116,8 +116,6 @@ class Authority:
         """
         Load an authority from its PEM texts.
 
-        :param certificate_what: name of the certificate in errors.
-        :param key_what: name of the key in errors.
         :raises TLSConfigError: they cannot be used.
         """
         certificate = pem.certificates(certificate_pem, certificate_what)[0]
@@ -133,17 +131,14 @@ class Authority:
         return cls(certificate, key)
 
     def has_issued(self, certificate: x509.Certificate) -> bool:
-        """Return whether a certificate names this authority and is signed with its key."""
         return pem.has_issued(self._certificate, certificate)
 
     @property
     def certificate_pem(self) -> bytes:
-        """The CA certificate, for clients and servers to trust."""
         return pem.pem_of([self._certificate])
 
     @property
     def key_pem(self) -> bytes:
-        """The CA's private key."""
         return pem.pem_of_key(self._key)
 
     def issue_server(
@@ -158,7 +153,7 @@ class Authority:
         Issue a server's certificate.
 
         :param names: DNS names and IP addresses, one or more.
-        :param common_name: the subject, such as a poollet's user; empty for the first of ``names``.
+        :param common_name: the subject, by default the first of ``names``.
         :raises TLSConfigError: there are no names, or one cannot be used.
         """
         if not names:
@@ -178,10 +173,9 @@ class Authority:
         life: timedelta = _LEAF_LIFE,
     ) -> Issued:
         """
-        Issue a client's certificate: common name ``user``, one organization per group.
+        Issue a client's certificate.
 
-        :raises TLSConfigError: the user or a group is empty, longer than 64 characters, or has control
-            characters.
+        :raises TLSConfigError: a name is empty, too long, or has control characters.
         """
         subject = _subject(user, groups)
         return self._issue(subject, ExtendedKeyUsageOID.CLIENT_AUTH, now=now, life=life)
@@ -192,7 +186,7 @@ class Authority:
         """
         Issue a certificate that signs recordings, and cannot open or serve connections.
 
-        :raises TLSConfigError: the name is empty, longer than 64 characters, or has control characters.
+        :raises TLSConfigError: the name is empty, too long, or has control characters.
         """
         return self._issue(_subject(name, ()), DOCUMENT_SIGNING, now=now, life=life)
 
@@ -207,7 +201,7 @@ class Authority:
         life: timedelta,
     ) -> bytes:
         """
-        Issue a certificate for another party's public key; return it as PEM.
+        Issue a certificate for another party's public key, as PEM.
 
         It expires no later than the authority's own certificate.
 
@@ -265,8 +259,7 @@ class Authority:
 
 def request_server(common_name: str, organizations: Sequence[str], names: Sequence[str]) -> Issued:
     """
-    Return a new key, and in place of its certificate a request (PKCS #10) for a server's
-    certificate.
+    Return a new key, with a request (PKCS #10) for a server's certificate.
 
     :param names: DNS names and IP addresses, one or more.
     :raises TLSConfigError: a name cannot be used.
@@ -280,8 +273,7 @@ def request_server(common_name: str, organizations: Sequence[str], names: Sequen
 
 def request_client(common_name: str, organizations: Sequence[str]) -> Issued:
     """
-    Return a new key, and in place of its certificate a request (PKCS #10) for a client's
-    certificate.
+    Return a new key, with a request (PKCS #10) for a client's certificate.
 
     :raises TLSConfigError: a name is empty, too long, or has control characters.
     """
@@ -406,7 +398,6 @@ class Pair:
 
     @property
     def exists(self) -> bool:
-        """Return whether one of the files exists."""
         return os.path.lexists(self.certificate) or os.path.lexists(self.key)
 
 
@@ -414,32 +405,28 @@ class PKI:
     """
     The certificates in one directory, from :func:`create_pki` or :func:`open_pki`.
 
-    Every ``issue`` method writes one or two certificates with their keys (mode 0600) and returns
-    the paths; it raises :class:`TLSConfigError` when one exists and ``replace`` is false, or on an
-    error. The certificates are valid from five minutes before the present, or before ``now``.
+    An ``issue`` method writes certificates with their keys (mode 0600) and returns the paths. It
+    raises :class:`TLSConfigError` when one exists and ``replace`` is false, or on an error.
     """
 
     def __init__(self, directory: str) -> None:
         self.directory = directory
 
     def pair(self, name: str) -> Pair:
-        """Return the paths under a name, whether they exist or not."""
+        """Return the paths under a name."""
         stem = os.path.join(self.directory, name)
         return Pair(f"{stem}.crt", f"{stem}.key")
 
     @property
     def serving_ca(self) -> str:
-        """Path of the CA that clients trust."""
         return self.pair(SERVING).certificate
 
     @property
     def client_ca(self) -> str:
-        """Path of the CA of users."""
         return self.pair(CLIENT).certificate
 
     @property
     def forwarding_ca(self) -> str:
-        """Path of the CA of proxies that may forward identities."""
         return self.pair(FORWARDING).certificate
 
     def issue_apiserver(
@@ -470,9 +457,8 @@ class PKI:
         """
         Issue a poollet's two certificates.
 
-        :param pool: name of its pool, about 24 characters at most (X.509 limits the common name).
+        :param pool: name of its pool; X.509 limits its length.
         :param names: DNS names and IP addresses at which API servers reach it.
-        :param dialect: determines the poollet's user name.
         :return: the serving pair and the client pair.
         """
         user = dialect.pool_identity(_file_name(pool, "pool"))
@@ -492,7 +478,6 @@ class PKI:
         """
         Issue a runtime's serving certificate.
 
-        :param runtime: name of its files.
         :param names: DNS names and IP addresses at which poollets reach it.
         """
         name = f"runtime-{_file_name(runtime, 'runtime')}"
@@ -502,11 +487,7 @@ class PKI:
     def issue_recorder(
         self, recorder: str, *, replace: bool = False, now: datetime | None = None
     ) -> Pair:
-        """
-        Issue a certificate that signs recordings.
-
-        :param recorder: name of its files, and its common name.
-        """
+        """Issue a certificate that signs recordings."""
         name = f"recorder-{_file_name(recorder, 'recorder')}"
         issued = self.authority(SERVING).issue_recorder(recorder, now=now)
         return self._write_all((name, issued), replace=replace)[0]
@@ -531,8 +512,8 @@ class PKI:
 
     def make_account_key(self) -> None:
         """
-        Create :attr:`account_key` if it is missing.  A new key would invalidate all tokens, so it is
-        never replaced.
+        Create :attr:`account_key` if it is missing. It is never replaced, because that would
+        invalidate all tokens.
 
         :raises TLSConfigError: it cannot be written.
         """
@@ -543,7 +524,7 @@ class PKI:
         """
         Return one of the three authorities.
 
-        :raises TLSConfigError: the directory does not have it, or its files cannot be used.
+        :raises TLSConfigError: it is missing or cannot be used.
         """
         pair = self.pair(name)
         return Authority.load(
@@ -567,8 +548,8 @@ def create_pki(directory: str, *, replace: bool = False, now: datetime | None = 
     """
     Create a private directory with three new authorities.
 
-    :raises TLSConfigError: it holds authorities already and ``replace`` is false, or it cannot be made
-        private.
+    :raises TLSConfigError: it holds authorities already and ``replace`` is false, or it cannot be
+        made private.
     """
     pki = PKI(private_directory(directory))
     named = [(name, Authority.create(title, now=now)) for name, title in AUTHORITIES.items()]
@@ -609,9 +590,8 @@ def write_kubeconfig(
     """
     Write a kubeconfig with embedded certificates, mode 0600, atomically.
 
-    :param server: ``https://HOST:PORT``.
-    :param key_pem: embedded as :func:`.pem_of_key` writes keys, whatever its form.
-    :raises TLSConfigError: the key is malformed; or the file exists and ``replace`` is false, or
+    :param key_pem: embedded in the form of :func:`.pem_of_key`.
+    :raises TLSConfigError: the key is malformed, or the file exists and ``replace`` is false, or
         cannot be written.
     """
     if os.path.lexists(path) and not replace:
@@ -653,7 +633,6 @@ def _base64(content: bytes) -> str:
 
 
 def _file_name(name: str, what: str) -> str:
-    """Check that a name can be part of a file name, so that no path leaves the directory."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._:@-]*", name):
         raise TLSConfigError(
             f"{what} name {name!r}: letters, digits and . _ : @ - only, and a letter or digit first"
@@ -663,7 +642,7 @@ def _file_name(name: str, what: str) -> str:
 
 def renew_authority(pki: PKI, name: str, now: datetime) -> None:
     """
-    Give an authority a new key; certificates of the old key stay trusted until it is retired.
+    Give an authority a new key; the old key stays trusted until it is retired.
 
     :param name: a key of :data:`~twisted_exec.tls.pki.AUTHORITIES`.
     :raises TLSConfigError: its files cannot be used or written.
@@ -712,8 +691,8 @@ def renew(
     Renew certificates that expire soon, or that a previous authority has signed.
 
     :param within: time to the expiry; ``None`` renews all but ``waiting``.
-    :param waiting: a certificate of a previous authority, for as long as clients do not trust the new
-        authority. It is renewed only if it expires soon.
+    :param waiting: renewed only if it expires soon, because clients do not trust the new authority
+        yet.
     :return: the renewed certificates.
     :raises TLSConfigError: a certificate is malformed, or not from an authority of this directory.
     """
@@ -731,7 +710,9 @@ def renew(
 
 
 def pairs(pki: PKI) -> Iterator[Pair]:
-    """Return the certificates of the directory, other than the authorities', in order of their names."""
+    """
+    Yield the certificates of the directory, other than the authorities', in order of their names.
+    """
     for name in sorted(os.listdir(pki.directory)):
         stem, extension = os.path.splitext(name)
         if extension == ".crt" and stem not in AUTHORITIES and not name.startswith("."):

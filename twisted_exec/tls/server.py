@@ -1,10 +1,10 @@
 """
 TLS as a server: certificate files that reload, and the certificates of clients.
 
-A reload builds a new context; open connections keep theirs. With client CAs the server requests a
-client certificate, but only *records* it during the handshake. Nothing may trust the certificate
-before :func:`verify` has accepted it, against the CA that fits the purpose: users and forwarding
-proxies have different CAs.
+Open connections keep the context of their files after a reload. With client CAs the server requests
+a client certificate, but only *records* it during the handshake. Code must not trust the
+certificate before :func:`verify` has accepted it, against the CA that fits the purpose: users and
+forwarding proxies have different CAs.
 """
 
 from __future__ import annotations
@@ -55,14 +55,12 @@ class ServerTLS:
 
     :param certificate: path of the certificate, followed by its intermediates.
     :param key: path of its private key, without a passphrase.
-    :param client_cas: paths of the CAs of client certificates.  Without any, and without
+    :param client_cas: paths of the CAs of client certificates. Without any, and without
         ``published_cas``, no client certificate is requested.
-    :param published_cas: returns further CAs as PEM, which may change between calls; empty while they
-        are not known.
-    :param resumable: clients may resume sessions until the files or the CAs change.  A resumed
-        session has the client's certificate, which is verified as in any other session, and no
-        intermediates.
-    :param clock: times the checks for changed files.
+    :param published_cas: returns further CAs as PEM, which may change; empty while they are not
+        known.
+    :param resumable: clients may resume sessions until the files or the CAs change. A resumed
+        session has the client's certificate, but no intermediates.
     """
 
     def __init__(
@@ -89,11 +87,11 @@ class ServerTLS:
         self._context.load()
 
     def serverConnectionForTLS(self, tlsProtocol: TLSMemoryBIOProtocol) -> SSL.Connection:
-        """Return the OpenSSL connection of one protocol, with the newest valid context."""
+        """Return the OpenSSL connection of one protocol."""
         return SSL.Connection(self._current(), None)
 
     def server_engine(self, plug: socket.socket) -> SSL.Connection:
-        """Likewise, on an accepted socket."""
+        """Return the OpenSSL connection on an accepted socket."""
         engine = SSL.Connection(self._current(), plug)
         engine.set_accept_state()
         return engine
@@ -156,7 +154,7 @@ def _select_http_1_1(connection: SSL.Connection, offered: list[bytes]) -> Any:
 @dataclass(frozen=True)
 class PeerCertificate:
     """
-    The certificate that a peer presented.  The peer holds its key; nothing else is verified.
+    The certificate that a peer presented. The peer holds its key; nothing else is verified.
 
     :param leaf: the peer's own certificate.
     :param chain: the intermediates that the peer sent, without the leaf.
@@ -205,9 +203,7 @@ def peer_certificate(transport: object) -> PeerCertificate | None:
     """
     Return the certificate that a connection's peer presented.
 
-    :param transport: a stream transport, TLS or not.
-    :return: ``None`` without TLS, without a certificate, or with one that
-        cannot be read.
+    :return: ``None`` without a readable certificate.
     """
     handle = getattr(transport, "getHandle", lambda: None)()
     if not isinstance(handle, SSL.Connection):
@@ -227,7 +223,7 @@ def peer_certificate(transport: object) -> PeerCertificate | None:
 
 @lru_cache(maxsize=_KNOWN)
 def _known(leaf: x509.Certificate, chain: tuple[x509.Certificate, ...]) -> PeerCertificate:
-    """Return one shared object for the same bytes."""
+    """Return one shared object for the same certificates."""
     return PeerCertificate(leaf, chain)
 
 
@@ -237,16 +233,16 @@ def verify(
     """
     Verify a *client* certificate against some CAs.
 
-    OpenSSL verifies the chain. The leaf must have the extended key usage ``clientAuth`` or
-    ``anyExtendedKeyUsage``, and must not be a CA. A CA with extended key usages must have one of
-    these too, as in Go's ``crypto/x509``. The leaf's names must not contain control characters:
-    programs that read a name up to a NUL, or print it, would take it for another.
+    The leaf must have the extended key usage ``clientAuth`` or ``anyExtendedKeyUsage``, and must
+    not be a CA. A CA with extended key usages must have one of these too, as in Go's
+    ``crypto/x509``. The leaf's names must not contain control characters: programs that read a name
+    up to a NUL, or print it, would take it for another.
 
     :param ca_pem: the only CAs to trust.
-    :param now: time of the verification, timezone-aware; ``None`` for the present.
+    :param now: time of the verification, timezone-aware; by default the present.
     :return: the leaf and the CAs that vouch for it; the certificate is valid while all of them are.
-    :raises VerificationError: the certificate is not accepted; the message says why.
-    :raises TLSConfigError: ``ca_pem`` holds no certificate that can be used.
+    :raises VerificationError: the certificate is not accepted.
+    :raises TLSConfigError: ``ca_pem`` cannot be used.
     """
     if len(peer.chain) > _LONGEST_CHAIN:
         raise VerificationError("the client certificate's chain is too long")
@@ -281,7 +277,7 @@ def _verify_usage(leaf: x509.Certificate) -> None:
 
 
 def _usages(certificate: x509.Certificate) -> set[x509.ObjectIdentifier]:
-    """Return the extended key usages of a certificate; empty without the extension."""
+    """Return the extended key usages of a certificate."""
     try:
         return set(certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
     except x509.ExtensionNotFound:

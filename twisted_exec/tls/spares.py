@@ -1,14 +1,11 @@
 """
-Spare connections: a connection with a finished handshake to each peer in use, for the next opening.
+Spare connections: connections with a finished handshake for the next openings.
 
-After an opening another connection to the same peer is made, and the next opening takes it. It has
-our credentials only, and no byte has passed over it: the request that it carries is authorized as
-on any other connection.
+A spare connection has our credentials only, and no byte has passed over it: the request that it
+carries is authorized as on any other connection.
 
 A spare connection is taken once, and only if a new connection would have the same CA, certificate
-and key. It is closed when one of these changes or the peer's certificate expires (checked each
-second), when the peer sends anything, and after :data:`IDLE_SECONDS`. Of more than :data:`MOST` the
-oldest is closed.
+and key.
 """
 
 from __future__ import annotations
@@ -78,8 +75,6 @@ class SpareConnections:
         Return an endpoint that takes spare connections.
 
         :param peer: equal for endpoints to one peer, with the same verification.
-        :param inner: connects to the peer.
-        :param tls: its settings.
         """
         return SparingEndpoint(self, peer, inner, tls)
 
@@ -93,18 +88,19 @@ class SpareConnections:
             spare.close()
 
     def resume(self) -> None:
-        """Make spare connections again, after :meth:`close`."""
         self._is_closed = False
 
     def make(self, endpoint: SparingEndpoint) -> None:
-        """Make a spare connection soon, unless there is one; :class:`SparingEndpoint` calls this."""
+        """
+        Make a spare connection soon, unless there is one; :class:`SparingEndpoint` calls this.
+        """
         peer = endpoint.peer
         self._postpone(peer)
         if not (self._is_closed or peer in self._spares or peer in self._attempts):
             self._attempts[peer] = self.clock.callLater(PAUSE_SECONDS, self._connect, endpoint)
 
     def take(self, peer: Hashable) -> Any:
-        """Return the transport of the spare connection to a peer, which is used up, or ``None``."""
+        """Use up the spare connection to a peer, and return its transport, or ``None``."""
         self._postpone(peer)
         spare = self._spares.get(peer)
         return None if spare is None else spare.take()
@@ -115,7 +111,6 @@ class SpareConnections:
             attempt.reset(PAUSE_SECONDS)
 
     def forget(self, spare: _Spare) -> None:
-        """A spare connection is taken or lost."""
         if self._spares.get(spare.endpoint.peer) is spare:
             del self._spares[spare.endpoint.peer]
 
@@ -139,7 +134,7 @@ class SparingEndpoint:
     """
     An endpoint to one peer, which has at most one spare connection.
 
-    ``connect()`` always makes a new connection; :meth:`take` uses up the spare one.
+    ``connect()`` makes a new connection, :meth:`take` uses up the spare one.
     """
 
     def __init__(
@@ -156,15 +151,13 @@ class SparingEndpoint:
         return f"<sparing {self._inner!r}>"
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[Any]:
-        """As :meth:`IStreamClientEndpoint.connect`."""
         return self._inner.connect(protocolFactory)
 
     def take(self, factory: IProtocolFactory) -> Any:
         """
         Use up the spare connection.
 
-        :return: the factory's protocol, connected, or ``None`` if there is no connection that can
-            be used.
+        :return: the factory's protocol, connected, or ``None``.
         """
         transport = self._spares.take(self.peer)
         if transport is None:
@@ -191,7 +184,6 @@ class _Spare(Protocol):
         self._is_lost = False
 
     def wait(self, spares: SpareConnections) -> None:
-        """Be closed after a time, or when it has become useless."""
         self._spares = spares
         self._look_again(spares, IDLE_SECONDS)
         if self._is_lost:
@@ -205,7 +197,6 @@ class _Spare(Protocol):
             self.close()
 
     def take(self) -> Any:
-        """Return the transport if a request may be sent on it, and close it if none ever may."""
         if not self._is_current():
             self.close()
         elif _is_quiet(self.transport):
@@ -219,7 +210,6 @@ class _Spare(Protocol):
         self.transport.abortConnection()
 
     def dataReceived(self, data: bytes) -> None:
-        """The peer says that it closes the connection, or it speaks no HTTP."""
         self.close()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
@@ -244,7 +234,6 @@ class _Spare(Protocol):
 
 
 def _is_quiet(transport: object) -> bool:
-    """Return whether nothing has arrived that was not read."""
     plug: Any = getattr(socket_transport(transport), "socket", None)
     try:
         plug.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)

@@ -1,22 +1,19 @@
 """
 Turns: connections share the reactor, however small the frames of one of them are.
 
-A read takes up to about 128 KiB, which can be twenty thousand frames. A protocol that handled them
-at once would keep every other connection waiting for half a second. So a transport delivers a read
-in slices, and measures the CPU time of each. When the connection has used up its part of the
-reactor's turn, the rest waits for the following turns, in which all waiting connections take part
-one after the other. Meanwhile the transport does not read.
+A read can be twenty thousand frames, and a protocol that handled them at once would keep other
+connections waiting for half a second. So a transport delivers a read in slices, and measures their
+CPU time. When the connection has used up its part of the reactor's turn, the rest waits for
+following turns, in which waiting connections take part one after the other; meanwhile the transport
+does not read.
 
-Slices follow the protocol's frames (:class:`IFramed`): the rest of a large frame comes in one
-piece; of what follows only :data:`SLICE_BYTES` are delivered. Protocols without frames get whole
-reads.
+Slices follow the protocol's frames (:class:`IFramed`); protocols without frames get whole reads.
 
 TLS handshakes take part in the same turns, by the peer's address: users behind one address wait for
-each other here.
+each other.
 
-The end of the connection follows the last slice, also if the connection is lost meanwhile; a
-protocol that pauses its transport gets no further slice until it resumes it or the connection is
-lost; after ``abortConnection`` the rest is dropped.
+The end of the connection follows the last slice, and a paused transport delivers no further slice
+while it is connected. After ``abortConnection`` the rest is dropped.
 """
 
 from __future__ import annotations
@@ -71,8 +68,7 @@ class IFramed(Interface):
         """
         Return how many of the next bytes cost little, such as those that complete a large frame.
 
-        0 between two frames, or if it is unknown; ``None`` if the protocol takes such a read whole
-        at present.
+        It is 0 between two frames, and ``None`` if the protocol takes such a read whole at present.
 
         :param size: bytes that were read and not yet delivered.
         """
@@ -106,8 +102,7 @@ class Turns:
         """
         Return whether one more step of a TLS handshake may be made in this turn.
 
-        The first step of an address in a turn is made at once, until the turn has taken twice its
-        time. A further step comes after all steps that wait.
+        An address waits for its further steps more than for its first in a turn.
 
         :param origin: see :func:`origin_of`.
         """
@@ -132,16 +127,12 @@ class Turns:
         self._schedule()
 
     def shakes(self, origin: str) -> None:
-        """A step of a handshake is made now."""
+        """Take note of a step of a handshake."""
         self._shaken.add(origin)
         self._schedule()
 
     def wait_for_handshake(self, connection: Working, origin: str) -> None:
-        """
-        Call :meth:`Working.take_turn` for a step of a handshake, in one of the next turns.
-
-        :param origin: see :func:`origin_of`.
-        """
+        """Call :meth:`Working.take_turn` for a step of a handshake, in one of the next turns."""
         self._handshakes.setdefault(origin, deque()).append(connection)
         self._schedule()
 
@@ -150,7 +141,9 @@ class Turns:
             self._next = self._clock.callLater(0, self._begin)
 
     def _begin(self) -> None:
-        """Begin a turn: let the waiting connections work, each once at most, and handshakes between them."""
+        """
+        Begin a turn: let waiting connections work, each once at most, and handshakes between them.
+        """
         self._next, self._spent_seconds = None, 0.0
         self._shaken.clear()
         self._number += 1
@@ -195,9 +188,8 @@ def _network(host: str) -> str:
 
 def origin_of(address: IAddress) -> str:
     """
-    Return what counts as one client: an IPv4 address, or a /64 of IPv6, which one host may have for itself.
-
-    Empty for other kinds of addresses.
+    Return what counts as one client: an IPv4 address, or a /64 of IPv6, which one host may have for
+    itself; empty for other addresses.
     """
     if isinstance(address, IPv6Address):
         return _network(address.host)
@@ -250,7 +242,9 @@ class TurnTaking(_Transport):
         raise NotImplementedError
 
     def hold_reading(self) -> None:
-        """Stop reading until :meth:`read_on`, although the protocol has not paused the transport."""
+        """
+        Stop reading until :meth:`read_on`, although the protocol has not paused the transport.
+        """
         raise NotImplementedError
 
     def read_on(self) -> None:
@@ -258,7 +252,7 @@ class TurnTaking(_Transport):
         raise NotImplementedError
 
     def deliver(self, data: bytes) -> None:
-        """Pass what was read to the protocol: now, or in the following turns."""
+        """Pass what was read to the protocol: now, or in following turns."""
         if self._backlog is not None:
             self._backlog.append(data)
             return
@@ -271,11 +265,7 @@ class TurnTaking(_Transport):
         self._work_or_wait(len(data) + rest)  # a part of a large frame is no key
 
     def deliver_rest(self, lose: Callable[[], None]) -> None:
-        """
-        Lose the connection, and report it to the protocol behind the bytes that wait.
-
-        :param lose: the transport's ``connectionLost``.
-        """
+        """Lose the connection, and report it to the protocol behind the bytes that wait."""
         if not self._backlog or self._lost is not None:
             lose()
             return
@@ -287,13 +277,12 @@ class TurnTaking(_Transport):
         self._wait()
 
     def drop_rest(self) -> None:
-        """Drop the bytes that wait: the connection is aborted."""
         if self._backlog is not None:
             self._backlog.clear()
             self._start = 0
 
     def resume_rest(self) -> None:
-        """The protocol has resumed the transport: deliver what waits, in the next turn."""
+        """Deliver what waits, in the next turn, because the protocol has resumed the transport."""
         if self._backlog and not self._working:
             self._wait()
 
@@ -320,7 +309,6 @@ class TurnTaking(_Transport):
     # Turns
 
     def take_turn(self) -> None:
-        """Called by :class:`Turns`."""
         self._is_waiting = False
         try:
             self._work()
@@ -336,7 +324,6 @@ class TurnTaking(_Transport):
             self._settle()
 
     def _work(self, size: int = SLICE_BYTES + 1) -> None:
-        """Deliver slices until the connection's time is used up."""
         turns = self.turns()
         cpu = turns.cpu
         began = now = cpu()
@@ -369,7 +356,6 @@ class TurnTaking(_Transport):
         protocol.dataReceived(piece[start:end])
 
     def _settle(self) -> None:
-        """Wait for the next turn, or go on reading."""
         if self._backlog:
             if not self._held and self._lost is None:
                 self._held = True

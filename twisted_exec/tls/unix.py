@@ -1,8 +1,8 @@
 """
 Private directories for UNIX sockets, and the users of their peers.
 
-A :func:`runtime_directory` for sockets has a short path (Linux limits a socket's path to 107
-bytes) and mode 0700, and is owned by us.
+Linux limits a socket's path to 107 bytes, so a :func:`runtime_directory` for sockets has a short
+path.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def uid_of(user: str) -> int:
     Return the user id of a user of this host.
 
     :param user: number or name.
-    :raises ValueError: no user has the name; the message says so.
+    :raises ValueError: no user has the name.
     """
     try:
         return int(user) if user.isascii() and user.isdigit() else pwd.getpwnam(user).pw_uid
@@ -42,7 +42,7 @@ def peer_uid(transport: object) -> int:
     """
     Return the user id of the connected process (``SO_PEERCRED``).
 
-    :param transport: a UNIX socket's transport, with or without TLS.
+    :param transport: with or without TLS.
     :raises TLSConfigError: it is not a UNIX socket.
     """
     handle = getattr(socket_transport(transport), "getHandle", lambda: None)()
@@ -75,7 +75,8 @@ def private_directory(path: str) -> str:
 
 def _make(path: str) -> None:
     """
-    ``os.makedirs`` with the mode for parents too: users who may write there could rename our directory.
+    ``os.makedirs`` with the mode for parents too: users who may write there could rename our
+    directory.
     """
     if os.path.lexists(path):
         return
@@ -116,10 +117,7 @@ def runtime_directory(key: str = "") -> str:
     """
     Return a private directory with a short path, for UNIX sockets.
 
-    Names of up to 47 bytes fit in it.
-
-    :param key: a path that needs the sockets: the same path returns the same directory. Empty
-        creates a new one.
+    :param key: the same path returns the same directory; empty creates a new one.
     :return: its absolute path; the caller removes it.
     :raises TLSConfigError: no such directory can be created.
     """
@@ -145,7 +143,6 @@ def _parents() -> list[str]:
 
 
 def _is_ours(path: str, forbidden: int) -> bool:
-    """Return whether a directory is this user's, without these permissions."""
     try:
         entry = os.lstat(path)
     except OSError:

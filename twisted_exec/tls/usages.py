@@ -1,6 +1,4 @@
-"""
-Extended usages of certificates that cryptography does not name; without Twisted and OpenSSL.
-"""
+"""Extended usages of certificates that cryptography does not name."""
 
 from cryptography import x509
 

@@ -3,9 +3,8 @@ TLS on the socket's own descriptor.
 
 OpenSSL reads and writes the descriptor itself, and the transport *is* the connection.
 
-close_notify ends the stream: ``loseConnection`` sends it after the queue and waits for the peer's,
-and the peer's is answered after the queue. A socket that ends without one was cut. There is no
-half-close: the end of a stream is a message inside it.
+close_notify ends the stream; ``loseConnection`` sends it after the queue, and waits for the peer's.
+A socket that ends without it was cut. There is no half-close.
 """
 
 from __future__ import annotations
@@ -147,7 +146,6 @@ class _TLSOnDescriptor(_Socket):
         Prepare for the handshake, and start its time limit.
 
         :param engine: the OpenSSL connection on the connected socket.
-        :param seconds: time limit of the handshake, or ``None``.
         """
         self._engine, self._clock = engine, clock
         self._openssl = engine._ssl
@@ -160,29 +158,25 @@ class _TLSOnDescriptor(_Socket):
 
     @property
     def is_shaking(self) -> bool:
-        """The handshake is under way; a server limits its time."""
+        """The handshake is under way."""
         return not self._handshaken
 
     # Methods that TLS adds to a transport.
 
     def getPeerCertificate(self) -> X509 | None:
-        """As :meth:`ISSLTransport.getPeerCertificate`."""
         return self._engine.get_peer_certificate() if self._engine is not None else None
 
     def getHandle(self) -> Any:
-        """Return the OpenSSL connection, as Twisted's TLS does."""
         return self._engine if self._engine is not None else super().getHandle()
 
     @property
     def negotiatedProtocol(self) -> bytes | None:
-        """As :meth:`INegotiated.negotiatedProtocol`."""
         if self._engine is None:
             return None
         return self._engine.get_alpn_proto_negotiated() or None
 
     @property
     def wrappedProtocol(self) -> IProtocol:
-        """The protocol above TLS, by the attribute name of Twisted's TLS."""
         return self.protocol
 
     @wrappedProtocol.setter
@@ -190,17 +184,15 @@ class _TLSOnDescriptor(_Socket):
         self.protocol = protocol
 
     def failVerification(self, reason: Failure) -> None:
-        """Fail the handshake because the peer was refused; called from within OpenSSL."""
+        """Fail the handshake because the peer was refused."""
         self._refusal = reason
 
     # Reading.
 
     def doRead(self) -> BaseException | None:  # type: ignore[override]
-        """Called by the reactor; what it returns ends the connection."""
         return self._receive() if self._handshaken else self._shake_in_turn()
 
     def _shake_in_turn(self) -> BaseException | None:
-        """Make a step of the handshake."""
         turns, origin = self.turns(), origin_of(self.getPeer())
         if not turns.admits_handshake(origin):
             self.stopReading()
@@ -220,7 +212,6 @@ class _TLSOnDescriptor(_Socket):
             turns.used(self, turns.cpu() - began)
 
     def take_turn(self) -> None:
-        """Called when a step of the handshake, or received bytes, may be handled."""
         if self._handshaken or not self.connected or self._is_aborted:
             super().take_turn()
             return
@@ -274,8 +265,8 @@ class _TLSOnDescriptor(_Socket):
         """
         Return whether no other record is there.
 
-        A connection whose last records came alone is not asked for each key: if a second record is
-        there, an event of the next turn announces it.
+        The kernel is not asked for each key of a connection whose last records came alone: if a
+        second record is there, the next turn reads it.
         """
         assert self._engine is not None
         if self._engine.pending():
@@ -289,7 +280,6 @@ class _TLSOnDescriptor(_Socket):
         return True
 
     def _receive_more(self, got: int) -> BaseException | None:
-        """Read on after a record."""
         assert self._engine is not None
         ssl, size, waiting = self._openssl, 0, 0
         ended: SSL.Error | None = None
@@ -320,7 +310,7 @@ class _TLSOnDescriptor(_Socket):
         return self._finish(ended)
 
     def _finish(self, ended: SSL.Error | None) -> BaseException | None:
-        """Everything was delivered: handle the end of the stream, if it came."""
+        """Handle the end of the stream, if it came, after everything was delivered."""
         if ended is None or self._is_aborted or self.disconnected:
             return None
         return self._end_of_stream(ended)
@@ -334,7 +324,6 @@ class _TLSOnDescriptor(_Socket):
             self.resumeProducing()
 
     def _why_nothing(self, got: int) -> SSL.Error | None:
-        """Return the error that ended the stream, or ``None`` if there is only no data."""
         assert self._engine is not None
         try:
             self._engine._raise_ssl_error(self._openssl, got)
@@ -371,7 +360,7 @@ class _TLSOnDescriptor(_Socket):
         return None
 
     def _why(self, problem: SSL.Error) -> BaseException:
-        """Return the reason for the end of the connection; the first, as OpenSSL reports it only once."""
+        """Return the reason for the end of the connection, which OpenSSL reports only once."""
         if self._broken is None:
             if self._refusal is not None and self._refusal.value is not None:
                 self._broken = self._refusal.value
@@ -384,7 +373,7 @@ class _TLSOnDescriptor(_Socket):
     # Writing.
 
     def startWriting(self) -> None:
-        """During the handshake only take note: OpenSSL alone knows when it has to write."""
+        """During the handshake only take note: OpenSSL knows when it has to write."""
         if self._handshaken or self._engine is None:
             super().startWriting()
         else:
@@ -413,7 +402,6 @@ class _TLSOnDescriptor(_Socket):
             super().write(data)
 
     def writeSomeData(self, data: bytes) -> Any:
-        """Return the number of bytes sent, or the error that ends the connection."""
         return self._encrypt(data)
 
     def _encrypt(self, data: bytes) -> int | BaseException:
@@ -433,9 +421,6 @@ class _TLSOnDescriptor(_Socket):
         return sent
 
     def _why_unsent(self, took: int) -> BaseException | None:
-        """
-        Return the error that ends the connection, or ``None`` if the kernel's buffer is only full.
-        """
         assert self._engine is not None
         try:
             self._engine._raise_ssl_error(self._openssl, took)
@@ -446,7 +431,6 @@ class _TLSOnDescriptor(_Socket):
         return None
 
     def doWrite(self) -> Any:
-        """Called by the reactor; what it returns ends the connection."""
         if not self._handshaken:
             return self._shake()
         if self._read_wants_write:
@@ -468,7 +452,6 @@ class _TLSOnDescriptor(_Socket):
             self.stopReading()
 
     def resumeProducing(self) -> None:
-        """As :meth:`IPushProducer.resumeProducing`; also while waiting for the peer's close_notify."""
         self._paused = False
         if self.connected and not self._is_aborted and not self._peer_ended:
             self.startReading()
@@ -477,7 +460,6 @@ class _TLSOnDescriptor(_Socket):
     # Ending.
 
     def loseConnection(self, *arguments: Any) -> None:
-        """As :meth:`ITransport.loseConnection`."""
         if self._engine is not None and not self._handshaken and not self._is_queued:
             # Without a finished handshake there is no stream to send close_notify in.
             self.abortConnection()
@@ -487,10 +469,9 @@ class _TLSOnDescriptor(_Socket):
             self.startReading()  # the peer's end is yet to come
 
     def loseWriteConnection(self) -> None:
-        """There is no half-close here: nothing happens."""
+        """Do nothing: there is no half-close here."""
 
     def _send_our_end(self) -> BaseException | None:
-        """Send close_notify, and wait for the peer's."""
         assert self._engine is not None
         try:
             both = self._engine.shutdown()
@@ -507,11 +488,9 @@ class _TLSOnDescriptor(_Socket):
         return None
 
     def readConnectionLost(self, reason: Failure) -> None:
-        """Called by the reactor where a plain socket would report a half-close."""
         self.connectionLost(reason)
 
     def connectionLost(self, reason: Failure) -> None:
-        """Called by the reactor."""
         self._end_deadline()
         engine, self._engine, self._handshaken = self._engine, None, True
         self._openssl = None
@@ -543,11 +522,7 @@ class TLSServer(_TLSOnDescriptor, TCPServer):
 
 @implementer(ISSLTransport)
 class TLSClient(_TLSOnDescriptor, TCPClient):
-    """
-    An outgoing TLS connection.
-
-    :ivar resumption: keeps its session for later connections.
-    """
+    """An outgoing TLS connection."""
 
     tls: ClientEngines
     resumption: SessionKeeper | None = None
@@ -578,7 +553,7 @@ class _TLSConnector(TCPConnector):
 
 
 class TLSConnecting(Connecting):
-    """A reactor whose outgoing TCP connections speak TLS; all else is the reactor's."""
+    """A reactor whose outgoing TCP connections speak TLS."""
 
     def __init__(self, reactor: Any, tls: ClientEngines) -> None:
         super().__init__(reactor)
@@ -614,9 +589,8 @@ _MOST_ACCEPTED = 256
 
 class _Accepting:
     """
-    Accepts the connections of a port; takes the places of its factory and of its transports meanwhile.
-
-    So Twisted's own code still handles errors, such as the lack of descriptors.
+    Accepts the connections of a port in the place of its factory, so that Twisted's own code still
+    handles errors, such as the lack of descriptors.
     """
 
     def __init__(self, port: Any, accepted: Callable[..., TLSServer]) -> None:
@@ -625,7 +599,6 @@ class _Accepting:
         port.transport, port.doRead = _Accepted, self.accept
 
     def accept(self) -> None:
-        """Called by the reactor."""
         port = self.port
         port.numberAccepts = min(_AT_ONCE, _MOST_ACCEPTED - self.waiting)
         self.factory, port.factory = port.factory, self
@@ -635,7 +608,6 @@ class _Accepting:
             port.factory = self.factory
 
     def buildProtocol(self, where: IAddress) -> _Arrival:
-        """Called by Twisted with the address of a client."""
         return _Arrival(self, where)
 
 
@@ -646,7 +618,6 @@ class _Arrival:
         self.accepting, self.where = accepting, where
 
     def makeConnection(self, connection: _Accepted) -> None:
-        """Called by Twisted."""
         turns, origin = turns_of(self.accepting.port.reactor), origin_of(self.where)
         self.accepting.waiting += 1
         if turns.admits_handshake(origin):
@@ -665,7 +636,6 @@ class _Accepted:
         self._plug, self._arrival, self._address, self._rest = plug, arrival, address, rest
 
     def take_turn(self) -> None:
-        """Make the transport and the protocol; called by :class:`Turns`."""
         accepting, where = self._arrival.accepting, self._arrival.where
         accepting.waiting -= 1
         turns = turns_of(accepting.port.reactor)

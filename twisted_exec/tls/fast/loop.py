@@ -4,8 +4,6 @@ The clock and the loop of a program's reactor.
 Timers use the monotonic clock. Twisted's reactors use ``time.time``: if the system clock is set
 back by an hour, no timer fires for an hour. See https://github.com/twisted/twisted/issues/2424.
 Code that needs the time of day must not ask the reactor for it.
-
-With :func:`shorten_turns` a turn of the loop has a limited number of events.
 """
 
 from __future__ import annotations
@@ -83,7 +81,7 @@ def _iterate(reactor: Any, timeout: float | None) -> None:
 
 
 def _main_loop(reactor: Any) -> None:
-    """Do the same as ``ReactorBase.mainLoop``, with one look at the clock if no timer is due."""
+    """Do the same as ``ReactorBase.mainLoop``, with fewer looks at the clock."""
     while reactor._started:
         try:
             _run(reactor)

@@ -1,8 +1,8 @@
 """
-The private names of libraries that the fast parts use, and the check that they exist.
+The private names of libraries that the fast parts use.
 
-The first use of a part checks its names: if a name is missing, a warning says so, and the part runs
-the library's own way.
+If a name is missing at the first use of a part, the part runs the library's own way, with a
+warning.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ class Part:
     """
     A part that a missing name switches off.
 
-    :ivar otherwise: the libraries' own way, which runs without it.
-    :ivar cost: how much more CPU time a hop needs then.
+    :ivar otherwise: the libraries' own way.
+    :ivar cost: how much more CPU time a hop needs without it.
     """
 
     otherwise: str
@@ -47,11 +47,8 @@ PARTS = {
 @dataclass(frozen=True)
 class PrivateName:
     """
-    A private name, or a name that its library does not promise to keep.
+    A name that its library does not promise to keep.
 
-    :ivar library: its distribution.
-    :ivar owner: class, module or object that has it.
-    :ivar parts: which parts use it.
     :ivar reason: why no public name serves.
     :ivar ticket: address where the library discusses a public one.
     """
@@ -67,7 +64,6 @@ class PrivateName:
 def _of(
     library: str, owner: str, parts: tuple[str, ...], ticket: str, **reasons: str
 ) -> tuple[PrivateName, ...]:
-    """Return private names of one owner, each given with its reason."""
     return tuple(
         PrivateName(library, owner, name, parts, reason, ticket) for name, reason in reasons.items()
     )
@@ -169,9 +165,7 @@ _warned: set[PrivateName] = set()
 
 def is_usable(part: str, owners: Mapping[str, object]) -> bool:
     """
-    Return whether all names of a part exist; if not, warn once.
-
-    The answer lasts for the process.
+    Return whether the names of a part exist, for the rest of the process, and warn if not.
 
     :param owners: the classes and objects that must have them, by :attr:`PrivateName.owner`.
     """

@@ -1,9 +1,8 @@
 """
 Socket transports that send at once, and TLS without write aggregation.
 
-``write`` sends at once if the queue is empty. Unchanged from Twisted: the order of bytes,
-``registerProducer``, flushing by ``loseConnection``, and that ``write`` does not end the
-connection.
+``write`` sends at once if the queue is empty. As in Twisted, bytes keep their order, and ``write``
+does not end the connection.
 """
 
 from __future__ import annotations
@@ -49,7 +48,10 @@ else:
 
 
 class _AtOnce(_Socket):
-    """Mixin for socket transports: writes leave at once if possible, reads arrive in turns of the reactor."""
+    """
+    Mixin for socket transports: writes leave at once if possible, reads arrive in turns of the
+    reactor.
+    """
 
     _is_writing = False  # the queue waits for the write event
     _is_aborted = False
@@ -58,7 +60,6 @@ class _AtOnce(_Socket):
         return turns_of(self.reactor)
 
     def doRead(self) -> BaseException | None:  # type: ignore[override]
-        """Called by the reactor; what it returns ends the connection."""
         try:
             data = self.socket.recv(self.bufferSize)
         except BlockingIOError:
@@ -71,27 +72,23 @@ class _AtOnce(_Socket):
         return None
 
     def startWriting(self) -> None:
-        """Called by Twisted when something is queued."""
         self._is_writing = True
         super().startWriting()
 
     def stopWriting(self) -> None:
-        """Called by Twisted when the queue is empty."""
         self._is_writing = False
         super().stopWriting()
 
     def startReading(self) -> None:
-        """While bytes wait for their turn, nothing is read."""
+        """Read nothing while bytes wait for their turn."""
         if not self._held:
             super().startReading()
 
     def pauseProducing(self) -> None:
-        """As :meth:`IPushProducer.pauseProducing`."""
         self._paused = True
         super().pauseProducing()
 
     def resumeProducing(self) -> None:
-        """As :meth:`IPushProducer.resumeProducing`."""
         self._paused = False
         super().resumeProducing()
         self.resume_rest()
@@ -104,13 +101,11 @@ class _AtOnce(_Socket):
             self.resumeProducing()
 
     def abortConnection(self) -> None:
-        """As :meth:`ITCPTransport.abortConnection`."""
         self._is_aborted = True
         self.drop_rest()
         super().abortConnection()
 
     def connectionLost(self, reason: Failure) -> None:
-        """Called by the reactor."""
         self.deliver_rest(partial(super().connectionLost, reason))
 
     def write(self, data: bytes) -> None:
@@ -132,7 +127,6 @@ class _AtOnce(_Socket):
             return 0
 
     def writeSequence(self, iovec: Any) -> None:
-        """As :meth:`ITransport.writeSequence`, in one send."""
         self.write(b"".join(iovec))
 
     def _may_send_now(self) -> bool:
@@ -185,7 +179,6 @@ class TCPClient(_AtOnce, tcp.Client):
     """An outgoing TCP connection."""
 
     def createInternetSocket(self) -> socket.socket:
-        """Called by Twisted for the socket to connect."""
         plug: socket.socket = super().createInternetSocket()
         _tune(plug)
         return plug
@@ -195,15 +188,14 @@ class UNIXClient(_AtOnce, unix.Client):
     """
     An outgoing UNIX connection.
 
-    If the server's backlog is full, Linux answers EAGAIN (connect(2)), and no event tells when there
-    is room.  So another attempt follows soon, until the connector's time limit.
+    If the server's backlog is full, Linux answers EAGAIN (connect(2)), and no event tells when
+    there is room; so another attempt follows soon, until the connector's time limit.
     """
 
     _attempt: IDelayedCall | None = None
     _pause_seconds = 0.002
 
     def doConnect(self) -> None:
-        """Called by Twisted to connect."""
         is_wanted = hasattr(self, "connector")  # the attempt may have failed meanwhile
         problem = self.socket.connect_ex(self.realAddress) if is_wanted else None
         if problem == errno.EAGAIN:
@@ -218,7 +210,6 @@ class UNIXClient(_AtOnce, unix.Client):
             super().doConnect()
 
     def failIfNotConnected(self, err: Any) -> None:
-        """Called by Twisted when connecting has failed, or is given up."""
         attempt, self._attempt = self._attempt, None
         if attempt is not None and attempt.active():
             attempt.cancel()
@@ -227,14 +218,13 @@ class UNIXClient(_AtOnce, unix.Client):
 
 class _Once(BaseConnector):
     """
-    A connector that connects only once, as all connectors of endpoints do.
+    A connector that connects only once, as those of endpoints do.
 
-    It refers to its connection and factory, and both refer to it.  The end of the connection breaks
-    these cycles.
+    The end of the connection breaks the reference cycles between it, its connection and its
+    factory.
     """
 
     def connectionLost(self, reason: Failure) -> None:
-        """Called by its connection."""
         super().connectionLost(reason)
         self.factory = self.transport = None  # type: ignore[assignment]
 
@@ -267,7 +257,7 @@ TURN_ACCEPTS = 4
 
 
 def accept_unbuffered(port: IListeningPort) -> None:
-    """Make *later* connections of a TCP or UNIX port send at once.  Other ports stay unchanged."""
+    """Make *later* connections of a TCP or UNIX port send at once."""
     at_once = sends_at_once()
     if isinstance(port, unix.Port):  # also a TCP port to Twisted
         accept_as(port, UNIXServer if at_once else unix.Server)
@@ -289,7 +279,7 @@ def accept_as(port: Any, transport: Callable[..., Any]) -> None:
 
 
 class Connecting:
-    """A reactor whose outgoing connections send at once; all else is the reactor's."""
+    """A reactor whose outgoing connections send at once."""
 
     def __init__(self, reactor: Any) -> None:
         self._reactor = reactor
@@ -300,7 +290,6 @@ class Connecting:
         return getattr(self._reactor, name)
 
     def tcp_connector(self, *where: Any) -> TCPConnector:
-        """Return the connector of one outgoing TCP connection."""
         return TCPConnector(*where)
 
     def connectTCP(
@@ -345,8 +334,8 @@ class LimitedTLS(TLSMemoryBIOProtocol):
     """
     Twisted's TLS, with time limits for the handshake and for the peer's end of the stream.
 
-    A peer that sends nothing after connecting, or withholds its certificate, is cut after the
-    factory's ``handshake_seconds``, and one that does not answer our end after half a minute.
+    A silent peer is cut after the factory's ``handshake_seconds``, and a peer that does not answer
+    our end after half a minute.
     """
 
     factory: StreamTLSFactory
@@ -355,20 +344,17 @@ class LimitedTLS(TLSMemoryBIOProtocol):
     _deadline: IDelayedCall | None = None
 
     def makeConnection(self, transport: ITransport) -> None:
-        """Called by Twisted with the socket's transport."""
         super().makeConnection(transport)
         seconds = self.factory.handshake_seconds
         if seconds is not None and self.is_shaking and self.connected:
             self.limit(seconds)
 
     def dataReceived(self, data: bytes) -> None:
-        """Called by Twisted with what the socket has received."""
         super().dataReceived(data)
         if self.is_shaking:
             self.look_at_handshake()
 
     def look_at_handshake(self) -> None:
-        """End the time limit of the handshake if it is over."""
         engine = self.getHandle()
         if engine is None or engine.get_finished() is None or engine.get_peer_finished() is None:
             return
@@ -377,13 +363,11 @@ class LimitedTLS(TLSMemoryBIOProtocol):
             self.end_limit()
 
     def loseConnection(self) -> None:
-        """As :meth:`ITransport.loseConnection`."""
         super().loseConnection()
         if self.connected and not self._is_aborted:
             self.limit(_LINGER_SECONDS)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """Called by Twisted."""
         try:
             super().connectionLost(reason)
         finally:
@@ -411,7 +395,6 @@ class LimitedTLS(TLSMemoryBIOProtocol):
         self._deadline = self.factory.clock.callLater(seconds, self._too_slow)
 
     def end_limit(self) -> None:
-        """Do not abort it."""
         deadline, self._deadline = self._deadline, None
         if deadline is not None:
             deadline.cancel()
@@ -424,7 +407,7 @@ class LimitedTLS(TLSMemoryBIOProtocol):
 @implementer(IFramed)
 class StreamTLS(TurnTaking, LimitedTLS):
     """
-    TLS for streams: no aggregation, and a time limit for all of the end.
+    TLS for streams: no aggregation, and a time limit for the whole end.
 
     A peer that ended the stream but does not read the rest of our data is cut, too.
     """
@@ -441,7 +424,6 @@ class StreamTLS(TurnTaking, LimitedTLS):
         return _RECORD_BYTES if self.is_shaking else None
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """Called by Twisted."""
         try:
             if not self._is_over:
                 self.getHandle().bio_shutdown()
@@ -453,21 +435,21 @@ class StreamTLS(TurnTaking, LimitedTLS):
             self.end_limit()
 
     def loseConnection(self) -> None:
-        """As :meth:`ITransport.loseConnection`; the limit begins when the rest of our data is encrypted."""
+        """
+        As :meth:`ITransport.loseConnection`; the limit begins when the rest of our data is
+        encrypted.
+        """
         TLSMemoryBIOProtocol.loseConnection(self)
 
     def abortConnection(self) -> None:
-        """As :meth:`ITCPTransport.abortConnection`."""
         self.drop_rest()
         super().abortConnection()
 
     def pauseProducing(self) -> None:
-        """As :meth:`IPushProducer.pauseProducing`."""
         self._paused = True
         self.hold_reading()
 
     def resumeProducing(self) -> None:
-        """As :meth:`IPushProducer.resumeProducing`."""
         self._paused = False
         if not self._held:
             cast(Any, self.transport).resumeProducing()
@@ -506,7 +488,7 @@ class StreamTLS(TurnTaking, LimitedTLS):
         self._flushSendBIO()
 
     def _finish(self) -> None:
-        """Everything was delivered: handle the end of the stream, if it came."""
+        """Handle the end of the stream, if it came, after everything was delivered."""
         ended, self._ended = self._ended, None
         if ended is not None and not self._is_over:
             self._end(ended)
@@ -557,8 +539,7 @@ class StreamTLS(TurnTaking, LimitedTLS):
 
 class StreamTLSFactory(TLSMemoryBIOFactory):
     """
-    Wraps a factory's protocols in :class:`StreamTLS`, or in :class:`LimitedTLS` if a private name
-    is missing.
+    Wraps a factory's protocols in :class:`StreamTLS` if possible, or in :class:`LimitedTLS`.
 
     :param handshake_seconds: time limit of the handshake; ``None`` if the caller has its own.
     """
