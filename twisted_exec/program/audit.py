@@ -52,7 +52,7 @@ _JSON = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"))
 
 
 class AuditUnavailable(Exception):
-    """The audit file cannot be written.  ``str()`` is one line that says why."""
+    """The audit file cannot be written."""
 
 
 @dataclass(frozen=True)
@@ -73,12 +73,10 @@ class JSONLinesAudit:
     """
     Audit records as lines of JSON.
 
-    :param target: a path, ``-`` for standard output, or a text stream. A file is made with mode
-        0600, appended to, and must not be a symbolic link.  ``/dev/null`` keeps no records; no other
-        file that is not a regular one is accepted.
+    :param target: a path, ``-`` for standard output, or a text stream. A missing file is made with
+        mode 0600. ``/dev/null`` keeps no records.
     :param rotation: rotation of a file; several processes may write and rotate the same file, if
         all have a limit.
-    :param thread: where the file is written.
     """
 
     _log = Logger()
@@ -103,7 +101,7 @@ class JSONLinesAudit:
         """
         Check that records can be written, when the service starts.
 
-        :raises AuditUnavailable: they cannot; the message says why.
+        :raises AuditUnavailable: they cannot.
         """
         if self._path and self._path != "-":
             try:
@@ -120,8 +118,8 @@ class JSONLinesAudit:
         """
         Write one line.
 
-        On failure the log gets the record and the error: a full disk must not end a console
-        session.  While the disk does not answer, up to 10 000 records wait in memory.
+        On failure the log gets the record: a full disk must not end a console session. While the
+        disk does not answer, records wait in memory, up to a limit.
         """
         line = to_line(event)
         write = partial(self._write, line)
@@ -179,7 +177,7 @@ class JSONLinesAudit:
             os.close(descriptor)
 
     def _open_with_room(self, size: int) -> int:
-        """Open and lock the file, after a rotation if a line of this size would be too much."""
+        """Open and lock the file, after a rotation if necessary."""
         while True:
             descriptor = self._open()
             try:
@@ -232,7 +230,7 @@ def shift_files(path: str, old_files: int) -> None:
     """
     Rename ``FILE`` to ``FILE.1``, ``FILE.1`` to ``FILE.2`` and so on.
 
-    :param old_files: at least 1; the oldest is replaced.
+    :param old_files: at least 1.
     """
     for number in range(old_files - 1, 0, -1):
         with suppress(FileNotFoundError):
@@ -250,8 +248,8 @@ def to_line(event: Mapping[str, Any]) -> bytes:
     """
     Encode a record as one line of ASCII.
 
-    Names may come from users: the line has no control characters except its final newline, and long
-    texts are cut.
+    Names may come from users, so the line has no control characters except its final newline, and
+    long texts are cut.
     """
     bounded = {
         key: value[:_LONGEST_VALUE] if isinstance(value, str) else value
@@ -277,7 +275,6 @@ class Trail:
     Writes the records of one hop.
 
     :param hop: name of the hop in its records, such as ``apiserver``.
-    :param clock: measures the duration of sessions.
     :param now: the time of day, timezone-aware, for the records only.
     """
 
@@ -294,8 +291,7 @@ class Trail:
         """
         Record the start of a session.
 
-        :param subject: values of :data:`SUBJECT_KEYS`, and of :data:`OPTIONAL_KEYS`.  It is kept until
-            the end of the session, and must not change.
+        :param subject: kept until the end of the session, so it must not change.
         :param resumes: the id of the session that the user wants to resume.
         """
         self.record("start", subject, {"resumes": resumes} if resumes else {})
@@ -313,7 +309,6 @@ class Trail:
         """
         Write a record.
 
-        :param subject: as for :meth:`start`.
         :param fields: further keys, or other values of the same keys.
         """
         facts = {key: str(subject.get(_FACTS.get(key, key)) or "") for key in SUBJECT_KEYS}
@@ -345,11 +340,10 @@ class AuditSession:
         """
         Record the end of the session; later calls do nothing.
 
-        :param reason: a constant of :mod:`twisted_exec.streaming.interfaces`, the end of a
-            connection such as ``client closed``, or the message of a refusal.
+        :param reason: a constant of :mod:`twisted_exec.streaming.interfaces`, or a message.
         :param code: the HTTP status of a refusal.
         :param policy: the names of the ConsolePolicies that the session was held to.
-        :param right: the highest right that the session had at the console; empty if it had none.
+        :param right: the highest right that the session had at the console, or empty.
         :param resumes: the id of the session that this session has resumed.
         """
         if self._ended:

@@ -1,8 +1,7 @@
 """
 Reading of configuration files: YAML first, then each mapping key by key.
 
-The reader of a mapping takes each key that it knows, with its type; keys that are left at the end
-are an error.
+The reader of a mapping takes the keys that it knows; keys that are left at the end are an error.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _VARIABLE_CHARACTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrst
 
 
 class ConfigError(Exception):
-    """The configuration cannot be used; the message is one line that says where and why."""
+    """The configuration cannot be used."""
 
 
 def read_yaml(path: str) -> object:
@@ -46,10 +45,9 @@ class Reader:
     """
     One mapping of the file.
 
-    :param where: start of every message, such as ``runtime.yaml: classes[0] (vm)``.
-    :ivar name: name of the mapping, such as the machine class's; empty if it has none.
-    :ivar quantity: for a machine class, the number of its lines; set by drivers of existing
-        machines.
+    :param where: start of messages, such as ``runtime.yaml: classes[0] (vm)``.
+    :ivar name: name of the mapping, such as the machine class's, or empty.
+    :ivar quantity: number of lines of a machine class, set by drivers of existing machines.
     :raises ConfigError: it is not a mapping.
     """
 
@@ -64,7 +62,7 @@ class Reader:
 
     @property
     def keys(self) -> list[str]:
-        """The keys that its reader has looked for so far."""
+        """The keys looked for so far."""
         return list(self._known)
 
     def error(self, why: str) -> ConfigError:
@@ -79,9 +77,7 @@ class Reader:
         """
         Return the value of ``key``, or ``default`` if it is missing.
 
-        :param kind: ``str``, ``int``, ``float``, ``bool``, ``list``, ``dict``, or several.
-        :raises ConfigError: it is ``null``, missing without a default, of another type, or a
-            string with a NUL.
+        :raises ConfigError: it is missing or not valid.
         """
         self._known.append(key)
         value = self._left.pop(key, default)

@@ -1,8 +1,4 @@
-"""
-File descriptors of a program: their limit, and how many sessions and connections fit into it.
-
-A session of a hop in the middle holds two descriptors, one to its user and one to the next hop.
-"""
+"""File descriptors of a program: their limit, and how many sessions and connections fit into it."""
 
 from __future__ import annotations
 
@@ -45,7 +41,10 @@ _inherited: tuple[int, int] | None = None
 
 
 def inherited_descriptor_limits() -> tuple[int, int] | None:
-    """Return the limits, soft and hard, that this process was started with; ``None`` for the present ones."""
+    """
+    Return the soft and the hard limit that this process was started with, or ``None`` if it has not
+    changed them.
+    """
     return _inherited
 
 
@@ -68,8 +67,6 @@ class SessionLimits:
     """
     Limits of the concurrent sessions of one program.
 
-    :param total: of all sessions.
-    :param per_user: of the sessions of one user.
     :param descriptors: the limit of file descriptors that the others were made for.
     :param per_session: descriptors that one session holds.
     """
@@ -91,8 +88,8 @@ class SessionLimits:
         """
         Return limits that fit into the descriptors of this process.
 
-        :param total: ``None`` for as many as fit, at most :data:`MOST_SESSIONS`.
-        :param per_user: ``None`` for the ``users_share``-th part.
+        :param total: by default as many as fit, at most :data:`MOST_SESSIONS`.
+        :param per_user: by default the ``users_share``-th part.
         :raises ValueError: so many do not fit.
         """
         descriptors = descriptor_limit()
@@ -112,14 +109,11 @@ class SessionLimits:
         Return how many connections that are not sessions fit.
 
         Usually at most half of the descriptors, so that watches leave room for sessions.
-
-        :param sessions: that are live.
         """
         left = self.descriptors - _reserved(self.descriptors) // 2 - self.per_session * sessions
         return max(_LEAST_CONNECTIONS, min(self.descriptors // 2, left))
 
     def __str__(self) -> str:
-        """For the log."""
         return (
             f"at most {self.total} sessions, {self.per_user} of one user; "
             f"the limit of file descriptors is {self.descriptors}"
@@ -130,5 +124,5 @@ Limiting = Callable[[], SessionLimits]
 
 
 def _reserved(descriptors: int) -> int:
-    """Descriptors for requests, watches, the store, files and connections to other servers."""
+    """Return how many descriptors are for other uses than sessions."""
     return max(_LEAST_RESERVED, descriptors // _RESERVED_SHARE)

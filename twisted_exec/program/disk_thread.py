@@ -2,8 +2,8 @@
 A thread for files, which does not hold the reactor when a disk does not answer.
 
 The reactor waits for the answer, since a healthy disk answers within a fraction of a millisecond.
-After :data:`WAIT_SECONDS` (or :data:`LONG_WAIT_SECONDS`) it no longer waits: the call fails, the
-thread finishes it when the disk answers, and until then all further calls fail at once.
+After :data:`WAIT_SECONDS` (or :data:`LONG_WAIT_SECONDS`) the call fails, the thread finishes it
+when the disk answers, and until then further calls fail at once.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Unanswered(OSError):
     """
     The disk has not answered yet.
 
-    :ivar answer: fires with the result of the call when the disk answers; ``None`` if the call was not
-        begun, because the disk has not answered an earlier one.
+    :ivar answer: fires with the result of the call when the disk answers; ``None`` if the call was
+        not begun.
     """
 
     def __init__(self, answer: Deferred[Any] | None = None) -> None:
@@ -47,7 +47,7 @@ class Files(Protocol):
     """
     Runs functions that use files, such as in a thread.
 
-    :ivar late: called when the disk does not answer, once until it answers.
+    :ivar late: called when the disk does not answer.
     :ivar answered: called when it answers again.
     """
 
@@ -63,10 +63,10 @@ class Files(Protocol):
         """
 
     def run(self, function: Callable[[], Any]) -> Deferred[Any]:
-        """Run a function after all earlier ones, however long the disk takes."""
+        """Run a function after earlier ones, however long the disk takes."""
 
     def stop(self) -> None:
-        """End after all functions so far; does not wait."""
+        """End after the functions so far, without waiting."""
 
 
 class AtOnce:
@@ -84,7 +84,7 @@ class AtOnce:
             return fail()
 
     def stop(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 class DiskThread:
@@ -126,7 +126,6 @@ class DiskThread:
         return result
 
     def run(self, function: Callable[[], Any]) -> Deferred[Any]:
-        """See :meth:`Files.run`."""
         job = _Job(function)
         job.is_late = True
         self._submit(job)
@@ -181,7 +180,6 @@ class _Job:
             return self.is_late
 
     def wait(self, seconds: float) -> bool:
-        """Return whether the function ended in time."""
         if any(self._done.acquire(timeout=seconds / _WAITS) for _ in range(_WAITS)):
             return True
         with self._lock:
@@ -189,11 +187,10 @@ class _Job:
             return not self.is_late
 
     def result(self) -> Any:
-        """Return the value of the function, or raise its exception."""
         if self._failure is not None:
             self._failure.raiseException()
         return self._value
 
     def fire(self) -> None:
-        """Tell the result to a caller that did not wait; for the reactor."""
+        """Tell the result to a caller that did not wait."""
         self.answer.callback(self._value if self._failure is None else self._failure)

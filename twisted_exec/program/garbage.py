@@ -1,16 +1,15 @@
 """
 Garbage collection of a program: in small steps, so that no session waits for it.
 
-CPython's collector stops the program while it visits every container, and almost nothing of ours
-needs it: sessions and connections are freed by their reference counts.  So:
+CPython's collector stops the program while it visits every container, and little of ours needs it:
+sessions and connections are freed by their reference counts. So:
 
-* Nothing is collected during the first turn of a service's start
-  (:class:`~twisted_exec.program.service.AsyncService`).
+* Nothing is collected during the first turn of a service's start.
 * Objects that exist when the program starts are frozen: collections leave them out.
-* Young objects are collected often, each time at most some thousand.
+* Young objects are collected often, a few thousand at a time.
 * Old objects are collected while they are few, and frozen once they are many.
 * Everything is collected if there are many more frozen objects than the open descriptors explain:
-  a cycle among frozen objects would stay.
+  there may be a cycle among them.
 
 The policy concerns the whole process: an application that embeds our services keeps its own, unless
 it starts :class:`GarbagePolicy` itself.
@@ -61,11 +60,7 @@ def return_large_blocks() -> None:
 
 
 class GarbagePolicy:
-    """
-    The collector's settings while a program runs.
-
-    :param clock: the reactor.
-    """
+    """The collector's settings while a program runs."""
 
     _log = Logger()
 

@@ -2,9 +2,8 @@
 Health and readiness probes.
 
 ``/healthz`` says that the process answers; ``/readyz`` also checks what it depends on. ``/readyz``
-needs no authentication, so concurrent requests share one round of probes, each probe has a time
-limit, and the *reason* of a failure goes to the log, and into the answer only for clients on the
-program's host.
+needs no authentication, so concurrent requests share one round of probes, and the *reason* of a
+failure goes into the answer only for clients on the program's host.
 """
 
 from __future__ import annotations
@@ -33,7 +32,6 @@ class Health:
     """
     The probes of one program.
 
-    :param clock: times the probes.
     :param probe_seconds: time limit of a probe.
     """
 
@@ -61,7 +59,7 @@ class Health:
         return [name for name, _ in self._probes]
 
     def check(self) -> Deferred[Results]:
-        """Run all probes.  Fires with the results within ``probe_seconds``; never fails."""
+        """Run the probes; fires with the results within ``probe_seconds``."""
         answer: Deferred[Results] = Deferred()
         if self._waiting is not None:
             self._waiting.append(answer)
@@ -73,7 +71,7 @@ class Health:
 
     async def ready(self, *, with_reasons: bool = False) -> tuple[bool, str]:
         """
-        Return whether all probes passed, and the listing (:func:`listing`); cached for a second.
+        Return whether the probes passed, and the listing (:func:`listing`); cached for a second.
 
         A program without probes is not ready.
         """
@@ -105,7 +103,7 @@ class Health:
         return outcome.addCallbacks(passed, failed)
 
     def _tell_log(self, name: str, problem: str) -> None:
-        """Log changes only, because requests need no authentication and would fill the log."""
+        """Log changes only, because requests could fill the log."""
         previous, self._known[name] = self._known.get(name, ""), problem
         if problem and problem != previous:
             self._log.warn("probe {name} failed: {problem}", name=name, problem=problem)

@@ -16,6 +16,6 @@ class IAuditSink(Interface):
         """
         Write one record.
 
-        :param event: JSON-ready.  Keys of every record: ``time`` (RFC 3339, UTC), ``hop`` (such as
+        :param event: JSON-ready, with the keys ``time`` (RFC 3339, UTC), ``hop`` (such as
             ``apiserver``) and ``event`` (such as ``start`` and ``end`` of a session).
         """

@@ -1,8 +1,7 @@
 """
 Processes for jobs whose cost users choose, and the queue before them.
 
-A process does one job at a time. A process that ends, or takes too long, costs its own job only.
-Idle processes end after a while.
+A process that ends, or takes too long, costs only its own job.
 """
 
 from __future__ import annotations
@@ -36,10 +35,7 @@ class JobRefused(Exception):
 
 
 class JobFailed(Exception):
-    """
-    The process of a job ended or was stopped, took too long, or answered nonsense; the message is
-    for the user.
-    """
+    """The process of a job failed, or took too long; the message is for the user."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +47,6 @@ class JobKind(Generic[T]):
         is none.
     :param worker: the program in the processes, such as ``the terminal emulator``.
     :param jobs: such as ``screens wait to be rendered``.
-    :param owner: the program that has the pool.
-    :param seconds: for one job.
-    :param waiting: jobs that wait for a process.
     :param waiting_of_key: jobs of one key that wait.
     """
 
@@ -81,11 +74,7 @@ class _Waiting(Generic[T]):
 
 
 class JobProcesses(Generic[T]):
-    """
-    A pool of processes.
-
-    :param argv: returns the command line of a process.
-    """
+    """A pool of processes."""
 
     def __init__(self, reactor: Any, argv: Callable[[], list[str]], kind: JobKind[T]) -> None:
         self._reactor, self._argv, self._kind = reactor, argv, kind
@@ -99,8 +88,8 @@ class JobProcesses(Generic[T]):
         Let a process do a job.
 
         :param key: whose job it is; keys take turns.
-        :return: fires with the result. Cancelling gives the turn to another job, unless the job has
-            begun. Fails with :class:`JobRefused` or :class:`JobFailed`.
+        :return: fails with :class:`JobRefused` or :class:`JobFailed`; cancelling gives the turn to
+            another job, unless the job has begun.
         """
         done: Deferred[T] = Deferred(lambda _: self._cancel(key, waiting))
         waiting = _Waiting(message, done)
@@ -117,7 +106,7 @@ class JobProcesses(Generic[T]):
         return done
 
     def close(self) -> Deferred[None]:
-        """End all processes; jobs fail.  Fires when no process is left."""
+        """End the processes and fail their jobs; fires when no process is left."""
         for waiting in [each for jobs in self._waiting.values() for each in jobs]:
             waiting.done.errback(JobRefused(self._shutting_down))
         self._waiting.clear()
@@ -138,7 +127,6 @@ class JobProcesses(Generic[T]):
                 del self._waiting[key]
 
     def _serve(self) -> None:
-        """Give the next jobs to processes that have none."""
         while self._waiting:
             process = next((each for each in self._processes if each.is_idle), None)
             if process is None and len(self._processes) >= PROCESSES:
@@ -196,13 +184,12 @@ class _Process(ProcessProtocol, Generic[T]):
         return self._waiting is None and not self._over
 
     def work(self, waiting: _Waiting[T]) -> None:
-        """Send a job to the process."""
         self._waiting = waiting
         self._set_timer(self._kind.seconds, self._too_late)
         self.transport.write(waiting.message)
 
     def end(self) -> None:
-        """End the process; its job fails."""
+        """End the process and fail its job."""
         self._fail(f"{self._kind.owner} is shutting down")
 
     def outReceived(self, data: bytes) -> None:

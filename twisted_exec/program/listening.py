@@ -70,7 +70,6 @@ class ListeningSockets:
         factory: IProtocolFactory,
         address: Address | None = None,
     ) -> IListeningPort | None:
-        """See :meth:`IListeningSockets.adopt`."""
         match = self._find(description, address)
         if match is None:
             return None
@@ -104,13 +103,12 @@ class ListeningSockets:
         return None
 
     def opened(self, description: str, port: IListeningPort) -> None:
-        """See :meth:`IListeningSockets.opened`."""
         self._ports = [each for each in self._ports if each[1].connected]
         if isinstance(port, tcp.Port):
             self._ports.append((description, port, False))
 
     def sockets(self) -> Sequence[ListeningSocket]:
-        """Return the sockets of all open ports, for a successor."""
+        """Return the sockets of the open ports, for a successor."""
         return [
             ListeningSocket(description, port.socket, is_shared)
             for description, port, is_shared in self._ports
@@ -124,7 +122,7 @@ class ListeningSockets:
                 port.stopReading()
 
     def accept(self) -> None:
-        """Accept connections, also at adopted sockets that were held or paused."""
+        """Accept connections, also at sockets that were held or paused."""
         self._is_held = False
         for _, port, _ in self._ports:
             if port.connected:
@@ -143,7 +141,7 @@ class ListeningSockets:
                 _share(port)
 
     def release(self) -> None:
-        """Close all ports, and leave the sockets and their paths to another process."""
+        """Close the ports, and leave the sockets and their paths to another process."""
         self.share()
         ports, self._ports = self._ports, []
         for _, port, _ in ports:
@@ -218,7 +216,6 @@ class _InheritedPort(unix.Port):
         self._inherited = inherited
 
     def createInternetSocket(self) -> socket.socket:
-        """Called by Twisted, which then binds the socket."""
         return _BoundSocket(fileno=self._inherited.detach())
 
 
@@ -244,7 +241,6 @@ def _share(port: Any) -> None:
 
 
 def _is_at(listening: socket.socket, address: Address) -> bool:
-    """Return whether a socket listens at an address."""
     name = listening.getsockname()
     if isinstance(address, str):
         return listening.family == socket.AF_UNIX and os.fsdecode(name) == address

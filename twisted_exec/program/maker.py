@@ -2,10 +2,10 @@
 The twistd plugin of a program, and Ctrl-C while the program starts.
 
 Python answers Ctrl-C with a traceback, and Twisted's own handler is installed only when the reactor
-runs. So SIGINT ends the process silently during the imports, when nothing is open yet, and from
-then on it stops the reactor as soon as that runs.
+runs. So SIGINT ends the process silently during the imports, and from then on stops the reactor as
+soon as that runs.
 
-Every twistd of this environment imports this module, so it must not import anything heavy.
+Each twistd of this environment imports this module, so it must not import anything heavy.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class ProgramMaker(ServiceMaker):
         """
         The options of the program that was chosen on the command line.
 
-        :raises SystemExit: a library is missing; the message names it.
+        :raises SystemExit: a library is missing.
         """
         from twisted_exec.program.handover.predecessor import find_predecessor
 
@@ -51,7 +51,7 @@ def end_on_interrupt() -> None:
     """
     End the process on SIGINT without a traceback, and ignore SIGUSR2 until the program runs.
 
-    Does nothing if the process has a reactor: the reactor belongs to another program.
+    Does nothing if the process has a reactor, which belongs to another program.
     """
     is_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if "twisted.internet.reactor" in sys.modules:

@@ -33,7 +33,7 @@ class MetricsRegistry(CollectorRegistry):
     """
     The metrics of one program.
 
-    :param clock: the reactor; ``None`` to leave out its lag.
+    :param clock: the reactor, to measure its lag.
     """
 
     def __init__(self, clock: IReactorTime | None = None) -> None:
@@ -47,14 +47,13 @@ class MetricsRegistry(CollectorRegistry):
             )
 
     async def scrape(self) -> bytes:
-        """Measure what is measured for each scrape; return all metrics in Prometheus' text format."""
+        """Measure, and return the metrics in Prometheus' text format."""
         if self._clock is not None:
             self._lag.set(await _lag_seconds(self._clock))
         return metrics_text(self)
 
 
 async def _lag_seconds(clock: IReactorTime) -> float:
-    """Return how late the latest of a few timers is."""
     latest = 0.0
     for _ in range(_LAG_TIMERS):
         due_at = clock.seconds() + _LAG_TIMER_SECONDS
@@ -67,7 +66,6 @@ def new_registry(clock: IReactorTime | None = None, *, process: bool = True) -> 
     """
     Return a registry for one program.
 
-    :param clock: as for :class:`MetricsRegistry`.
     :param process: whether to include the metrics of the build and of the process.
     """
     registry = MetricsRegistry(clock)
@@ -87,7 +85,7 @@ def register_build(registry: CollectorRegistry) -> None:
 
 
 def metrics_text(registry: CollectorRegistry) -> bytes:
-    """Return all metrics in Prometheus' text format."""
+    """Return the metrics in Prometheus' text format."""
     return generate_latest(registry)
 
 
@@ -278,7 +276,6 @@ class ExpiryMetrics(Collector):
     after their expiry.
 
     :param ends: returns expiry times in seconds since the epoch, by names that are not secret.
-    :param now: seconds since the epoch.
     """
 
     def __init__(
@@ -291,11 +288,9 @@ class ExpiryMetrics(Collector):
         registry.register(self)
 
     def describe(self) -> Iterable[Metric]:
-        """Called by the registry, possibly before the files exist."""
         return [self._family()]
 
     def collect(self) -> Iterable[Metric]:
-        """Called by the registry for each scrape."""
         family, now = self._family(), self._now()
         for name, end in self._ends().items():
             family.add_metric([name], end - now)

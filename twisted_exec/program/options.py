@@ -61,8 +61,6 @@ def arguments_from(path: str, options: Options, arguments: Sequence[str]) -> lis
     Options that the command line has are left out: those that may be repeated would otherwise have
     the values of both.
 
-    :param options: the options of the program.
-    :param arguments: the command line.
     :raises UsageError: the file cannot be used.
     """
     replaced = {name for name, _ in _option_pairs(options, arguments)}
@@ -78,7 +76,6 @@ def arguments_from(path: str, options: Options, arguments: Sequence[str]) -> lis
 
 
 def _option_pairs(options: Options, arguments: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the options of a command line by their long names, with their values."""
     try:
         pairs, _ = getopt.getopt(list(arguments), options.shortOpt, [*options.longOpt])
     except getopt.error:
@@ -88,7 +85,6 @@ def _option_pairs(options: Options, arguments: Sequence[str]) -> list[tuple[str,
 
 
 def _arguments(options: Options, where: str, key: str, value: object) -> list[str]:
-    """Return a key as arguments."""
     parameters = {name.removesuffix("=") for name in options.longOpt if name.endswith("=")}
     flags = {name for name in options.longOpt if not name.endswith("=")} - {"help", "version"}
     keys = (parameters | flags) - {CONFIG}
@@ -115,7 +111,6 @@ def _opposite_flag(flag: str) -> str:
 
 
 def _read_config(path: str) -> dict[str, Any]:
-    """:raises UsageError: the file cannot be read, is too large, or is not TOML."""
     try:
         with open(path, "rb") as file:
             content = file.read(_MOST_CONFIG_BYTES + 1)
@@ -146,7 +141,6 @@ def read_level(text: str) -> str:
 
 
 def _log_level(text: str) -> str:
-    """:raises ValueError: it is no level."""
     try:
         return read_level(text)
     except ValueError as error:
@@ -193,7 +187,7 @@ class Required:
     A required option.
 
     :param what: its value, in a few words, for the message when it is missing.
-    :param unless: other options; with one of them the option is not required.
+    :param unless: other options with which it is not required.
     """
 
     what: str = ""
@@ -211,16 +205,13 @@ class ProgramOption:
     """
     An option of a program.  An option without ``read`` whose default is true or false is a flag.
 
-    :param name: without dashes.
     :param read: converts the value; a :class:`ValueError` refuses it.
     :param default: by default that of the field, or ``None``.  A flag reverses it.
-    :param group: heading in the help; by default that of the class of options.
-    :param short: a letter.
+    :param group: heading in the help, by default that of the class of options.
     :param reverse: help of the flag ``no-NAME``, for an option that is true by default.
     :param is_path: made absolute, because twistd changes the working directory when it becomes a daemon.
-    :param several: may be repeated; the value is a list of what ``read`` returns; lists that it
-        returns are joined.
-    :param required: how a missing option is refused; ``None`` if it may be missing.
+    :param several: may be repeated; the value is a list.
+    :param required: how a missing option is refused.
     :param convert: converts the option's value to that of the field.
     """
 
@@ -292,7 +283,6 @@ def options_of(settings: type) -> list[ProgramOption]:
 
 
 def _option_of(field: Field[Any]) -> ProgramOption:
-    """Return the option of a field, with its default."""
     option: ProgramOption = field.metadata[OPTION]
     if option.default is not _UNSET or field.default is MISSING:
         return option
@@ -319,8 +309,7 @@ class ProgramOptions(Options):
     """
     Options with a configuration file and with error messages of one line, which name the option.
 
-    :cvar program: the plugin's name, for messages.
-    :cvar settings_class: dataclass whose fields have options; those of a base class are not declared again.
+    :cvar settings_class: dataclass whose fields have options.
     :cvar more: further options.
     :cvar paths: further options that are converted to absolute paths.
     :cvar required: further required options by name.
@@ -413,7 +402,7 @@ class ProgramOptions(Options):
         """
         Return the help text: options under headings, without empty defaults.
 
-        :param width: in columns; by default ``$COLUMNS``, or 80.
+        :param width: in columns, by default ``$COLUMNS``, or 80.
         """
         width = width or _columns()
         longest = max(map(len, self.longOpt))
@@ -427,7 +416,6 @@ class ProgramOptions(Options):
         return self._under_headings(text)
 
     def _under_headings(self, text: str) -> str:
-        """Sort the options of a help text by heading."""
         options, blank, description = text.partition("\n\n")
         sections: dict[str, list[str]] = {}
         section: list[str] = []
@@ -448,7 +436,6 @@ class ProgramOptions(Options):
 
     @classmethod
     def _titles(cls) -> list[str]:
-        """Return the headings of this class alone."""
         own = cls.__dict__
         groups = [each.group for each in own.get("_declared", ()) if each.group]
         return [*own.get("groups", ()), *groups, own.get("group", ProgramOptions.group)]
@@ -478,7 +465,6 @@ class ProgramOptions(Options):
         return True
 
     def _from_file(self, arguments: Sequence[str]) -> list[str]:
-        """Return the options of the configuration file, if there is one, as arguments."""
         path = path_in(self, arguments)
         return arguments_from(path, self, arguments) if path and self.is_options_file(path) else []
 
@@ -490,9 +476,9 @@ class ProgramOptions(Options):
 
     def check_required(self) -> None:
         """
-        Check that all required options are present.
+        Check that required options are present.
 
-        :raises UsageError: some are not; the message names all of them.
+        :raises UsageError: some are not.
         """
         missing = [
             (name, required.what)
@@ -510,7 +496,6 @@ class ProgramOptions(Options):
 
     @classmethod
     def _required(cls) -> dict[str, Required]:
-        """Return the required options of all base classes."""
         required: dict[str, Required] = {}
         for base in cls.__mro__:
             for name, each in base.__dict__.get("required", {}).items():
@@ -538,7 +523,7 @@ class ProgramOptions(Options):
 
 
 def _print_and_exit(text: str) -> NoReturn:
-    """Print a text and exit with 0, also if the output's reader has ended, as with ``| head``."""
+    """Print a text and exit with 0, also if its reader has ended, as with ``| head``."""
     try:
         print(text)
         sys.stdout.flush()
@@ -565,7 +550,6 @@ def _columns() -> int:
 
 
 def _below(line: str, width: int) -> str:
-    """Return a line of help with the description of an option below its name."""
     option = _OPTION.fullmatch(line)
     if option is None:
         return textwrap.fill(line, width)
@@ -598,7 +582,6 @@ def _naming(name: str, *rest: Any) -> list[Any]:
 
 
 def _sessions(text: str) -> int:
-    """:raises ValueError: the text is not a number from 1 to 100000."""
     if not (text.isascii() and text.isdigit() and len(text) < 7 and 1 <= int(text) <= 100_000):
         raise ValueError(f"{text!r} is not a number from 1 to 100000")
     return int(text)
@@ -614,7 +597,6 @@ def seconds(text: str) -> float:
 
 
 def _seconds_between(text: str, least: int, most: int) -> float:
-    """:raises ValueError: the text is not a number in this range."""
     try:
         seconds = float(text)
     except ValueError:
@@ -679,7 +661,7 @@ class SessionOptions(ReplaceableOptions):
 
     def session_limits(self) -> SessionLimits:
         """
-        Return the limits, computed from the process's current limit of descriptors.
+        Return the limits for the present limit of descriptors.
 
         :raises ValueError: so many sessions do not fit.
         """
@@ -830,7 +812,6 @@ _MEGABYTE = 1 << 20
 
 
 def _number(text: str, least: int, most: int) -> int:
-    """:raises ValueError: the text is not a whole number from ``least`` to ``most``."""
     if not (text.isascii() and text.isdigit() and len(text) < 8 and least <= int(text) <= most):
         raise ValueError(f"{text!r} is not a number from {least} to {most}")
     return int(text)
@@ -867,10 +848,6 @@ class AuditOptions(ProgramOptions):
     ]
 
     def audit(self, thread: Files | None = None) -> JSONLinesAudit:
-        """
-        Return the sink for session records; nothing is opened yet.
-
-        :param thread: where the file is written.
-        """
+        """Return the sink for session records; nothing is opened yet."""
         rotation = Rotation(self["audit-log-maxsize"] * _MEGABYTE, self["audit-log-maxbackup"])
         return JSONLinesAudit(self["audit-log"], rotation, thread)

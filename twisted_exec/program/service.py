@@ -30,8 +30,6 @@ class AsyncService(Service):
     A service whose start is a coroutine.
 
     Subclasses implement :meth:`start` and :meth:`stop`.
-
-    :cvar label: name of the service, for the log.
     """
 
     label = ""
@@ -97,31 +95,23 @@ class AsyncService(Service):
 
 
 class ServiceWithCleanup(Service, Generic[S]):
-    """
-    A service with resources that are closed after it has stopped.
-
-    :ivar served: the service.
-    :param close: closes the resources.
-    """
+    """A service with resources that are closed after it has stopped."""
 
     def __init__(self, served: S, close: Callable[[], Deferred[None]]) -> None:
         self.served, self._close = served, close
 
     def __conform__(self, interface: Any) -> Any:
-        """Hand over as the service does; called by zope.interface."""
+        """Hand over as the service does."""
         return interface(self.served, None) if interface is IHandsOver else None
 
     def when_ready(self) -> Deferred[None]:
-        """See :meth:`AsyncService.when_ready`."""
         return self.served.when_ready()
 
     def startService(self) -> None:
-        """Start the service; see its ``when_ready``."""
         super().startService()
         self.served.startService()
 
     def stopService(self) -> Deferred[None]:
-        """Stop the service, then close its resources."""
         super().stopService()
         return Deferred.fromCoroutine(self._stop())
 
@@ -153,7 +143,6 @@ class DrainLimit:
     The end of a drain: after its time, or after :func:`stop_at_once`.
 
     :param expired: called at the end, unless :meth:`cancel` came first.
-    :ivar is_over: the time is over.
     """
 
     def __init__(
@@ -179,7 +168,7 @@ class DrainLimit:
         self._expired()
 
     def cancel(self) -> None:
-        """Forget the limit: the drain has ended.  Repeated calls do nothing."""
+        """Forget the limit: the drain has ended."""
         _stop.limits.discard(self)
         if self._call.active():
             self._call.cancel()

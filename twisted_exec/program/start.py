@@ -61,12 +61,9 @@ def make_service(
     :class:`~twisted_exec.program.garbage.GarbagePolicy` once the service runs, and SIGUSR2 replaces the
     process by a successor.
 
-    :param make: creates the service, given the reactor.
     :param refused: exceptions that ``make`` raises for unusable options.
-    :param options: the command line.
     :param limits: returns the limits of sessions, which the log shows when the program is ready.
-    :raises SystemExit: with the message of such an exception; or ``limits`` fails, or the state of
-        a predecessor cannot be used.
+    :raises SystemExit: the options, the limits or the state of a predecessor cannot be used.
     """
     from twisted.internet import reactor
 
@@ -144,8 +141,6 @@ def fail_program(failure: Failure, program: str, reactor: IReactorCore) -> None:
 
     The message is logged, which for ``twistd -n`` means standard output.  On a terminal it is also
     the last line, because services log their end after it.
-
-    :param failure: its exception has the message.
     """
     global _failure
     line = _explain(failure.value)

@@ -72,8 +72,7 @@ class ShortTurns:
     It awaits :meth:`breathe` before each step; when it has worked for :data:`TURN_SECONDS`, others
     are served for :data:`REST_SECONDS`.
 
-    :param is_urgent: work for :data:`URGENT_TURN_SECONDS` and rest for :data:`URGENT_REST_SECONDS`,
-        because all must be done within a second.
+    :param is_urgent: take longer turns and shorter rests, because all must be done within a second.
     """
 
     def __init__(self, clock: IReactorTime, *, is_urgent: bool = False) -> None:
@@ -180,11 +179,7 @@ class SharedTurns:
 
 
 class SingleRun:
-    """
-    Work of which at most one run is active.
-
-    :param what: what the work is, for the log.
-    """
+    """Work of which at most one run is active."""
 
     _log = Logger()
 
@@ -236,5 +231,5 @@ class StoppingParts:
         stopping.addBoth(lambda _: self._under_way.discard(stopping))
 
     def over(self) -> Deferred[Any]:
-        """Fires when all parts added so far have stopped; never fails."""
+        """Fires when the parts added so far have stopped."""
         return DeferredList(list(self._under_way))

@@ -14,7 +14,7 @@ class WindowLimit(Generic[K]):
 
     :param seconds: returns the time, by a monotonic clock.
     :param window_seconds: length of a window, which begins with the first time.
-    :param most_keys: keys that are remembered; the oldest window is forgotten first.
+    :param most_keys: keys that are remembered.
     """
 
     def __init__(

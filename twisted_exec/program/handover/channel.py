@@ -35,7 +35,6 @@ class HandoverChannel(LineOnlyReceiver):
     """
     One end of the channel, in a reactor.
 
-    :param received: called with each message.
     :param closed: called when the channel is closed, by whichever end.
     """
 
@@ -138,7 +137,7 @@ class Lingering:
     """
     Channels to the earlier processes that still serve sessions, the oldest first.
 
-    A process passes them on to its successor, so that the newest process can stop all others.
+    A process passes them on to its successor, so that the newest process can stop the others.
     """
 
     def __init__(self) -> None:
@@ -174,11 +173,7 @@ class Lingering:
             each.close()
 
     def stop(self) -> Deferred[None]:
-        """
-        Stop the processes.
-
-        :return: fires when they have ended.
-        """
+        """Stop the processes; fires when they have ended."""
         for each in self._channels:
             each.send({STOP: True})
         if not self._channels:

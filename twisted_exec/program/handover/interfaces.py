@@ -22,7 +22,6 @@ class ServiceState:
     """
     The state that a service hands over to the service of its successor.
 
-    :param values: JSON values.
     :param descriptors: open file descriptors; the receiver owns its copies.
     """
 
@@ -36,10 +35,10 @@ class IHandsOver(Interface):
 
     In the old process :meth:`freeze` comes first, then either :meth:`thaw` or :meth:`retire`;
     ``stopService`` may come at any time, and means no hand-over unless :meth:`retire` was called.
-    In the new process :meth:`inherit` comes before ``startService``.  The program hands over the
-    listening sockets, which are no part of the state: they accept no connections from the freeze
-    on, and in the new process only when its predecessor has left.  A service whose start needs
-    connections to itself calls ``LISTENING.accept()`` of :mod:`twisted_exec.program.listening`.
+    In the new process :meth:`inherit` comes before ``startService``. The program hands over the
+    listening sockets, which accept no connections from the freeze on, and in the new process only
+    when its predecessor has left. A service whose start needs connections to itself calls
+    ``LISTENING.accept()`` of :mod:`twisted_exec.program.listening`.
 
     A service that holds another service is adapted by ``__conform__``.
     """
@@ -49,14 +48,10 @@ class IHandsOver(Interface):
     )
 
     def freeze() -> Deferred[ServiceState]:
-        """
-        Stop the use of everything that only one process may use; sessions stay open.
-
-        :return: fires with the state for the successor.
-        """
+        """Stop the use of everything that only one process may use; sessions stay open."""
 
     def thaw() -> Deferred[None]:
-        """Go on as before: the successor did not become ready."""
+        """Go on as before, because the successor did not become ready."""
 
     def retire(linger_seconds: float) -> Deferred[None]:
         """

@@ -4,7 +4,7 @@ The predecessor of this process: the new process's side of a hand-over.
 The predecessor sends its listening sockets and its state once this process has made its service,
 and goes on if this process fails.
 
-It is imported before the other modules of the program, so it must not import anything heavy.
+It is imported early, so it must not import anything heavy.
 """
 
 from __future__ import annotations
@@ -32,9 +32,7 @@ class Predecessor:
     """
     The process that this process replaces.
 
-    :param end: this process's end of the channel.
-    :ivar channel: the channel, once it is in a reactor.
-    :ivar earlier: channels to the processes before the predecessor, until that one leaves.
+    :ivar earlier: channels to the processes before the predecessor, until the predecessor leaves.
     """
 
     def __init__(self, end: socket.socket) -> None:
@@ -55,7 +53,6 @@ class Predecessor:
         """
         Take the sockets and the state of the predecessor; blocks until they arrive.
 
-        :param listening: gets the sockets.
         :raises ValueError: the state is not valid, or the service cannot continue from one.
         :raises EOFError: the predecessor has ended.
         """
@@ -90,11 +87,7 @@ class Predecessor:
         service.inherit(ServiceState(state["values"], descriptors[handed:]))
 
     def attach(self, reactor: Any, lingering: Lingering) -> None:
-        """
-        Continue in a reactor; the predecessor learns when this process stops.
-
-        :param lingering: gets the predecessor, and those before it.
-        """
+        """Continue in a reactor; the predecessor learns when this process stops."""
         from twisted.internet.defer import Deferred
 
         from twisted_exec.program.handover.channel import HandoverChannel

@@ -6,8 +6,8 @@ service freezes, and its state and the listening sockets move. If the successor 
 takes too long (:class:`Patience`), it is killed, and this process goes on. Otherwise this process
 serves its sessions until they end, for a limited time, and exits.
 
-The time limits tell a slow successor from one that hangs: on a busy host a start takes many times
-as long as usual, but new connections and writes wait while the program is frozen.
+The time limits tell a slow successor from one that hangs: a start takes longer on a busy host, but
+new connections and writes wait while the program is frozen.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _LONGEST_LINE_BYTES = 256
 
 
 class HandOverError(Exception):
-    """A hand-over failed; the message says why."""
+    """A hand-over failed."""
 
 
 @dataclass(frozen=True)
@@ -100,9 +100,6 @@ class Successor(ProcessProtocol):
 
     :ivar hello: fires with the release and the version of the state; fails if the process ends.
     :ivar ready: fires when the process can serve; fails if it ends.
-    :ivar ended: fires when the process has ended.
-    :ivar channel: the channel to the process; ``None`` before :meth:`spawn`.
-    :ivar pid: the id of the process.
     """
 
     def __init__(self, stop: Any) -> None:
@@ -155,14 +152,12 @@ class Successor(ProcessProtocol):
             self._stop()
 
     def processEnded(self, reason: Failure) -> None:
-        """Called by Twisted."""
         if not self._why:
             self._why = f"it ended {_how(reason.value)}; the reason is among its messages"
         self.ended.callback(None)
         self._gone()
 
     def _gone(self) -> None:
-        """Fail once the process has ended and all that it sent was received."""
         if self.channel is None or self.channel.is_open or not self.ended.called:
             return
         for waiting in (self.hello, self.ready):
@@ -176,7 +171,6 @@ class Successor(ProcessProtocol):
         """
         Send the listening sockets and the state.
 
-        :param predecessors: descriptors of the channels to the earlier processes.
         :raises HandOverError: this process has too many open files.
         """
         assert self.channel is not None
@@ -209,7 +203,7 @@ class Successor(ProcessProtocol):
             os.close(self._copies.pop())
 
     async def kill(self) -> None:
-        """Kill the process if it runs; return when it has ended."""
+        """Kill the process if it runs, and wait for its end."""
         for waiting in (self.hello, self.ready):
             waiting.addErrback(lambda _: None)
         if self.channel is None:
@@ -250,10 +244,7 @@ class HandOver:
     """
     Replaces this process by a successor, on request.
 
-    :param service: ``None`` if the program's service cannot be continued by another process.
-    :param twistd: twistd's options, if this is twistd.
-    :param lingering: the processes before this one.
-    :param listening: the listening sockets of this process.
+    :param service: ``None`` if it cannot be continued by another process.
     :param linger_seconds: how long sessions that cannot move are served.
     :param limit_seconds: how long the successor may do nothing, and this process may take to get
         its state.
@@ -291,7 +282,7 @@ class HandOver:
                 self._reactor.callLater(0, self.begin)  # systemd learns first that it is ready
 
     def begin(self) -> None:
-        """Start a successor, at once or when the program is ready."""
+        """Start a successor, when the program is ready."""
         why = self._state.value
         if self._service is None:
             why = "this program cannot be continued by another process; restart it"
@@ -336,7 +327,6 @@ class HandOver:
         await self._retire(successor, service)
 
     def _check(self, hello: Message) -> None:
-        """:raises HandOverError: the successor cannot read the state."""
         assert self._service is not None
         version, own = hello.get("version"), self._service.state_version
         if not isinstance(version, int) or version < own:
@@ -383,7 +373,6 @@ class HandOver:
             self._log.failure("no hand-over, this process goes on", Failure(problem))
 
     async def _retire(self, successor: Successor, service: IHandsOver) -> None:
-        """Leave the program to a successor that is ready."""
         self._state = ProcessStage.RETIRED
         self._listening.release()
         self.pidfile.leave()
@@ -502,11 +491,10 @@ class _Watch:
 
 def read_activity(pid: int) -> tuple[float, bool]:
     """
-    Return for how many seconds a process has run or waited for a processor, and whether it waits
-    for a disk now.
+    Return the seconds that a process has run or waited for a processor, and whether it waits for a
+    disk now.
 
-    The waiting is that of the first thread, where programs start; without it a process among many
-    busy processes would look idle.  A kernel that does not count it gives the running alone.
+    The waiting is that of the first thread, where programs start.
     """
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
@@ -533,9 +521,6 @@ class ProcessHandOver:
     """
     Both sides of hand-overs of this process.
 
-    :param service: the program's service.
-    :param options: the program's.
-    :param twistd: twistd's, if this is twistd.
     :raises ValueError: there is a predecessor whose state cannot be continued.
     :raises EOFError: there was a predecessor, which has ended.
     """
@@ -579,11 +564,7 @@ class ProcessHandOver:
             )
 
     def until_ready(self, ready: Deferred[None]) -> None:
-        """
-        Let a Deferred wait further, after it has fired, until the predecessor has left.
-
-        :param ready: fires when the service is ready.
-        """
+        """Let a Deferred wait further, until the predecessor has left."""
         if self._predecessor is not None:
             ready.addCallback(self._take, self._predecessor)
         else:
@@ -600,11 +581,7 @@ class ProcessHandOver:
         return Deferred.fromCoroutine(self._wait(predecessor))
 
     def _stop(self) -> Deferred[None]:
-        """
-        Stop a successor that is not ready, and the earlier processes that serve sessions.
-
-        A process that was replaced has left those to its successor.
-        """
+        """Stop a successor that is not ready, and the earlier processes that serve sessions."""
         self._hand_over.abandon()
         if self._predecessor is not None:
             self._predecessor.stopping()

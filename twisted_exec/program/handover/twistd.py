@@ -26,10 +26,8 @@ def prepare_successor(options: MutableMapping[str, Any]) -> None:
     """
     Change twistd's options in a successor, before twistd acts on them.
 
-    The successor of a daemon has no terminal and no parent that waits for it, so it stays in the
-    foreground.  Its privileges are already those that twistd leaves to the program.
-
-    :param options: twistd's, which were read from the command line of the predecessor.
+    The successor of a daemon stays in the foreground, because no parent waits for it. Its
+    privileges are already those that twistd leaves to the program.
     """
     # twistd would refuse to start while the pidfile names the predecessor.
     if options.get("pidfile"):
@@ -46,11 +44,7 @@ def prepare_successor(options: MutableMapping[str, Any]) -> None:
 
 
 class PidFile:
-    """
-    The file that names the process of a program.
-
-    :param options: twistd's.
-    """
+    """The file that names the process of a program."""
 
     def __init__(self, options: MutableMapping[str, Any] | None) -> None:
         self._options = {} if options is None else options
