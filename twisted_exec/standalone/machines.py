@@ -67,12 +67,10 @@ class DemoObject:
 
     @property
     def name(self) -> str:
-        """Name of the object."""
         return str(self.body["metadata"]["name"])
 
     @property
     def namespace(self) -> str:
-        """Namespace of the object, empty for a cluster-scoped kind."""
         return NAMESPACE if self.resource.namespaced else ""
 
     @property
@@ -85,7 +83,6 @@ def load_classes(path: str | None) -> tuple[ClassConfig, ...]:
     """
     Read the file of ``--classes``: further classes besides the program's own.
 
-    :param path: ``None`` without the option.
     :raises ConfigError: the file is wrong, or a class has the name of one of the program's own.
     """
     classes = load(path) if path else ()
@@ -100,12 +97,7 @@ def load_classes(path: str | None) -> tuple[ClassConfig, ...]:
 def demo_objects(
     dialect: Dialect, pool: str, offered: Collection[str], further: Iterable[ClassConfig] = ()
 ) -> list[DemoObject]:
-    """
-    Return the classes and machines for the runtime's classes.
-
-    :param offered: names of the runtime's classes.
-    :param further: those of ``--classes``, which get no machine.
-    """
+    """Return the classes and machines for the runtime's classes."""
     objects: list[DemoObject] = []
     for class_name, machine, memory in ((PTY, SHELL, "64Mi"), (QEMU, VM, "128Mi")):
         if class_name in offered:
@@ -179,10 +171,9 @@ async def console_commands(
     client: IKubeClient, dialect: Dialect, pool: str
 ) -> tuple[str, str, str]:
     """
-    Return three commands: the last two open the console of the virtual machine if it exists.
+    Return three commands, of which the last two open the console of a machine.
 
-    Without machines, the first command creates a shell.  It is bound to ``pool`` from the start, so
-    that ``kubectl console`` waits for it.
+    Without machines, the first command creates a shell.
 
     :raises APIError: the request failed.
     """

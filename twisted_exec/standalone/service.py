@@ -4,10 +4,9 @@ API server, poollet and runtime on one host, in one process.
 These are the same services as in separate programs, with the same sockets and certificates between
 them.
 
-In a hand-over, each part hands over as the program of its own does.  The parts freeze one after the
-other, each before those that it uses: the space manager and the poollet send their last requests to
-the API server, over its listening socket.  In the new process the API server accepts connections
-before the poollet starts, for the same reason.
+In a hand-over, each part hands over as the program of its own does. The parts freeze one after the
+other, each before those that it uses. In the new process the API server accepts connections before
+the poollet starts.
 """
 
 from __future__ import annotations
@@ -117,7 +116,6 @@ _RENEW_EVERY_SECONDS = 12 * 3600
 
 
 def _port(text: str) -> int:
-    """:raises ValueError: the text is neither a port nor 0."""
     if not text.isascii() or not text.isdigit() or int(text) > 65535:
         raise ValueError(f"{text!r} is no port from 0 to 65535")
     return int(text)
@@ -128,33 +126,25 @@ class Settings:
     """
     Settings of the standalone program.
 
-    :param state_directory: directory for all state; see :mod:`.state`.
-    :param port: loopback port of the API server; 0 for any free port.
+    :param state_directory: directory for all state, see :mod:`.state`.
+    :param port: loopback port of the API server, or 0 for any.
     :param drain_seconds: how long sessions may continue when the program stops.
-    :param token_file: file with bearer tokens of further users; empty for none.
-    :param pods_view: show each machine as a Pod as well.
-    :param dialect: dialect of the API; a state directory cannot change it.
-    :param allowed_origins: further sites whose pages may send requests to the API server.
-    :param issuers: issuers of OIDC ID tokens for further users.
-    :param storage: makes the API server's store, given the reactor; a file of the state
-        directory when ``None``.
+    :param token_file: file with bearer tokens of further users.
+    :param dialect: dialect of the API, which a state directory cannot change.
+    :param storage: makes the API server's store, given the reactor; by default a file of the state
+        directory.
     :param demo: create demo machines; otherwise create none, and of the program's own classes only
         that for shells.
     :param classes: machine classes besides the program's own.
-    :param client_ca: path of a further client CA; empty for none.
+    :param client_ca: path of a further client CA.
     :param sessions: limits of concurrent sessions of each part; ``None`` for as many as file
         descriptors allow.
     :param limits: limits of what objects use in the file of the state directory.
     :param spaces: run a Space Manager, and create a provider for local spaces.
     :param keep_machines: virtual machines and shells continue when the program stops.
-    :param space_ports: ports for the API servers of local spaces; ``None`` for the default range.
-    :param strict_verbs: ``create`` on ``machines/exec`` includes no right at a console.
     :param last_line_seconds: see :class:`twisted_exec.runtimes.host.Settings`.
-    :param recording_store: creates the store of closed recordings, if there is one.
     :param has_parent: a parent process waits for the end of this process, so that no successor can take
         its place.
-    :param web: serve the web console under ``/console/``.
-    :param web_client: the web console as a client of the issuers.
     """
 
     state_directory: str = field(
@@ -336,7 +326,6 @@ class Standalone(AsyncService):
     # Starting.
 
     async def start(self) -> None:
-        """See :meth:`AsyncService.start`."""
         self._state.open()
         self._open = True
         self._state.belong_to(self.settings.dialect.name)
@@ -374,7 +363,6 @@ class Standalone(AsyncService):
         self._renewing.start(_RENEW_EVERY_SECONDS, now=False)
 
     def _probe(self) -> None:
-        """Check that the program has started."""
         if not self.first_commands:
             raise ServiceUnavailable("exec-standalone is starting")
 
@@ -401,7 +389,6 @@ class Standalone(AsyncService):
         return APIServer(settings, self._storage, audit, self._reactor, metrics=metrics)
 
     def _client_cas(self, pki: PKI) -> str:
-        """Return the path of a file with all client CAs."""
         if not self.settings.client_ca:
             return pki.client_ca
         path = self._state.file(CLIENT_CAS)
@@ -508,28 +495,23 @@ class Standalone(AsyncService):
     # Hand-over.
 
     def inherit(self, inherited: ServiceState) -> None:
-        """See :meth:`.IHandsOver.inherit`."""
         self._hand_over.inherit(inherited)
 
     def freeze(self) -> Deferred[ServiceState]:
-        """See :meth:`.IHandsOver.freeze`."""
         self._stop_renewing()
         return Deferred.fromCoroutine(self._hand_over.freeze())
 
     @as_deferred
     async def thaw(self) -> None:
-        """See :meth:`.IHandsOver.thaw`."""
         await self._hand_over.thaw()
         self._keep_certificates()
 
     def retire(self, linger_seconds: float) -> Deferred[None]:
-        """See :meth:`.IHandsOver.retire`."""
         return Deferred.fromCoroutine(self._hand_over.retire(linger_seconds))
 
     # Ending.
 
     async def stop(self) -> None:
-        """See :meth:`AsyncService.stop`."""
         self._stop_renewing()
         if not self._open or (self.is_successor and not self.first_commands):
             return  # a predecessor goes on, with what it has handed over
@@ -559,7 +541,6 @@ class Standalone(AsyncService):
             self._renewing.stop()
 
     def _continuing(self) -> list[str]:
-        """Return the machines that go on without this program, as many as fit into a line."""
         hosts = [each for each in self._running if isinstance(each, RuntimeHost)]
         labels = [label for host in hosts for label in host.runtime.machines.continuing]
         more = [f"{len(labels) - _SHOWN} more"] if len(labels) > _SHOWN else []
@@ -591,7 +572,6 @@ def _user() -> str:
 
 
 def _short_path(path: str) -> str:
-    """Shorten a path below the current directory."""
     relative = os.path.relpath(path)
     return path if relative.startswith("..") else relative
 
@@ -605,12 +585,7 @@ _LAST_WORD_SECONDS = 3.0
 def runtime_settings(
     settings: Settings, directory: str, sockets: str, certificates: Certificates
 ) -> RuntimeSettings:
-    """
-    Return the settings of the runtime.
-
-    :param directory: for its state.
-    :param sockets: directory for its socket.
-    """
+    """Return the settings of the runtime."""
     return RuntimeSettings(
         classes=[*parse(CLASSES if settings.demo else SHELLS), *settings.classes],
         state_directory=directory,
@@ -696,9 +671,6 @@ class PartsHandOver:
     Hands all parts of one process over to another process, or continues those of another.
 
     :param state: its lock is handed over, too: no third process can take it meanwhile.
-    :param sockets: the listening sockets of this process.
-    :ivar is_successor: this process continues another process.
-    :ivar is_retired: another process continues this process.
     """
 
     is_successor = is_retired = False
@@ -780,7 +752,6 @@ class PartsHandOver:
         return bool(self._undo)
 
     async def retire(self, linger_seconds: float) -> None:
-        """See :meth:`.IHandsOver.retire`."""
         self.is_retired = True
         self._undo.clear()
         self._state.close()

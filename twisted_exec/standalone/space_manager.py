@@ -41,14 +41,10 @@ def manager(
     """
     Return the manager, not started.
 
-    :param client: client of the API server with all permissions.
-    :param directory: directory of the providers.
-    :param client_ca: path of our client CA: local spaces authenticate the same users, with the
-        roles that they have there.
+    :param client_ca: path of our client CA, with which local spaces authenticate the same users.
     :param exclusive: the API server's store is exclusive, so this is the only embedded manager.  A
         separate manager process still waits for the Lease: two managers would create each physical
         space twice.
-    :param ports: ports for the API servers of local spaces; ``None`` for the default range.
     """
     settings = Settings(state_directory=directory, identity=IDENTITY if exclusive else "")
     makers = provider_makers(PROVIDER_TYPES, client_ca=client_ca, ports=ports)

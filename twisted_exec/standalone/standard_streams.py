@@ -2,11 +2,10 @@
 Standard output and input.
 
 The commands that a user can type when the program is ready go to standard output
-(:class:`FirstCommands`).  The commands wait for a pause of the log; otherwise they would scroll away.
+(:class:`FirstCommands`). The commands wait for a pause of the log.
 
-The program stops together with its parent process, however that ends (:func:`stop_with_parent`).
-The parent holds the other end of our standard input.  When that is closed, by the parent or the
-kernel, we stop.
+The program stops together with its parent process (:func:`stop_with_parent`), which holds the other
+end of our standard input.
 """
 
 from __future__ import annotations
@@ -36,12 +35,7 @@ def _write(text: str) -> None:
 
 @implementer(ILogObserver)
 class FirstCommands:
-    """
-    Observes the log, and prints commands when it is quiet.
-
-    :param write: prints a text.
-    :param publisher: publishes the log.
-    """
+    """Observes the log, and prints commands when it is quiet."""
 
     def __init__(
         self,
@@ -57,7 +51,7 @@ class FirstCommands:
         """
         Print the commands, half a second after the last line of the log and at most 5 s from now.
 
-        :param is_running: whether the program still runs then; otherwise nothing is printed.
+        :param is_running: whether the program still runs then.
         """
         lines = "\n".join(commands)
         self._text = f"\nReady. In another terminal, type:\n\n{lines}\n\n"
@@ -68,7 +62,6 @@ class FirstCommands:
         self._look()
 
     def __call__(self, event: LogEvent) -> None:
-        """See :class:`ILogObserver`."""
         self._logged_at = self._clock.seconds()  # nothing else: threads log, too
 
     def _look(self) -> None:
@@ -102,15 +95,12 @@ class _Input:
         self._reactor, self._descriptor = reactor, descriptor
 
     def fileno(self) -> int:
-        """Called by the reactor."""
         return self._descriptor
 
     def logPrefix(self) -> str:
-        """Called by the reactor."""
         return "stdin"
 
     def doRead(self) -> None:
-        """Called by the reactor when input is available or has ended."""
         try:
             data = os.read(self._descriptor, _BYTES)
         except BlockingIOError:
@@ -121,7 +111,6 @@ class _Input:
             self.connectionLost(None)
 
     def connectionLost(self, reason: object) -> None:
-        """Called by the reactor when the other end is closed, or the reactor stops."""
         self._reactor.removeReader(self)
         if self._reactor.running:
             _log.info("standard input has ended: stopping with the parent process")

@@ -20,7 +20,7 @@ The directory is private, locked while the program runs, and has a version numbe
 
 The certificates (:func:`prepare`) are created once and renewed in time. A certificate is renewed
 when it expires within :data:`RENEW_DAYS`, or cannot be used. Near an authority's expiry, a new
-authority signs. The old authority stays trusted until it expires.
+authority signs; the old one stays trusted until it expires.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ _LONGEST_LOCATION = 1 << 16
 
 
 class StateError(Exception):
-    """The state directory is not usable.  The message is one line with the reason."""
+    """The state directory is not usable."""
 
 
 class StateDirectory:
     """
-    One state directory.  The constructor accesses nothing.
+    One state directory.
 
     :param path: created if it is missing, including its parents.
     """
@@ -79,8 +79,6 @@ class StateDirectory:
     def inherit(self, lock: int) -> None:
         """
         Take the lock of the process that this process replaces; call this before :meth:`open`.
-
-        :param lock: descriptor of the locked file.
         """
         self._lock = lock
 
@@ -132,7 +130,6 @@ class StateDirectory:
 
         With an empty store the poollet would delete the machines of the former store.
 
-        :param location: as :attr:`IStorage.location`.
         :raises StateError: the objects were in another place.
         """
         recorded, location = self._recorded_storage(), self._relative(location)
@@ -165,7 +162,7 @@ class StateDirectory:
             return f"sqlite:{OBJECTS}" if os.path.exists(self.file(OBJECTS)) else ""
 
     def close(self) -> None:
-        """Release the lock.  The kernel does so, too, when the process dies."""
+        """Release the lock."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
@@ -278,7 +275,6 @@ def prepare(directory: str, now: datetime, dialect: Dialect) -> Certificates:
     """
     Create or renew certificates as needed.
 
-    :param dialect: the dialect of the poollet's identity.
     :raises TLSConfigError: the directory is not usable.
     """
     pki = _authorities(directory, now)
@@ -324,7 +320,6 @@ def _authorities(directory: str, now: datetime) -> PKI:
 
 
 def _good(pki: PKI, now: datetime, *pairs: tuple[Pair, str]) -> bool:
-    """Return whether all pairs remain usable."""
     return all(_is_good(pair, _read(pki.pair(issuer)), now) for pair, issuer in pairs)
 
 
@@ -350,6 +345,5 @@ def _read(pair: Pair) -> x509.Certificate | None:
 
 
 def _is_valid(certificate: x509.Certificate, days: int, now: datetime) -> bool:
-    """Return whether it is valid now, and for some days to come."""
     end = now + timedelta(days=days)
     return certificate.not_valid_before_utc <= now and end <= certificate.not_valid_after_utc

@@ -34,11 +34,6 @@ class Options(OIDCOptions):
     )
 
     def postOptions(self) -> None:
-        """
-        Check the options.
-
-        :raises UsageError: an option is invalid.
-        """
         super().postOptions()
         self.check_pairs()
 
