@@ -1,6 +1,4 @@
-"""
-The drivers of machine classes that twisted-exec brings.  No logic, as in its other plugins.
-"""
+"""The drivers of machine classes that twisted-exec brings."""
 
 from __future__ import annotations
 
