@@ -179,12 +179,7 @@ def status_of(
     spaces: int,
     now: str,
 ) -> Object:
-    """
-    Return the status of a SpaceProviderDesc.
-
-    :param looks: conditions from the last list request.
-    :param synced: the condition that the spec is in force.
-    """
+    """Return the status of a SpaceProviderDesc."""
     before = desc.get("status") or {}
     generation = desc["metadata"].get("generation")
     conditions: dict[str, ConditionValue] = {

@@ -63,8 +63,8 @@ class SpaceInfo:
     A physical space as its provider currently reports it.
 
     :param state: :data:`BUILDING`, :data:`USABLE`, :data:`BROKEN` or :data:`GOING`.
-    :param reason: :param reason: one CamelCase word, or empty.
-    :param message: human-readable problem; may be empty.
+    :param reason: one CamelCase word, or empty.
+    :param message: human-readable problem, or empty.
     :param owner: see :class:`SpaceRequest`; empty if someone else created it, ``None`` if currently
         unknown.
     :param uid: distinguishes it from earlier or later ones of the same name; empty if unsupported.
@@ -91,7 +91,6 @@ class SpaceRequest:
     A request to create a physical space.
 
     :param owner: UID of the Space. The provider stores it with the physical space.
-    :param parameters: ``spec.parameters`` of the Space.
     """
 
     owner: str
@@ -197,7 +196,6 @@ class ProviderContext:
     The manager's resources for providers.
 
     :param hub: client of the cluster with the Spaces.
-    :param directory: absolute path of the manager's private directory.
     :param place: identity of that directory, see :func:`~twisted_exec.spacemanager.views.place_of`.
     """
 
@@ -217,11 +215,7 @@ content is not usable; the message names the Secret, the key and the remedy.
 
 @dataclass(frozen=True)
 class ProviderCondition:
-    """
-    A condition of a provider.
-
-    :param status: ``True``, ``False`` or ``Unknown``.
-    """
+    """A condition of a provider."""
 
     status: str
     reason: str

@@ -254,7 +254,6 @@ class ProviderCopy(BackgroundTask):
         return info != before
 
     def _miss(self, physical: Physical, turn: int, at: float) -> bool:
-        """Handle an answer without a space."""
         entry = self._entries.get(physical)
         last_turn = entry.turn if entry is not None else 0
         if physical in self._making or turn <= max(last_turn, self._since.get(physical, 0)):

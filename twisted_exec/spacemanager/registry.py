@@ -49,11 +49,7 @@ SETTLE_SECONDS = 1.0
 
 @implementer(IProviders)
 class ProviderRegistry(Service):
-    """
-    All providers, and the controller of SpaceProviderDescs.
-
-    :ivar spaces: the Spaces.
-    """
+    """All providers, and the controller of SpaceProviderDescs."""
 
     _log = Logger()
     spaces: ISpaces

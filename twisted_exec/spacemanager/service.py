@@ -49,9 +49,7 @@ class Settings:
     """
     Settings of a manager.
 
-    :param state_directory: private to managers.
     :param identity: this replica's unique identity in the Lease; empty for a random one.
-    :param health_listen: a Twisted endpoint string for probes and metrics; empty for none.
     """
 
     state_directory: str = field(
@@ -113,7 +111,6 @@ class SpaceManager(AsyncService):
     """
     The Space Manager.
 
-    :param makers: makers of providers, by type.
     :param make_loop: creates the controller of Spaces, for each term as leader.
     """
 
@@ -335,6 +332,5 @@ def _labels(space: Object) -> tuple[str, str, str]:
 
 
 def _end(space: Object) -> float | None:
-    """Return the expiry of a Space's credentials in seconds since the epoch."""
     expiry = (space.get("status") or {}).get("credentialsExpireTime")
     return times.seconds(expiry) if isinstance(expiry, str) and times.is_moment(expiry) else None

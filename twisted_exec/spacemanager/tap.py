@@ -55,11 +55,7 @@ PROVIDERS = {
 
 
 def provider_makers(types: Iterable[str], **local: Any) -> Mapping[str, MakeProvider]:
-    """
-    Return the makers of these provider types.
-
-    :param local: options for the type ``local``, see :mod:`twisted_exec.spacemanager.providers.local`.
-    """
+    """Return the makers of these provider types."""
     return {each: _maker(PROVIDERS[each], local if each == LOCAL else {}) for each in types}
 
 

@@ -73,11 +73,7 @@ class ProviderEnvironment:
 
 @implementer(IProviderView)
 class ProviderView:
-    """
-    See :class:`IProviderView`.
-
-    :param secret_changed: called when :meth:`renew` is due.
-    """
+    """See :class:`IProviderView`."""
 
     _log = Logger()
 

@@ -26,7 +26,6 @@ class Watchers:
     """
     The watchers of one provider.
 
-    :param begin: called for each new watcher.
     :param end: called after the last watcher; fires when the source has ended.
     """
 

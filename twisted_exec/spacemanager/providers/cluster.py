@@ -45,7 +45,6 @@ class ProviderCluster:
     """
     A cluster, with its name and remedies for messages.
 
-    :param title: name for messages.
     :param remedy: where to put credentials that the cluster accepts.
     """
 
@@ -135,7 +134,6 @@ def reach(
     """
     Return the cluster of the kubeconfig in a provider's Secret, or the manager's own.
 
-    :param other_keys: further keys that the Secret may have.
     :raises Invalid: the Secret's content is not usable.
     """
     content = spec.secret or {}

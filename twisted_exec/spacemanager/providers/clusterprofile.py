@@ -183,7 +183,6 @@ class ClusterProfiles(CoroutineProvider):
         return [read(each, self._places) for each in listed if not is_ours(each)]
 
     async def _secrets(self, readings: Sequence[ProfileFields]) -> Mapping[SecretName, Object]:
-        """Return the Secrets that profiles may use, without their values."""
         places = _secret_places(readings)
         secrets = {}
         for place in places if len(places) <= MAX_NAMESPACES else [""]:
@@ -270,7 +269,6 @@ def _labelled(obj: Object) -> Object:
 
 
 def _without_content(secret: Object) -> Object:
-    """Replace the values of a Secret."""
     data = secret.get("data") or {}
     keys = {key: "x" for key, value in data.items() if value}
     return {**_labelled(secret), "type": secret.get("type", ""), "data": keys}
@@ -324,11 +322,7 @@ SecretName = tuple[str, str]
 
 @dataclass(frozen=True)
 class AccessWay:
-    """
-    An access provider of a profile: a cluster, and the Secret with its credentials.
-
-    :param token: whether ``key`` has a token instead of a kubeconfig.
-    """
+    """An access provider of a profile: a cluster, and the Secret with its credentials."""
 
     secret: SecretName
     key: str
@@ -484,7 +478,6 @@ class ProfileCredentials:
     The Secret with the credentials for a profile.
 
     :param way: the access provider; ``None`` if the Secret has a whole kubeconfig.
-    :param problem: the reason, if there is no Secret.
     """
 
     secret: Object | None = field(default=None, repr=False)

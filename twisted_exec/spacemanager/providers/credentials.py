@@ -62,8 +62,6 @@ def clean(content: bytes, source: str, name: str, context: str = "") -> Access:
     """
     Reduce a kubeconfig to one cluster, one user and one context.
 
-    :param source: name for messages.
-    :param name: name of all three in the result.
     :raises KubeConfigError: it is not usable, not self-contained, or has no credentials.
     """
     content = unwrapped(content, source)
@@ -155,7 +153,7 @@ async def ensure_account(client: IKubeClient, name: str, at: Place) -> None:
     """
     Create or repair the account, with all permissions in its physical space.
 
-    :raises APIError: :raises Conflict: the name of its binding is in use.
+    :raises Conflict: the name of its binding is in use.
     """
     labels = {MANAGED_BY: MANAGER}
     namespace = {"metadata": {"name": NAMESPACE, "labels": labels}}
@@ -232,11 +230,7 @@ async def request_token(
 
 
 class CachedTokens:
-    """
-    Cached tokens, by key.
-
-    :param ask: requests a token for a key.
-    """
+    """Cached tokens, by key."""
 
     def __init__(
         self, ask: Callable[[Hashable], Awaitable[Token]], now: Callable[[], float]

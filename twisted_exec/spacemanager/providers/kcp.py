@@ -109,7 +109,7 @@ class KcpProvider(CoroutineProvider):
     See :class:`ISpaceProvider`; parameters are ``type`` and ``typePath``.
 
     :param client: client of the kcp server; resources include the path of the workspace.
-    :param known: :param known: returns physical spaces whose parents the first list includes.
+    :param known: returns physical spaces whose parents the first list includes.
     """
 
     def __init__(
@@ -421,11 +421,7 @@ TICK_SECONDS = 60.0
 
 
 class WorkspaceHints:
-    """
-    The watchers of a provider, and the watches that notify them.
-
-    :param due: returns the physical spaces whose credentials are due.
-    """
+    """The watchers of a provider, and the watches that notify them."""
 
     def __init__(self, client: IKubeClient, clock: Any, due: Callable[[], list[Physical]]) -> None:
         self._client, self._clock, self._due = client, clock, due

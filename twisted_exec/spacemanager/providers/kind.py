@@ -96,7 +96,6 @@ class ClusterIdentity:
     Identity of a cluster.
 
     :param uid: UID of the namespace ``kube-system``.
-    :param owner: the owner in the labels of its nodes, or empty.
     """
 
     uid: str

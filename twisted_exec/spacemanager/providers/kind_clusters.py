@@ -124,7 +124,6 @@ class KindCli:
 
         :param code: file for the exit code.
         :param lock: descriptor that the run keeps open until all of it has ended.
-        :param ended: called at the end, if this process still exists.
         :return: the process group; 0 if the run has already ended.
         :raises ServiceUnavailable: the program cannot be started.
         """
@@ -434,9 +433,7 @@ class ClusterRecord:
     The record of one cluster.
 
     :param state: :data:`CREATING`, :data:`MADE` or :data:`DELETING`.
-    :param began: seconds since the epoch.
     :param group: process group of the creating run; 0 if unknown.
-    :param uid: UID of the cluster, once it is known.
     """
 
     owner: str
@@ -451,7 +448,7 @@ class ClusterCreation:
     """
     The run that creates a cluster.
 
-    :param code: :param code: exit code; ``None`` without a regular end.
+    :param code: exit code; ``None`` without a regular end.
     """
 
     busy: bool
@@ -468,8 +465,6 @@ class Records:
 
     ``lock`` is locked (``flock``) by the process that changes the cluster or its record, and by the
     run of kind that creates it.
-
-    :param directory: absolute path.
     """
 
     def __init__(self, directory: str, step: Callable[[], None] = lambda: None) -> None:

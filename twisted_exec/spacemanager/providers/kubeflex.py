@@ -179,7 +179,7 @@ def info_of(
     """
     Return the state of a ControlPlane, without access.
 
-    :param secret: :param secret: may lack its values.
+    :param secret: may lack its values.
     """
     reading = _in_namespace(reading, namespace)
     if reading.state == USABLE and not present(reading, secret):
@@ -309,7 +309,6 @@ def controlplane_of(
     """
     Return the ControlPlane object for a request.
 
-    :param allowed: the allowed types.
     :raises BadRequest: the name or the parameters are invalid.
     """
     _check_name(physical)
@@ -403,11 +402,7 @@ _AGAIN_SECONDS = 5
 
 @implementer(ISpaceProvider)
 class KubeFlex(CoroutineProvider):
-    """
-    See :class:`ISpaceProvider`.
-
-    :param allowing: remedy for messages about other types.
-    """
+    """See :class:`ISpaceProvider`."""
 
     default_parent = ""
 
@@ -580,7 +575,6 @@ def _secret_names(readings: Iterable[ControlPlaneFields]) -> Sequence[str]:
 
 
 def _without_content(secret: Object) -> Object:
-    """Replace the values of a Secret."""
     data = secret.get("data") or {}
     return {**bare(secret), "data": {key: "x" for key, value in data.items() if value}}
 

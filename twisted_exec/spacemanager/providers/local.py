@@ -112,11 +112,7 @@ TEND_EVERY = 40
 
 @implementer(ISpaceProvider, IHostLocal, IRotatesCredentials)
 class LocalProvider:
-    """
-    See :class:`ISpaceProvider`.
-
-    :param store: the provider's exclusive store.
-    """
+    """See :class:`ISpaceProvider`."""
 
     default_parent = ""
     _log = Logger()
@@ -332,12 +328,7 @@ def make(
     client_ca: str = "",
     ports: range | None = None,
 ) -> ISpaceProvider:
-    """
-    Create the provider of a SpaceProviderDesc of type ``local``.
-
-    :param client_ca: path of a further client CA for the spaces; empty for none.
-    :param ports: ports for the API servers of new spaces; ``None`` for the default range.
-    """
+    """Create the provider of a SpaceProviderDesc of type ``local``."""
     store = Store(os.path.join(around.directory, "local", spec.name))
     environment = space_environment(spec, around, client_ca, ports)
     provider: ISpaceProvider = LocalProvider(store, environment)
@@ -363,8 +354,6 @@ class SpaceEnvironment:
     Resources for local spaces.
 
     :param enrol: creates a kubeconfig, given the path of the administrator's.
-    :param slots: limits concurrent starts.
-    :param ports: see :func:`~twisted_exec.spacemanager.providers.local_processes.free_port`.
     """
 
     reactor: Any

@@ -106,12 +106,7 @@ _KEPT_VARIABLES = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "X
 
 
 def argv(state_directory: str, port: int, client_ca: str = "") -> list[str]:
-    """
-    Return the command line of a space's process.
-
-    :param port: loopback port of its API server.
-    :param client_ca: path of a further client CA; empty for none.
-    """
+    """Return the command line of a space's process."""
     # In a process group of its own, and without a pidfile: see the module.
     module = "twisted_exec.spacemanager.providers.local_child"
     options = ["--without-demo", "--without-spaces", "--with-parent", "--drain-seconds", "2"]
@@ -186,8 +181,6 @@ class ProcessRun(ProcessProtocol):
     def until(self, true: Callable[[], bool], seconds: float) -> Deferred[bool]:
         """
         Wait for a condition.  Fires with ``False`` if the process ends first, or after a timeout.
-
-        :param true: the condition, polled often.
         """
         deadline = self._reactor.seconds() + seconds
         waiting: Deferred[bool] = Deferred(lambda _: call[0].cancel())
@@ -242,7 +235,6 @@ class ProcessRun(ProcessProtocol):
 
 
 def _how(reason: Failure, log: str) -> str:
-    """Return how a process ended, in words."""
     value: Any = reason.value
     if value.signal is not None:
         return f"killed by signal {value.signal} ({_signal_name(value.signal)})"
@@ -291,9 +283,8 @@ class SpaceRecord:
     """
     A space that runs or must be started, or that is being deleted.
 
-    :param uid: of the physical space; also the name of its directory.
-    :param owner: UID of the Space; empty if there is none.
-    :param port: of its API server on loopback; 0 until one was chosen.
+    :param uid: of the physical space, and name of its directory.
+    :param port: of its API server, or 0 until one was chosen.
     :param damaged: why nothing is known but the name.
     """
 
@@ -395,7 +386,6 @@ class Store:
                 _unlink(os.path.join(self.path, RECORDS, name))
 
     def _check_there(self) -> None:
-        """Check that the directory is the one that we have locked."""
         if self._lock < 0:
             raise ServiceUnavailable("local spaces: closed")
         ours = os.fstat(self._lock)

@@ -82,11 +82,7 @@ def elsewhere(space: Mapping[str, Any], reference: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class ImportedCredentials:
-    """
-    The user's credentials for a Space.
-
-    :param contents: usable kubeconfigs, by viewpoint.
-    """
+    """The user's credentials for a Space."""
 
     contents: Mapping[str, bytes]
     endpoints: Mapping[str, Mapping[str, str]]
@@ -94,11 +90,7 @@ class ImportedCredentials:
 
 
 def credentials_of(space: Object, existing: Mapping[str, Object | None]) -> ImportedCredentials:
-    """
-    Read the credentials of a Space.
-
-    :param existing: the Secrets that the Space names, by viewpoint.
-    """
+    """Read the credentials of a Space."""
     named, problem = references(space), None
     contents: dict[str, bytes] = {}
     endpoints = {}

@@ -166,7 +166,6 @@ class SpaceLoop(Service):
         )
 
     def stopService(self) -> Deferred[Any]:
-        """Stop."""
         super().stopService()
         self._unfollow()
         if self._ticker.running:
@@ -428,7 +427,6 @@ class SpaceQueues:
         self.add(provider, key)
 
     def _queue(self, provider: str, namespace: str) -> WorkQueue[Work]:
-        """Return the queue of a provider or namespace."""
         name = provider if provider and self._is_there(provider) else f"/{namespace}"
         if name not in self._queues:
             self._tidy()

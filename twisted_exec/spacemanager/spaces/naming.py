@@ -94,11 +94,7 @@ def was_found(space: Mapping[str, Any]) -> bool:
 
 
 def name_for(physical: Physical, is_free: bool = True) -> str:
-    """
-    Return the name for the Space of a discovered physical space.
-
-    :param is_free: the plain name is not in use.
-    """
+    """Return the name for the Space of a discovered physical space."""
     plain = physical.name if not physical.parent else f"{_slug(physical.parent)}.{physical.name}"
     if is_free and not names.dns_subdomain(plain) and len(plain) <= LONGEST:
         return plain

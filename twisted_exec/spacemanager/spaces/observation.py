@@ -32,9 +32,7 @@ class Provider:
     """
     The current state of a Space's provider.
 
-    :param passes: discovery selects the physical space.
     :param is_gone: the physical space certainly does not exist.
-    :param rotates: the provider can rotate credentials.
     :param refusal: why this physical space is impossible, or empty.
     """
 
@@ -70,7 +68,6 @@ class SpaceObservation:
     """
     All observations of a Space.
 
-    :param secrets: existing Secrets with our names, by viewpoint.
     :param done: types of the steps that were carried out in this run.
     :param is_settled: there was no recent automatic rotation.
     """
@@ -197,11 +194,7 @@ _NO_SERVER: ConditionValue = (
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """
-    Result of a probe.
-
-    :param version: version of the API server, such as ``v1.33.1``; may be empty.
-    """
+    """Result of a probe."""
 
     digest: str
     valid: ConditionValue

@@ -67,9 +67,7 @@ class SpacePlan:
 
     :param steps: in order; after them, planning starts again.
     :param physical: value of the condition PhysicalSpaceReady; ``None`` to leave it.
-    :param physical_space: the existing physical space.
     :param intended: the existing or planned physical space; ``None`` to leave the record.
-    :param is_over: nothing is left to write.
     """
 
     steps: Sequence[Step] = ()

@@ -138,11 +138,7 @@ AT_ONCE = 8
 
 @dataclass
 class _Entry:
-    """
-    State of the probes of one Space.
-
-    :ivar repeat: another probe follows the current one.
-    """
+    """State of the probes of one Space."""
 
     digest: str
     contents: Contents
@@ -196,7 +192,6 @@ class ProbeSchedule:
         Return the last result for a Space's kubeconfigs, or ``None``; a probe is scheduled if they
         are new.
 
-        :param what: name of the Space for messages.
         :param was_well: an earlier leader found them healthy, so the first probe is not urgent.
         :param is_away: there is no provider, or it reports that the physical space is not usable.
         """

@@ -112,11 +112,7 @@ def _cluster(end: Mapping[str, str], secret: Mapping[str, str]) -> Object:
 
 
 class Publishing(BackgroundTask):
-    """
-    Maintains the profiles.
-
-    :param appeared: called when the API has appeared.
-    """
+    """Maintains the profiles."""
 
     _log = Logger()
 
@@ -144,7 +140,6 @@ class Publishing(BackgroundTask):
         self._begin(self._look())
 
     def stop(self) -> Deferred[Any]:
-        """Stop."""
         ending: list[Deferred[Any]] = [super().stop()]
         if self._timer is not None:
             self._timer.cancel()

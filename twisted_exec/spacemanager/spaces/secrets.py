@@ -184,11 +184,7 @@ def form(
     before: Mapping[str, Any] | None,
     now: float,
 ) -> Object:
-    """
-    Return the desired Secret.
-
-    :param before: the existing Secret.
-    """
+    """Return the desired Secret."""
     metadata: Object = dict((before or {}).get("metadata") or {})
     metadata.setdefault("name", spaces.secret_name(space["metadata"]["name"], viewpoint))
     metadata.setdefault("namespace", space["metadata"]["namespace"])

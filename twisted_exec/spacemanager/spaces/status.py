@@ -258,7 +258,6 @@ def _physical_uid(current: Object, planned: SpacePlan) -> str:
 
 
 def _expires(observation: SpaceObservation, current: Object) -> str:
-    """Return the earliest expiry of the credentials."""
     if not isinstance(observation.answer, SpaceInfo):
         return str(current.get("credentialsExpireTime") or "") if _mine(observation) else ""
     viewpoints: Sequence[str] = viewpoints_of(observation.space)

@@ -73,11 +73,7 @@ def pauses(rng: random.Random | None = None) -> Backoff:
 
 @dataclass
 class SpaceMemory:
-    """
-    Memory about one Space, which saves requests.
-
-    :ivar answered_at: seconds of the clock.
-    """
+    """Memory about one Space, which saves requests."""
 
     answer: SpaceInfo | None = None
     answered_at: float = 0.0
@@ -88,11 +84,7 @@ class SpaceMemory:
 
 @dataclass(frozen=True)
 class SpaceContext:
-    """
-    Resources that all workers share.
-
-    :param rival: see :meth:`.SpaceIndex.rival`.
-    """
+    """Resources that all workers share."""
 
     hub: IKubeClient
     clock: Any
@@ -108,11 +100,7 @@ class SpaceChanged(Exception):
 
 
 class SpaceWorker:
-    """
-    Processes one Space.
-
-    :ivar space: the current Space.
-    """
+    """Processes one Space."""
 
     def __init__(
         self, context: SpaceContext, space: Object, view: IProviderView | None, memory: SpaceMemory
@@ -359,7 +347,6 @@ class SpaceWorker:
             await self._ask_whose(physical, uid)
 
     async def _ask_whose(self, physical: Physical, uid: str) -> None:
-        """Check the owner of a physical space that already exists."""
         assert self._view is not None
         info = await self._view.provider.get(physical)
         if info.owner == uid:
