@@ -22,7 +22,6 @@ class LeafNode:
     """
     A Node of the root that stands for a leaf, or for a part of it.
 
-    :param leaf: the leaf's name in the registry.
     :param mode: ``cluster`` (the whole leaf), ``node`` (one node of the leaf) or ``party`` (another
         set of its nodes).
     :param leaf_nodes: names of the leaf's nodes that the Node stands for; if empty, ``selector``
@@ -45,7 +44,6 @@ class LeafPod:
     """
     The Pod of a leaf behind a Pod of the root.
 
-    :param namespace: in the leaf; it may differ from the root's.
     :param root: the Pod in the root, as last seen; read-only.
     :param pod: the Pod in the leaf, as last seen and trimmed (see :func:`.ownership.trimmed`), if
         it is known; read-only.

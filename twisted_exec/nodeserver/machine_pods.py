@@ -57,7 +57,6 @@ def plan(machine: Object | None, node: str, there: Object | None) -> Step:
 
     :param machine: the leaf's Pod that represents the machine; ``None`` if there is nothing to
         show.
-    :param node: the Node of the root to bind the Pod to.
     """
     if there is None:
         return Create() if machine is not None else None
@@ -87,11 +86,7 @@ def node_for(machine: Object, nodes: tuple[LeafNode, ...]) -> str:
 
 
 def form(machine: Object, key: Key, node: str, leaf: str, keeper: str) -> Object:
-    """
-    Return the Pod to create.
-
-    :param key: its namespace and name in the root.
-    """
+    """Return the Pod to create."""
     containers = [
         {"image": _NO_IMAGE, **{name: each[name] for name in _OF_CONTAINER if each.get(name)}}
         for each in machine["spec"].get("containers") or []

@@ -282,7 +282,6 @@ class NodeOptions(ProgramOptions):
         """
         Return what all our Nodes publish.
 
-        :param port: our listening port.
         :raises UsageError: the addresses or their types are not valid.
         """
         preferred = self._types("kubelet-preferred-address-types")

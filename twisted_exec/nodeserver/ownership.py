@@ -120,7 +120,6 @@ class OwnershipRule:
     :param root: the root's name in its leaves, since several roots may share a leaf.
     :param policy: :data:`OWNED`, :data:`SAME_NAME` (any Pod of the same namespace and name counts,
         as in Kosmos) or :data:`MACHINES` (the leaf is a twisted-exec API server).
-    :param kosmos: Pods created by Kosmos count as owned.
     """
 
     root: str = DEFAULT_ROOT
@@ -192,11 +191,7 @@ def _labels(pod: Object) -> Any:
 
 
 def trim_root_pod(pod: Object, shared: SharedParts | None = None) -> Object:
-    """
-    Return a Pod of the root without unread fields; it is read-only.
-
-    :param shared: supplies equal parts of the ``spec`` from other Pods.
-    """
+    """Return a Pod of the root without unread fields; it is read-only."""
     reduced = {intern(key): slim(value) for key, value in pod.items() if key not in _LARGE}
     reduced["metadata"] = _metadata(pod["metadata"])
     if "spec" in pod:

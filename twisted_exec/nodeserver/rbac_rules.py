@@ -44,11 +44,7 @@ def root_rules() -> tuple[Rule, ...]:
 
 
 def root_namespaced_rules(election: str = ELECTION) -> Iterator[tuple[str, tuple[Rule, ...]]]:
-    """
-    Rules of Roles in the root, each with its namespace.
-
-    :param election: as ``--namespace``.
-    """
+    """Rules of Roles in the root, each with its namespace."""
     own = replace(_on(LEASES.resource, "get", "update"), resource_names=(LEASE,))
     # RBAC cannot restrict create by name: the object has none yet.
     yield election, (own, _on(LEASES.resource, "create"))

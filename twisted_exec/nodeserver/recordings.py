@@ -66,7 +66,6 @@ class PodSession:
     """
     The facts about a session.
 
-    :param machine: see :class:`~twisted_exec.recording.chain.Info`.
     :param has_terminal: the terminal of the Pod echoes input.
     """
 
@@ -339,7 +338,6 @@ class PodRecordingSettings:
     Settings of the recordings of a node server.
 
     :param namespaces: of the root; empty for all.
-    :param selector: labels of the root's Pods.
     :param is_required: sessions that cannot be recorded are refused, or end.
     :param limit_bytes: of the directory; 0 for half of the file system.
     """
@@ -559,7 +557,6 @@ class PodRecordings:
         return os.path.join(self.settings.directory, name + suffix)
 
     def _job(self, work: Callable[[], None]) -> Deferred[bool]:
-        """Do some work in a thread; fires with whether it succeeded."""
         job = self._disk.run(work)
         self._jobs.add(job)
 

@@ -138,16 +138,9 @@ class Settings:
     """
     Configuration of a node server.
 
-    :param listen: a Twisted endpoint string without TLS.
     :param certificate_directory: directory of a certificate that the root signs, instead of
         ``certificate`` and ``key``.
-    :param names: DNS names and IP addresses in that certificate.
-    :param client_ca: CA of client certificates, such as that of the root's API server.
-    :param client_names: accepted common names; empty accepts all of that CA.
     :param shutdown_delay_seconds: how long to serve after readiness fails.
-    :param stream_idle_seconds: idle timeout of streams; 0 for none.
-    :param sessions: limits of concurrent sessions; ``None`` for as many as file descriptors allow.
-    :param requires_reason: refuse commands without a declared reason.
     """
 
     listen: str = field(

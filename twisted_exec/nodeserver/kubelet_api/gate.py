@@ -135,7 +135,7 @@ class NodeAccess:
         """
         Check a permission on a Node.
 
-        :param subresources: :param subresources: of the Node; permission for one suffices.
+        :param subresources: of the Node; permission for one suffices.
         :raises Forbidden: the user has none of them.
         :raises InternalError: the root gave no decision.
         """

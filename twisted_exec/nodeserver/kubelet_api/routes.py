@@ -63,9 +63,8 @@ class Route:
     """
     One path of a kubelet.
 
-    :param pattern: as in :meth:`RouteTable.add_endpoint`.
     :param handler: answers a request that is authenticated but not authorized.
-    :param subresource: :param subresource: of the Pod; empty for a request that concerns no Pod.
+    :param subresource: of the Pod; empty for a request that concerns no Pod.
     :param plain: errors are plain text, not a ``Status``.
     """
 
@@ -85,11 +84,7 @@ def of_pod(
     container: bool = True,
     plain: bool = False,
 ) -> Iterable[Route]:
-    """
-    Return the two routes of a path about a Pod: ``/WORD/NAMESPACE/POD[/UID][/CONTAINER]``.
-
-    :param container: the path ends with a container.
-    """
+    """Return the two routes of a path about a Pod: ``/WORD/NAMESPACE/POD[/UID][/CONTAINER]``."""
     last = "/{container}" if container else ""
     for uid in ("", "/{uid}"):
         pattern = f"/{word}/{{namespace}}/{{pod}}{uid}{last}"
@@ -98,10 +93,6 @@ def of_pod(
 
 @dataclass(frozen=True)
 class _PodEndpoint(GatedEndpoint):
-    """
-    An endpoint about a Pod.
-    """
-
     plain: bool = True
 
 
@@ -194,7 +185,6 @@ class Hop:
     The collaborators of routes and locators.
 
     :param shared: connections that followed logs share.
-    :param requires_reason: refuse commands without a declared reason.
     """
 
     access: NodeAccess
@@ -309,11 +299,7 @@ async def to_leaf(
     *,
     shares: bool = False,
 ) -> Location:
-    """
-    Return the location of a subresource of a leaf's Pod, with our current credentials.
-
-    :param shares: it may share a connection with other downloads.
-    """
+    """Return the location of a subresource of a leaf's Pod, with our current credentials."""
     leaf = pod.leaf
     way = Upstream(leaf.config, f'leaf "{leaf.name}"', hop.clock)
     if shares:
@@ -407,7 +393,6 @@ class KubeletTarget:
 
     :param what: first segment of the path, such as ``exec`` or ``portForward``.
     :param uid: of the Pod in the root; empty if the path has none.
-    :param container: empty for requests about the whole Pod.
     """
 
     what: str
@@ -430,7 +415,6 @@ def exec_query(raw: bytes, container: str) -> bytes:
     """
     Return the query for ``pods/exec``.
 
-    :param raw: query of the request to ``/exec/...``.
     :raises BadRequest: no stream, no command, or undecodable.
     :raises APIError: 414, it is too long.
     """

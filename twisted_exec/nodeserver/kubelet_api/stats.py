@@ -132,11 +132,7 @@ _LARGEST = 2**63 - 1
 
 @dataclass(frozen=True)
 class PodUsage:
-    """
-    A Pod of the root and its usage.
-
-    :param containers: by name.
-    """
+    """A Pod of the root and its usage."""
 
     root: Object
     whole: Counter
@@ -149,11 +145,7 @@ class PodUsage:
 
 @dataclass(frozen=True)
 class LeafUsage:
-    """
-    The usage that one leaf reports, or several together.
-
-    :param nodes: by the name of the root's Node.
-    """
+    """The usage that one leaf reports, or several together."""
 
     pods: tuple[PodUsage, ...] = ()
     nodes: Mapping[str, Counter] = field(default_factory=dict)
@@ -340,7 +332,6 @@ def duration(text: str) -> int:
 
 
 def _starts(pod: Object) -> Mapping[str, int]:
-    """Return the start times of a Pod's running containers, by name."""
     status = pod.get("status") or {}
     statuses = [
         *(status.get("initContainerStatuses") or ()),
@@ -376,7 +367,6 @@ class Sample:
     :param at: end of the window, in nanoseconds since the epoch.
     :param window: its length, in nanoseconds.
     :param nanocores: average CPU usage in it, in billionths of a core.
-    :param memory_bytes: the working set.
     """
 
     at: int
@@ -421,11 +411,7 @@ class Counters:
         return len(self._counted)
 
     def take(self, key: Hashable, sample: Sample, since: int = 0) -> Counter:
-        """
-        Return the counter of a container or node, updated with a sample.
-
-        :param since: when it started, in nanoseconds since the epoch; 0 if unknown.
-        """
+        """Return the counter of a container or node, updated with a sample."""
         previous = self._counted.get(key)
         if previous is None:
             counted = _new_counter(sample, since)

@@ -44,9 +44,6 @@ class RegistrySettings:
     """
     Settings of the registry.
 
-    :param leaves: absolute path of the file with leaves; empty for none.
-    :param kosmos: use Kosmos's Clusters as leaves.
-    :param spaces: which Spaces to use as leaves; ``None`` for none.
     :param root_name: the root's name in its leaves, a valid label value.
     """
 

@@ -25,7 +25,6 @@ class KubeconfigFile:
     A kubeconfig file.
 
     :param path: absolute.
-    :param context: replaces its ``current-context``.
     """
 
     path: str
@@ -50,12 +49,7 @@ class KubeconfigSecret:
 
 @dataclass(frozen=True)
 class KubeconfigData:
-    """
-    A kubeconfig as data.
-
-    :param content: empty if there is none.
-    :param problem: why there is no readable kubeconfig, or empty.
-    """
+    """A kubeconfig as data."""
 
     content: bytes = field(repr=False)
     source: str

@@ -1,5 +1,5 @@
 """
-The plan for one Node of the root; :mod:`.worker` carries them out.
+The plan for one Node of the root; :mod:`.worker` carries it out.
 
 A foreign Node is not touched: an annotation of the Node says who keeps it. A Node that Kosmos or an
 administrator has declared to stand for the leaf may be adopted.
@@ -78,12 +78,7 @@ Action = Create | Patch | PatchNodeStatus
 
 @dataclass(frozen=True)
 class NodePlan:
-    """
-    The actions for one Node, in order.
-
-    :param problem: why the Node cannot be kept, or empty.
-    :param adopts: the Node was not ours so far.
-    """
+    """The actions for one Node, in order."""
 
     actions: Sequence[Action] = ()
     problem: str = ""
@@ -104,11 +99,7 @@ def claim(observed: Object, node: LeafNode, keeper: str) -> str:
 def plan(
     desired: DesiredNode, observed: Object | None, now: str, *, beat: bool = False
 ) -> NodePlan:
-    """
-    Return the actions that bring the Node to its desired state.
-
-    :param beat: write the conditions even if they have not changed.
-    """
+    """Return the actions that bring the Node to its desired state."""
     name = desired.node.name
     if observed is None:
         if desired.upkeep != FULL:
@@ -140,11 +131,7 @@ def orphans(nodes: Iterable[Object], leaf_node_names: Iterable[str], keeper: str
 
 
 def is_our_address(status: Object, fields: Object, own: int) -> bool:
-    """
-    Return whether a status lists our addresses first, and our port.
-
-    :param fields: the desired status; ``own`` as in :class:`DesiredNode`.
-    """
+    """Return whether a status lists our addresses first, and our port."""
     addresses = fields.get("addresses") or []
     first = (status.get("addresses") or [])[:own]
     port = status.get("daemonEndpoints") == fields.get("daemonEndpoints")

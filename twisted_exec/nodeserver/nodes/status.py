@@ -291,11 +291,7 @@ def labels(node: LeafNode, info: Mapping[str, str]) -> dict[str, str]:
 
 
 def node_info(node: LeafNode, nodes: Sequence[Object], version: str) -> dict[str, str]:
-    """
-    Return ``status.nodeInfo``.
-
-    :param version: of the leaf's API server; empty if unknown.
-    """
+    """Return ``status.nodeInfo``."""
     infos = [each["status"]["nodeInfo"] for each in nodes]
     if node.mode == "node" and len(infos) == 1:
         return {key: infos[0].get(key, "") for key in _INFO}
@@ -396,11 +392,7 @@ def publication_order(
 
 
 def chosen(addresses: Iterable[Address], preferred: Sequence[str]) -> Address | None:
-    """
-    Return the address that a root dials, or ``None``.
-
-    :param preferred: its ``--kubelet-preferred-address-types``.
-    """
+    """Return the address that a root dials, or ``None``."""
     listed = list(addresses)
     for kind in preferred:
         for address in listed:

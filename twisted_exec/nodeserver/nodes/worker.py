@@ -68,12 +68,10 @@ SETTLE_SECONDS = 1.0
 @dataclass(frozen=True)
 class PublishedEndpoint:
     """
-    Addresses and features that all our Nodes publish.
+    Addresses and features that our Nodes publish.
 
     :param keeper: namespace/name of the Lease of the set of replicas.
     :param preferred: ``--kubelet-preferred-address-types`` of the root.
-    :param address_types: types of the leaf's addresses that its Node publishes.
-    :param ready_when: one of :data:`~twisted_exec.nodeserver.nodes.status.READY_POLICIES`.
     """
 
     own: Sequence[Address]
@@ -88,11 +86,7 @@ class PublishedEndpoint:
 
 @dataclass(frozen=True)
 class NodeContext:
-    """
-    Collaborators of every node worker.
-
-    :param writing: limits concurrent writes.
-    """
+    """Collaborators of every node worker."""
 
     client: IKubeClient
     clock: Any
@@ -108,11 +102,7 @@ class NodeContext:
 
 
 class NodeWorker(BackgroundTask):
-    """
-    Keeps one Node.
-
-    :ivar problem: why the Node is not in its desired state, or empty.
-    """
+    """Keeps one Node."""
 
     _log = Logger()
 

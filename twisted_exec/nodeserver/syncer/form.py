@@ -87,11 +87,7 @@ def renamed_in_leaf(root: Object) -> str:
 
 
 def leaf_form(root: Object, node: LeafNode, marks: Object, namespace: str, name: str) -> Object:
-    """
-    Return the Pod to create in the leaf.
-
-    :param marks: see :meth:`.ILeaf.marks`.
-    """
+    """Return the Pod to create in the leaf."""
     spec = copy.deepcopy(root["spec"])
     for key in _DECIDED_THERE:
         spec.pop(key, None)

@@ -85,11 +85,7 @@ def copy_of(original: Object, namespace: str, labels: Object, leaf: str) -> Obje
 
 
 class RootObjects:
-    """
-    Metadata of ConfigMaps and Secrets in namespaces of the root.
-
-    :param changed: called with a namespace in which an object has changed.
-    """
+    """Metadata of ConfigMaps and Secrets in namespaces of the root."""
 
     def __init__(
         self, client: IKubeClient, clock: IReactorTime, changed: Callable[[str], None]
@@ -129,11 +125,7 @@ class RootObjects:
 
 
 class Copies:
-    """
-    The copies in one leaf.
-
-    :param changed: called with the root's namespace of a copy that has changed.
-    """
+    """The copies in one leaf."""
 
     def __init__(
         self,

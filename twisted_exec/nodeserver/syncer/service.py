@@ -36,11 +36,7 @@ SLICE_SECONDS = 0.01
 
 
 class Syncer(Service):
-    """
-    Copies the root's Pods on our Nodes to their leaves, and their status back.
-
-    :param tell: reports failures to users, by default as Events.
-    """
+    """Copies the root's Pods on our Nodes to their leaves, and their status back."""
 
     _log = Logger()
 
