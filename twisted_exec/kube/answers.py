@@ -42,7 +42,6 @@ class AnswerHead:
         self.is_complete = False
 
     def received(self, data: bytes) -> None:
-        """Replaces the protocol's ``dataReceived``."""
         while data and not self.is_complete and not self._refused:
             match = _END.search(data)
             part = data[: match.end()] if match else data

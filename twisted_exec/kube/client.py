@@ -45,7 +45,6 @@ class LateCredentials:
     :param label: name of the server in messages, such as ``leaf cluster "one"``.
     :param current: returns the current configuration, or raises ``ServiceUnavailable``.
     :param moved: called when the configuration names another server.
-    :param reread: called after a 401.
     """
 
     def __init__(
@@ -159,7 +158,6 @@ class KubeClient:
 
     :param config: the server and our credentials, or :class:`.LateCredentials`.
     :param timeout_seconds: for one request, but not for watches.
-    :param server: the endpoint, instead of the one that ``config`` names.
     :param renew: returns the configuration for each request; not with late credentials.
     :param list_bytes: limit for all pages of a list together.
     :param body_bytes: limit for one answer other than a watch, decompressed.
@@ -188,7 +186,6 @@ class KubeClient:
 
     @property
     def config(self) -> ClientConfig:
-        """The configuration in use."""
         return self._current_http().config
 
     def close(self) -> Deferred[None]:

@@ -91,11 +91,7 @@ class ConsoleOptions:
     Options for opening a console.
 
     :param timeout_seconds: time limit for the connection, and another for the answer.
-    :param server: the endpoint, instead of the one that the kubeconfig names.
-    :param protocols: tried in this order, see
-        :func:`~twisted_exec.streaming.remotecommand.client.connect`.
     :param among: the possible dialects of the machine; the first is tried without discovery.
-    :param reason: that the user declares, see :mod:`twisted_exec.api.reasons`.
     :param record: the input to record, see :mod:`twisted_exec.api.kinds.consolerecordings`. No
         console is opened with a server that does not know this option.
     :param give_up_seconds: time to resume a session after a loss of the connection; ``None`` for as
@@ -155,8 +151,6 @@ def open_console(
 
 @dataclass(frozen=True)
 class _Opening:
-    """One console that is being opened."""
-
     config: ClientConfig
     namespace: str
     name: str
@@ -382,11 +376,7 @@ async def _served(
 
 
 def request_head(config: ClientConfig, where: str, query: bytes, agent: str) -> UpgradeRequest:
-    """
-    Return the request for a stream or a download.
-
-    :param where: the path behind that of the server.
-    """
+    """Return the request for a stream or a download."""
     headers = [(b"User-Agent", agent.encode("ascii")), *identity_headers(config)]
     target = (config.url.path + where).encode("ascii") + (b"?" + query if query else b"")
     return UpgradeRequest(b"GET", target, host_header(config), headers)

@@ -376,8 +376,6 @@ K = TypeVar("K", bound=Hashable)
 
 @dataclass
 class _Work:
-    """The state of one key."""
-
     backoff: Backoff = field(
         default_factory=lambda: Backoff(FIRST_PAUSE_SECONDS, LONGEST_RETRY_SECONDS)
     )

@@ -92,7 +92,6 @@ class IKubeClient(Interface):
         Fires with the answer.
 
         :param uid: precondition, or empty.
-        :param grace_seconds: grace period of a Pod; ``None`` for the Pod's own.
         """
 
     def watch(
@@ -110,7 +109,6 @@ class IKubeClient(Interface):
 
         :param on_event: called with ``ADDED``, ``MODIFIED``, ``DELETED`` or
             ``BOOKMARK`` and the object.
-        :param on_open: called once when the server has accepted the watch.
         :return: fires when the server ended the watch normally; fails with
             :class:`~twisted_exec.api.status.Expired` if ``resource_version``
             is too old: list again.

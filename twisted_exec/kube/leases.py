@@ -143,8 +143,6 @@ class Election(Service):
     One candidate.
 
     :param clock: a monotonic clock, see :func:`~twisted_exec.tls.fast.loop.use_monotonic_clock`.
-    :param lease: name of the Lease in messages.
-    :param on_failure: called with a message for users.
     """
 
     _log = Logger()
@@ -460,7 +458,6 @@ class LeaderElected:
     """
     Services that run while this replica leads, with the election.
 
-    :param client: client of the cluster that has the Lease.
     :param when: fires when the replica is able to lead.
     """
 
@@ -553,11 +550,7 @@ class Lease:
         """The reason why we do not hold the Lease, or empty."""
 
     async def renew(self, owner: Object | None = None) -> None:
-        """
-        Renew the Lease. Problems are logged.
-
-        :param owner: owner reference (``apiVersion``, ``kind``, ``name``, ``uid``).
-        """
+        """Renew the Lease. Problems are logged."""
         if not self._namespace:
             return
         try:

@@ -39,7 +39,6 @@ class MachineLog:
     """
     The log of one machine.
 
-    :param server: the endpoint, instead of the one that ``config`` names.
     :param resource: the object of the log, if it is not a machine.
     :param lost: called with the reason of an outage, and with ``None`` when the log continues.
     """

@@ -63,7 +63,6 @@ def proxied(
     """
     Return the endpoint of a server behind a proxy.
 
-    :param way: endpoint of the proxy, with its TLS.
     :param host: name or address of the server; the proxy resolves names.
     :return: its ``connect`` has no time limit and fails with :class:`ProxyError`.
     """
@@ -71,8 +70,6 @@ def proxied(
 
 
 class _Dialogue(Typing):
-    """The dialogue with a proxy, sans I/O."""
-
     @property
     def done(self) -> bool: ...
     @property

@@ -47,8 +47,6 @@ _Key = tuple[str, str, str, str | None]
 
 @dataclass
 class _Told:
-    """One Event."""
-
     body: Object
     namespace: str
     count: int
@@ -70,11 +68,7 @@ class _Bucket:
 
 
 class EventLimit:
-    """
-    Limits the Events of each object.
-
-    :param refill_seconds: the interval.
-    """
+    """Limits the Events of each object."""
 
     def __init__(self, refill_seconds: float, most_objects: int) -> None:
         self._refill_seconds, self._most_objects = refill_seconds, most_objects
@@ -134,7 +128,6 @@ class Recorder:
         """
         Record an Event.
 
-        :param about: the whole object that it is about.
         :param at: time in seconds since the epoch, by default now.
         """
         uid, now = about["metadata"]["uid"], self._now()

@@ -69,8 +69,6 @@ async def read_state(
     """
     Return the state of a console for a terminal that takes over from there.
 
-    :param path: of the screen, behind that of the server.
-    :param size: columns and rows of this terminal.
     :raises APIError: the server refuses, cannot be reached, or does not send the whole state in time.
     :raises ValueError: the answer is not valid.
     """

@@ -65,11 +65,7 @@ class SignedCertificate(BackgroundTask, ABC):
     """
     Certificate and key in a directory, renewed before they expire.
 
-    :param name: common name.
-    :param group: the organization.
     :param now: seconds since the epoch.
-    :cvar what: name in messages, such as ``serving certificate``.
-    :cvar purpose: part of the names of requests.
     :cvar usage: key usage besides signatures.
     """
 

@@ -309,8 +309,6 @@ class HTTPTransport:
 
     Connections are persistent and shared, but not those of streams. New requests use new
     connections after a change of server, proxy, TLS settings or PEM files.
-
-    :param peer: name of the server in errors.
     """
 
     def __init__(
@@ -395,8 +393,6 @@ class HTTPTransport:
         Send a request, and return the answer when its head has arrived.
 
         Its body is not decoded. Errors are those of :meth:`collect`.
-
-        :param head_seconds: for the head; ``None`` for no limit.
         """
 
         def exchange() -> Deferred[Opened]:

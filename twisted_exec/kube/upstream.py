@@ -65,11 +65,7 @@ CONNECT_SECONDS = 3.0
 
 @dataclass(frozen=True)
 class Upstream:
-    """
-    An API server as an upstream, with our credentials for it.
-
-    :param label: name in messages, such as ``the target cluster``.
-    """
+    """An API server as an upstream, with our credentials for it."""
 
     config: Callable[[], ClientConfig]
     label: str
@@ -90,7 +86,6 @@ class Upstream:
         Return the location of a path of that server.
 
         :param acting: the user to impersonate; by default the configuration's.
-        :param streams: see :class:`~twisted_exec.streaming.interfaces.Location`.
         :raises KubeConfigError: there are no usable credentials.
         """
         config = await settled(self.config(), self.reactor)

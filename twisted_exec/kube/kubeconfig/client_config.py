@@ -83,11 +83,8 @@ class ExecPlugin:
     """
     A credential plugin (``exec`` of a user).
 
-    :param command: a path, or a name to look up in ``PATH``.
     :param env: added to this process's environment.
-    :param api_version: version of its ``ExecCredential``.
     :param interactive_mode: :data:`NEVER`, :data:`IF_AVAILABLE` or :data:`ALWAYS`.
-    :param install_hint: message for users who lack the program.
     """
 
     command: str
@@ -108,7 +105,6 @@ class ClientConfig:
     :param server: URL, such as ``https://host:port``, with an optional path prefix.
     :param ca: CA of the server's certificate; empty for the system's roots.
     :param token_file: takes precedence over ``token`` while it can be used.
-    :param plugin: used only if there are no other credentials.
     :param proxy_url: ``http``, ``https`` or ``socks5``, with user and password if needed.
     :param expires: end of a plugin's credential, if known, in seconds since the epoch.
     """

@@ -78,7 +78,6 @@ def endpoint(
     or as :func:`twisted_exec.tls.endpoints.client_endpoint`.
 
     :param offered: protocols for ALPN, the preferred first.
-    :param check: an additional check of the server's certificate.
     """
     return _ServerEndpoint(config, reactor, timeout_seconds, offered, check, first_address)
 

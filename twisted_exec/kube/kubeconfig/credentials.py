@@ -30,7 +30,6 @@ def settled(
     """
     Return the configuration with a credential in place of its plugin.
 
-    :param interactive: as of :func:`~twisted_exec.kube.kubeconfig.plugin.run_plugin`.
     :return: fails with :class:`~twisted_exec.kube.kubeconfig.client_config.KubeConfigError`.
     """
     if not config.needs_plugin:
