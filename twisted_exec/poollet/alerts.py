@@ -318,7 +318,6 @@ class Selected:
     """
     One alert in this pool.
 
-    :param problem: why its patterns are not searched, or empty.
     :param patterns: indices of its patterns in the message.
     """
 
@@ -334,7 +333,6 @@ class PoolRules:
     The patterns for a runtime.
 
     :param by_id: the alert and the pattern, by the pattern's id in the message.
-    :param alerts: alerts that concern the pool's machines, by UID.
     """
 
     request: pb.SetAlertsRequest = field(default_factory=pb.SetAlertsRequest)

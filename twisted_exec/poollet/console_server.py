@@ -77,11 +77,7 @@ _NO_PROXY = (
 
 
 class PoolConsoleServer:
-    """
-    Serves the consoles of a pool's machines, with their logs, screens and recordings.
-
-    :param machine_of: see :class:`.ExecLocator`.
-    """
+    """Serves the consoles of a pool's machines, with their logs, screens and recordings."""
 
     _log = Logger()
 

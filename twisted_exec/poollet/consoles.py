@@ -163,7 +163,6 @@ def gate_of(
     Create the gate of a poollet.
 
     :param proxies: authenticates users whom a trusted proxy forwards.
-    :param allowed_origins: other web sites whose pages may send requests.
     """
     policy = GatePolicy(
         impersonation=ImpersonationPolicy.REFUSED,
@@ -209,11 +208,7 @@ async def exec_url(runtime: IMachineRuntime, machine_id: str, subject: Subject) 
 @implementer(IStreamLocator)
 @dataclass(frozen=True)
 class ExecLocator:
-    """
-    Finds the console, log or screen of the Machine in the context's subject.
-
-    :param observed: returns the runtime's machines for a UID, as last listed.
-    """
+    """Finds the console, log or screen of the Machine in the context's subject."""
 
     gate: Gate
     access: PoolAccess
@@ -502,11 +497,7 @@ class PoolPolicies:
 
 @dataclass(frozen=True)
 class SessionPolicies:
-    """
-    The policies of the machine of one session, for its reviews.
-
-    :param server: as of :meth:`PoolPolicies.open`.
-    """
+    """The policies of the machine of one session, for its reviews."""
 
     policies: PoolPolicies
     namespace: str

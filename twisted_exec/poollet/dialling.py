@@ -134,7 +134,6 @@ class Dialler:
     :param trusted_uids: further owners of UNIX sockets that may be used.
     :param runtime: the gRPC target of the runtime; empty for a runtime in this process.
     :param allowed: hosts that ``https`` URLs may point to, besides the runtime's.
-    :ivar spares: connections to runtimes for the next openings.
     """
 
     def __init__(

@@ -81,7 +81,6 @@ class Pool(BackgroundTask):
 
     :param on_runtime: called with the runtime's name at its first answer.
     :param on_current: called when the pool's status has become up to date.
-    :param on_offer: called when the runtime's classes have changed.
     """
 
     _log = Logger()

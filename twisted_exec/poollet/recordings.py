@@ -34,11 +34,7 @@ _TOLD = ("phase", "message", "location")
 
 
 class RecordingController(RuntimeController):
-    """
-    The recordings of one pool.
-
-    :param has_machine: returns whether a UID is that of a Machine of the pool.
-    """
+    """The recordings of one pool."""
 
     label = "console recordings"
     service = IConsoleRecordings

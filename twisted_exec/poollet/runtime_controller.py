@@ -53,7 +53,6 @@ class RuntimeController:
     Base of the controllers of alerts and of recordings.
 
     :param synced: returns whether everything else that the runtime needs is known.
-    :cvar service: the interface that the runtime provides if it has the service.
     """
 
     label: ClassVar[str]

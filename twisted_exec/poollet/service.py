@@ -60,7 +60,6 @@ class Poollet(Service):
 
     :param runtime: provides :class:`~twisted_exec.iri.interfaces.IMachineRuntime`.
     :param checks: called at the start; an exception prevents it.
-    :param identity: the client certificate, if the API server signs it.
     """
 
     state_version = 1

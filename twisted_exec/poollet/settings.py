@@ -48,19 +48,13 @@ class Settings:
     """
     Configuration of a poollet. Certificates, keys and CAs are paths of PEM files.
 
-    :param client_ca: CA of user certificates.
-    :param requestheader_ca: CA of proxies that forward users.
     :param addresses: where the API server reaches this poollet; by default this host's own.
-    :param pool_proxy_suffices: users that need no permission on the machine.
     :param runtime_ca: CA of runtimes whose exec URLs are ``https``.
     :param runtime: gRPC target of the runtime, which limits its exec URLs; empty for a runtime in
         this process.
     :param exec_allowed: hosts that exec URLs with ``https`` may point to, besides the runtime's.
     :param certificate_directory: directory of a certificate that the API server signs, instead of
         ``certificate`` and ``key``.
-    :param about: downward API fields of objects that Machines refer to.
-    :param sessions: limits of concurrent sessions; ``None`` for as many as file descriptors allow.
-    :param allowed_origins: other web sites whose pages may open consoles (CORS).
     """
 
     pool: str = field(

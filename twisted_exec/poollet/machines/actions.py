@@ -162,7 +162,6 @@ class MachinePlan:
     The next actions for one Machine.
 
     :param actions: in order; after them, planning starts again.
-    :param problem: why the Machine cannot reach its desired state.
     :param unsettled: a change is still under way, so look again soon.
     :param reads: Secrets to read before the next plan.
     :param waits: retry with growing pauses.

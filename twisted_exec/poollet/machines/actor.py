@@ -109,7 +109,6 @@ class ActionRunner:
             raise RefusedAction.because(refused, FAILURES[type(action)]) from None
 
     async def _patch_other(self, action: PatchObject) -> Done:
-        """Claim or release an object."""
         try:
             await self.client.patch(action.resource, action.name, action.patch, action.namespace)
         except APIError as refused:
@@ -181,7 +180,6 @@ class ActionRunner:
         return created
 
     async def _attach(self, machine: Object, action: Attachment) -> None:
-        """Make one change, unless it is done already."""
         try:
             await self._attachment(action)
         except APIError as refused:

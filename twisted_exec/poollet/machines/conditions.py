@@ -96,8 +96,6 @@ def merged_parts_status(
     Return the status of a Machine's disks or network interfaces, in the order of ``parts``.
 
     :param previous: the status so far, whose transition times stay while the states do.
-    :param referents: by part, the name of the object that it refers to.
-    :param field: the field for that name, such as ``volumeRef``.
     """
     by_name = {report.name: report for report in reversed(list(reports))}
     before = {entry.get("name"): entry for entry in previous}

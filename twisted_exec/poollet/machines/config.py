@@ -121,7 +121,7 @@ class MissingReference(Exception):
     """
     A part of the machine cannot be passed to the runtime yet.
 
-    :param reason: CamelCase; :param reason: CamelCase, as in ironcore if possible.
+    :param reason: CamelCase, as in ironcore if possible.
     """
 
     def __init__(self, reason: str, message: str) -> None:

@@ -53,8 +53,6 @@ UNSEEN_SECONDS = 10.0
 
 @dataclass
 class _Work:
-    """State of the work on one Machine."""
-
     backoff: Backoff
     running: bool = False
     working: Deferred[Any] | None = None
@@ -82,7 +80,6 @@ class Loop:
     Reconciles the Machines of one pool.
 
     :param synced: whether ``machines`` is complete, so that orphans can be deleted.
-    :param class_of: see :attr:`.References.class_of`.
     """
 
     client: IKubeClient

@@ -45,9 +45,6 @@ class Parts:
     :ivar lacks: by condition reason, why parts are missing.
     :ivar soon: a read is under way, so the result is incomplete.
     :ivar secrets: by volume, the Secrets for its access and its encryption.
-    :ivar volume_referents: by part, the name of its Volume.
-    :ivar interface_referents: by part, the name of its NetworkInterface.
-    :ivar mapping: by part, name and UID of its NetworkInterface.
     """
 
     volumes: list[pb.Volume] = field(default_factory=list)

@@ -80,8 +80,6 @@ def plan(
 
     :param machine: bound to our pool.
     :param now: a timestamp, for conditions.
-    :param trouble: why the last action failed.
-    :param references: the objects that the Machine refers to.
     """
     references = references or References()
     metadata = machine["metadata"]
@@ -405,7 +403,6 @@ def status_patch(
     """
     Return a patch for the status, or an empty list if the status is up to date.
 
-    :param only: drop conditions of other types.
     :param fields: other fields of the status; ``None`` leaves a field unchanged.
     """
     status = machine.get("status") or {}

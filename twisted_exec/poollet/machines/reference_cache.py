@@ -39,7 +39,6 @@ class ReferenceCache:
     Looks up the objects that Machines refer to.
 
     :param changed: called with the UID of a Machine when an object that it looked up has changed.
-    :param class_of: see :attr:`.References.class_of`.
     """
 
     client: IKubeClient
