@@ -216,7 +216,6 @@ def _open_to_write(path: str) -> sqlite3.Connection:
 
 
 def _version_of(path: str) -> int:
-    """Return the latest version of a database."""
     try:
         with closing(_open_to_read(path)) as database:
             return last_version(database)

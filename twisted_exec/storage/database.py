@@ -168,7 +168,7 @@ def make_state(database: sqlite3.Connection) -> None:
 
 
 def read_state(database: sqlite3.Connection) -> dict[str, str]:
-    """Return the properties of a database, which one of release 0.1 does not have."""
+    """Return the properties of a database."""
     try:
         return dict(database.execute("SELECT name, value FROM state").fetchall())
     except sqlite3.OperationalError:

@@ -84,8 +84,6 @@ class _Objects:
 
 
 class _Held:
-    """Objects of the remembered changes, each counted once."""
-
     def __init__(self) -> None:
         # An identity is unique as long as the changes hold their objects.
         self._objects: dict[int, tuple[int, int]] = {}

@@ -159,11 +159,7 @@ class MemoryStorage(HistoryStorage):
         return defer.succeed(None)
 
     def lose(self, *objects: tuple[Resource, str, str]) -> None:
-        """
-        Lose changes, as a shared store may, to test watchers.
-
-        :param objects: resource, namespace and name of each deleted object.
-        """
+        """Lose changes, as a shared store may, to test watchers."""
         self.history.start_over(
             self.history.without(
                 (history.table_of(resource), (where, name)) for resource, where, name in objects

@@ -106,7 +106,6 @@ class StoreUsage:
         """
         Count a change.
 
-        :param table: see :func:`twisted_exec.storage.history.table_of`.
         :param size: negative if objects shrink.
         """
         budget = _budget(table, namespace)

@@ -198,7 +198,6 @@ class SQLiteStorage(HistoryStorage):
         return Deferred.fromCoroutine(self._close(_refuse))
 
     async def _close(self, sink: Callable[[Write], None]) -> None:
-        """Close the file after the accepted writes."""
         server, self._server = self._server, None
         if server is not None:
             await server.stop()  # first: its requests are writes, too
@@ -330,7 +329,6 @@ class SQLiteStorage(HistoryStorage):
                 return
 
     def _over(self) -> None:
-        """Apply remaining writes, after the end of the writer thread."""
         if self._turn is not None:
             self._turn.cancel()
             self._turn = None

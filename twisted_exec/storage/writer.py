@@ -225,7 +225,6 @@ class WriterThread:
         return writes, False
 
     def _commit(self, writes: list[Write]) -> None:
-        """Commit writes, in as many transactions as their size needs."""
         problem = self._store.files.problem()
         if problem:
             self._tell_log(f"{problem}: {_LOST_REMEDY}")
@@ -256,7 +255,6 @@ class WriterThread:
         self._leave_full()
 
     def _transact(self, waiting: deque[Write], batch: list[Write]) -> None:
-        """Commit the first writes of a queue, and move them to ``batch``."""
         batch.append(waiting.popleft())
         part = self._reserve.size // _PARTS
         if self._store.log_bytes() > part:
@@ -303,7 +301,6 @@ class WriterThread:
         self._tell_log(f"{_FULL} ({error})")
 
     def _leave_full(self) -> None:
-        """Fill the reserve again, and allow all writes if that works."""
         if not self._full:
             return
         try:
@@ -337,7 +334,6 @@ class WriterThread:
             _log.info("the store can write again")
 
     def _attempt(self, write: Write, version: int) -> int:
-        """Execute one write, or record its error; return the latest version."""
         write.error, write.cost = None, 0
         if write.change == PROBE:
             touch(self._database)
@@ -385,7 +381,6 @@ class WriterThread:
         )
 
     def _check(self, write: Write) -> int:
-        """Return the size of the object before the write, or 0."""
         row = self._database.execute(
             "SELECT uid, version, length(body) FROM objects "
             "WHERE resource = ? AND namespace = ? AND name = ?",

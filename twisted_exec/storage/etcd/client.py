@@ -318,7 +318,6 @@ def _made(
 
 
 def _read(method: Method, future: Any) -> Any:
-    """Return the answer of a finished call, in a thread of grpcio."""
     try:
         if future.cancelled() or future.code() is not grpc.StatusCode.OK:
             return None
@@ -350,7 +349,6 @@ class EtcdError(Exception):
     """
     A failed call.
 
-    :param message: from etcd or grpcio, on one line.
     :ivar undone: the call was certainly not executed.
     """
 

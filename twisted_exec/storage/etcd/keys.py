@@ -163,11 +163,7 @@ def place_of(resource: Resource, obj: Object) -> HistoryPlace:
 
 @dataclass(frozen=True)
 class MarkerValue:
-    """
-    The content of the marker.
-
-    :param write: identifier of the latest write, unique.
-    """
+    """The content of the marker."""
 
     write: str
     skipped: int = 0

@@ -40,7 +40,6 @@ class OrderedWrite:
 
     :param obj: the new object, or the last state of a deleted one.
     :param text: its JSON without a resourceVersion.
-    :param done: fires with the object.
     """
 
     write: str
@@ -63,7 +62,6 @@ class Order:
     Applies changes to a history.
 
     :param on_doubt: called with a reason when all objects must be listed again.
-    :ivar seen: revision of the latest visible write of any server.
     """
 
     _log = Logger()

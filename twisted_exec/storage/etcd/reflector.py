@@ -55,7 +55,6 @@ class EtcdReflector:
     Follows one etcd, from :meth:`start` to :meth:`stop`.
 
     :ivar created: revision at which the prefix was claimed; 0 while unknown.
-    :ivar trouble: the problem with etcd, for operators, or empty.
     """
 
     _log = Logger()
@@ -226,7 +225,6 @@ class EtcdReflector:
             self.order.forget()
 
     def _begun(self) -> None:
-        """The watch runs."""
         self._is_following = True
         self._compaction.start()
         self._out_of_trouble()
@@ -313,7 +311,6 @@ class Marker:
     """
     The marker, as read.
 
-    :param revision: etcd's revision at the time of the read.
     :param seen: revision of the latest write of a server below the prefix.
     """
 

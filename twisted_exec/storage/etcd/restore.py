@@ -53,7 +53,6 @@ async def restore_into(
     """
     Copy all objects of a backup into a store that is no SQLite file.
 
-    :param storage: as ``--storage``.
     :param backup: a backup, or the database of a stopped server.
     :raises StorageError: ``storage`` names no etcd, or as :func:`restore_to_etcd`.
     """

@@ -181,7 +181,6 @@ class Reads:
         self._reading = False
 
     async def _reach(self, reads: _Reads) -> None:
-        """Ask etcd once for all of these."""
         order = self._following.order
         revision = order.seen
         # etcd's progress notifications seem made for this, but may arrive before the events that

@@ -43,9 +43,6 @@ class EtcdTarget:
     One etcd cluster, and our prefix in it.
 
     :param prefix: prefix of our keys; starts with a slash and ends without one.
-    :param ca: PEM file of the CA of the members' certificates.
-    :param certificate: PEM file of our client certificate, or empty.
-    :param user: user of etcd's own authentication, or empty.
     :param compaction_seconds: period of compaction, and age of what is compacted; 0 disables it.
     """
 

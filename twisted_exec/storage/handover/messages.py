@@ -58,12 +58,7 @@ class Hello:
 
 @dataclass(frozen=True)
 class Request:
-    """
-    A request of the predecessor, usually a write.
-
-    :param number: unique within the connection.
-    :param change: see :class:`~twisted_exec.storage.writer.Write`.
-    """
+    """A request of the predecessor, usually a write."""
 
     number: int
     change: str
@@ -76,7 +71,6 @@ class Answer:
     The answer to a request, after the report of its change.
 
     :param version: of the change, or the present one after a wait for it, else 0.
-    :param status: of the refusal, if any.
     """
 
     number: int

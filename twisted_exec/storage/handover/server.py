@@ -138,7 +138,6 @@ class _Predecessor(Protocol):
             return Answer(request.number, status=problem.to_status())
 
     async def _make(self, request: Request, body: bytes) -> int:
-        """Return the version of the change."""
         storage = self._storage
         if request.change == PROBE:
             await storage.probe()
