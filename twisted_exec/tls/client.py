@@ -72,7 +72,6 @@ class ClientTLS:
 
     :param hostname: DNS name or IP address that the server's certificate must name.
     :param ca_pem: certificates to trust; ``None`` means those of the system.
-    :param certificate_pem: our certificate with its intermediates, or empty.
     :param insecure_skip_verify: accept any certificate; ``check`` still runs.
     :param resumes: resume sessions, but not with ``insecure_skip_verify``, nor if our certificate
         has intermediates.
@@ -164,12 +163,7 @@ class ClientTLS:
 
 @dataclass
 class _Resumable:
-    """
-    A session that can be resumed.
-
-    :param expires: when the certificate expires.
-    :param since: when the session was kept, by ``time.monotonic``.
-    """
+    """A session that can be resumed."""
 
     session: SSL.Session
     verified: float
@@ -239,7 +233,6 @@ class _Verdict:
                 self.look(certificate, SSL.X509VerificationCodes.OK, 0, 1)
 
     def look(self, certificate: X509, code: int, depth: int, ok: int) -> None:
-        """Check one certificate of the chain, or one problem with it."""
         try:
             if not self._rules.believes(ok):
                 kind = OutsideValidity if code in OF_TIME else VerificationError
@@ -281,10 +274,7 @@ class ClientCredentials:
     """
     A client's CA, certificate and key from PEM files that may be replaced.
 
-    Nothing is opened before :meth:`load` or :meth:`to`.
-
     :param ca: path of the certificates to trust; empty means those of the system.
-    :param certificate: path of our certificate, or empty.
     :raises TLSConfigError: a certificate without a key, or the reverse.
     """
 
@@ -417,7 +407,7 @@ def _new_context(
 
 @lru_cache(_NAMES_KEPT)
 def _service(hostname: str) -> tuple[DNS_ID | IPAddress_ID, bytes]:
-    """Return the name that the certificate must have, and the SNI to send (none for an address)."""
+    """Return the name that the certificate must have, and the SNI to send."""
     name = server_name(hostname)
     if isinstance(name, str):
         try:
@@ -432,7 +422,6 @@ _UNREADABLE = (ValueError, x509.DuplicateExtension, x509.UnsupportedGeneralNameT
 
 @lru_cache(_NAMES_KEPT)
 def _patterns(certificate: x509.Certificate) -> Sequence[CertificatePattern]:
-    """Return the names in a certificate that a server can have."""
     return [pattern for each in _alternatives(certificate) if (pattern := _pattern(each))]
 
 

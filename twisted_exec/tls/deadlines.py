@@ -119,11 +119,7 @@ class Deadline:
 
 
 class Late(defer.TimeoutError):
-    """
-    A peer was silent, or took too long.
-
-    :ivar seconds: how long it had.
-    """
+    """A peer was silent, or took too long."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"nothing within {seconds:g} s")

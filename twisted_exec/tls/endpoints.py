@@ -193,7 +193,6 @@ def _address(endpoint: object, description: str) -> Address | None:
 
 
 def _defaults(kind: str, description: str) -> str:
-    """Return the defaults of a description that are not Twisted's."""
     defaults = {"backlog": str(BACKLOG)} if kind in ("tcp", "tcp4", "tcp6", "unix") else {}
     if kind == "unix":
         defaults["mode"] = "600"  # Twisted's is 666
@@ -292,8 +291,6 @@ def client_endpoint_over(
     Return an endpoint that connects through another endpoint.
 
     It fires and fails as :func:`client_endpoint`, and passes on errors of ``inner``.
-
-    :param peer: name of the server, for messages.
     """
     return _ClientEndpoint(reactor, inner, tls, peer, timeout_seconds)
 

@@ -35,7 +35,6 @@ def read_file(path: str, what: str = "file") -> bytes:
     """
     Return the content of a small regular file.
 
-    :param what: name of the content, for the error.
     :raises TLSConfigError: it cannot be read, is not a regular file, or is too large.
     """
     try:
@@ -180,7 +179,6 @@ class Expiry:
     A server's or client's file expires with its first certificate; a CA bundle expires with the
     last of its CAs.
 
-    :param files: paths, by the names to report.
     :param readers: functions that return PEM data kept elsewhere, by name.
     """
 

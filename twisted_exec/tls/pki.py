@@ -435,7 +435,6 @@ class PKI:
         """
         Issue the API server's two certificates.
 
-        :param names: DNS names and IP addresses that clients use.
         :return: the serving pair and the forwarding pair.
         """
         serving = self.authority(SERVING).issue_server(names, now=now)
@@ -457,8 +456,6 @@ class PKI:
         """
         Issue a poollet's two certificates.
 
-        :param pool: name of its pool; X.509 limits its length.
-        :param names: DNS names and IP addresses at which API servers reach it.
         :return: the serving pair and the client pair.
         """
         user = dialect.pool_identity(_file_name(pool, "pool"))
@@ -475,11 +472,7 @@ class PKI:
         return first, second
 
     def issue_runtime(self, runtime: str, names: Sequence[str], *, replace: bool = False) -> Pair:
-        """
-        Issue a runtime's serving certificate.
-
-        :param names: DNS names and IP addresses at which poollets reach it.
-        """
+        """Issue a runtime's serving certificate."""
         name = f"runtime-{_file_name(runtime, 'runtime')}"
         issued = self.authority(SERVING).issue_server(names)
         return self._write_all((name, issued), replace=replace)[0]
@@ -722,7 +715,6 @@ def pairs(pki: PKI) -> Iterator[Pair]:
 def _again(
     authority: Authority, certificate: x509.Certificate, pair: Pair, now: datetime
 ) -> Issued:
-    """Issue a certificate with a new key, and the names and usages of another certificate."""
     common, groups = (
         [str(each.value) for each in certificate.subject.get_attributes_for_oid(oid)]
         for oid in (NameOID.COMMON_NAME, NameOID.ORGANIZATION_NAME)

@@ -50,9 +50,6 @@ class ServerTLS:
     """
     A server's identity, from PEM files.
 
-    The files are opened by :meth:`load` or by the first connection, and read again when they
-    change.
-
     :param certificate: path of the certificate, followed by its intermediates.
     :param key: path of its private key, without a passphrase.
     :param client_cas: paths of the CAs of client certificates. Without any, and without
@@ -156,7 +153,6 @@ class PeerCertificate:
     """
     The certificate that a peer presented. The peer holds its key; nothing else is verified.
 
-    :param leaf: the peer's own certificate.
     :param chain: the intermediates that the peer sent, without the leaf.
     """
 
@@ -223,7 +219,6 @@ def peer_certificate(transport: object) -> PeerCertificate | None:
 
 @lru_cache(maxsize=_KNOWN)
 def _known(leaf: x509.Certificate, chain: tuple[x509.Certificate, ...]) -> PeerCertificate:
-    """Return one shared object for the same certificates."""
     return PeerCertificate(leaf, chain)
 
 
@@ -277,7 +272,6 @@ def _verify_usage(leaf: x509.Certificate) -> None:
 
 
 def _usages(certificate: x509.Certificate) -> set[x509.ObjectIdentifier]:
-    """Return the extended key usages of a certificate."""
     try:
         return set(certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
     except x509.ExtensionNotFound:

@@ -173,8 +173,6 @@ class SparingEndpoint:
 
 
 class _Spare(Protocol):
-    """A spare connection until it is taken."""
-
     transport: Any
 
     def __init__(self, endpoint: SparingEndpoint) -> None:
@@ -245,8 +243,6 @@ def _is_quiet(transport: object) -> bool:
 
 
 class _Spares(Factory):
-    """Makes one spare connection."""
-
     noisy = False
 
     def __init__(self, endpoint: SparingEndpoint) -> None:

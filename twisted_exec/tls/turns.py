@@ -1,11 +1,10 @@
 """
 Turns: connections share the reactor, however small the frames of one of them are.
 
-A read can be twenty thousand frames, and a protocol that handled them at once would keep other
-connections waiting for half a second. So a transport delivers a read in slices, and measures their
-CPU time. When the connection has used up its part of the reactor's turn, the rest waits for
-following turns, in which waiting connections take part one after the other; meanwhile the transport
-does not read.
+A read can hold thousands of frames, and a protocol that handled them at once would keep other
+connections waiting. So a transport delivers a read in slices, and measures their CPU time. When the
+connection has used up its part of the reactor's turn, the rest waits for following turns; meanwhile
+the transport does not read.
 
 Slices follow the protocol's frames (:class:`IFramed`); protocols without frames get whole reads.
 
@@ -99,13 +98,7 @@ class Turns:
         return is_quiet or self._spent_seconds < TURN_SECONDS
 
     def admits_handshake(self, origin: str) -> bool:
-        """
-        Return whether one more step of a TLS handshake may be made in this turn.
-
-        An address waits for its further steps more than for its first in a turn.
-
-        :param origin: see :func:`origin_of`.
-        """
+        """Return whether one more step of a TLS handshake may be made in this turn."""
         if origin in self._handshakes or origin in self._shaken:
             return not self._handshakes and self._spent_seconds < TURN_SECONDS
         return self._spent_seconds < 2 * TURN_SECONDS
@@ -127,7 +120,6 @@ class Turns:
         self._schedule()
 
     def shakes(self, origin: str) -> None:
-        """Take note of a step of a handshake."""
         self._shaken.add(origin)
         self._schedule()
 

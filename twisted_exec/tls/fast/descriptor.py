@@ -142,11 +142,7 @@ class _TLSOnDescriptor(_Socket):
     _deadline: IDelayedCall | Deadline | None = None
 
     def begin(self, engine: SSL.Connection, clock: IReactorTime, seconds: float | None) -> None:
-        """
-        Prepare for the handshake, and start its time limit.
-
-        :param engine: the OpenSSL connection on the connected socket.
-        """
+        """Prepare for the handshake, and start its time limit."""
         self._engine, self._clock = engine, clock
         self._openssl = engine._ssl
         # With this mode a read goes on after a record without application data: a peer that sends
@@ -341,7 +337,6 @@ class _TLSOnDescriptor(_Socket):
         return None
 
     def _waiting(self) -> int:
-        """Return how many received bytes the kernel holds."""
         ioctl(self.fileno(), FIONREAD, _count)
         return _count[0]
 

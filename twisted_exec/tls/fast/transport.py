@@ -118,7 +118,6 @@ class _AtOnce(_Socket):
         super().write(data)
 
     def _send(self, data: bytes) -> int:
-        """Send now; return how many bytes the kernel took."""
         try:
             return self.socket.send(data)
         except OSError:
@@ -522,7 +521,6 @@ class StreamTLS(TurnTaking, LimitedTLS):
         super()._write(data)
 
     def _write_records(self, data: memoryview) -> int:
-        """Encrypt and send; return how many bytes OpenSSL took."""
         records: list[bytes] = []
         sent_bytes = 0
         engine = self.getHandle()
