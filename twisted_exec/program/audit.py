@@ -227,11 +227,7 @@ class JSONLinesAudit:
 
 
 def shift_files(path: str, old_files: int) -> None:
-    """
-    Rename ``FILE`` to ``FILE.1``, ``FILE.1`` to ``FILE.2`` and so on.
-
-    :param old_files: at least 1.
-    """
+    """Rename ``FILE`` to ``FILE.1``, ``FILE.1`` to ``FILE.2`` and so on."""
     for number in range(old_files - 1, 0, -1):
         with suppress(FileNotFoundError):
             os.replace(f"{path}.{number}", f"{path}.{number + 1}")
@@ -298,11 +294,7 @@ class Trail:
         return AuditSession(self, subject)
 
     def refused(self, subject: Facts, code: int, reason: str) -> None:
-        """
-        Record a refused session, as a start and an end.
-
-        :param code: the HTTP status of the answer.
-        """
+        """Record a refused session, as a start and an end."""
         self.start(subject).end(reason, code=code)
 
     def record(self, event: str, subject: Facts, fields: Mapping[str, Any]) -> None:
@@ -341,10 +333,7 @@ class AuditSession:
         Record the end of the session; later calls do nothing.
 
         :param reason: a constant of :mod:`twisted_exec.streaming.interfaces`, or a message.
-        :param code: the HTTP status of a refusal.
-        :param policy: the names of the ConsolePolicies that the session was held to.
         :param right: the highest right that the session had at the console, or empty.
-        :param resumes: the id of the session that this session has resumed.
         """
         if self._ended:
             return

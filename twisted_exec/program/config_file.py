@@ -46,7 +46,6 @@ class Reader:
     One mapping of the file.
 
     :param where: start of messages, such as ``runtime.yaml: classes[0] (vm)``.
-    :ivar name: name of the mapping, such as the machine class's, or empty.
     :ivar quantity: number of lines of a machine class, set by drivers of existing machines.
     :raises ConfigError: it is not a mapping.
     """

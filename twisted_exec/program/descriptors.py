@@ -68,7 +68,6 @@ class SessionLimits:
     Limits of the concurrent sessions of one program.
 
     :param descriptors: the limit of file descriptors that the others were made for.
-    :param per_session: descriptors that one session holds.
     """
 
     total: int

@@ -58,7 +58,6 @@ class Files(Protocol):
         """
         Run a function, and wait for it a moment.
 
-        :param is_long: wait for :data:`LONG_WAIT_SECONDS`.
         :raises Unanswered: the disk does not answer.
         """
 
@@ -152,11 +151,7 @@ class DiskThread:
 
 
 class _Job:
-    """
-    A function that runs in the thread.
-
-    :ivar answer: fires only if the caller no longer waits.
-    """
+    """A function that runs in the thread."""
 
     __slots__ = ("_done", "_failure", "_function", "_lock", "_value", "answer", "is_late")
 

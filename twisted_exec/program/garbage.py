@@ -3,8 +3,6 @@ Garbage collection of a program: in small steps, so that no session waits for it
 
 CPython's collector stops the program while it visits every container, and little of ours needs it:
 sessions and connections are freed by their reference counts. So:
-
-* Nothing is collected during the first turn of a service's start.
 * Objects that exist when the program starts are frozen: collections leave them out.
 * Young objects are collected often, a few thousand at a time.
 * Old objects are collected while they are few, and frozen once they are many.

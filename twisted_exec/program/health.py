@@ -29,11 +29,7 @@ _FRESH_SECONDS = 1.0
 
 
 class Health:
-    """
-    The probes of one program.
-
-    :param probe_seconds: time limit of a probe.
-    """
+    """The probes of one program."""
 
     _log = Logger()
 

@@ -46,7 +46,6 @@ class JobKind(Generic[T]):
     :param result: returns the result in head and body of an answer; raises :exc:`ValueError` if it
         is none.
     :param worker: the program in the processes, such as ``the terminal emulator``.
-    :param jobs: such as ``screens wait to be rendered``.
     :param waiting_of_key: jobs of one key that wait.
     """
 
@@ -158,8 +157,6 @@ class JobProcesses(Generic[T]):
 
 
 class _Process(ProcessProtocol, Generic[T]):
-    """One process."""
-
     _log = Logger()
     transport: Any = None
 

@@ -148,11 +148,7 @@ def _log_level(text: str) -> str:
 
 
 def limit_log(level: str, beginner: LogBeginner = globalLogBeginner) -> None:
-    """
-    Leave messages below a level out of the log, once it begins.
-
-    :param level: one of :data:`LEVELS`.
-    """
+    """Leave messages below a level out of the log, once it begins."""
     begin = partial(LogBeginner.beginLoggingTo, beginner)
     least = LogLevel.levelWithName(level)
 
@@ -211,7 +207,6 @@ class ProgramOption:
     :param reverse: help of the flag ``no-NAME``, for an option that is true by default.
     :param is_path: made absolute, because twistd changes the working directory when it becomes a daemon.
     :param several: may be repeated; the value is a list.
-    :param required: how a missing option is refused.
     :param convert: converts the option's value to that of the field.
     """
 
@@ -310,10 +305,7 @@ class ProgramOptions(Options):
     Options with a configuration file and with error messages of one line, which name the option.
 
     :cvar settings_class: dataclass whose fields have options.
-    :cvar more: further options.
     :cvar paths: further options that are converted to absolute paths.
-    :cvar required: further required options by name.
-    :cvar group: heading of the class's own options in the help.
     :cvar groups: further headings in their order, each with the names of further options.
     """
 
@@ -626,7 +618,6 @@ class SessionOptions(ReplaceableOptions):
     """
     Options of a program that serves sessions.
 
-    :cvar descriptors_per_session: file descriptors that one session holds.
     :cvar users_share: by default one user may have one session in so many.
     """
 

@@ -128,8 +128,6 @@ _FAREWELL_SECONDS = 0.5
 
 
 class _Stop:
-    """The stop of this process."""
-
     def __init__(self) -> None:
         self.limits: set[DrainLimit] = set()
         self.announced = self.at_once = False
@@ -182,11 +180,7 @@ def pause(clock: IReactorTime, seconds: float) -> Deferred[None]:
 
 
 async def let_sessions_end(reactor: Any, seconds: float, count: Callable[[], int]) -> None:
-    """
-    Wait until no session is open, at most until the limit of the drain.
-
-    :param count: returns the number of sessions to wait for.
-    """
+    """Wait until no session is open, at most until the limit of the drain."""
     limit = DrainLimit(reactor, seconds, count())
     while count() and not limit.is_over:
         await deferLater(reactor, _LOOK_EVERY_SECONDS)

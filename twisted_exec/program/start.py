@@ -123,11 +123,7 @@ def announce(_result: None, program: str, limits: SessionLimits) -> None:
 
 
 def report_start(ready: Deferred[None], program: str, reactor: IReactorCore) -> None:
-    """
-    Notify systemd when the program is ready, or end the program if it cannot start.
-
-    :param ready: fires when it is ready, or fails with the reason.
-    """
+    """Notify systemd when the program is ready, or end the program if it cannot start."""
     ready.addCallbacks(_begun, fail_program, errbackArgs=(program, reactor))
 
 

@@ -47,7 +47,6 @@ class BackgroundTask:
             self._crashed(failure)
 
     def _crashed(self, failure: Failure) -> None:
-        """Log an unexpected exception of the coroutine."""
         raise NotImplementedError
 
 
@@ -130,7 +129,6 @@ class SharedTurns:
         """
         Wait for another turn, if the present one has lasted long enough.
 
-        :param began: when that was, in seconds of the clock.
         :return: when the present turn has begun.
         """
         if self._clock.seconds() - began < SHARED_TURN_SECONDS:

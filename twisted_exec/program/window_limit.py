@@ -14,7 +14,6 @@ class WindowLimit(Generic[K]):
 
     :param seconds: returns the time, by a monotonic clock.
     :param window_seconds: length of a window, which begins with the first time.
-    :param most_keys: keys that are remembered.
     """
 
     def __init__(
@@ -29,11 +28,7 @@ class WindowLimit(Generic[K]):
         self._windows: dict[K, tuple[float, int]] = {}  # the start and the number, oldest first
 
     def allows(self, key: K, most: int = 1) -> bool:
-        """
-        Return whether it may happen once more, and count it then.
-
-        :param most: how often it may happen within a window.
-        """
+        """Return whether it may happen once more, and count it then."""
         now = self._seconds()
         since, count = self._windows.get(key, (now, 0))
         if now - since >= self._window_seconds:

@@ -244,7 +244,6 @@ class HandOver:
     """
     Replaces this process by a successor, on request.
 
-    :param service: ``None`` if it cannot be continued by another process.
     :param linger_seconds: how long sessions that cannot move are served.
     :param limit_seconds: how long the successor may do nothing, and this process may take to get
         its state.
