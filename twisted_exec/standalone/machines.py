@@ -148,7 +148,6 @@ async def create_missing(
     """
     Create the objects that were never created.
 
-    :param created: the recorded labels.
     :return: the labels to record.
     :raises APIError: an object cannot be created.
     """

@@ -128,21 +128,12 @@ class Settings:
 
     :param state_directory: directory for all state, see :mod:`.state`.
     :param port: loopback port of the API server, or 0 for any.
-    :param drain_seconds: how long sessions may continue when the program stops.
-    :param token_file: file with bearer tokens of further users.
     :param dialect: dialect of the API, which a state directory cannot change.
     :param storage: makes the API server's store, given the reactor; by default a file of the state
         directory.
     :param demo: create demo machines; otherwise create none, and of the program's own classes only
         that for shells.
-    :param classes: machine classes besides the program's own.
-    :param client_ca: path of a further client CA.
-    :param sessions: limits of concurrent sessions of each part; ``None`` for as many as file
-        descriptors allow.
-    :param limits: limits of what objects use in the file of the state directory.
     :param spaces: run a Space Manager, and create a provider for local spaces.
-    :param keep_machines: virtual machines and shells continue when the program stops.
-    :param last_line_seconds: see :class:`twisted_exec.runtimes.host.Settings`.
     :param has_parent: a parent process waits for the end of this process, so that no successor can take
         its place.
     """
@@ -605,11 +596,7 @@ def runtime_settings(
 def apiserver_settings(
     settings: Settings, certificates: Certificates, client_cas: str
 ) -> APIServerSettings:
-    """
-    Return the settings of the API server.
-
-    :param client_cas: path of a file with all client CAs.
-    """
+    """Return the settings of the API server."""
     pki = certificates.pki
     return APIServerSettings(
         listen=f"tcp:{settings.port}:interface=127.0.0.1",

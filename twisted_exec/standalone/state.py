@@ -66,11 +66,7 @@ class StateError(Exception):
 
 
 class StateDirectory:
-    """
-    One state directory.
-
-    :param path: created if it is missing, including its parents.
-    """
+    """One state directory."""
 
     def __init__(self, path: str) -> None:
         self.path = os.path.abspath(path)
