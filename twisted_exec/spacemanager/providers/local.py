@@ -294,8 +294,8 @@ class LocalProvider:
 
     def _mark_going(self, record: SpaceRecord) -> None:
         """
-        Mark a space as deleted. On a full disk the deletion proceeds without a record, because it
-        frees space.
+        Mark a space as deleted. If that cannot be written, the deletion proceeds nevertheless,
+        because it may free space on a full disk.
         """
         try:
             self._store.write(replace(record, going=True))
