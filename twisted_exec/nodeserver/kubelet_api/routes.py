@@ -203,7 +203,7 @@ class Hop:
 
         :param node: the requested Node; by default that of ``Host``.
         :return: the Node, or empty for all of ours.
-        :raises APIError: the permission cannot be checked.
+        :raises APIError: the user has no permission, or it cannot be checked.
         """
         request = context.request
         if node is None:

@@ -262,8 +262,8 @@ def pressures(nodes: Sequence[Object]) -> dict[str, ConditionValue]:
     """
     Return the pressure conditions of the Node.
 
-    A pressure that no node reports is False: the root's node lifecycle controller would otherwise
-    set it to Unknown after a while.
+    A missing condition, other than NetworkUnavailable, is False: the root's node lifecycle
+    controller would otherwise set it to Unknown after a while.
     """
     conditions: dict[str, ConditionValue] = {}
     for type in PRESSURES:
