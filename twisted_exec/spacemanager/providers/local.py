@@ -294,8 +294,8 @@ class LocalProvider:
 
     def _mark_going(self, record: SpaceRecord) -> None:
         """
-        Mark a space as deleted. If that cannot be written, the deletion proceeds nevertheless,
-        because it may free space on a full disk.
+        Mark a space as deleted. The deletion proceeds even if this cannot be written: on a full
+        disk it frees space.
         """
         try:
             self._store.write(replace(record, going=True))
