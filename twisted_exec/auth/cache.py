@@ -1,9 +1,8 @@
 """
 A short-lived cache of answers that cost a round trip.
 
-Concurrent requests for the same key share one round trip. Failures of the round trip are not
-cached. The cache is limited in size and time; the time limits how long a
-withdrawn permission still counts.
+Concurrent requests for the same key share one round trip. Failures are not cached. The lifetime
+limits how long a withdrawn permission still counts.
 """
 
 from __future__ import annotations
@@ -21,7 +20,8 @@ T = TypeVar("T")
 
 class AnswerCache(Generic[T]):
     """
-    :param clock: clock for expiry.
+    Cached answers.
+
     :param keep_seconds: lifetime of an answer; 0 to not cache it.
     :param size: largest number of cached answers.
     """

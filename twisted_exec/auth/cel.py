@@ -1,10 +1,10 @@
 """
 The CEL library, in this process or in one for expressions whose cost has no small bound.
 
-The library is ``cel-expr-python``.  It limits the iterations of loops and the depth of expressions, but
-neither the patterns of ``matches`` nor memory.
+The library is ``cel-expr-python``. It limits the iterations of loops and the depth of expressions,
+but neither the patterns of ``matches`` nor memory.
 
-The other process runs :func:`main`.  Its limits are those of the kernel: a job that takes too much
+The limits of the other process (:func:`main`) are those of the kernel: a job that takes too much
 memory or time ends it.
 """
 

@@ -40,14 +40,13 @@ _OPEN = ("create", "exec")
 @implementer(IAuthorizer)
 class ConsoleVerbs:
     """
-    Decides about ``machines/console``, and with ``pods`` about consoles of Pods; passes everything else
-    on.
+    Decides about consoles, and passes everything else on.
 
     :param authorizer: decides about the verbs themselves and everything else.
+    :param machines: resources whose consoles are meant, besides Pods.
     :param strict: ``create`` on ``machines/exec`` includes no verb.
-    :param machines: resources whose consoles are meant; Pods are always among them.
-    :param is_strict: returns whether the verbs are strict for the machine of a request, because a
-        ConsolePolicy says so.
+    :param is_strict: the same for the machine of a request, because a ConsolePolicy says so.
+    :param pods: Pods are machines: a user needs a verb to open a Pod's console.
     """
 
     def __init__(
@@ -65,7 +64,6 @@ class ConsoleVerbs:
         self._has_pods = pods
 
     def authorize(self, attributes: Attributes) -> Deferred[Decision]:
-        """As :meth:`IAuthorizer.authorize`."""
         if self._has_pods and _opens_pod(attributes):
             return Deferred.fromCoroutine(self._opens(attributes))
         if not self._is_console(attributes):
@@ -154,11 +152,7 @@ class SessionAccess(Protocol):
     """The access of a session to a console, for its reviews."""
 
     async def review(self, gate: Decides, user: User) -> Terms:
-        """
-        Return the terms at this moment.
-
-        :raises APIError: the session may not go on, or that is not known now.
-        """
+        """Return the terms at this moment; errors as :meth:`SessionRequirements.terms`."""
 
 
 class Decides(Protocol):
@@ -185,8 +179,7 @@ async def highest_right(
 
     :param console: the permission on the machine's ``console``, without a verb.
     :param refusal: names the permission that a user without any right lacks.
-    :param wanted: the refusal names this right instead if the verbs are strict, or if it is to
-        observe.
+    :param wanted: the refusal may name this right instead.
     :raises APIError: the user has no right, or that is not known now.
     """
     # The highest first, because a session without --force can ask for the floor later, and
@@ -210,9 +203,8 @@ class ConsoleAccess:
     A user's access to one console.
 
     :param permission: on the machine's ``console``, without a verb.
-    :param options: what the request wants.
     :param refusal: names the permission that a user without any right lacks.
-    :param conditions: apply besides the user's rights; ``None`` for none.
+    :param conditions: apply besides the user's rights.
     """
 
     permission: Attributes
@@ -259,11 +251,7 @@ class ConsoleAccess:
         return right
 
     async def review(self, gate: Decides, user: User) -> Terms:
-        """
-        Return the terms at this moment.
-
-        :raises APIError: the session may not go on, or that is not known now.
-        """
+        """Return the terms at this moment; errors as :meth:`SessionRequirements.terms`."""
         right = await self._right(gate, user)
         if self.conditions is None:
             return self.terms(Terms(right=right))
@@ -298,18 +286,12 @@ class ScreenAccess(ConsoleAccess):
     """
 
     def terms(self, terms: Terms) -> Terms:
-        """See :meth:`ConsoleAccess.terms`."""
         return replace(terms, right=Right.TAKEOVER)
 
 
 @dataclass(frozen=True)
 class SubresourceOptions:
-    """
-    The options of one request for a subresource.
-
-    :param log: the options of a log.
-    :param answer_headers: of the user's response.
-    """
+    """The options of one request for a subresource."""
 
     log: logs.LogOptions | None = None
     query: bytes = b""
@@ -325,9 +307,9 @@ class Subresource:
     """
     A subresource of machines, or of what is left of them.
 
-    :param verb: that its users need; opening a console is a create whatever the HTTP method (k8s#78741).
+    :param verb: that its users need; opening a console is a create whatever the HTTP method
+        (k8s#78741).
     :param permission: the subresource on which they need it.
-    :param options: checks a request, and returns its options.
     :param access: of users to the machine's console.
     :param is_stream: users may type. Anything else is read, also while the machine is off.
     """

@@ -44,10 +44,8 @@ class CredentialHeaders:
     """
     The registry of one server: which headers are credentials.
 
-    It is a container of header names: ``b"X-Remote-User" in registry``.  Authenticators may change
-    what they declare at any time.
+    It is a container of header names: ``b"X-Remote-User" in registry``.
 
-    :param authenticator: of the server.
     :param impersonation: whether the server reads the headers of impersonation.
     :raises TypeError: the authenticator does not declare its headers.
     """
@@ -88,7 +86,9 @@ class CredentialHeaders:
 
 def check_declared(authenticator: IAuthenticator) -> None:
     """
-    :raises TypeError: an authenticator does not say which headers it reads.
+    Make sure that an authenticator says which headers it reads.
+
+    :raises TypeError: it does not.
     """
     if not hasattr(type(authenticator), "credential_headers") and not hasattr(
         authenticator, "credential_headers"
@@ -103,7 +103,7 @@ def presented(request: IRequest, declared: HeaderSet) -> PresentedCredentials:
     """
     Read the credentials of a request without removing them.
 
-    :param declared: the headers that authenticators read, besides ``Authorization: Bearer``.
+    :param declared: the headers that authenticators readbesides ``Authorization``.
     """
     lines = request.requestHeaders.getRawHeaders(b"authorization", [])
     token, problem = None, ""
@@ -162,7 +162,7 @@ class UnionAuthenticator:
     """
     Asks authenticators in order; the first that knows the user wins.
 
-    A failure ends the search.  The usual order is request headers of a proxy, certificate, token.
+    A failure ends the search.
 
     :raises TypeError: an authenticator does not declare its headers.
     """
@@ -181,12 +181,10 @@ class UnionAuthenticator:
 
     @property
     def credential_headers(self) -> HeaderSet:
-        """As :attr:`IAuthenticator.credential_headers`: those of all authenticators."""
         return reduce(or_, (each.credential_headers for each in self._authenticators), NO_HEADERS)
 
     @as_deferred
     async def authenticate(self, credentials: PresentedCredentials) -> User | None:
-        """As :meth:`IAuthenticator.authenticate`."""
         for authenticator in self._authenticators:
             user = await authenticator.authenticate(credentials)
             if user is not None:
@@ -198,7 +196,6 @@ class UnionAuthenticator:
         return files_of(self._authenticators)
 
     def proxy_problem(self, certificate: PeerCertificate) -> str:
-        """As :meth:`IProxyAuthenticator.proxy_problem`: any of them may trust the proxy."""
         problems = [each.proxy_problem(certificate) for each in self._proxies]
         return problems[0] if all(problems) else ""
 
@@ -217,11 +214,9 @@ class RequestAuthenticator:
     """
     An authenticator of release 0.1, whose ``authenticate`` takes a request; for one release.
 
-    It gets an object with ``requestHeaders`` only: the declared headers and the bearer token.
+    It gets an object with the declared headers and the bearer token.
 
-    :param inner: the authenticator.
-    :param credential_headers: the headers that it reads, see
-        :attr:`IAuthenticator.credential_headers`.
+    :param credential_headers: see :attr:`IAuthenticator.credential_headers`.
     """
 
     def __init__(self, inner: Any, credential_headers: HeaderSet = NO_HEADERS) -> None:
@@ -229,5 +224,4 @@ class RequestAuthenticator:
         self._inner, self.credential_headers = inner, credential_headers
 
     def authenticate(self, credentials: PresentedCredentials) -> Deferred[User | None]:
-        """As :meth:`IAuthenticator.authenticate`."""
         return maybeDeferred(self._inner.authenticate, _RequestView(credentials))

@@ -2,12 +2,12 @@
 Authentication and authorization by an API server: reviews, and hints from roles and bindings.
 
 A TokenReview identifies the user of a token, a SubjectAccessReview authorizes. Answers are cached
-for 10 seconds at most, allowed and denied alike; an unreachable API server is an error, never a
-permission. Source: the webhook authenticator and authorizer of ``k8s.io/apiserver/plugin/pkg``.
+for 10 seconds at most. Without an answer the request fails. Source: the webhook authenticator and
+authorizer of ``k8s.io/apiserver/plugin/pkg``.
 
-Where a hop may read roles and bindings, a change that concerns the user of an open session is a
-hint: cached answers are forgotten, and the guard reviews its sessions. A hint decides nothing: the API
-server stays the only judge. A second hint follows a second later, since a replica of the API server may
+Where a hop may watch roles and bindings, a change that may take permissions from the user of an
+open session is a hint: cached answers are forgotten, and the guard reviews its sessions. The API
+server stays the only judge. A second hint follows later, since a replica of the API server may
 still have decided by the rules before the change.
 """
 
@@ -83,7 +83,7 @@ class _Reviews:
         """
         Return the ``status`` of a review.
 
-        :raises APIError: the API server refuses it, or temporary failures last to the time limit.
+        :raises APIError: there is no answer.
         """
         review = {"apiVersion": resource.api_version, "kind": resource.kind, "spec": dict(spec)}
         deadline = self._clock.seconds() + self._retry_seconds
@@ -149,7 +149,6 @@ class _Configuration:
         self._client, self._forget, self._version = client, forget, 0
 
     def look(self) -> int:
-        """As :meth:`~twisted_exec.tls.files.Replaceable.look`."""
         version: int = self._client.look()
         if version != self._version:
             self._version = version
@@ -192,11 +191,9 @@ class DelegatedAuthenticator:
         return [self._configuration]
 
     def authenticate(self, credentials: PresentedCredentials) -> Deferred[User | None]:
-        """As :meth:`IAuthenticator.authenticate`."""
         return BearerAuthenticator([self]).authenticate(credentials)
 
     def authenticate_token(self, token: bytes) -> Deferred[User | None]:
-        """As :meth:`ITokenAuthenticator.authenticate_token`."""
         # Keyed by HMAC: neither tokens nor digests that a guess could be tested against are stored.
         key = hmac.digest(self._secret, token, "sha256")
         return self._cache.get(key, lambda: self._review(token))
@@ -224,7 +221,7 @@ class DelegatedAuthenticator:
 
 
 def _user(info: object) -> User | None:
-    """Convert a review's ``status.user``; ``None`` without a user."""
+    """Convert a review's ``status.user``."""
     if not isinstance(info, Mapping) or not info.get("username"):
         return None
     name, extra = info["username"], info.get("extra") or {}
@@ -251,8 +248,7 @@ class DelegatedAuthorizer:
     Authorizes by SubjectAccessReviews.
 
     :param client: its credentials may create subjectaccessreviews.
-    :param allow_seconds: lifetime of a cached permission; at most 10.
-    :param deny_seconds: lifetime of a cached denial; at most 10.
+    :param deny_seconds: lifetime of a cached denial; like ``allow_seconds``, at most 10.
     :param retry_seconds: time limit for one review, longer while the API server answers others.
     """
 
@@ -276,7 +272,6 @@ class DelegatedAuthorizer:
         self._configuration = _Configuration(client, self.forget)
 
     def files(self) -> list[Replaceable]:
-        """Return the configuration of the client, for the guard of sessions."""
         return [self._configuration]
 
     def forget(self) -> None:
@@ -284,7 +279,6 @@ class DelegatedAuthorizer:
         self._cache.clear()
 
     def authorize(self, attributes: Attributes) -> Deferred[Decision]:
-        """As :meth:`IAuthorizer.authorize`."""
         spec = review_spec(attributes)
         text = json.dumps(spec, sort_keys=True).encode("ascii")
         if len(text) >= _MAX_CACHED_SPEC_BYTES:
@@ -333,7 +327,7 @@ Subjects = frozenset[tuple[str, str]]
 
 class PermissionWatch:
     """
-    Watches roles and bindings from the first session on.
+    Watches roles and bindings once there are sessions.
 
     :ivar forget: is called before each hint.
     :ivar changed: is called with each hint.
@@ -387,7 +381,7 @@ class PermissionWatch:
         return all(copy.synced and not copy.problem for copy in self._copies)
 
     def want(self) -> None:
-        """Start watching, if that has not happened yet: there is a session."""
+        """Start watching, if that has not happened yet."""
         if self._is_started or self._starting is not None:
             return
         if self._clock.seconds() >= self._next_question:
@@ -466,7 +460,6 @@ class PermissionWatch:
                 return
 
     def _hint(self) -> None:
-        """Give a hint now, or as soon as the last one is old enough."""
         self._is_first = True
         wait = self._last + SPACING_SECONDS - self._clock.seconds()
         if wait > 0:
@@ -499,7 +492,6 @@ def _head(obj: Object) -> dict[str, Any]:
 
 
 def _binding(obj: Object) -> Object:
-    """Return the role and the subjects of a binding."""
     role = obj.get("roleRef") or {}
     home = obj["metadata"].get("namespace", "")
     return {
@@ -510,6 +502,5 @@ def _binding(obj: Object) -> Object:
 
 
 def _role(obj: Object) -> Object:
-    """Return a digest of a role's rules."""
     rules = json.dumps([obj.get("rules"), obj.get("aggregationRule")], sort_keys=True)
     return {**_head(obj), "rules": hashlib.sha256(rules.encode()).digest()}

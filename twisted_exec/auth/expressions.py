@@ -4,14 +4,9 @@ Evaluation of CEL expressions without holding the reactor.
 An evaluation with a small bound takes place in this process. All others are done by processes of
 low priority, with limits of memory and CPU time; users take turns.
 
-The bound comes from the expression's text and the size of its values: the author of an expression is
-trusted, the values are not. Its unit is about a nanosecond, or a byte that is copied:
-
-* An expression without the calls below reads its values at most once for each of its terms.
-* A loop (``all``, ``map`` and the like) repeats that for each entry.
-* A call whose cost or result may grow with the square of its values multiplies by their size.
-  Calls that are not known here count as such.
-* A pattern of ``matches`` that is not a literal may be any pattern: its cost has no bound here.
+The bound comes from the expression's text and the size of its values: the author of an expression
+is trusted, the values are not. Its unit is about a nanosecond, or a byte that is copied. Calls that
+are not known here count as costly.
 """
 
 from __future__ import annotations
@@ -79,10 +74,9 @@ class Evaluator:
 
         :param values: as in JSON, by variable.
         :param user: the sender of the values.
-        :return: the value, in the types of JSON if it has one of these.
         :raises Missing: the library is not installed.
-        :raises EvaluationFailed: it does not compile, has no value, or costs too much.
-        :raises TooManyEvaluations: too many costly ones wait, or no process can do it now.
+        :raises EvaluationFailed: it has no value.
+        :raises TooManyEvaluations: it cannot be evaluated now.
         """
         expressions.check(text)
         if growth_of(text).bound(values) <= MOST_COST:
@@ -189,8 +183,9 @@ class Growth:
 
     def bound(self, values: object) -> float:
         """
-        Return a bound of the cost of an evaluation with these values, in the types of JSON: 0 if the cost is
-        linear in their size, infinite if it has no bound.
+        Return a bound of the cost of an evaluation with these values.
+
+        It is 0 if the cost is linear in their size, infinite if there is no bound.
         """
         if not (self.loops or self.squares or self.pattern):
             return 0.0  # linear: the values were read from a request at the same cost
@@ -268,7 +263,7 @@ def _tokens(expression: str) -> Iterator[tuple[str, str]]:
 
 
 def _weight(pattern: str | None) -> float:
-    """Return the number of instructions of a pattern, about, and rather too many than too few."""
+    """Return the approximate number of instructions of a pattern, rather too many than too few."""
     if pattern is None:
         return math.inf
     classes = len(_CLASS.findall(pattern))

@@ -1,16 +1,14 @@
 """
 The gate of a program: authentication, impersonation, authorization, and the dispatch of requests.
 
-A session keeps the gate's :class:`Evidence`: the credentials and the permissions; a review of
-the session checks both again.
+A session keeps the gate's :class:`Evidence`, which the reviews of the session check again.
 
 An unknown client gets 401 for paths that are not open, whether they exist or not.
 
 With :attr:`ImpersonationPolicy.CHECKED` a request with ``Impersonate-User`` (``kubectl --as``) is
-handled as that user, with groups, UID and extra, if the sender may ``impersonate`` each of them.
-Every impersonation header counts, and an unknown one is an error: an ignored header would let the
-request through with the *sender's* permissions. Source:
-``k8s.io/apiserver/pkg/endpoints/filters/impersonation.go``.
+handled as that user, if the sender may ``impersonate`` each part of the identity. An unknown
+impersonation header is an error: an ignored header would let the request through with the
+*sender's* permissions. Source: ``k8s.io/apiserver/pkg/endpoints/filters/impersonation.go``.
 """
 
 from __future__ import annotations
@@ -102,12 +100,12 @@ class GatePolicy:
     """
     The settings of one program's gate.
 
-    :param allowed_origins: sites besides this server's own whose pages may send requests; ``None`` if
-        requests of all pages pass.
+    :param allowed_origins: sites besides this server's own whose pages may send requests; ``None``
+        if requests of all pages pass.
     :param judges: names of users that are servers and check the origin of requests themselves.
     :param accepts_session: whether a caller may bring the id of the session; never if ``None``.
-    :param callers_name_no_user: callers are servers that pass on the headers of their users
-        without saying who the user is.
+    :param callers_name_no_user: callers are servers that pass on headers of their users, but no
+        names.
     """
 
     impersonation: ImpersonationPolicy = ImpersonationPolicy.CHECKED
@@ -178,12 +176,12 @@ class Gate:
 
     async def identify(self, context: RequestContext) -> None:
         """
-        Find out as whom a request is answered; fills in the context's user and caller.
+        Find out as whom a request is answered, and fill in the context.
 
         :raises Unauthorized: no credential, or an invalid one.
         :raises Forbidden: the sender may not act as that user, or the page of another site may have
             sent the request.
-        :raises APIError: the impersonation makes no sense, or nothing can be decided now.
+        :raises APIError: nothing can be decided.
         """
         began = time.monotonic()
         reason = context.request.requestHeaders.getRawHeaders(REASON_HEADER, ())
@@ -243,7 +241,7 @@ class Gate:
         Return the user of credentials.
 
         :raises Unauthorized: they are missing or invalid.
-        :raises APIError: that is not known now.
+        :raises APIError: the user is not known now.
         """
         try:
             user: User | None = await self._authenticator.authenticate(credentials)
@@ -294,12 +292,10 @@ class Gate:
         return session
 
     async def decide(self, attributes: Attributes) -> Decision:
-        """Return the authorizer's decision."""
         decision: Decision = await self._authorizer.authorize(attributes)
         return decision
 
     async def highest_right(self, console: Attributes, refusal: Attributes, wanted: Right) -> Right:
-        """As :func:`~twisted_exec.auth.console_rights.highest_right`."""
         return await highest_right(self, console, refusal, wanted)
 
     async def authorize(self, attributes: Attributes) -> None:
@@ -343,10 +339,10 @@ class Gate:
         self, context: RequestContext, access: ConsoleAccess, *permissions: Attributes
     ) -> Right:
         """
-        Check a user's access to a console, and further permissions; keep them for reviews.
+        Check a user's access to a console, and further permissions; keep them for reviews; errors
+        as :meth:`authorize`.
 
         :return: the user's right.
-        :raises APIError: as :meth:`authorize`.
         """
         right = await access.opening(self)
         await self.authorize_session(context, *permissions)
@@ -364,11 +360,9 @@ class Gate:
         context.evidence = replace(context.evidence, allowed=permissions)
 
     def review(self, subject: Subject, evidence: object) -> Deferred[Terms]:
-        """As :meth:`ISessionReviewer.review`; the evidence is an :class:`Evidence`."""
         return self.for_round().review(subject, evidence)
 
     def for_round(self) -> ISessionReviewer:
-        """As :meth:`IRoundReviewer.for_round`: permissions are looked up once."""
         return _Round(self)
 
     def _proxy_credentials(self, certificate: PeerCertificate | None) -> PresentedCredentials:
@@ -389,10 +383,9 @@ class Gate:
 
     async def present_terms(self, evidence: Evidence, answers: _Round) -> Terms:
         """
-        Return the present terms of a session.
+        Return the present terms of a session; errors as of :meth:`ISessionReviewer.review`.
 
         :param answers: those of this round.
-        :raises APIError: as :meth:`ISessionReviewer.review` fails.
         """
         sender = evidence.sender
         if sender.forwarded_by is not None:  # the proxy reviews the user's credentials
@@ -451,12 +444,10 @@ class _Round:
         self._proxies: dict[PeerCertificate, str] = {}
 
     def review(self, subject: Subject, evidence: object) -> Deferred[Terms]:
-        """As :meth:`ISessionReviewer.review`."""
         assert isinstance(evidence, Evidence)
         return Deferred.fromCoroutine(self._gate.present_terms(evidence, self))
 
     async def authenticated(self, credentials: PresentedCredentials) -> User:
-        """As :meth:`Gate.authenticated`."""
         key = credentials.key()
         if key is None:
             return await self._gate.authenticated(credentials)
@@ -472,14 +463,12 @@ class _Round:
         return user
 
     async def decide(self, attributes: Attributes) -> Decision:
-        """As :meth:`Gate.decide`."""
         decision = self._decisions.get(attributes)
         if decision is None:
             decision = self._decisions[attributes] = await self._gate.decide(attributes)
         return decision
 
     async def highest_right(self, console: Attributes, refusal: Attributes, wanted: Right) -> Right:
-        """As :func:`~twisted_exec.auth.console_rights.highest_right`."""
         key = (console, refusal, wanted)
         right = self._rights.get(key)
         if right is None:
@@ -497,7 +486,6 @@ class _Round:
         Make sure that a proxy is still trusted.
 
         :param certificate: ``None`` for a proxy that is trusted for another reason.
-        :raises Unauthorized: it is not.
         """
         if certificate is None:
             return
@@ -508,7 +496,6 @@ class _Round:
             raise Unauthorized(problem)
 
     def refused(self, attributes: Attributes, decision: Decision) -> APIError:
-        """As :meth:`Gate.refused`."""
         return self._gate.refused(attributes, decision)
 
 
@@ -559,7 +546,6 @@ class GatedEndpoint:
     The handler of a route, and what it needs to know of the path.
 
     :param target: makes the context's target of the matched path.
-    :param session: the facts of the target for a session's subject.
     :param is_open: the handler authenticates by itself, if at all.
     """
 
@@ -570,8 +556,6 @@ class GatedEndpoint:
 
 
 class GatedRoutes(RouteTable[GatedEndpoint]):
-    """The routes of a server with a gate."""
-
     def add(
         self,
         methods: Iterable[str],
@@ -581,11 +565,7 @@ class GatedRoutes(RouteTable[GatedEndpoint]):
         target: Callable[[RouteMatch[Any]], Any] | None = None,
         is_open: bool = False,
     ) -> None:
-        """
-        Add a route that opens no session.
-
-        :param is_open: see :class:`GatedEndpoint`.
-        """
+        """Add a route that opens no session."""
         endpoint = GatedEndpoint(handler, target, is_open=is_open)
         self.add_endpoint(with_head(methods), pattern, endpoint)
 
@@ -598,11 +578,7 @@ class GatedRoutes(RouteTable[GatedEndpoint]):
         target: Callable[[RouteMatch[Any]], Any],
         session: Callable[[Any], Mapping[str, str]],
     ) -> None:
-        """
-        Add a route that opens sessions.  ``HEAD`` is not served: it must not open a session.
-
-        :param session: see :class:`GatedEndpoint`.
-        """
+        """Add a route that opens sessions. ``HEAD`` is not served: it must not open a session."""
         self.add_endpoint(methods, pattern, GatedEndpoint(handler, target, session))
 
 
@@ -620,7 +596,6 @@ class GatedDispatcher(Dispatcher):
         self._gate, self._routes, self._sessions = gate, routes, sessions
 
     async def dispatch(self, request: Request) -> None:
-        """See :meth:`Dispatcher.dispatch`."""
         adopt_page(request, self._gate.policy.allowed_origins or ())
         try:
             match = self._routes.match(request.method, self.path_of(request))
@@ -636,7 +611,6 @@ class GatedDispatcher(Dispatcher):
         return request.path
 
     async def answer(self, match: RouteMatch[GatedEndpoint], request: Request) -> None:
-        """Answer a request with its endpoint."""
         endpoint = match.endpoint
         target = None if endpoint.target is None else endpoint.target(match)
         context = RequestContext(
@@ -651,7 +625,6 @@ class GatedDispatcher(Dispatcher):
         await self.respond(context, endpoint)
 
     async def respond(self, context: RequestContext, endpoint: GatedEndpoint) -> None:
-        """Answer a request that opens no session."""
         if not endpoint.is_open:
             await self._gate.identify(context)
         await endpoint.handler(context)
@@ -672,7 +645,6 @@ class Impersonation:
     """
     The impersonated user.
 
-    :param user: the user, with the groups that every such user has.
     :param needs: permissions that the sender needs, all of them.
     """
 
@@ -684,9 +656,8 @@ def impersonation(headers: Headers, sender: User) -> Impersonation | None:
     """
     Parse the ``Impersonate-`` headers of a request.
 
-    :param sender: the authenticated user.
     :return: ``None`` without such headers.
-    :raises BadRequest: they are invalid, or one is unknown.
+    :raises BadRequest: they are invalid.
     """
     name, uid = _single(headers, _USER), _single(headers, _UID)
     groups = tuple(group for line in headers.getRawHeaders(_GROUP, []) if (group := _text(line)))

@@ -154,13 +154,10 @@ class PresentedCredentials:
 
     It outlives the request, for reviews of its session.
 
-    :param certificate: of the client.
-    :param token: the bearer token.  Authenticators use :meth:`bearer_token`.
-    :param token_problem: why the bearer token cannot be read.
+    :param token: the bearer token. Authenticators use :meth:`bearer_token`.
     :param token_in_header: the request has ``Authorization: Bearer``, which no page of another site
         can make a browser send.
-    :param headers: those that the server's authenticators declare, and of impersonation if the server
-        reads them.
+    :param headers: those that the server's authenticators declare, and of impersonation.
     :param address: the host that the connection comes from.
     """
 
@@ -172,7 +169,7 @@ class PresentedCredentials:
     address: str = ""
 
     def __repr__(self) -> str:
-        """Without secrets: which credentials there are, not what they are."""
+        """Without secrets."""
         certificate = None if self.certificate is None else self.certificate.common_name
         names = sorted(name.decode("latin-1") for name, _ in self.headers.getAllRawHeaders())
         has_token = self.token is not None
@@ -180,20 +177,16 @@ class PresentedCredentials:
 
     def bearer_token(self) -> bytes | None:
         """
-        The bearer token, or ``None`` when there is none.
+        Return the bearer token.
 
-        :raises Unauthorized: there are different ones, or it is too long or malformed.
+        :raises Unauthorized: it cannot be read.
         """
         if self.token_problem:
             raise Unauthorized(self.token_problem)
         return self.token
 
     def key(self) -> object:
-        """
-        Return a key that equal credentials share.
-
-        :return: ``None`` if other headers are part of them, or the bearer token cannot be read.
-        """
+        """Return a key that equal credentials share; ``None`` if there is no such key."""
         if self.token_problem or any(True for _ in self.headers.getAllRawHeaders()):
             return None
         certificate = b"" if self.certificate is None else self.certificate.digest

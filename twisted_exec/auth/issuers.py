@@ -1,9 +1,8 @@
 """
 OIDC issuers from kube-apiserver's AuthenticationConfiguration, or from its older options.
 
-As there, an unknown field is refused rather than ignored, because it may have been meant to restrict
-access. Source:
-``k8s.io/apiserver/pkg/apis/apiserver`` (types and validation), as of v1.33.
+As there, an unknown field is refused rather than ignored, because it may have been meant to
+restrict access. Source: ``k8s.io/apiserver/pkg/apis/apiserver`` (types and validation).
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ class Issuers:
         self, clock: IReactorTime, own: Collection[str] = ()
     ) -> Reloading[tuple[Issuer, ...]]:
         """
-        Return the issuers; they are read again when the file changes.
+        Return the issuers.
 
         :param own: issuer names of this server's own tokens, which no provider may have.
         """
@@ -164,7 +163,6 @@ def _issuer(entry: Mapping[str, Any], path: str) -> Issuer:
 
 
 def _places(issuer: Mapping[str, Any], path: str) -> tuple[str, str]:
-    """Return the issuer's URL, and its discovery URL if that differs."""
     policies = ("audiences", "audienceMatchPolicy")
     _known(issuer, path, ("url", "discoveryURL", "certificateAuthority", *policies))
     url = _url(issuer, "url", path)
@@ -243,7 +241,6 @@ def _extra(mappings: Mapping[str, Any], path: str) -> tuple[tuple[str, Expressio
 
 
 def _rules(obj: Mapping[str, Any], name: str, path: str, about: str) -> tuple[ValidationRule, ...]:
-    """Parse the rules of a list that are expressions."""
     rules = []
     for index, rule in enumerate(_objects(obj, name, path)):
         here = f"{path}{name}[{index}]."
@@ -333,6 +330,6 @@ def _text(obj: Mapping[str, Any], name: str, path: str) -> str:
 
 
 def _given(obj: Mapping[str, Any], name: str, default: Any) -> Any:
-    """Return a field, the default if it is missing or ``null``: as kube-apiserver, not for ``0`` or ``false``."""
+    """Return a field, or the default if it is missing or ``null``, as kube-apiserver does."""
     value = obj.get(name)
     return default if value is None else value

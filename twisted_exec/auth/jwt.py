@@ -1,18 +1,15 @@
 """
 JSON Web Tokens, signed and verified, and the keys that sign them.
 
+Tokens come from anyone. So only our algorithms and the issuer's keys count: of a token's hints
+about keys only ``kid`` is used, and a header that changes what is signed (``crit``, ``b64``) is
+refused. All keys are asymmetric, so a token that is "signed" with the text of a public key cannot
+be verified.
+
 The reason of a refusal (:class:`InvalidToken`) contains nothing of the token, as it is logged.
 
-Vulnerabilities of other projects were ``alg: none``, a MAC keyed with a public key, keys that the token
-contains or names (``jwk``, ``jku``, ``x5u``, ``x5c``), and headers that change what is signed (``crit``,
-``b64``). So the header is parsed here first, the algorithm must be on our list, and only the issuer's
-keys are used: of the token's hints about keys only ``kid`` counts.
-
-Keys come from PEM files, and from an issuer's JWKS. All are asymmetric, so a token that is "signed" with
-the text of a public key cannot be verified.
-
 Sources: RFC 7515, RFC 7517, RFC 7518 §6, RFC 7519, RFC 8725; ``go-oidc`` and
-``k8s.io/kubernetes/pkg/serviceaccount`` for kube-apiserver's rules, and its ``jwt.go`` for key ids.
+``k8s.io/kubernetes/pkg/serviceaccount`` for kube-apiserver's rules.
 """
 
 from __future__ import annotations
@@ -55,7 +52,7 @@ _BASE64URL = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz012
 
 
 class InvalidToken(Exception):
-    """A token is not valid.  The message gives the reason, and quotes nothing of the token."""
+    """A token is not valid. The message quotes nothing of the token."""
 
 
 class UnknownKey(InvalidToken):
@@ -110,14 +107,11 @@ def claims_of(
     Return the claims of a token after verifying signature, issuer, audience and times.
 
     :param algorithms: of :data:`ALGORITHMS`, one or more.
-    :param issuer: must equal the token's ``iss`` exactly.
     :param audiences: one of them must be in the token's ``aud``.
     :param now: in seconds since 1970.
-    :param leeway_seconds: tolerance for the issuer's clock, up to
-        :data:`LONGEST_LEEWAY_SECONDS`.
+    :param leeway_seconds: tolerance for the issuer's clock, up to :data:`LONGEST_LEEWAY_SECONDS`.
     :raises UnknownKey: the key that has signed it may be missing among ``keys``.
     :raises InvalidToken: another check fails.
-    :raises ValueError: ``algorithms`` or ``leeway_seconds`` is not as above.
     """
     if not algorithms or not set(algorithms) <= set(ALGORITHMS):
         raise ValueError(f"algorithms {sorted(algorithms)} are not among {', '.join(ALGORITHMS)}")
@@ -161,7 +155,6 @@ def _verified(
 
 
 def _checked(header: Mapping[str, Any], algorithms: Collection[str]) -> tuple[str, str]:
-    """Return algorithm and key id of a header without unsupported features."""
     algorithm, kid = header.get("alg"), header.get("kid", "")
     if "crit" in header or "b64" in header:
         raise InvalidToken("its header asks for extensions that are not taken")
@@ -223,7 +216,7 @@ def moment_of(claims: Mapping[str, Any], name: str) -> float:
     """
     Return a claim with a time, in seconds since 1970.
 
-    :raises InvalidToken: it is missing, no number, or out of range.
+    :raises InvalidToken: there is no such time.
     """
     moment = claims.get(name)
     if isinstance(moment, bool) or not isinstance(moment, int | float):
@@ -257,7 +250,6 @@ class VerifyingKey:
     A public key of an issuer.
 
     :param kid: key id in its tokens.
-    :param algorithms: algorithms it can be used with.
     :param key: the key for joserfc.
     """
 
@@ -266,7 +258,7 @@ class VerifyingKey:
     key: RSAKey | ECKey
 
     def jwk(self) -> dict[str, object]:
-        """The public JWK: the parameters of the key, ``kid``, ``use`` and ``alg``."""
+        """The public JWK."""
         numbers: dict[str, object] = dict(self.key.as_dict(private=False))
         return {**numbers, "kid": self.kid, "use": "sig", "alg": self.algorithms[0]}
 
@@ -288,7 +280,6 @@ def signing_key(pem: bytes, what: str) -> SigningKey:
     """
     Parse an unencrypted private key.
 
-    :param what: name of the source in errors.
     :raises TLSConfigError: there is no such key, or it cannot sign tokens.
     """
     try:
@@ -361,8 +352,7 @@ def jwks_keys(document: bytes) -> tuple[VerifyingKey, ...]:
 
     Keys that cannot be used are skipped, as RFC 7517 §5 recommends.
 
-    :param document: as fetched; the caller limits its size.
-    :raises ValueError: it is malformed, has too many keys, or none for signatures.
+    :raises ValueError: it has no such keys, or is malformed.
     """
     try:
         entries = bodies.decode("application/json", document).get("keys")

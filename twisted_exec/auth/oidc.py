@@ -1,24 +1,18 @@
 """
 Users by OIDC ID token, as in kube-apiserver: issuers, their keys, and the mapping of claims.
 
-An invalid token of one of our issuers is refused at once: no later authenticator gets it, and the request is
-never anonymous. The reason goes to the log, not to the client, and without any part of the token.
-Distributed claims (``_claim_names``) are not fetched: a token could name any URL.
+An invalid token of one of our issuers is refused at once: no later authenticator gets it. The
+reason goes to the log, not to the client.
 
-Unlike in Kubernetes, no token gives a reserved name (``system:...``, ``DOMAIN:system:...``), as
+Distributed claims (``_claim_names``) are not fetched: a token could name any URL. Unlike in
+Kubernetes, no token gives a reserved name (``system:...``, ``DOMAIN:system:...``), as
 ``system:masters`` bypasses RBAC.
 
-CEL expressions of an AuthenticationConfiguration map and validate claims. If an evaluation fails,
-or costs too much (:mod:`twisted_exec.auth.expressions`), the token is invalid; the library's
-message is dropped, as it quotes claims.
+A token whose claims a CEL expression cannot evaluate is invalid; the library's message is dropped,
+as it quotes claims.
 
-Discovery document and key set come by verified TLS, without redirects, limited in size and time;
-the discovery document must name the issuer itself.
-
-Keys are cached as long as the response allows, for a minute at least and an hour at most, then
-fetched again. While an issuer does not answer its cached keys count for another day, since a
-withdrawn key must not count for ever. A token with an unknown key triggers an earlier fetch, but at
-most every 10 seconds: any client can make such tokens.
+The keys of an issuer are cached, and count for some time while the issuer does not answer. A token
+with an unknown key triggers an earlier fetch, but not often: any client can make such tokens.
 
 Sources: ``k8s.io/apiserver/plugin/pkg/authenticator/token/oidc``, and for CEL expressions
 ``k8s.io/apiserver/pkg/authentication/cel``.
@@ -156,7 +150,6 @@ class OIDCAuthenticator:
 
     :param issuers: read for each token, so that a changed file takes effect. Nothing is opened
         before :meth:`load` or the first token.
-    :param fetcher: fetches keys; ``None`` for HTTPS.
     :param now: time for validity checks, in seconds since 1970.
     """
 
@@ -197,17 +190,10 @@ class OIDCAuthenticator:
         self._evaluator.close()
 
     def authenticate(self, credentials: PresentedCredentials) -> Deferred[User | None]:
-        """As :meth:`IAuthenticator.authenticate`."""
         return BearerAuthenticator([self]).authenticate(credentials)
 
     @as_deferred
     async def authenticate_token(self, token: bytes) -> User | None:
-        """
-        As :meth:`ITokenAuthenticator.authenticate_token`.
-
-        Fails with :class:`~twisted_exec.api.status.Unauthorized` if the token claims one of our
-        issuers and is invalid, or cannot be verified now.
-        """
         claims = jwt.claimed(token)
         if claims is None:
             return None
@@ -243,7 +229,7 @@ class Expression:
     A CEL expression.
 
     :param field: its field in the configuration, for messages.
-    :param about: its variable: :data:`CLAIMS` or :data:`USER`.
+    :param about: its variable.
     """
 
     text: str
@@ -263,7 +249,6 @@ class Expression:
         """
         Return the value, as :meth:`.Evaluator.value` does.
 
-        :param of: the claims, or the user.
         :param subject: whose token it is.
         :raises InvalidToken: the evaluation fails.
         """
@@ -309,17 +294,12 @@ class Issuer:
     One issuer of tokens, and the mapping of its claims.
 
     :param url: exactly the ``iss`` of its tokens; https.
-    :param audiences: a token must be for one of them.
     :param username: a claim or an expression with a string.
     :param groups: likewise, with a string or a list of strings.
     :param uid: likewise, with a string; empty for none.
     :param extra: by key, each a string or a list of strings.
     :param required: claims that must have these values.
-    :param claim_rules: conditions on the claims.
-    :param user_rules: conditions on the resulting user.
-    :param algorithms: accepted signature algorithms.
     :param ca_pem: CA of its server's certificate; empty for the system's CAs.
-    :param discovery_url: URL of its discovery document, if that is not below ``url``.
     """
 
     url: str
@@ -348,7 +328,7 @@ def checked_url(text: object, *, query: bool = False) -> str:
     Check the https URL of a server.
 
     :param query: it may have a query.
-    :raises ValueError: it is not acceptable; the message gives the reason.
+    :raises ValueError: the reason why it is not acceptable.
     """
     if not isinstance(text, str) or not 0 < len(text) <= _LIMIT_URL:
         raise ValueError("no URL")
@@ -372,8 +352,7 @@ async def user_of(claims: Mapping[str, Any], issuer: Issuer, evaluator: Evaluato
     """
     Map verified claims to a user.
 
-    :raises InvalidToken: they name no valid user, a required claim or a rule does not hold, or an
-        expression cannot be evaluated.
+    :raises InvalidToken: they name no valid user, or a rule does not hold.
     """
     token = _Claims(claims, f"{issuer.url} {claims.get('sub')}", evaluator)
     for name, value in issuer.required:
@@ -489,7 +468,7 @@ _NOT_KEPT = re.compile(r"(?:^|,)\s*no-(?:store|cache)\s*(?:,|$)", re.IGNORECASE)
 
 
 class Unpublished(Exception):
-    """The issuer's keys cannot be fetched; one line with the reason."""
+    """The issuer does not publish its keys; one line with the reason."""
 
 
 class IKeyFetcher(Interface):
@@ -511,7 +490,6 @@ class HTTPSFetcher:
         self._reactor = reactor
 
     def fetch(self, url: str, ca_pem: bytes) -> Deferred[tuple[bytes, float]]:
-        """As :meth:`IKeyFetcher.fetch`."""
         return Deferred.fromCoroutine(self._fetch(url, ca_pem))
 
     async def _fetch(self, url: str, ca_pem: bytes) -> tuple[bytes, float]:
@@ -523,9 +501,10 @@ class HTTPSFetcher:
     @as_deferred
     async def post(self, url: str, ca_pem: bytes, form: Mapping[str, str]) -> tuple[int, bytes]:
         """
-        Post a form, such as to the token endpoint.
+        Post a form.
 
-        :return: fires with the code, whichever it is, and the document; fails with :class:`Unpublished`.
+        :return: fires with the code, whichever it is, and the document; fails with
+            :class:`Unpublished`.
         """
         code, _, document = await self._collect(
             url,
@@ -574,11 +553,7 @@ def kept_seconds(cache_control: str) -> float:
 
 
 class IssuerKeys:
-    """
-    The keys of one issuer.
-
-    :param clock: clock for expiry.
-    """
+    """The keys of one issuer."""
 
     _log = Logger()
 
@@ -594,7 +569,7 @@ class IssuerKeys:
         """
         Return the current keys, one or more.
 
-        :raises Unpublished: none counts any more, and they cannot be fetched.
+        :raises Unpublished: there are none.
         """
         if self._clock.seconds() >= self._fresh_until:
             await self._look()
@@ -612,12 +587,12 @@ class IssuerKeys:
         return await self.known()
 
     def close(self) -> None:
-        """Stop fetching; waiting callers get the cached keys, if there are any."""
+        """Stop fetching."""
         if self._looking is not None:
             self._looking.cancel()
 
     def _look(self) -> Deferred[None]:
-        """Fetch the keys, once for all callers; fires at the end and never fails."""
+        """Fetch the keys, once for all callers; never fails."""
         waiter: Deferred[None] = Deferred()
         if self._looking is None and self._clock.seconds() < self._next_look:
             waiter.callback(None)
@@ -673,7 +648,7 @@ def discovered(document: bytes, issuer: str) -> Mapping[str, Any]:
     """
     Parse the discovery document of an issuer.
 
-    :raises Unpublished: it is not one, or names another issuer.
+    :raises Unpublished: it is not that of the issuer.
     """
     try:
         discovery = bodies.decode("application/json", document)

@@ -1,25 +1,17 @@
 """
 RBAC: the authorizer for ``rbac.authorization.k8s.io`` objects, and the default roles and bindings.
 
-A :class:`Permissions` indexes roles and bindings by user. It is built from all RBAC objects at one
-moment, and cluster roles are aggregated then. Source:
-``k8s.io/kubernetes/pkg/registry/rbac/validation/rule.go``.
-
-No default binding gives a user rights at consoles, except that of ``system:masters``. Tables of what
-the roles allow at consoles are in ``docs/reference``: ``console.rst``, ``console-policies.rst`` and
-``sessions.rst``.
+Source: ``k8s.io/kubernetes/pkg/registry/rbac/validation/rule.go``. Tables of what the roles allow
+at consoles are in ``docs/reference``.
 
 Unlike in Kubernetes, ``view`` excludes the logs of machines: a console logs what its users saw and
-much of what they typed. ``edit`` includes them, and so the writing of ConsoleAlerts, whose Events show
-the lines that match. ``console-user`` and ``console-operator`` have no logs, because policies do
+much of what they typed. ``console-user`` and ``console-operator`` have no logs, because policies do
 not restrict logs. They have no ``create`` on ``machines/exec`` either: it includes all rights
 unless the verbs are strict.
 
-Secrets are in ``edit`` and not in ``view``. ``edit`` includes Spaces, but by default only
-``system:masters`` can write their providers, which refer to Secrets of any namespace. The content of
-ConsoleRecordings has what other users typed, so it needs ``console-recording-reader`` or ``admin``.
-ConsolePolicies restrict ``edit`` and ``admin``, so neither can change them: that needs
-``console-policy-editor``.
+``edit`` excludes the content of ConsoleRecordings, which has what other users typed. Neither
+``edit`` nor ``admin`` can write the providers of Spaces, which refer to Secrets of any namespace,
+or ConsolePolicies, which restrict both roles.
 """
 
 from __future__ import annotations
@@ -76,7 +68,7 @@ ReadOnlyObject = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class RBACObjects:
-    """All objects of the four kinds at one moment."""
+    """All RBAC objects at one moment."""
 
     cluster_roles: Sequence[ReadOnlyObject] = ()
     cluster_role_bindings: Sequence[ReadOnlyObject] = ()
@@ -105,22 +97,19 @@ class RBACAuthorizer:
         self._current: Permissions | None = None
 
     def authorize(self, attributes: Attributes) -> Deferred[Decision]:
-        """As :meth:`IAuthorizer.authorize`."""
         return self._policy().addCallback(lambda policy: policy.decide(attributes))
 
     def rules_for(self, user: User, namespace: str) -> Deferred[tuple[Rule, ...]]:
-        """As :meth:`IRulesAuthorizer.rules_for`."""
         return self._policy().addCallback(lambda policy: policy.rules_for(user, namespace))
 
     def confirm_covered(self, user: User, namespace: str, rules: Iterable[Rule]) -> Deferred[None]:
         """
         Check for privilege escalation: users must not grant more than they have.
 
-        For writing a role, ``rules`` are its rules, or :data:`~twisted_exec.auth.rules.ALL_RULES` for
-        one with an ``aggregationRule``; for writing a binding, those of :meth:`rules_of`.
-
-        :return: fires with ``None``; fails with :class:`Forbidden` and the missing rules, or as
-            :meth:`rules_for` and :func:`~twisted_exec.auth.rules.uncovered` do.
+        :param rules: of the role, or of the bound role; :data:`~twisted_exec.auth.rules.ALL_RULES`
+            for a role with an ``aggregationRule``.
+        :return: fails with :class:`Forbidden` and the missing rules, or as
+            :func:`~twisted_exec.auth.rules.uncovered`.
         """
         return Deferred.fromCoroutine(self._confirm_covered(user, namespace, tuple(rules)))
 
@@ -156,8 +145,6 @@ def _few(rules: list[Rule]) -> str:
 
 @dataclass(frozen=True)
 class _Grant:
-    """One binding: its rules, and its description."""
-
     rules: tuple[Rule, ...]
     description: str
 
@@ -200,10 +187,9 @@ class Permissions:
 
     def rules_of(self, reference: ReadOnlyObject, namespace: str) -> tuple[Rule, ...] | None:
         """
-        Return the rules of a ``roleRef``.
+        Return the rules of a ``roleRef``, or ``None`` if the role does not exist.
 
         :param namespace: of the binding; empty for a cluster role binding.
-        :return: ``None`` if the role does not exist.
         """
         name = str(reference.get("name", ""))
         if reference.get("kind") == "ClusterRole":
@@ -261,7 +247,7 @@ def _gather(roles: Sequence[ReadOnlyObject]) -> dict[str, tuple[Rule, ...]]:
 
 
 def _reachable(role: ReadOnlyObject, roles: Sequence[ReadOnlyObject]) -> Iterator[ReadOnlyObject]:
-    """Return a role and all it aggregates, directly or not, once each: aggregation may be circular."""
+    """Yield a role and all it aggregates, each once: aggregation may be circular."""
     visited = {_name(role)}
     waiting = [role]
     while waiting:
@@ -402,7 +388,7 @@ def _role(name: str, *rules: Rule, part_of: str = "") -> Object:
 
 
 def _gathering(name: str, part_of: str = "") -> Object:
-    """An aggregated role: it consists of the roles labelled as part of it, so others can extend it."""
+    """An aggregated role, which others can extend by labels."""
     label = {"matchLabels": {f"{_GROUP}/aggregate-to-{name}": "true"}}
     role = _role(name, part_of=part_of)
     return {**role, "aggregationRule": {"clusterRoleSelectors": [label]}}
@@ -658,12 +644,7 @@ def bootstrappers(dialect: Dialect) -> str:
 def bootstrap_objects(
     dialects: Iterable[Dialect], *, node_pods: bool = False
 ) -> tuple[Object, ...]:
-    """
-    Return ClusterRoles, then ClusterRoleBindings.
-
-    :param dialects: dialects whose machines, pools and classes the roles cover.
-    :param node_pods: include roles for Pods on Nodes.
-    """
+    """Return ClusterRoles, then ClusterRoleBindings."""
     several = tuple(dialects)
     roles = [
         *_SYSTEM_ROLES,

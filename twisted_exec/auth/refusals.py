@@ -19,17 +19,13 @@ _RECORD = "takeover_denied"
 
 
 class RefusalLimit:
-    """
-    Limits the number of reports.
-
-    :param seconds: returns the time, by a monotonic clock.
-    """
+    """Limits the number of reports."""
 
     def __init__(self, seconds: Callable[[], float]) -> None:
         self._limit = WindowLimit[tuple[str, ...]](seconds, window_seconds=EVERY_SECONDS)
 
     def is_due(self, subject: Subject) -> bool:
-        """Return whether there was no report a short time ago; if so, count this report."""
+        """Return whether a report is due, and count it."""
         return self._limit.allows(
             (
                 subject.resource,
@@ -42,11 +38,7 @@ class RefusalLimit:
 
 
 class TakeoverDenials:
-    """
-    Records take-overs that a hop denied, before there was a session.
-
-    :param trail: writes the audit records.
-    """
+    """Records take-overs that a hop denied, before there was a session."""
 
     def __init__(self, trail: Trail, limit: RefusalLimit) -> None:
         self._trail, self._limit = trail, limit
@@ -67,10 +59,8 @@ class TakeoverDenials:
         """
         Write the audit record.
 
-        :param uid: of the machine; empty if unknown.
         :param writers: the users who have the floor, as far as they are known.
         :param message: of the refusal, for the audit record only.
-        :param impersonator: the user who acts as the subject's user.
         :return: the text of the Event.
         """
         names = sorted({each for each in writers if each})

@@ -37,7 +37,7 @@ class Rule:
 
     @classmethod
     def from_object(cls, rule: Mapping[str, Any]) -> Rule:
-        """Parse a ``rules`` item of a Role.  Items that are no strings count as absent."""
+        """Parse a ``rules`` item of a Role."""
         return cls(*(_strings(rule.get(key)) for key in _KEYS))
 
     def to_object(self) -> dict[str, list[str]]:
@@ -108,7 +108,7 @@ def uncovered(own: Sequence[Rule], required: Iterable[Rule]) -> list[Rule]:
     """
     Return the part of ``required`` that ``own`` does not allow.
 
-    :return: rules of one combination each; empty if everything is covered.
+    :return: rules of one combination each.
     :raises BadRequest: there are too many combinations to check.
     """
     missing: list[Rule] = []
@@ -127,17 +127,13 @@ def uncovered(own: Sequence[Rule], required: Iterable[Rule]) -> list[Rule]:
 
 
 class _Held:
-    """
-    A user's rules, indexed by the verbs and groups that they cover: a linear search for thousands
-    would block the reactor.
-    """
+    """A user's rules, indexed: a linear search for thousands would block the reactor."""
 
     def __init__(self, own: Sequence[Rule]) -> None:
         self._own = own
         self._about: dict[tuple[tuple[str, ...], tuple[str, ...]], list[Rule]] = {}
 
     def covers(self, rule: Rule) -> bool:
-        """Return whether one of the rules allows everything that ``rule`` allows."""
         key = rule.verbs, rule.api_groups
         if key not in self._about:
             self._about[key] = [
@@ -188,9 +184,7 @@ class Attributes:
     """
     The action that an authorizer decides about: on a resource, or on a path.
 
-    :param verb: a Kubernetes verb (``get``, ``create`` ...), or for a path the
-        HTTP method in lower case.
-    :param field_selector: of a list, a watch or a deletecollection.
+    :param verb: a Kubernetes verb, or for a path the HTTP method in lower case.
     :param strict: ``create`` on ``machines/exec`` does not include the verb.
     """
 

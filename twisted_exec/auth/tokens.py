@@ -1,15 +1,15 @@
 """
 Authentication by bearer tokens: of files, of ServiceAccounts, and bootstrap tokens.
 
-Tokens of a file are kept and looked up as their SHA-256, so that the timing of a look-up reveals nothing
+Tokens of a file are looked up as their SHA-256, so that the timing of a look-up reveals nothing
 about existing tokens.
 
-The token of a ServiceAccount is a JWT with Kubernetes' claims, for one of our audiences. It is valid
-while its signature is by one of our keys, it has not expired, and its ServiceAccount and the object
-it is bound to still exist with the same UID.  Source: ``pkg/serviceaccount/{claims,jwt}.go`` of Kubernetes.
+The token of a ServiceAccount is a JWT with Kubernetes' claims. Its ServiceAccount and the object it
+is bound to must still exist with the same UID. Source: ``pkg/serviceaccount/{claims,jwt}.go`` of
+Kubernetes.
 
 The id in a bootstrap token is public: it names the Secret with the other part, which is compared in
-constant time. An invalid bootstrap token counts as unknown.
+constant time.
 """
 
 from __future__ import annotations
@@ -77,8 +77,7 @@ class ITokenAuthenticator(Interface):
     def authenticate_token(token: bytes) -> Deferred[User | None]:
         """
         :return: fires with the user, or with ``None`` if the token is unknown here; fails with an
-            :class:`~twisted_exec.api.status.APIError` if it is invalid, or that cannot be
-            determined.
+            :class:`~twisted_exec.api.status.APIError` otherwise.
         """
 
 
@@ -139,7 +138,6 @@ class BearerAuthenticator:
 
     @as_deferred
     async def authenticate_token(self, token: bytes) -> User | None:
-        """As :meth:`ITokenAuthenticator.authenticate_token`."""
         for source in self._sources:
             user = await source.authenticate_token(token)
             if user is not None:
@@ -147,11 +145,7 @@ class BearerAuthenticator:
         return None
 
     def authenticate_for(self, token: bytes, audiences: Sequence[str]) -> Deferred[Known | None]:
-        """
-        As :meth:`IAudienceAuthenticator.authenticate_for`.
-
-        :param audiences: empty for this server's.
-        """
+        """As :meth:`IAudienceAuthenticator.authenticate_for`; no audiences mean this server's."""
         return Deferred.fromCoroutine(self._ask_for(token, tuple(audiences) or self._audiences))
 
     async def _ask_for(self, token: bytes, audiences: tuple[str, ...]) -> Known | None:
@@ -173,7 +167,7 @@ class TokenFileAuthenticator:
     """
     Authenticates users by a token file in the format of kube-apiserver's ``--token-auth-file``.
 
-    Lines of ``token,user,uid,"group1,group2"``; groups are optional.  Read again when it changes.
+    Lines of ``token,user,uid,"group1,group2"``; groups are optional.
 
     :param path: not opened before :meth:`load` or the first token.
     """
@@ -188,7 +182,7 @@ class TokenFileAuthenticator:
         """
         Read the file now.
 
-        :raises TLSConfigError: it cannot be read, or is not valid; the message does not quote it.
+        :raises TLSConfigError: it is unusable; the message does not quote it.
         """
         self._users.load()
 
@@ -197,11 +191,9 @@ class TokenFileAuthenticator:
         return [self._users]
 
     def authenticate(self, credentials: PresentedCredentials) -> Deferred[User | None]:
-        """As :meth:`IAuthenticator.authenticate`."""
         return BearerAuthenticator([self]).authenticate(credentials)
 
     def authenticate_token(self, token: bytes) -> Deferred[User | None]:
-        """As :meth:`ITokenAuthenticator.authenticate_token`."""
         return maybeDeferred(lambda: succeed(self._users.get().get(_digest(token))))
 
     def _parse(self, content: bytes) -> Mapping[bytes, User]:
@@ -264,8 +256,7 @@ class AccountKeys:
     """
     The keys of tokens, read again when their files change.
 
-    :param key_files: PEM files of accepted keys, besides the signing key.
-    :param signing_key_file: PEM file of the private key for new tokens; empty to issue none.
+    :param signing_key_file: path of the private key for new tokens; empty to issue none.
     """
 
     def __init__(
@@ -284,7 +275,7 @@ class AccountKeys:
         """
         Read the files now.
 
-        :raises TLSConfigError: a file cannot be read, or has no key or one that cannot be used.
+        :raises TLSConfigError: a file is unusable.
         """
         for each in self._known:
             each.load()
@@ -321,10 +312,8 @@ def _own_key(path: str, content: bytes) -> SigningKey:
 
 class TokenIssuer:
     """
-    Issues tokens.
+    Issues tokens of ServiceAccounts.
 
-    :param issuer: the issuer's name.
-    :param audiences: default audiences.
     :param now: seconds since the epoch.
     :param longest_seconds: longest lifetime of a token; 0 for no limit.
     """
@@ -351,8 +340,6 @@ class TokenIssuer:
         """
         Issue a token.
 
-        :param account: the ServiceAccount.
-        :param seconds: lifetime of the token.
         :param bound: a claim of :data:`BOUND`, and the object to bind to.
         """
         now, metadata = int(self.now()), account["metadata"]
@@ -389,10 +376,9 @@ class ServiceAccountAuthenticator:
     """
     Authenticates programs by ServiceAccount tokens.
 
-    A token that claims one of our issuers is decided here: no later authenticator gets an invalid one.
+    A token that claims one of our issuers is decided here: no later authenticator gets an invalid
+    one.
 
-    :param issuers: accepted issuers.
-    :param audiences: audiences of this server.
     :param look: reads ServiceAccounts, and objects that tokens are bound to.
     :param now: seconds since the epoch.
     """
@@ -417,13 +403,11 @@ class ServiceAccountAuthenticator:
         return self._keys.files()
 
     def authenticate_token(self, token: bytes) -> Deferred[User | None]:
-        """As :meth:`ITokenAuthenticator.authenticate_token`, for this server's audiences."""
         answer = self.authenticate_for(token, self._audiences)
         return answer.addCallback(lambda identity: None if identity is None else identity.user)
 
     @as_deferred
     async def authenticate_for(self, token: bytes, audiences: Sequence[str]) -> Known | None:
-        """As :meth:`IAudienceAuthenticator.authenticate_for`."""
         unverified = claimed(token)
         if unverified is None or unverified.issuer not in self._issuers:
             return None
@@ -444,12 +428,6 @@ class ServiceAccountAuthenticator:
         return Known(user, tuple(each for each in audiences if each in token_audiences))
 
     async def _user(self, claims: Object) -> User:
-        """
-        Return the user of verified claims.
-
-        :raises InvalidToken: they are not those of a ServiceAccount's token, or an object that they
-            name does not exist.
-        """
         private = claims.get(_CLAIM)
         if not isinstance(private, Mapping) or not isinstance(private.get("namespace"), str):
             raise InvalidToken("it is of no service account")
@@ -473,7 +451,6 @@ class ServiceAccountAuthenticator:
         return User(user, groups, uid, extra, expires=moment_of(claims, "exp"))
 
     async def _there(self, kind: Kind, namespace: str, reference: object) -> tuple[str, str]:
-        """Return name and UID of an object that a token names."""
         name, uid = (
             (reference.get("name"), reference.get("uid"))
             if isinstance(reference, Mapping)
@@ -500,7 +477,6 @@ class BootstrapTokenAuthenticator:
     """
     Authenticates users by bootstrap token.
 
-    :param look: reads Secrets.
     :param now: seconds since the epoch.
     """
 
@@ -509,7 +485,6 @@ class BootstrapTokenAuthenticator:
 
     @as_deferred
     async def authenticate_token(self, token: bytes) -> User | None:
-        """As :meth:`ITokenAuthenticator.authenticate_token`."""
         parts = parts_of(token)
         if parts is None:
             return None
@@ -527,7 +502,7 @@ def user_of(
     secret: Mapping[str, Any], token_id: str, token_secret: bytes, now: float
 ) -> User | None:
     """
-    Return the user of a token; ``None`` if a part is wrong, or it is not valid for authentication now.
+    Return the user of a token, or ``None`` if it is not valid for authentication now.
 
     :param secret: the Secret named by the id.
     """

@@ -5,10 +5,10 @@ In the certificate of a user the common name is the user, and organizations are 
 certificate of another CA is not an error but no user: it may be a proxy's. Source:
 ``k8s.io/apiserver/pkg/authentication/request/x509``.
 
-A trusted proxy names its user in request headers. ``X-Remote-User`` counts only on a connection
-with a certificate of the *forwarding* CA, in which one of the operator's names is. An empty list of
-names would mean every certificate of that CA (GHSA-38jw-g2qx-4286), so it is refused unless the caller
-allows it. Source: ``k8s.io/apiserver/pkg/authentication/request/headerrequest``.
+The headers of a proxy count only with a certificate of the *forwarding* CA and one of the
+operator's names. An empty list of names would mean every certificate of that CA
+(GHSA-38jw-g2qx-4286), so it is refused unless the caller allows it. Source:
+``k8s.io/apiserver/pkg/authentication/request/headerrequest``.
 """
 
 from __future__ import annotations
@@ -61,8 +61,6 @@ class Verdict:
     :param until: when to judge again, on the monotonic clock.
     :param refusal: why it is not accepted; empty if it is.
     :param is_of_time: refused for its time: a trusted CA has signed it.
-    :param begin: an accepted certificate is valid from then, by the time of day.
-    :param end: and until then.
     """
 
     until: float
@@ -81,15 +79,12 @@ class CertificateJudge:
     """
     Verifies client certificates against one CA file.
 
-    Results are cached: an acceptance for a minute, a refusal for a second, and neither beyond a change of
-    the CA file.  The period of validity of an accepted certificate is compared with the time
-    of day at each use.
+    Results are cached, but not beyond a change of the CA file or the end of a certificate.
 
     :param ca: path of a PEM file with one or more CAs; or its content, as bytes.
-    :param clock: monotonic.
     :param now: time for validity checks, timezone-aware.
-    :param apart_from: only if ``ca`` is a path: that of another such file, whose CAs must be others, and
-        neither have signed these nor be signed by them.
+    :param apart_from: only if ``ca`` is a path: that of another such file, whose CAs must have
+        nothing to do with these.
     """
 
     _log = Logger()
@@ -190,8 +185,10 @@ def _followed(ca: str, apart_from: str, clock: IReactorTime) -> Reloading[bytes]
 
 def _checked(paths: Sequence[str], ca_pem: bytes, *others: bytes) -> bytes:
     """
-    :raises TLSConfigError: it contains no CA, shares one with the other file, or one of them has
-        signed one of the other's, so that certificates for one purpose would pass for the other.
+    Return the CAs.
+
+    :raises TLSConfigError: there is no CA, or certificates for the purpose of the other file would
+        pass.
     """
     cas, *apart = (
         pem.certificates(content, f"client CA {path!r}")
@@ -217,8 +214,7 @@ class X509Authenticator:
     """
     Authenticates users by client certificate.
 
-    :param client_ca: path of the user CA, or its PEM.  Not opened before :meth:`load` or the first
-        request.
+    :param client_ca: path of the user CA, or its PEM.
     :param apart_from: path of the proxies' CA, which must be another.
     """
 
@@ -247,11 +243,10 @@ class X509Authenticator:
         return self._judge.files()
 
     def authenticate(self, credentials: PresentedCredentials) -> Deferred[User | None]:
-        """As :meth:`IAuthenticator.authenticate`; a certificate of another CA gives ``None``."""
         return succeed(self.user(credentials.certificate))
 
     def user(self, peer: PeerCertificate | None) -> User | None:
-        """Return the user whom a certificate names; ``None`` unless it is valid under the CA."""
+        """Return the user whom a certificate names, if it is valid under the CA."""
         if peer is None or not peer.common_name:
             return None
         verdict = self._judge.verdict(peer)
@@ -271,7 +266,7 @@ def certified_user(peer: PeerCertificate, end: datetime | None = None) -> User:
     """
     Return the user that a verified certificate names.
 
-    :param end: of the validity of the certificate and those that vouch for it.
+    :param end: of the certificate's validity.
     """
     name = peer.common_name
     return User(
@@ -291,8 +286,8 @@ class HeaderNames:
     """
     The headers in which proxies name the user.
 
-    Several headers for the name or the UID are tried in order; all headers for groups and extra fields count.
-    Header names are case-insensitive.
+    Several headers for the name or the UID are tried in order; all headers for groups and extra
+    fields count.
     """
 
     user: tuple[str, ...] = ("X-Remote-User",)
@@ -331,7 +326,6 @@ class HeaderNames:
         return extra
 
     def _prefix_of(self, lowered: bytes) -> bytes:
-        """The prefix by which a header is an extra field; empty if it is none."""
         prefixes = (prefix.lower().encode("ascii") for prefix in self.extra_prefix)
         return next((prefix for prefix in prefixes if lowered.startswith(prefix)), b"")
 
@@ -342,9 +336,8 @@ class RequestHeaderAuthenticator:
     Authenticates users by the headers of a trusted proxy.
 
     :param ca: path of the forwarding CA, or its PEM.
-    :param allowed_names: common names of trusted proxies, one or more.
+    :param allowed_names: common names of trusted proxies.
     :param apart_from: path of the user CA, which must be another.
-    :param names: names of the headers.
     :param any_name: allow an empty list of names: the CA signs nothing but proxies.
     :raises TLSConfigError: there are no names, or one is empty.
     """
@@ -386,16 +379,9 @@ class RequestHeaderAuthenticator:
 
     @property
     def credential_headers(self) -> HeaderSet:
-        """As :attr:`IAuthenticator.credential_headers`."""
         return self._names.headers
 
     def authenticate(self, credentials: PresentedCredentials) -> Deferred[User | None]:
-        """
-        As :meth:`IAuthenticator.authenticate`.
-
-        :return: fires with the user that the proxy names, whose ``forwarded_by`` is the proxy; with
-            ``None`` when no trusted proxy names one. Fails with :class:`Unauthorized` when a trusted proxy's headers cannot be read.
-        """
         return maybeDeferred(self._user, credentials)
 
     def caller(self, credentials: PresentedCredentials) -> User | None:
@@ -410,7 +396,6 @@ class RequestHeaderAuthenticator:
         return certified_user(peer)
 
     def proxy_problem(self, certificate: PeerCertificate) -> str:
-        """As :meth:`IProxyAuthenticator.proxy_problem`."""
         name = one_line(certificate.common_name)
         if not self._is_named(certificate):
             return f'the proxy "{name}" is not trusted any more: its name is not allowed'
@@ -441,7 +426,6 @@ class RequestHeaderAuthenticator:
 
 
 def _first(headers: Headers, names: Iterable[str]) -> str:
-    """Return the first non-empty value of these headers."""
     return next((value for name in names if (value := _single(headers, name))), "")
 
 

@@ -11,15 +11,11 @@ As a Twisted service it starts and stops with its program::
     ...
     pods = await spaces.get("lab-7").list(PODS)
 
-The connection to one Space (:class:`SpaceConnection`) has its current credentials, and a client that
-uses them.  Users of the connection need not notice a rotation of credentials.  When a request is
-answered with 401, the Secret is usually reread from the cluster that has it; concurrent 401s share one read.
+The connection to a Space (:class:`SpaceConnection`) survives a rotation of its credentials: after a
+401, the Secret is usually reread. A Secret that is not usable leaves the last usable credentials in
+force.
 
-A Secret that is not usable leaves the last usable credentials in force, with one log line.  A
-deleted Secret removes the credentials.
-
-Secrets arrive through a watch, and through reads, such as after a 401.  A read may be ahead of the watch,
-so the watch must not bring back an older version.
+Such a read may be ahead of the watch, so the watch must not bring back an older version.
 """
 
 from __future__ import annotations
@@ -64,7 +60,6 @@ class SpaceState:
     :ivar leads_to: its last usable configuration.
     :ivar exchanging: the Space represents another physical space now, and the credentials may be
         the old one's.
-    :ivar exchange: rereads the credentials after such a change.
     """
 
     def __init__(
@@ -82,7 +77,6 @@ class SpaceState:
 
     @property
     def name(self) -> SpaceName:
-        """See :class:`~twisted_exec.spaces.space_view.Named`."""
         return self.view.name
 
 
@@ -92,12 +86,10 @@ class SpaceClient(Service):
     See :class:`~twisted_exec.spaces.interfaces.ISpaceClient`.
 
     :param hub: client of the cluster with the Spaces.
-    :param viewpoint: :data:`~twisted_exec.api.spaces.IN_CLUSTER` for a program that runs where the
-        Spaces' servers do, :data:`~twisted_exec.api.spaces.EXTERNAL` for any other.
-    :param namespaces: watch only these namespaces; empty means all.  A program that may only read
-        one provider's namespace passes that (:func:`~twisted_exec.api.spaces.namespace_of`).
+    :param viewpoint: :data:`~twisted_exec.api.spaces.IN_CLUSTER` inside the cluster of the servers,
+        :data:`~twisted_exec.api.spaces.EXTERNAL` elsewhere.
+    :param namespaces: watch only these namespaces; empty means all.
     :param secrets_by_name: watch each Secret by name: expensive, but needs no access to others.
-    :param agent: the ``User-Agent`` for the Spaces' servers.
     :param make_client: creates the clients of Spaces; for tests.
     """
 
@@ -144,7 +136,6 @@ class SpaceClient(Service):
         )
 
     def startService(self) -> None:
-        """Watch Spaces and their Secrets until :meth:`stopService`."""
         super().startService()
         for each in self._copies:
             each.when_synced().addCallback(lambda _: self._tell_synced())
@@ -152,11 +143,6 @@ class SpaceClient(Service):
         self._secrets.start(self._tell_synced)
 
     def stopService(self) -> Deferred[Any]:
-        """
-        End all connections and watches.
-
-        :return: fires when they have ended; never fails.
-        """
         super().stopService()
         copies, secrets, spaces = self._copies, self._secrets, self._spaces
         self._begin()
@@ -170,18 +156,15 @@ class SpaceClient(Service):
 
     @property
     def synced(self) -> bool:
-        """See :class:`ISpaceClient`."""
         return all(each.synced for each in self._copies) and self._secrets.synced
 
     @property
     def problem(self) -> str:
-        """See :class:`ISpaceClient`."""
         problem = next((each.problem for each in self._copies if each.problem), "")
         problem = problem or self._secrets.troubles
         return f"the known spaces may be outdated: {problem}" if problem else ""
 
     def when_synced(self) -> Deferred[None]:
-        """See :meth:`ISpaceClient.when_synced`."""
         if self.synced:
             return succeed(None)
         waiting: Deferred[None] = Deferred(lambda d: self._waiting.remove(d))
@@ -189,12 +172,10 @@ class SpaceClient(Service):
         return waiting
 
     def get(self, name: str, provider: str = "") -> IKubeClient:
-        """See :meth:`ISpaceClient.get`."""
         client: IKubeClient = self.connection(name, provider).client
         return client
 
     def connection(self, name: str, provider: str = "") -> ISpaceConnection:
-        """See :meth:`ISpaceClient.connection`."""
         if not self.synced:
             raise ServiceUnavailable(self.problem or "the spaces have not been read yet")
         followed = self._spaces.find(name, provider)
@@ -206,11 +187,9 @@ class SpaceClient(Service):
         return connection
 
     def all(self) -> Sequence[ISpaceConnection]:
-        """See :meth:`ISpaceClient.all`."""
         return [each.connection for each in self._spaces if each.connection is not None]
 
     def waiting(self) -> Sequence[Waiting]:
-        """See :meth:`ISpaceClient.waiting`."""
         return [
             Waiting(each.name, each.view.labels, self._why_not(each), each.view.secret is not None)
             for each in self._spaces
@@ -218,8 +197,6 @@ class SpaceClient(Service):
         ]
 
     def follow(self, listener: ISpaceListener) -> Callable[[], None]:
-        """See :meth:`ISpaceClient.follow`."""
-
         def notify(method: str, *about: Any) -> None:
             getattr(listener, method)(*about)
 
@@ -313,8 +290,8 @@ class SpaceClient(Service):
         """
         Handle a Space that represents another physical space.
 
-        Spaces and Secrets have separate watches, so our Secret may still be the old one's.  The
-        Secret is reread first, so that one server is not taken for the other.
+        Spaces and Secrets have separate watches, so our Secret may still be the old space's. It is
+        reread first, so that one server is not taken for the other.
         """
         self._disengage(followed, "it represents another physical space now")
         followed.exchanging = True
@@ -372,7 +349,6 @@ class SpaceClient(Service):
         return "" if ref is None else self._secrets.problem(ref)
 
     def _why_not(self, followed: SpaceState) -> str:
-        """Return why a Space is not engaged."""
         view = followed.view
         if view.deleting:
             return "it is being deleted"
@@ -387,8 +363,6 @@ class SpaceCredentials:
     """
     The credentials of one Space.
 
-    :param label: name of the Space for the log.
-    :param seconds: a monotonic clock.
     :ivar config: the current configuration, or ``None``.
     :ivar problem: why there is none, or empty.
     """
@@ -404,9 +378,8 @@ class SpaceCredentials:
 
     def watched(self, ref: SecretRef, secret: Object | None) -> bool:
         """
-        Handle a Secret from the watch; ``None`` if there is none.
-
-        :return: whether the configuration has changed.
+        Handle a Secret from the watch, or its absence; return whether the configuration has
+        changed.
         """
         if secret is not None and self._is_behind(secret):
             return False
@@ -457,16 +430,14 @@ class SpaceCredentials:
 
 def is_elsewhere(before: ClientConfig, after: ClientConfig) -> bool:
     """
-    Return whether both address and CA have changed, so that this is taken for another server.
+    Return whether both address and CA have changed, which means another server.
 
-    For Spaces without a physical UID.  A server that moves usually keeps its CA, and one with a
-    new CA its address.
+    A server that moves usually keeps its CA, and a server with a new CA its address.
     """
     return before.server != after.server and before.ca != after.ca
 
 
 def _version(secret: Object) -> int:
-    """Return a comparable resourceVersion."""
     version = str(secret["metadata"].get("resourceVersion", ""))
     return int(version) if version.isascii() and version.isdigit() else 0
 
@@ -481,8 +452,6 @@ class SecretRereader(BackgroundTask):
     """
     Rereads a Space's Secret when the server rejects its credentials.
 
-    :param hub: client with access to the Secret.
-    :param secret: returns the current Secret's name; ``None`` if there is none.
     :param config: returns the current configuration.
     :param looked: receives the Secret.
     """
@@ -556,9 +525,7 @@ class SpaceConnection:
     """
     See :class:`~twisted_exec.spaces.interfaces.ISpaceConnection`.
 
-    :param view: the Space's current view.
     :param credentials: the Space's credentials, which the caller keeps up to date.
-    :param look: called when the server rejects the credentials.
     :param trouble: returns a problem with the Secret, or an empty string.
     """
 
@@ -581,24 +548,20 @@ class SpaceConnection:
 
     @property
     def problem(self) -> str:
-        """See :class:`ISpaceConnection`."""
         if self._end_reason or self._credentials.config is not None:
             return self._end_reason
         return self._trouble() or self._credentials.problem
 
     def config(self) -> ClientConfig:
-        """See :meth:`ISpaceConnection.config`."""
         config = self._credentials.config
         if self._end_reason or config is None:
             raise ServiceUnavailable(f"{self._label} cannot be reached: {self.problem}")
         return config
 
     def reread(self, refused: ClientConfig) -> Deferred[bool]:
-        """See :meth:`ISpaceConnection.reread`."""
         return self._look(refused)
 
     def when_gone(self) -> Deferred[str]:
-        """See :meth:`ISpaceConnection.when_gone`."""
         if self._end_reason:
             return succeed(self._end_reason)
         waiting: Deferred[str] = Deferred(lambda d: self._waiting.remove(d))

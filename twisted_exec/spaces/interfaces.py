@@ -18,7 +18,6 @@ class SpaceName:
     Full name of a Space.
 
     :param provider: name of the SpaceProviderDesc; empty for an imported Space.
-    :param namespace: namespace of the Space.
     """
 
     name: str
@@ -32,9 +31,9 @@ class SpaceName:
 @dataclass(frozen=True)
 class Waiting:
     """
-    A Space that exists but was not reachable yet, or not again after its last connection ended.
+    A Space that exists but is not engaged.
 
-    :param why: human-readable reason.
+
     :param credentials: the Space names a Secret for our viewpoint: it may be reachable soon.
     """
 
@@ -68,9 +67,10 @@ class ISpaceConnection(Interface):
 
     def reread(refused: ClientConfig) -> Deferred[bool]:
         """
-        Reread the credentials after a server answered 401 to this configuration, as
-        :attr:`client` does by itself.  A program with a client of its own gives this method to the
-        client's :class:`~twisted_exec.kube.client.LateCredentials`.
+        Reread the credentials after a server answered 401 to this configuration.
+
+        :attr:`client` does that by itself. A program with a client of its own gives this method to
+            the client's :class:`~twisted_exec.kube.client.LateCredentials`.
 
         :return: see :data:`~twisted_exec.kube.client.Reread`.
         """
@@ -89,12 +89,13 @@ class ISpaceListener(Interface):
         """Handle changed labels or credentials of an engaged Space."""
 
     def waiting_changed() -> None:
-        """Handle a change of :meth:`ISpaceClient.waiting` without an engagement or disengagement."""
+        """Handle a change of a Space that is not engaged."""
 
     def disengaged(space: ISpaceConnection, reason: str) -> None:
         """
-        Handle the end of an engaged Space: it is deleted, leads to another server now, or the client
-        stops.  A Space that is temporarily NotReady, or whose provider is unreachable, stays engaged.
+        Handle the end of an engaged Space.
+
+        A Space that is only NotReady, or whose provider is unreachable, stays engaged.
         """
 
 
@@ -133,7 +134,7 @@ class ISpaceClient(Interface):
 
     def follow(listener: ISpaceListener) -> Callable[[], None]:
         """
-        Add a listener.  It is called at once for each Space that is already engaged.
+        Add a listener. It is called at once for each Space that is already engaged.
 
-        :return: a function that removes the listener, without further calls.
+        :return: a function that removes the listener.
         """

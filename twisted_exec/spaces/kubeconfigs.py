@@ -1,21 +1,14 @@
 """
 Kubeconfigs of Spaces.
 
-The authors of Secrets with kubeconfigs need no rights on this machine, so a kubeconfig must be self-contained:
-one that names files or programs is refused. Each error of such a kubeconfig is a one-line
-:class:`~twisted_exec.kube.kubeconfig.client_config.KubeConfigError` that quotes no credentials.
+The authors of Secrets with kubeconfigs need no rights on this machine, so a kubeconfig must be
+self-contained: one that names files or programs is refused. Errors quote no credentials.
 
-Users who may only read one provider's namespace must name the provider, unless it is ``default``.
-
-A user may also access a Space with their own credentials for another server, the hub
-(:func:`with_user_credentials`).  The address of the Space's server comes from an object on the hub,
-so its authors could point it anywhere.  They must not be able to collect the user's credentials:
-
-* A client certificate can be presented to any server: the key stays here, and the proof is only
-  valid within that connection.
-* A token or password is only sent to the server that it is for, identified by its address and the
-  CA in the user's own kubeconfig, and to a server that the user names explicitly.  No object can
-  redirect it.
+A user may also access a Space with their own credentials for the hub
+(:func:`with_user_credentials`). The address of the Space's server comes from an object on the hub,
+whose authors must not be able to collect these credentials. A client certificate may be presented
+to any server, because its key stays here. A token or password is only sent to the user's own
+server, or to a server that the user names explicitly.
 """
 
 from __future__ import annotations
@@ -51,8 +44,8 @@ def read(secret: Mapping[str, Any], key: str = KUBECONFIG_KEY) -> bytes:
     """
     Return the kubeconfig in a Secret, decoded once more if it was encoded twice.
 
-    :param secret: the Secret as an API server returns it.
-    :return: 1 byte to 256 KiB.
+
+
     :raises KubeConfigError: the Secret has no kubeconfig, or one that cannot be decoded.
     """
     source = source_of(secret, key)
@@ -70,7 +63,7 @@ def load(secret: Mapping[str, Any], key: str = KUBECONFIG_KEY) -> ClientConfig:
     """
     Parse the kubeconfig in a Secret.
 
-    :raises KubeConfigError: the kubeconfig is not usable.
+    :raises KubeConfigError: it is not usable.
     """
     return config_of(read(secret, key), source_of(secret, key))
 
@@ -80,7 +73,7 @@ def config_of(content: bytes, source: str) -> ClientConfig:
     Parse a self-contained kubeconfig.
 
     :param content: the result of :func:`read`.
-    :param source: name for messages.
+
     :raises KubeConfigError: the kubeconfig is not usable, or has no credentials.
     """
     config = load_inline(content, source)
@@ -112,9 +105,7 @@ def unwrapped(content: bytes, source: str) -> bytes:
     """
     Undo a second base64 encoding, if there is one.
 
-    :param source: name for messages.
-    :raises KubeConfigError: the value is empty, larger than 256 KiB, incomplete base64, or encoded more
-        than twice.
+    :raises KubeConfigError: the content cannot be that of a kubeconfig.
     """
     # A second encoding adds a third, and line breaks.
     _check_size(content, source, MAX_INLINE_BYTES * 3 // 2)
@@ -134,12 +125,7 @@ def unwrapped(content: bytes, source: str) -> bytes:
 
 
 def endpoint_of(config: ClientConfig, viewpoint: str) -> dict[str, str]:
-    """
-    Return the public part of a kubeconfig, for ``status.endpoints`` of a Space.
-
-    :param viewpoint: :data:`~twisted_exec.api.spaces.IN_CLUSTER` or
-        :data:`~twisted_exec.api.spaces.EXTERNAL`.
-    """
+    """Return the public part of a kubeconfig, for ``status.endpoints`` of a Space."""
     values = {
         "viewpoint": viewpoint,
         "server": config.server,
@@ -163,20 +149,18 @@ def _check_size(content: bytes, source: str, limit_bytes: int = MAX_INLINE_BYTES
 
 
 def _is_encoded(content: bytes) -> bool:
-    """Return whether content is base64: every kubeconfig contains a colon."""
+    """Return whether content is base64, which has no colon, unlike a kubeconfig."""
     return _BASE64.issuperset(content.translate(None, _SPACE))
 
 
 def _instead(secret: Mapping[str, Any]) -> str:
-    """Hint at other keys without naming them: the reader of the message may lack access to the Secret."""
+    """Hint at other keys without names: the reader of the message may lack access to the Secret."""
     count = len(secret.get("data") or {})
     return f" (there {'is another' if count == 1 else f'are {count} others'})" if count else ""
 
 
 @dataclass(frozen=True)
 class FoundSpace:
-    """A Space and its name."""
-
     name: SpaceName
     space: Object
 
@@ -222,8 +206,7 @@ async def _of_provider(hub: IKubeClient, name: str, provider: str) -> FoundSpace
     """
     Return the Space of a provider, or the imported one in the namespace of this name.
 
-    A user needs access to the right namespace only, so a refusal in the other namespace does not
-    matter.
+    The user may have no access to the other of the two namespaces.
     """
     own, refusal = namespace_of(provider), None
     for namespace in (own, provider):
@@ -255,7 +238,7 @@ def ready_view(space: Object, viewpoint: str) -> SpaceView:
     """
     Return the view of a Space that is ready for use.
 
-    :raises ServiceUnavailable: the Space is not ready; the message says why.
+    :raises ServiceUnavailable: the Space is not ready.
     """
     view = view_of(space, viewpoint)
     assert view is not None, "the Space was looked up by its name"
@@ -311,8 +294,8 @@ def with_user_credentials(
     Return a configuration for a Space's server with the user's own credentials.
 
     :param mine: the user's configuration for the hub.
-    :param endpoint: the endpoint of the Space.
-    :param label: name of the Space for messages.
+
+
     :param send_token_to: URL of a server that the user trusts with the token.
     :raises ServiceUnavailable: the endpoint is not usable.
     :raises Forbidden: none of the user's credentials may be sent to that server.

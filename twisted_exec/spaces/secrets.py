@@ -1,10 +1,9 @@
 """
 Informers for the Secrets of Spaces.
 
-Secrets with the Space Manager's label come from one watch per namespace, or one for all namespaces.
-Other Secrets, such as those of imported Spaces, get watches by name, which need no access to
-further Secrets.  A labelled Secret may arrive a moment after its Space, so watches by name
-only start after a delay.
+Secrets with the Space Manager's label come from watches of namespaces. Other Secrets get watches by
+name, which need no access to further Secrets. A labelled Secret may arrive a moment after its
+Space, so a watch by name usually starts after a delay.
 """
 
 from __future__ import annotations
@@ -37,9 +36,8 @@ class SpaceSecrets:
     Secrets that Spaces use.
 
     :param namespaces: namespaces to watch for labelled Secrets; ``[""]`` for all.
-    :param labelled: watch labelled Secrets at all.
-    :param changed: called with a used Secret when :meth:`get` or :meth:`problem` may have
-        changed.
+
+    :param changed: called with a used Secret when :meth:`get` or :meth:`problem` may have changed.
     """
 
     def __init__(
@@ -164,7 +162,6 @@ class SpaceSecrets:
             self._settling = self._clock.callLater(SETTLE_SECONDS, self._settle)
 
     def _settle(self) -> None:
-        """Start watches by name for Secrets without the label."""
         if not self.synced:
             return  # this runs again once they are synced
         unsettled, self._unsettled = self._unsettled, set()

@@ -1,8 +1,8 @@
 """
 A Space from one viewpoint.
 
-Objects are read tolerantly: those of upstream's manager have no conditions, and imported Spaces of
-that time have their Secrets in ``status``.
+Objects are read tolerantly: upstream's manager sets no conditions, and imported Spaces of that time
+have their Secrets in ``status``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _T = TypeVar("_T", bound=Named)
 
 
 class Directory(Generic[_T]):
-    """Spaces by name, then by namespace; all in memory."""
+    """Spaces by nameand namespace."""
 
     def __init__(self) -> None:
         self._by_name: dict[str, dict[str, _T]] = {}
@@ -58,8 +58,7 @@ class Directory(Generic[_T]):
         Return the Space with a name.
 
         :param provider: name of a SpaceProviderDesc, or the namespace of an imported Space; empty
-            means the provider called ``default`` if that has the Space, else the only Space
-            of this name.
+            as for :class:`~twisted_exec.spaces.interfaces.ISpaceClient`.
         :raises NotFound: there is no such Space.
         :raises Conflict: there are several such Spaces.
         """
@@ -90,7 +89,6 @@ def _not_found(name: str, provider: str, others: list[_T]) -> NotFound:
 
 
 def _listed(entries: list[_T]) -> str:
-    """List the providers of entries, at most five."""
     labels = sorted(
         f'of provider "{each.name.provider}"'
         if each.name.provider
@@ -123,8 +121,8 @@ class SpaceView:
 
     :param physical_uid: UID of the physical space; empty if unknown.
     :param ready: the manager last observed the Space ready for use.
-    :param why_not: human-readable reason if it is not ready.
-    :param secret: the Secret with the kubeconfig; ``None`` if there is none.
+
+    :param secret: the Secret with the kubeconfig.
     """
 
     name: SpaceName
@@ -147,8 +145,7 @@ def view_of(space: Object, viewpoint: str) -> SpaceView | None:
     """
     Return a Space's view.
 
-    :param viewpoint: :data:`~twisted_exec.api.spaces.IN_CLUSTER` or
-        :data:`~twisted_exec.api.spaces.EXTERNAL`.
+
     :return: ``None`` for a Space outside its provider's namespace: write access to another
         namespace must not affect that provider's Spaces.
     """

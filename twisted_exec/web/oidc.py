@@ -1,14 +1,12 @@
 """
 The page as an API server serves it: for anyone, with a login at OIDC issuers.
 
-The login is the authorization code flow with PKCE (RFC 7636).  The page sends its user to the issuer,
-gets a code back, and this server exchanges the code for the ID token.  The page cannot do that itself:
-most issuers let no page of another origin read the answer of the token endpoint, and the page's policy
-allows no other origin. Neither code nor token is stored here. The code is worthless without its
-verifier, which the page sends only with the code.
+The login is the authorization code flow with PKCE (RFC 7636). This server exchanges the code for
+the ID token, because most issuers let no page of another origin read their answer, and the page's
+policy allows no other origin. Neither code nor token is stored here.
 
-Requests need no authentication, so they are limited: URLs come only from the configured issuers and
-their discovery documents, over verified TLS and without redirects, and few requests are sent at once.
+Requests need no authentication, so their URLs come only from the configured issuers and their
+discovery documents, over verified TLS and without redirects, and few requests are sent at once.
 """
 
 from __future__ import annotations
@@ -68,7 +66,7 @@ class IFetcher(Protocol):
     """Sends requests to issuers, as :class:`~twisted_exec.auth.oidc.HTTPSFetcher` does."""
 
     def fetch(self, url: str, ca_pem: bytes) -> Deferred[tuple[bytes, float]]:
-        """Fetch a document; fires with it and its cache lifetime in seconds."""
+        """Fetch a document; fires with it and its cache lifetime (s)."""
 
     def post(self, url: str, ca_pem: bytes, form: Mapping[str, str]) -> Deferred[tuple[int, bytes]]:
         """Post a form; fires with the code and the document."""
@@ -81,8 +79,7 @@ class WebClient:
 
     :param client_id: registered at the issuer, with the page's address as redirect URI.
     :param scopes: requested scopes, ``openid`` among them.
-    :param secret_file: path of the client's secret, for issuers that require one of every client;
-        empty for a public client.
+    :param secret_file: path of the client's secret, empty for a public client.
     """
 
     client_id: str
@@ -95,7 +92,7 @@ class _Endpoints:
     """
     Endpoints of an issuer, or the reason why they are not known.
 
-    :ivar until: when to look again, in seconds of the clock.
+    :ivar until: when to look again (s).
     """
 
     until: float
@@ -108,9 +105,8 @@ class IssuerLogin:
     """
     Serves ``/console/oidc/``.
 
-    :param client: the page, as its issuers know it.
-    :param issuers: returns the configured issuers; those with the client among their audiences are
-        offered.
+
+    :param issuers: returns the configured issuers, also those that do not know this client.
     :param allowed_origins: as for :class:`~twisted_exec.auth.gate.GatePolicy`.
     """
 
@@ -185,7 +181,6 @@ class IssuerLogin:
         """
         Return the endpoints of an issuer.
 
-        :param host: of the page.
         :raises BadGateway: the issuer does not publish them.
         """
         cached = self._discovered.get(issuer)
@@ -218,7 +213,7 @@ class IssuerLogin:
         """
         Exchange a code for the ID token.
 
-        :raises BadRequest: the issuer refuses the code.
+        :raises BadRequest: the issuer refuses the login.
         :raises BadGateway: the issuer's answer is of no use.
         """
         form = {
@@ -271,11 +266,7 @@ class IssuerLogin:
 
 
 def _fields(request: Request) -> dict[str, str]:
-    """
-    Return the fields of a request for a token.
-
-    :raises APIError: they are malformed.
-    """
+    """Return the fields of a request for a token."""
     content_type = request.getHeader(b"content-type") or b""
     if content_type.partition(b";")[0].strip().lower() != b"application/json":
         raise UnsupportedMediaType("the body must be application/json")
@@ -308,7 +299,7 @@ class HostedPage:
     """
     The page, its configuration and its login.
 
-    :param version: release of the program.
+
     :param login: login at OIDC issuers, if the page is registered there.
     """
 

@@ -1,16 +1,14 @@
 """
-Serve the page below ``/console/``: its files, its configuration, and errors in plain text.
+Serve the page below ``/console/``.
 
-The names of the files are listed once, at the start: a request can only select one of them, so no
-path of a request ever reaches the file system.  A file is read again when it has changed.
+The names of the files are listed at the start, and a request can only select one of them, so no
+path of a request reaches the file system. ``index.html`` refers to the other files below a
+directory whose name changes with them, such as ``v-0123456789ab``, so that browsers can keep these
+files.
 
-``index.html`` refers to the other files below a directory whose name changes with them, such as
-``v-0123456789ab/main.js``.  A browser asks for these once and keeps them, so a reload over a slow link
-needs little more than the page itself.
-
-Headers of the responses below ``/console`` (:func:`protect`) say that the page loads nothing from
-elsewhere, and that no other page frames it.  Browsers enforce them.  A console prints what an attacker
-may have written, so the policy is the second line of defence behind the page's own code.
+:func:`protect` sets headers: the page loads nothing from elsewhere, and no other page frames it. A
+    console prints what an attacker may have written, so this policy is the second line of defence
+    behind the page's own code.
 """
 
 from __future__ import annotations
@@ -95,8 +93,7 @@ class _File:
         """
         Read the file, unless it has not changed.
 
-        :param directory: that its references get; empty to leave them.
-        :raises OSError: as of :meth:`present`.
+        :param directory: prefix for the references in it; empty to leave them.
         """
         stamp = self.present()
         if stamp == self.stamp and directory == self.directory:
@@ -115,7 +112,6 @@ class Page:
     The page and its configuration.
 
     :param config: returns the content of ``config.json``, without ``version`` and ``vendor``.
-    :param version: release of the program.
     """
 
     def __init__(

@@ -1,15 +1,13 @@
 """
 Build backend (PEP 517 and 660): setuptools, the commit, and others' programs that the page uses.
 
-npm fetches them.  The lock file has a hash of each package and names no registry, so that npm asks
-the registry of its own configuration; no script of a package runs.  If npm cannot fetch them, no wheel
-is built, unless ``TWISTED_EXEC_WITHOUT_TERMINAL`` is set.  An sdist never has them.  An editable install goes on
-without them, with a warning: they belong to the checkout, where
-``python -m twisted_exec.web.vendoring`` can add them later.
+npm fetches these programs and runs no script of theirs. The lock file has their hashes but names no
+registry, since builders have their own. A wheel needs the programs, unless
+``TWISTED_EXEC_WITHOUT_TERMINAL`` is set. An editable install goes on without them, and an sdist
+never has them.
 
-Two builds of one commit have the same bytes, wherever and whenever they are made, with the same Python, setuptools
-and npm packages: files have the time of the commit, or of ``SOURCE_DATE_EPOCH``.  A wheel lists the bundled programs
-in CycloneDX (PEP 770).
+Builds of one commit are reproducible: the files of sdists and wheels have the time of
+``SOURCE_DATE_EPOCH``, or of the commit. A wheel lists the bundled programs in CycloneDX (PEP 770).
 
 This module imports nothing of twisted_exec: when a wheel is built, no dependency is installed.
 """
@@ -156,7 +154,6 @@ def _npm() -> list[str] | None:
 
 
 def _install(command: list[str], directory: Path) -> None:
-    """Let npm fetch the packages of the lock file."""
     for name in (_MANIFEST, _LOCK):
         shutil.copyfile(_HERE / name, directory / name)
     # npm starts node by its name.
@@ -203,8 +200,7 @@ def _commit() -> Iterator[None]:
     """
     Put the commit of a git checkout, and its time, into a build.
 
-    An sdist has it already.  A checkout and an editable install do not keep it, because it would
-    soon be wrong there.
+    A checkout does not keep it, because it would soon be wrong there.
     """
     root = _HERE.parents[2]
     path = root / _COMMIT
@@ -249,13 +245,12 @@ def _seconds() -> int:
 
 
 def _mode(mode: int) -> int:
-    """Return the permissions of a file without the umask of its builder."""
     return 0o755 if mode & 0o100 else 0o644
 
 
 def _bill(dist_info: str) -> bytes:
     """
-    Return the bill of materials of a wheel, CycloneDX 1.6: its version, and the bundled programs.
+    Return the bill of materials of a wheel in CycloneDX 1.6.
 
     :param dist_info: the directory's name, such as ``twisted_exec-0.2.0.dist-info``.
     """
@@ -309,7 +304,7 @@ def _bill(dist_info: str) -> bytes:
 
 
 def _finish_wheel(path: Path) -> None:
-    """Add the bill of materials, and write all files in order, with the time of :func:`_seconds` and plain permissions."""
+    """Add the bill of materials, and make the bytes reproducible."""
     with zipfile.ZipFile(path) as archive:
         files = {
             each.filename: (_mode(each.external_attr >> 16), archive.read(each))
@@ -339,7 +334,7 @@ def _finish_wheel(path: Path) -> None:
 
 
 def _finish_sdist(path: Path) -> None:
-    """Write all files in order, with the time of :func:`_seconds`, plain permissions and no owner."""
+    """Make the bytes reproducible, and name no owner."""
     with tarfile.open(path) as archive:
         entries = [
             (each, file.read() if (file := archive.extractfile(each)) else None)
