@@ -121,9 +121,6 @@ class ServingSettings:
     Settings of each API server, whatever its control plane.
 
     :param dialects: dialects of machines, each once; Pods of the first keep the machines' names.
-    :param allowed_origins: further origins of web pages that may send requests.
-    :param deleted_console_days: lifetime of DeletedConsoles; 0 to create none.
-    :param strict_verbs: ``create`` on ``machines/exec`` includes no right at a console.
     :param sessions: limits of concurrent sessions; ``None`` for as many as file descriptors allow.
     :param audit_policy: selects the requests that are recorded besides sessions; ``None`` for none.
     """
@@ -207,7 +204,7 @@ class ControlPlane(Protocol):
         """Call ``callback`` whenever a user may have lost a permission."""
 
     def observe_permissions(self) -> None:
-        """Begin to observe changes, unless that is done anyway; called while there are sessions."""
+        """Begin to observe changes; called while there are sessions."""
 
     def followers(
         self, registry: KindRegistry, verbs: Verbs, reactor: Any, now: Callable[[], float]
@@ -496,7 +493,6 @@ class _Server:
         self._control_plane.add_to(self.routes, self._gate, self._strictness)
 
     def _strictness(self, namespace: str) -> Strictness:
-        """Return that of the verbs of consoles."""
         if self._settings.strict_verbs:
             return Strictness(True)
         return self._policies.strictness(namespace)
@@ -528,7 +524,6 @@ class _Server:
         )
 
     def _make_relay(self, locator: IStreamLocator, seconds: float, **more: Any) -> Relay:
-        """Return a relay of texts."""
         more.setdefault("answer_seconds", seconds)
         return Relay(
             locator,

@@ -1,14 +1,11 @@
 """
 Audit of requests: the policy that selects them, and their records.
 
-The policy has the format of Kubernetes: ``audit.k8s.io/v1``, kind ``Policy``.  The first rule that
-matches a request decides on the level of its record; a request without a matching rule has no
-record.  :data:`DEFAULT_POLICY` records changes, but no reviews, and none of Events and Leases.
-Source: ``k8s.io/apiserver/pkg/audit/policy/checker.go``.
+The policy has the format of Kubernetes: ``audit.k8s.io/v1``, kind ``Policy``. Source:
+``k8s.io/apiserver/pkg/audit/policy/checker.go``.
 
-A request has at most one record, when its response is complete.  Sessions have records of their
-own, whatever the policy says.  Requests about Secrets and tokens
-are recorded without bodies.
+A request has at most one record. Sessions have records of their own, whatever the policy says.
+Requests about Secrets and tokens are recorded without bodies.
 """
 
 from __future__ import annotations
@@ -164,7 +161,7 @@ def load(path: str) -> AuditPolicy:
     """
     Read a policy from a file.
 
-    :raises ConfigError: it cannot be read, or is not a policy.
+    :raises ConfigError: it is not a policy.
     """
     return parse(read_yaml(path), path)
 
@@ -174,7 +171,7 @@ def parse(document: object, source: str = "audit policy") -> AuditPolicy:
     Read a policy.
 
     :param source: its name in messages.
-    :raises ConfigError: it is not a policy, or has unknown fields.
+    :raises ConfigError: it is not a policy.
     """
     reader = Reader(document, source)
     reader.choice("apiVersion", API_VERSIONS, "")
@@ -275,11 +272,7 @@ _UNKNOWN_USER = User("")
 
 
 class AuditedDispatcher(GatedDispatcher):
-    """
-    Records requests besides sessions.
-
-    :param machines: the qualified resources of machines.
-    """
+    """Records requests besides sessions."""
 
     _log = Logger()
 
@@ -298,7 +291,6 @@ class AuditedDispatcher(GatedDispatcher):
         self._machines, self._records_reads = machines, policy.covers_reads
 
     async def respond(self, context: RequestContext, endpoint: GatedEndpoint) -> None:
-        """See :meth:`GatedDispatcher.respond`."""
         is_change = context.request.method in _VERBS
         if endpoint.is_open or not (is_change or self._records_reads):
             await super().respond(context, endpoint)
@@ -338,7 +330,7 @@ class _Record:
         self._context, self.began = context, began
 
     def choose(self, policy: AuditPolicy) -> None:
-        """Find the rule of the request; its user is known, if it has one."""
+        """Find the rule of the request."""
         self.is_chosen = True
         self._attributes = attributes_of_request(self._context)
         self.rule = policy.rule_for(self._attributes)
@@ -355,7 +347,6 @@ class _Record:
             request.keeps_response = True
 
     def facts(self, machines: Collection[str]) -> dict[str, str]:
-        """Return the keys that all records have."""
         subject, target = self._context.subject, self._attributes
         resource = f"{target.resource}.{target.group}" if target.group else target.resource
         return {
@@ -392,7 +383,6 @@ class _Record:
         return user if user != self._context.subject.user else ""
 
     def fields(self) -> dict[str, Any]:
-        """Return the keys of a request."""
         request, target = request_of(self._context), self._attributes
         fields: dict[str, Any] = {"verb": target.verb, "name": self._name}
         if not target.resource:
@@ -451,7 +441,6 @@ def is_confidential(attributes: Attributes) -> bool:
 
 
 def _document(body: bytes, rule: AuditRule) -> Any:
-    """Return a body as JSON, or as text if it is not JSON."""
     try:
         document = json.loads(body)
     except (ValueError, RecursionError):

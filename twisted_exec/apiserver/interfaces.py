@@ -30,7 +30,7 @@ class Change:
     :param operation: ``create``, ``update`` or ``delete``.
     :param new: the object to be stored; ``None`` for a delete.
     :param old: the stored object; ``None`` for a create.
-    :param subresource: that is written, such as ``status`` or ``approval``; empty for the object itself.
+    :param subresource: that is written, such as ``status``; empty for the object itself.
     :param options: the client's options, such as ``fieldManager``.
     """
 
@@ -143,11 +143,11 @@ class IReservation(Interface):
         """
         Record in the approval that the session uses it: the next hop has opened the session.
 
-        Cancelling gives up waiting, and not the write.
+        Cancelling does not give up the write.
 
-        :return: fails with :class:`~twisted_exec.api.status.Forbidden` if the approval does not
-            count any more or a policy refuses the session, and with another
-            :class:`~twisted_exec.api.status.APIError` if it cannot be written.
+        :return: fails with :class:`~twisted_exec.api.status.Forbidden` if the session may not be
+            opened, and with another :class:`~twisted_exec.api.status.APIError` if the approval
+            cannot be written.
         """
 
     def opened() -> None:
@@ -163,7 +163,7 @@ class Admitted:
     The decision to open a session.
 
     :param terms: of the session, whose right may be lower than requested.
-    :param reservation: the approval that the session will use up; ``None`` if it uses up none.
+    :param reservation: the approval that the session will use up.
     """
 
     terms: Terms
@@ -177,9 +177,8 @@ class IConsolePolicies(Interface):
         """
         Decide about a new session.
 
-        :param machine: as read from the store for this session.
         :param right: the right that the user has and asks for.
-        :return: fires with the decision.  Fails with :class:`~twisted_exec.api.status.Forbidden` if
+        :return: fires with the decision. Fails with :class:`~twisted_exec.api.status.Forbidden` if
             a policy refuses the session, and with another
             :class:`~twisted_exec.api.status.APIError` if no decision is possible now.
         """
@@ -201,11 +200,7 @@ class IConsolePolicies(Interface):
         """
 
     def demand(machine: Object) -> Demand | None:
-        """
-        Return the recording that sessions at a machine need; ``None`` if they need none.
-
-        :param machine: as for :meth:`is_strict`.
-        """
+        """Return the recording that sessions at a machine need, or ``None``."""
 
     def follow(changed: Callable[[], None]) -> None:
         """Call ``changed`` whenever a review may have another result than before."""

@@ -1,10 +1,8 @@
 """
 Machines shown as Pods, so that kubectl's Pod commands work on them.
 
-Each Machine is served as a Pod with its name (for exceptions see :class:`PodNames`), namespace, UID,
-labels and annotations, on a node named after its pool, with one container: the console.
-
-A running Machine on a silent pool has phase Unknown: its workload may still be running.
+A Pod has one container, the console, and a node named after its machine's pool. A running machine
+on a silent pool has phase Unknown: its workload may still be running.
 """
 
 from __future__ import annotations
@@ -63,8 +61,6 @@ class PodNames:
 
     Machines of the first dialect are Pods of the same name; others append the dialect's name, such
     as ``vm-1.spheric``.
-
-    :param dialects: the server's dialects in order; at least one.
     """
 
     def __init__(self, dialects: Sequence[Dialect]) -> None:
@@ -95,7 +91,6 @@ class PodsAuthorizer:
         self._authorizer, self._names = authorizer, names
 
     def authorize(self, attributes: Attributes) -> Deferred[Decision]:
-        """As :meth:`IAuthorizer.authorize`."""
         if not is_pod(attributes):
             return self._decide(attributes)
         return Deferred.fromCoroutine(self._authorize(attributes))
@@ -116,7 +111,6 @@ class PodsAuthorizer:
         return decided
 
     def rules_for(self, user: User, namespace: str) -> Deferred[tuple[Rule, ...]]:
-        """As :meth:`IRulesAuthorizer.rules_for`."""
         current: Deferred[tuple[Rule, ...]] = self._authorizer.rules_for(user, namespace)
         return current.addCallback(lambda rules: tuple(dict.fromkeys(self._with_pods(rules))))
 
@@ -156,7 +150,7 @@ def machine_attributes(attributes: Attributes, names: PodNames) -> tuple[Attribu
     """
     Return the requests for machines that a request for a Pod, or for all Pods, stands for.
 
-    :return: all of them must be allowed; empty when nothing can allow the request.
+    :return: empty when nothing can allow the request; else all of them must be allowed.
     """
     if attributes.verb == "create" and not attributes.subresource and attributes.name in _NEEDED:
         # kubectl auth can-i create pods/exec sends the subresource as the name.
@@ -222,7 +216,6 @@ _KEYS: tuple[_Key, ...] = tuple(
 
 
 def _allowed(rule: Rule, dialect: Dialect) -> set[_Key]:
-    """Return the verbs on Pods that a rule for a dialect's machines allows."""
     return {key for key in _KEYS if _allows(rule, dialect, key)}
 
 
@@ -298,8 +291,7 @@ def host_of(name: str, pool: Object | None, noun: str) -> Host:
     """
     Return the pool's contribution to its machines' Pods.
 
-    :param pool: ``None`` when the named pool does not exist.
-    :param noun: what the dialect calls a pool.
+    :param noun: the dialect's name for a pool.
     """
     if not name:
         return NOWHERE
@@ -487,14 +479,12 @@ class _Machines:
             self._hosts.pop(pool, None)
 
     def followed(self, apply: _Apply) -> tuple[tuple[Resource, _Take], ...]:
-        """Return the resources to watch, each with the handler of its events."""
         return (
             (self._dialect.workload, partial(self._machine_changed, apply)),
             (self._dialect.pool, partial(self._pool_changed, apply)),
         )
 
     def _machine_changed(self, apply: _Apply, event: Event) -> None:
-        """Update the machine's Pod."""
         if event.previous is not None:
             self._drop(event.previous)
         if event.type != DELETED:
@@ -502,7 +492,6 @@ class _Machines:
         apply(event.type, self._pod(event.obj), event.version)
 
     def _pool_changed(self, apply: _Apply, event: Event) -> None:
-        """Update the pool's Pods that look different now."""
         name = event.obj["metadata"]["name"]
         if event.type == DELETED:
             self._pools.pop(name, None)
@@ -530,7 +519,6 @@ class _View:
     async def add(
         self, source: _Machines, machines: Sequence[StoredObject], turns: ShortTurns
     ) -> None:
-        """Add the machines of one dialect."""
         table, version = table_of(PODS.resource), self.history.version
         for machine in machines:
             await turns.breathe()
@@ -570,8 +558,6 @@ class PodStorage(ReadOnlyStorage):
 
     It follows the machines and pools of the underlying store; a watch from a version before the
     first request for Pods fails.
-
-    :param storage: store of the machines; started before this service is.
     """
 
     def __init__(self, storage: IStorage, names: PodNames, clock: IReactorTime) -> None:
@@ -582,7 +568,6 @@ class PodStorage(ReadOnlyStorage):
         self._following = DeferredLock()
 
     def stopService(self) -> None:
-        """Stop following the store."""
         super().stopService()
         for watch in self._watches:
             watch.stop()
@@ -591,7 +576,6 @@ class PodStorage(ReadOnlyStorage):
     def get(
         self, resource: Resource, namespace: str, name: str, *, stale: bool = False
     ) -> Deferred[StoredObject]:
-        """See :meth:`IStorage.get`."""
         return self._read(lambda history: history.get(resource, namespace, name), stale)
 
     def list(
@@ -602,7 +586,6 @@ class PodStorage(ReadOnlyStorage):
         version: int | None = None,
         stale: bool = False,
     ) -> Deferred[Listing]:
-        """See :meth:`IStorage.list`."""
         return self._read(lambda history: history.list(resource, namespace, version), stale)
 
     def watch(
@@ -613,7 +596,6 @@ class PodStorage(ReadOnlyStorage):
         namespace: str = "",
         on_lost: Callable[[], None] | None = None,
     ) -> IWatch:
-        """See :meth:`IStorage.watch`."""
         if self._view is None:
             # A few machines in this process are read at once; otherwise the client has to list first.
             self._following.run(self._follow).addErrback(lambda failure: None)

@@ -4,8 +4,8 @@ Pods of the server's own Nodes: their verbs, and streams, logs and proxies to th
 The kubelet does not learn the user: this server authorizes the user, and the kubelet authorizes
 this server.
 
-Source: ``pkg/registry/core/pod/strategy.go`` (``streamLocation``, ``LogLocation``,
-``validateContainer``) of Kubernetes, ``k8s.io/api/core/v1`` for the query parameters of kubelets.
+Source: ``pkg/registry/core/pod/strategy.go`` of Kubernetes, ``k8s.io/api/core/v1`` for the query
+parameters of kubelets.
 """
 
 from __future__ import annotations
@@ -60,15 +60,13 @@ class NodePodVerbs(Verbs):
     Deleting a Pod that is bound to a Node usually marks it, with a deadline; the object goes when
     its kubelet, or another client, deletes it with a grace period of 0.
 
-    Source: ``pkg/registry/core/pod/strategy.go`` (``CheckGracefulDelete``),
-    ``pkg/registry/core/pod/storage/storage.go`` (``BindingREST``) and
+    Source: ``pkg/registry/core/pod/{strategy,storage/storage}.go`` and
     ``k8s.io/apiserver/pkg/registry/rest/delete.go`` of Kubernetes.
     """
 
     async def remove(
         self, user: User, kind: Kind, old: Object, options: WriteOptions
     ) -> tuple[Object, bool]:
-        """As :meth:`Verbs.remove`; a bound Pod only goes when its kubelet agrees."""
         seconds = grace_seconds(old, options)
         before = old["metadata"].get("deletionGracePeriodSeconds")
         if before is not None and seconds >= before:
@@ -96,10 +94,9 @@ class NodePodVerbs(Verbs):
         """
         Bind a Pod to a Node.
 
-        :param metadata: ``metadata`` of the Binding, whose labels and annotations are added to the
-            Pod.
-        :raises Conflict: the Pod is bound already, is being deleted, or changes again and again.
-        :raises APIError: another refusal, such as that of admission.
+        :param metadata: its labels and annotations are added to the Pod.
+        :raises Conflict: the Pod cannot be bound.
+        :raises APIError: another refusal.
         """
 
         for attempt in range(_ATTEMPTS):
@@ -314,7 +311,7 @@ class Kubelets:
         Return the kubelet of a Node.
 
         :raises NotFound: there is no such Node.
-        :raises ServiceUnavailable: it reports no usable address, or no TLS connection to it is possible.
+        :raises ServiceUnavailable: it cannot be reached.
         """
         obj = await storage.get(NODES.resource, "", node)
         addresses = usable_addresses(obj, self.address_types)
@@ -345,11 +342,7 @@ _WORDS = (("stdin", "input"), ("stdout", "output"), ("stderr", "error"), ("tty",
 
 @implementer(IStreamLocator)
 class NodePodLocator:
-    """
-    Locates the kubelet for ``.../pods/NAME/SUBRESOURCE``.
-
-    :param limits: locating counts as a short request.
-    """
+    """Locates the kubelet for ``.../pods/NAME/SUBRESOURCE``."""
 
     def __init__(
         self,
@@ -364,7 +357,6 @@ class NodePodLocator:
         self._limits = limits
 
     def locate(self, context: RequestContext) -> Deferred[Location]:
-        """As :meth:`IStreamLocator.locate`; the target is the Pod."""
         return Deferred.fromCoroutine(self._locate(context))
 
     async def _locate(self, context: RequestContext) -> Location:
@@ -444,7 +436,7 @@ def container_of(pod: Object, requested: str) -> str:
     """
     Return the container's name.
 
-    :param requested: the name in the request; empty selects the only container, or the Pod's default.
+    :param requested: empty selects the only container, or the Pod's default.
     :raises BadRequest: no such container, or several without a default.
     """
     name = pod["metadata"]["name"]
@@ -475,9 +467,7 @@ def _at(what: str, target: RequestTarget, container: str = "") -> bytes:
 
 def kubelet_query(command: Sequence[bytes], query: Query) -> bytes:
     """
-    Return the query of a kubelet's request for a stream.
-
-    :return: with its question mark; empty without parameters.
+    Return the query of a kubelet's request for a stream, with its question mark if it is not empty.
     """
     parameters = [("command", part) for part in command]
     parameters += [(theirs, b"1") for ours, theirs in _WORDS if query.flag(ours)]
@@ -491,11 +481,7 @@ def add_node_pods(
     streams: Proxy,
     logs: Relay,
 ) -> None:
-    """
-    ``pods/exec``, ``attach``, ``portforward`` and ``log``.
-
-    :param streams: with a :class:`NodePodLocator`, as is ``logs``.
-    """
+    """``pods/exec``, ``attach``, ``portforward`` and ``log``."""
 
     def add(methods: list[str], subresource: str, handler: Handler) -> None:
         def target(match: RouteMatch[Any]) -> RequestTarget:
@@ -512,7 +498,6 @@ def add_node_pods(
 
 
 def _facts(target: RequestTarget) -> dict[str, str]:
-    """The facts of a session of a Pod, or of a Node."""
     return {
         "namespace": target.namespace,
         "machine": target.name,
@@ -552,7 +537,6 @@ class NodeProxyLocator:
         self._reactor, self._limits = reactor, limits
 
     def locate(self, context: RequestContext) -> Deferred[Location]:
-        """As :meth:`IStreamLocator.locate`; the target is the Node."""
         return Deferred.fromCoroutine(self._locate(context))
 
     async def _locate(self, context: RequestContext) -> Location:
@@ -572,11 +556,7 @@ class NodeProxyLocator:
 
 
 def add_node_proxy(routes: GatedRoutes, relay: Relay) -> None:
-    """
-    Add the routes.
-
-    :param relay: a relay with a :class:`NodeProxyLocator`.
-    """
+    """Add the routes."""
 
     def target(match: RouteMatch[Any]) -> RequestTarget:
         return RequestTarget(NODES, "", match.values["name"], PROXY)

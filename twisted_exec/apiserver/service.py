@@ -3,9 +3,8 @@ The API server as a service: assembled from its parts.
 
 Nothing is opened before :meth:`APIServer.startService`.
 
-In a hand-over (:mod:`twisted_exec.program.handover`) the server is two processes for some time.  The
-successor has the store, if it is exclusive, the listening socket and the controllers.  The old
-process has its sessions, and everything that watches over them.
+After a hand-over (:mod:`twisted_exec.program.handover`) the old process keeps its sessions for some
+time.
 """
 
 from __future__ import annotations
@@ -125,22 +124,16 @@ class Settings(ServingSettings):
     """
     Settings of an API server; every path is a PEM file unless it says otherwise.
 
-    :param listen: a Twisted endpoint string without TLS; port 0 picks a free port.
+    :param listen: without TLS; port 0 picks a free port.
     :param client_ca: CA of users; behind a host its ConfigMap replaces this.
     :param poollet_certificate: client certificate for poollets; its CN may forward identities.
-    :param poollet_ca: CA of poollets' serving certificates.
-    :param address_types: preferred types of pools' addresses, in order.
     :param poollet_seconds: as :attr:`.Backend.seconds`.
-    :param pools_named: poollets' certificates must name their pool.
-    :param drain_seconds: how long sessions may continue when the server stops.
-    :param shutdown_delay_seconds: time to serve as not ready before the drain.
-    :param pods_view: serve each machine as a Pod too; never behind a host.
+    :param pods_view: no effect behind a host.
     :param signing: CA of serving certificates of poollets and node servers; ``None`` to sign none.
     :param client_signing: CA of client certificates; ``None`` to sign none.
-    :param signing_seconds: longest lifetime of these certificates.
     :param kubelets: access to kubelets; ``None`` for no Nodes.
     :param aggregated: the host; ``None`` for a standalone server.
-    :param web: serve the web console under ``/console/``; never behind a host.
+    :param web: no effect behind a host.
     :param web_client: the web console as a client of the OIDC issuers; ``None`` to offer no login
         there.
     """
@@ -429,10 +422,6 @@ class APIServer(AsyncService):
         return Behind(*arguments, self._reactor, metrics)
 
     async def start(self) -> None:
-        """
-        See :meth:`AsyncService.start`: the port is open, the store is ready, and a host has said whom
-        to trust.
-        """
         check = getattr(self._audit, "check", None)
         if check is not None:
             check()
@@ -470,10 +459,6 @@ class APIServer(AsyncService):
         self._started.append(service)
 
     async def stop(self) -> None:
-        """
-        Turn not ready and release leadership; after the delay stop listening, drain the sessions,
-        end the rest, and close the store.
-        """
         self._spares.close()
         self._parts.probes.shutting_down()
         self._parts.sessions.close(_STOPPING)
@@ -499,7 +484,6 @@ class APIServer(AsyncService):
     # Hand-over
 
     def inherit(self, inherited: ServiceState) -> None:
-        """See :meth:`IHandsOver.inherit`: the names of the servers that may still have sessions."""
         replicas = inherited.values.get("replicas")
         if not isinstance(replicas, list) or not all(isinstance(each, str) for each in replicas):
             raise ValueError("the state of an API server has no list of replicas")
@@ -510,7 +494,6 @@ class APIServer(AsyncService):
 
     @as_deferred
     async def freeze(self) -> ServiceState:
-        """See :meth:`IHandsOver.freeze`: stops controllers and watches, and closes the store."""
         self._spares.close()
         for watches in self._parts.watches:
             watches.end_all()
@@ -530,7 +513,6 @@ class APIServer(AsyncService):
 
     @as_deferred
     async def thaw(self) -> None:
-        """See :meth:`IHandsOver.thaw`."""
         if self._handed_storage is not None:
             await self._handed_storage.thaw()
         if self._parts.leading not in self._started:
@@ -542,7 +524,6 @@ class APIServer(AsyncService):
 
     @as_deferred
     async def retire(self, linger_seconds: float) -> None:
-        """See :meth:`IHandsOver.retire`."""
         self._port = None  # the program has handed it over
         lost: Deferred[str] | None = None
         if self._handed_storage is not None:

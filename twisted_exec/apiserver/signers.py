@@ -228,10 +228,9 @@ class Clients:
     """
     Signs client certificates of people and poollets.
 
-    The signer is ``kubernetes.io/kube-apiserver-client``.  The server approves no certificates for
-    people.  Membership in ``system:masters`` is never granted this way: it bypasses RBAC and could
-    not be revoked.  A request with a poollet's name or group must have the shape of a poollet's
-    request.
+    The server approves no certificates for people. Membership in ``system:masters`` is never
+    granted this way: it bypasses RBAC and could not be revoked. A request with a poollet's name or
+    group must have the shape of a poollet's request.
 
     :param authorizer: decides who may obtain the first certificate of a poollet.
     """
@@ -241,7 +240,6 @@ class Clients:
         self._poollets = PoolletClient(dialects, authorizer)
 
     def shape_problem(self, csr: Mapping[str, Any], request: x509.CertificateSigningRequest) -> str:
-        """As :meth:`ISigner.shape_problem`."""
         try:
             subject = subject_of(request)
         except ValueError:
@@ -251,14 +249,12 @@ class Clients:
         return person_problem(csr, subject) or key_problem(request)
 
     async def refusal(self, csr: Mapping[str, Any], subject: RequestedSubject) -> str:
-        """As :meth:`ISigner.refusal`."""
         if self._is_poollet(subject):
             return await self._poollets.refusal(csr, subject)
         groups = f" of {', '.join(subject.organizations)}" if subject.organizations else ""
         return f"it makes a user {subject.common_name}{groups}, which people have to approve"
 
     def organizations(self, subject: RequestedSubject) -> Sequence[str]:
-        """As :meth:`ISigner.organizations`."""
         return subject.organizations
 
     def _is_poollet(self, subject: RequestedSubject) -> bool:
@@ -306,27 +302,24 @@ class NodeClient:
     """
     Signs client certificates of node servers.
 
-    The signer is ``kubernetes.io/kube-apiserver-client-kubelet``.  The server approves requests for
-    users with ``create`` on ``certificatesigningrequests/nodeclient``, and for the node server
-    itself with ``create`` on ``certificatesigningrequests/selfnodeclient``.
+    The server approves requests for users with ``create`` on
+    ``certificatesigningrequests/nodeclient``, and for the node server itself with ``create`` on
+    ``certificatesigningrequests/selfnodeclient``.
     """
 
     def __init__(self, authorizer: IAuthorizer) -> None:
         self._authorizer = authorizer
 
     def shape_problem(self, csr: Mapping[str, Any], request: x509.CertificateSigningRequest) -> str:
-        """As :meth:`ISigner.shape_problem`."""
         return node_shape_problem(csr, request)
 
     async def refusal(self, csr: Mapping[str, Any], subject: RequestedSubject) -> str:
-        """As :meth:`ISigner.refusal`."""
         is_own = csr["spec"].get("username") == subject.common_name
         if is_own and not await asking_refusal(csr, "selfnodeclient", self._authorizer):
             return ""
         return await asking_refusal(csr, "nodeclient", self._authorizer)
 
     def organizations(self, subject: RequestedSubject) -> Sequence[str]:
-        """As :meth:`ISigner.organizations`."""
         return [NODE_SERVERS]
 
 
@@ -335,10 +328,9 @@ class NodeServing:
     """
     Signs serving certificates of node servers.
 
-    The signer is ``kubernetes.io/kubelet-serving``.  The server approves a node server's own
-    request when its Node reports every requested name, and no other Node any of them: a client that
-    can write a Node's addresses receives its connections anyway.  The server itself never approves
-    names of the API server where one CA signs both.
+    The server approves a node server's own request when its Node reports every requested name, and
+    no other Node any of them: a client that can write a Node's addresses receives its connections
+    anyway. The server itself never approves names of the API server where one CA signs both.
 
     :param own_names: the API server's own names in certificates of the same CA.
     """
@@ -347,18 +339,15 @@ class NodeServing:
         self._storage, self._own_names = storage, own_names
 
     def shape_problem(self, csr: Mapping[str, Any], request: x509.CertificateSigningRequest) -> str:
-        """As :meth:`ISigner.shape_problem`."""
         return node_shape_problem(csr, request)
 
     async def refusal(self, csr: Mapping[str, Any], subject: RequestedSubject) -> str:
-        """As :meth:`ISigner.refusal`."""
         nodes = (await self._storage.list(NODES.resource)).items
         return own_node_problem(csr, subject) or node_serving_refusal(
             subject, nodes, self._own_names()
         )
 
     def organizations(self, subject: RequestedSubject) -> Sequence[str]:
-        """As :meth:`ISigner.organizations`."""
         return [NODE_SERVERS]
 
 
@@ -415,11 +404,10 @@ class PoolletServing:
     """
     Signs serving certificates of poollets.
 
-    The signer is ``twisted-exec.dev/poollet-serving``.  The server approves a request of the pool's
-    own poollet when its MachinePool reports all of the names.  A pool that has reported none yet
-    gets names that no other pool of its dialect reports: first come, first served.  The server
-    itself never approves names of the API server where one CA signs both: a poollet with such a
-    certificate could impersonate the API server.
+    The server approves a request of the pool's own poollet when its MachinePool reports all of the
+    names. A pool that has reported none yet gets names that no other pool of its dialect reports:
+    first come, first served. The server itself never approves names of the API server where one CA
+    signs both: a poollet with such a certificate could impersonate the API server.
 
     :param own_names: the API server's own names in certificates of the same CA.
     """
@@ -433,11 +421,9 @@ class PoolletServing:
         self._dialects, self._storage, self._own_names = dialects, storage, own_names
 
     def shape_problem(self, csr: Mapping[str, Any], request: x509.CertificateSigningRequest) -> str:
-        """As :meth:`ISigner.shape_problem`."""
         return poollet_shape_problem(csr, request, self._dialects)
 
     async def refusal(self, csr: Mapping[str, Any], subject: RequestedSubject) -> str:
-        """As :meth:`ISigner.refusal`."""
         dialect = _dialect(subject, self._dialects)
         pool = dialect.pool_of(subject.common_name) or ""
         pools = (await self._storage.list(dialect.pool)).items
@@ -447,7 +433,6 @@ class PoolletServing:
         )
 
     def organizations(self, subject: RequestedSubject) -> Sequence[str]:
-        """As :meth:`ISigner.organizations`."""
         return [_dialect(subject, self._dialects).pool_identity_group]
 
 
@@ -456,20 +441,18 @@ class PoolletClient:
     """
     Signs client certificates of poollets.
 
-    The signer is ``kubernetes.io/kube-apiserver-client``.  The first certificate is requested by a
-    user with ``create`` on ``certificatesigningrequests/machinepoolclient`` (in the dialect ``spheric``:
-    ``fleetclient``); later the poollet renews its own.
+    The first certificate is requested by a user with ``create`` on
+    ``certificatesigningrequests/machinepoolclient``, or a like subresource of another dialect;
+    later the poollet renews its own.
     """
 
     def __init__(self, dialects: Sequence[Dialect], authorizer: IAuthorizer) -> None:
         self._dialects, self._authorizer = dialects, authorizer
 
     def shape_problem(self, csr: Mapping[str, Any], request: x509.CertificateSigningRequest) -> str:
-        """As :meth:`ISigner.shape_problem`."""
         return poollet_shape_problem(csr, request, self._dialects)
 
     async def refusal(self, csr: Mapping[str, Any], subject: RequestedSubject) -> str:
-        """As :meth:`ISigner.refusal`."""
         dialect = _dialect(subject, self._dialects)
         if dialect_of(csr["spec"].get("username", ""), self._dialects):
             return own_pool_problem(csr, subject, dialect)
@@ -477,7 +460,6 @@ class PoolletClient:
         return await asking_refusal(csr, subresource, self._authorizer)
 
     def organizations(self, subject: RequestedSubject) -> Sequence[str]:
-        """As :meth:`ISigner.organizations`."""
         return [_dialect(subject, self._dialects).pool_identity_group]
 
 

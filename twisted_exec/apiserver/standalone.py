@@ -52,7 +52,6 @@ class StandaloneControlPlane:
     :param pods_view: serve machines as Pods too, authorized as their machines.
     :param node_pods: serve Pods of Nodes; excludes ``pods_view``.
     :param authorities: CAs for CertificateSigningRequests, by the signer's name.
-    :param signing_seconds: longest lifetime of the certificates.
     :param own_names: this server's names, which no certificate gets without a person's approval.
     """
 
@@ -90,28 +89,24 @@ class StandaloneControlPlane:
 
     @property
     def authorizer(self) -> IRulesAuthorizer:
-        """As :attr:`ControlPlane.authorizer`: RBAC."""
         return self._authorizer
 
     def on_permission_change(
         self, callback: Callable[[], None], users: Callable[[], Iterable[User]]
     ) -> None:
-        """As :meth:`ControlPlane.on_permission_change`: of any user."""
         self._rules.changed = self._voided.changed = self._exposed.changed = callback
 
     def observe_permissions(self) -> None:
-        """As :meth:`ControlPlane.observe_permissions`: the rules are in this server's store."""
+        """The rules are in this server's store."""
 
     @property
     def admissions(self) -> Sequence[IAdmission]:
-        """As :attr:`ControlPlane.admissions`."""
         rights = SigningRights(self.authorizer)
         return [NamespaceGuard(), Escalation(self._rbac, self.storage), rights]
 
     def followers(
         self, registry: KindRegistry, verbs: Verbs, reactor: Any, now: Callable[[], float]
     ) -> list[Service]:
-        """As :meth:`ControlPlane.followers`."""
         objects, namespaces = self._system_objects()
         self._system = SystemObjects(self.storage, verbs, objects, namespaces, reactor)
         return [self._rules, self._voided, self._exposed, self._system]
@@ -119,7 +114,6 @@ class StandaloneControlPlane:
     def leader_controllers(
         self, registry: KindRegistry, verbs: Verbs, reactor: Any, now: Callable[[], float]
     ) -> list[Service]:
-        """As :meth:`ControlPlane.leader_controllers`."""
         services: list[Service] = [
             RoleAggregation(self.storage, reactor),
             NamespaceLifecycle(self.storage, registry, verbs, reactor),
@@ -133,7 +127,6 @@ class StandaloneControlPlane:
         return services
 
     def views(self) -> list[tuple[Kind, IStorage]]:
-        """As :meth:`ControlPlane.views`: Events in ``events.k8s.io``."""
         return [
             (
                 kinds.EVENTS_V1,
@@ -144,7 +137,6 @@ class StandaloneControlPlane:
     def add_to(
         self, routes: GatedRoutes, gate: Gate, strictness: Callable[[str], Strictness]
     ) -> None:
-        """As :meth:`ControlPlane.add_to`: reviews, and tokens."""
         rules = ConsoleRules(self.authorizer, self._dialects, strictness)
         Reviews(gate, rules, self._credentials.tokens).add_to(routes)
         issuer = self._credentials.issuer
@@ -153,21 +145,17 @@ class StandaloneControlPlane:
             IssuerDocuments(gate, issuer, self._credentials.jwks_uri).add_to(routes)
 
     def add_probes(self, health: Health) -> None:
-        """As :meth:`ControlPlane.add_probes`: the system objects exist."""
         health.add("system-objects", self._system.probe)
 
     @property
     def client_cas(self) -> Sequence[str]:
-        """As :attr:`ControlPlane.client_cas`."""
         return [self._credentials.client_ca]
 
     @property
     def published_cas(self) -> Callable[[], bytes] | None:
-        """As :attr:`ControlPlane.published_cas`: all CAs are files."""
         return None
 
     def load(self) -> None:
-        """As :meth:`ControlPlane.load`."""
         self._credentials.load()
         for authority in self._authorities.values():
             authority.load()
@@ -188,7 +176,7 @@ class StandaloneControlPlane:
             )
 
     async def prepare(self, verbs: Verbs) -> None:
-        """As :meth:`ControlPlane.prepare`: create the bootstrap roles, bindings and namespaces."""
+        """Create the bootstrap roles, bindings and namespaces."""
         objects, namespaces = self._system_objects()
         is_empty = not (await self.storage.list(kinds.NAMESPACES.resource)).items
         if is_empty and self.storage.location not in ("", MEMORY):
@@ -199,7 +187,6 @@ class StandaloneControlPlane:
         await bootstrap(self.storage, verbs, objects, namespaces)
 
     def when_prepared(self) -> Deferred[None]:
-        """As :meth:`ControlPlane.when_prepared`."""
         return succeed(None)
 
     def _system_objects(self) -> tuple[Sequence[Object], Sequence[str]]:
@@ -209,6 +196,5 @@ class StandaloneControlPlane:
         return bootstrap_objects(self._dialects, node_pods=self._node_pods), namespaces
 
     def close(self) -> Deferred[Any]:
-        """As :meth:`ControlPlane.close`: connections to OIDC issuers."""
         self._credentials.close()
         return succeed(None)

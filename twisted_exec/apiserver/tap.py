@@ -97,9 +97,7 @@ class Options(KubeletOptions, AggregatedOptions, AuditOptions):
     longdesc = "A Kubernetes-style API server for machines and their consoles."
 
     def postOptions(self) -> None:
-        """
-        :raises UsageError: a required option is missing, or a value is invalid.
-        """
+        """:raises UsageError: an option is missing or invalid."""
         check_aggregated(self)
         super().postOptions()
         self.check_pairs()

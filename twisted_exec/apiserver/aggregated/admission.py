@@ -1,9 +1,8 @@
 """
 Admission by webhooks and policies of the host, for requests that do not pass through it.
 
-kube-apiserver runs no admission for requests that it proxies to aggregated servers.  This server
-therefore follows the webhooks and policies of the host and calls them in the order of
-kube-apiserver.
+kube-apiserver runs no admission for requests that it proxies to aggregated servers. This server
+therefore calls the webhooks and policies of the host itself.
 
 Writes of the server itself skip admission: no user requested them.
 """
@@ -57,12 +56,8 @@ class HostAdmission(MultiService):
     """
     Calls the webhooks and policies of a host.
 
-    Start it before serving requests; it follows the host until it is stopped.
-
     :param client: client of the host; its user needs get, list and watch on all of
         :data:`~twisted_exec.apiserver.aggregated.admission_objects.FOLLOWED`.
-    :param reactor: a real reactor, for connections to webhooks.
-    :param clock: clock of the time limits, if not the reactor.
     """
 
     _log = Logger()
@@ -103,7 +98,6 @@ class HostAdmission(MultiService):
         return followed
 
     def startService(self) -> None:
-        """Start to follow the host."""
         super().startService()
         if self._cel.problem:
             self._log.warn(
@@ -121,16 +115,13 @@ class HostAdmission(MultiService):
                 yield f"{each.resource.plural}: {each.problem}"
 
     def stopService(self) -> Deferred[None]:
-        """Stop following, close idle connections, and end processes."""
         stopping = DeferredList([super().stopService(), self._calls.close(), self._cel.close()])
         return stopping.addCallback(lambda _: None)
 
     def mutate(self, change: Change) -> Deferred[Object]:
-        """As :meth:`IMutatingAdmission.mutate`."""
         return Deferred.fromCoroutine(self._changed(_attributes_of(change), self._deadline()))
 
     def admit(self, change: Change) -> Deferred[None]:
-        """As :meth:`IAdmission.admit`."""
         attributes = _attributes_of(change)
         # A deleted object cannot be changed, but mutating webhooks can refuse the deletion as well.
         return Deferred.fromCoroutine(
@@ -138,7 +129,6 @@ class HostAdmission(MultiService):
         )
 
     def admit_opening(self, opening: Opening) -> Deferred[None]:
-        """As :meth:`IOpeningAdmission.admit_opening`."""
         return Deferred.fromCoroutine(self._decide(_opened(opening), first=True))
 
     def _deadline(self) -> RequestDeadline:
@@ -153,7 +143,6 @@ class HostAdmission(MultiService):
         await self._webhooks.validate(attributes, deadline)
 
     async def _changed(self, attributes: AdmissionAttributes, deadline: RequestDeadline) -> Any:
-        """Return the object after one or two passes."""
         pass_ = Reinvocation()
         await self._policies.check_mutating(attributes)
         new = await self._webhooks.mutate(attributes, pass_, deadline)

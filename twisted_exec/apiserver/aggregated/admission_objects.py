@@ -1,8 +1,8 @@
 """
 Copies of the host's objects that admission needs: webhook configurations, policies and namespaces.
 
-Requests wait for the first complete list and fail after a while: admission is never skipped.
-A kind counts as empty while the host does not serve it.
+Requests wait for the first complete list, or fail after a while. A kind counts as empty while the
+host does not serve it.
 """
 
 from __future__ import annotations
@@ -99,12 +99,10 @@ class FollowedKind(Service):
         return self._reflector.problem
 
     def startService(self) -> None:
-        """Discover the served version, and follow it."""
         super().startService()
         self._looking = Deferred.fromCoroutine(self._look()).addErrback(self._ended)
 
     def stopService(self) -> Deferred[None]:
-        """Stop following; the copy stays."""
         super().stopService()
         self._looking.cancel()
         reflector, self._reflector = self._reflector, None
@@ -131,7 +129,7 @@ class FollowedKind(Service):
             await deferLater(self._clock, seconds)
 
     async def _served(self) -> Resource | None:
-        """The version to follow; ``None`` if the host serves none."""
+        """Return the version to follow, or ``None`` if the host serves none."""
         for resource in self._versions:
             try:
                 await self._client.list(resource, field_selector="metadata.name=none")
@@ -164,7 +162,7 @@ class FollowedKind(Service):
 
     async def objects(self) -> Sequence[Object]:
         """
-        Return all objects, in no order; do not change them.
+        Return all objects; do not change them.
 
         :raises ServiceUnavailable: the first list is not complete.
         """
@@ -190,8 +188,6 @@ class FollowedKind(Service):
 
 
 class HostNamespaces:
-    """The host's namespaces, and their labels."""
-
     def __init__(self, client: IKubeClient, followed: FollowedKind) -> None:
         self._client, self._followed = client, followed
 
@@ -199,13 +195,12 @@ class HostNamespaces:
         """
         Return a namespace.
 
-        :raises NotFound: there is no such namespace.
-        :raises APIError: the host does not answer, or refuses.
+        :raises APIError: there is no such namespace, or the host does not answer.
         """
         await self._followed.objects()
         namespace = self._followed.get(name)
         return namespace or await self._client.get(NAMESPACES.resource, name)
 
     async def labels(self, name: str) -> Mapping[str, str]:
-        """As :meth:`get`."""
+        """Return the labels of a namespace; errors as :meth:`get`."""
         return (await self.get(name))["metadata"].get("labels") or {}

@@ -1,9 +1,8 @@
 """
 The host's admission policies: CEL expressions, put to use by bindings.
 
-A ValidatingAdmissionPolicy is evaluated for each of its bindings that matches the request.  A
-failed evaluation counts as a failed validation unless ``failurePolicy`` is ``Ignore``.  Two
-features always fail here: parameters (``paramRef``), and MutatingAdmissionPolicies.  Source:
+A failed evaluation counts as a failed validation unless ``failurePolicy`` is ``Ignore``. Parameters
+and MutatingAdmissionPolicies are not supported, and count as failed evaluations. Source:
 ``k8s.io/apiserver/pkg/admission/plugin/policy``.
 """
 
@@ -130,7 +129,7 @@ def _validation(entry: Mapping[str, Any]) -> Validation:
 
 
 class _PolicyCache:
-    """The policies of one kind; parsed again after a change of theirs or of their bindings."""
+    """The policies of one kind, parsed."""
 
     def __init__(self, policies: FollowedKind, bindings: FollowedKind) -> None:
         self._followed = policies, bindings
@@ -160,7 +159,6 @@ class _Use:
 
     @property
     def user(self) -> str:
-        """The name of the request's user."""
         return self.attributes.user.name
 
     def refusal(self, why: str, reason: str) -> APIError:
@@ -197,8 +195,9 @@ class Policies:
 
     async def check_mutating(self, attributes: AdmissionAttributes) -> None:
         """
-        :raises APIError: a policy would change the object, which is not supported, or no decision
-            is possible.
+        Refuse requests that a policy would change, which is not supported.
+
+        :raises APIError: the request is refused, or no decision is possible.
         """
         for policy in await self._mutating.policies():
             for use in await self._uses("MutatingAdmissionPolicy", policy, attributes):
@@ -211,10 +210,7 @@ class Policies:
                 self._failed(use, Unsupported(str(why)), "Forbidden")
 
     async def validate(self, attributes: AdmissionAttributes) -> None:
-        """
-        :raises APIError: a policy denies the request, or no decision is possible; the first error if
-            several.
-        """
+        """:raises APIError: a policy denies the request, or no decision is possible."""
         for policy in await self._validating.policies():
             for use in await self._uses("ValidatingAdmissionPolicy", policy, attributes):
                 await self._evaluate(use)
@@ -222,7 +218,6 @@ class Policies:
     async def _uses(
         self, noun: str, policy: BoundPolicy, attributes: AdmissionAttributes
     ) -> Sequence[_Use]:
-        """Return the policy's uses that match the request."""
         uses = []
         for binding in policy.bindings:
             use = _Use(noun, policy, attributes, binding)
@@ -250,7 +245,6 @@ class Policies:
             await self._annotate(use, annotation, values)
 
     async def _counts(self, use: _Use) -> bool:
-        """Return whether the policy's conditions are true."""
         if use.policy.takes_params and use.binding.has_params:
             raise Unsupported("its paramKind is not read by this server")
         values = await self._values(use)

@@ -37,6 +37,8 @@ class InvalidAnswer(Exception):
 @dataclass(frozen=True)
 class Answer:
     """
+    A webhook's response.
+
     :param status: details of a denial; may be empty.
     :param patch: operations of a JSON patch; empty for none.
     """
@@ -116,7 +118,7 @@ def read_answer(raw: bytes, uid: str, version: str, *, mutating: bool) -> Answer
     """
     Parse a webhook's response.
 
-    :param uid: UID of the review; a ``v1`` response must repeat it.
+    :param uid: UID of the review.
     :raises InvalidAnswer: the response is malformed.
     """
     response = _response(raw, uid, version)
@@ -208,11 +210,7 @@ def _annotations(response: Mapping[str, Any]) -> Mapping[str, str]:
 
 
 def denial(name: str, status: Mapping[str, Any]) -> APIError:
-    """
-    The error for the client whose request a webhook denied.
-
-    :param status: ``status`` of its response; may be empty.
-    """
+    """The error for the client whose request a webhook denied."""
     error = from_status(status, 400)
     why = shown(str(status.get("message") or "")) or one_line(str(status.get("reason") or ""))
     denied = f'admission webhook "{name}" denied the request'

@@ -5,8 +5,7 @@ Source: ``k8s.io/apiserver/pkg/server/options/authentication_dynamic_request_hea
 ``pkg/controlplane/controller/clusterauthenticationtrust`` of Kubernetes.
 
 Until this server has read the host's ConfigMap ``kube-system/extension-apiserver-authentication``,
-it cannot identify users, and answers 503.  From then on :class:`HostTrust` follows it; an unusable
-ConfigMap changes nothing.
+it cannot identify users, and answers 503. Later, an unusable ConfigMap changes nothing.
 """
 
 from __future__ import annotations
@@ -98,7 +97,9 @@ def trust_of(
     configmap: Mapping[str, Any], overrides: RequestHeaderOverrides | None = None
 ) -> ProxyTrust:
     """
-    :raises TrustError: not as written by a kube-apiserver, or every user could impersonate
+    Return the trust settings in a ConfigMap.
+
+    :raises TrustError: a kube-apiserver writes no such ConfigMap, or every user could impersonate
         everyone.
     """
     settings = overrides or RequestHeaderOverrides()
@@ -142,7 +143,6 @@ def _authorities(data: Mapping[str, Any], key: str) -> list[x509.Certificate]:
 
 
 def _names(data: Mapping[str, Any], key: str) -> tuple[str, ...]:
-    """Parse a JSON list of words."""
     try:
         words = json.loads(data.get(key) or "[]")
     except (ValueError, TypeError, RecursionError):
@@ -203,8 +203,7 @@ class HostTrust(Service):
     """
     The trust settings of the host, kept current.
 
-    :param overrides: settings that take precedence over the ConfigMap.
-    :ivar problem: why the ConfigMap is unusable, or not known yet; empty if it is usable.
+    :ivar problem: why the ConfigMap is not usable; empty if it is.
     """
 
     _log = Logger()
@@ -262,7 +261,7 @@ class HostTrust(Service):
         return self._trust
 
     def authorities(self) -> bytes:
-        """All CAs of acceptable client certificates, PEM."""
+        """As :attr:`ProxyTrust.authorities`; empty until they are known."""
         return b"" if self._trust is None else self._trust.authorities
 
     @property
@@ -295,12 +294,10 @@ class HostTrust(Service):
         return waiting
 
     def startService(self) -> None:
-        """Wait for the ConfigMap, if it is not known yet; then follow it."""
         super().startService()
         self._following = Deferred.fromCoroutine(self._follow()).addErrback(self._failed)
 
     def stopService(self) -> Deferred[None]:
-        """Stop following; fires when no request is in flight."""
         super().stopService()
         self._following.cancel()
         return self._following.addCallback(lambda _: self._reflector.stop())
@@ -383,7 +380,6 @@ class HostAuthenticator:
 
     @property
     def credential_headers(self) -> HeaderSet:
-        """As :attr:`IAuthenticator.credential_headers`: the currently configured names."""
         return self._trust.headers.headers
 
     def files(self) -> list[Replaceable]:
@@ -392,7 +388,6 @@ class HostAuthenticator:
 
     @as_deferred
     async def authenticate(self, credentials: PresentedCredentials) -> User | None:
-        """As :meth:`IAuthenticator.authenticate`."""
         self._understood()
         users, proxies = self._users, self._proxies
         user = await proxies.authenticate(credentials)
@@ -401,6 +396,5 @@ class HostAuthenticator:
         return user if user is not None else await self._tokens.authenticate(credentials)
 
     def proxy_problem(self, certificate: PeerCertificate) -> str:
-        """As :meth:`IProxyAuthenticator.proxy_problem`."""
         self._understood()
         return self._proxies.proxy_problem(certificate)

@@ -1,9 +1,8 @@
 """
 CEL, the language of ``matchConditions`` and policies.
 
-Kubernetes' own libraries, such as ``quantity()`` and ``authorizer``, are missing.  An expression
-that uses one of these fails to compile, which is handled by the ``failurePolicy`` of the
-webhook or policy.
+Kubernetes' own libraries, such as ``quantity()`` and ``authorizer``, are missing. An expression
+that uses one of these fails to compile.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class Cel:
 
     @property
     def problem(self) -> str:
-        """Why no expression can be evaluated, or empty; cheap to ask."""
+        """Why no expression can be evaluated, or empty."""
         return "" if find_spec(_PACKAGE) is not None else _MISSING
 
     def close(self) -> Deferred[None]:
@@ -102,7 +101,6 @@ class MatchConditions:
 
         :param more: values besides those of the request.
         :raises Undecided: no condition is false, and this is the first that fails.
-        :raises ServiceUnavailable: too many costly evaluations wait.
         """
         if not conditions:
             return True

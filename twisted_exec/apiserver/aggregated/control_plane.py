@@ -61,7 +61,6 @@ class Aggregated:
     The host and how to reach it.
 
     :param host: makes a client of its API server, from the reactor.
-    :param overrides: settings that take precedence over the host's ConfigMap.
     """
 
     host: Callable[[Any], IKubeClient]
@@ -85,7 +84,6 @@ class HostAuthorizer:
         return files_of([self._reviews])
 
     def authorize(self, attributes: Attributes) -> Deferred[Decision]:
-        """As :meth:`IAuthorizer.authorize`."""
         if MASTERS in attributes.user.groups:
             return succeed(Decision(True, f"{MASTERS} may everything"))
         return self._reviews.authorize(attributes)
@@ -131,54 +129,47 @@ class Behind:
 
     @property
     def authorizer(self) -> IAuthorizer:
-        """As :attr:`ControlPlane.authorizer`."""
         return self._rights
 
     @property
     def admissions(self) -> Sequence[IAdmission]:
-        """As :attr:`ControlPlane.admissions`: the host's own."""
         return [self._admission]
 
     def on_permission_change(
         self, callback: Callable[[], None], users: Callable[[], Iterable[User]]
     ) -> None:
-        """As :meth:`ControlPlane.on_permission_change`."""
         self._changes = PermissionWatch(self.client, self._reactor, self._metrics, users)
         self._changes.changed = self.trust.changed = callback
         self._changes.forget = self._delegated.forget
 
     def observe_permissions(self) -> None:
-        """As :meth:`ControlPlane.observe_permissions`."""
         if self._changes is not None:
             self._changes.want()
 
     def followers(
         self, registry: KindRegistry, verbs: Verbs, reactor: Any, now: Callable[[], float]
     ) -> list[Service]:
-        """As :meth:`ControlPlane.followers`."""
         return [self.trust, self._hosted, self._admission]
 
     def leader_controllers(
         self, registry: KindRegistry, verbs: Verbs, reactor: Any, now: Callable[[], float]
     ) -> list[Service]:
-        """As :meth:`ControlPlane.leader_controllers`: the host empties namespaces and expires Events."""
+        """None: the host empties namespaces and expires Events."""
         return []
 
     def views(self) -> list[tuple[Kind, IStorage]]:
-        """As :meth:`ControlPlane.views`."""
         return []
 
     def add_to(
         self, routes: GatedRoutes, gate: Gate, strictness: Callable[[str], Strictness]
     ) -> None:
-        """As :meth:`ControlPlane.add_to`: the host serves reviews."""
+        """The host serves reviews."""
 
     def add_probes(self, health: Health) -> None:
         """
-        As :meth:`ControlPlane.add_probes`: the check ``host`` fails until the host has said whom to trust.
+        Add the check ``host``: the server has read whom the host trusts.
 
-        After that it never fails, even while the host is down: all traffic comes through the
-        host anyway.
+        Later it does not fail while the host is down: all traffic comes through the host anyway.
         """
         health.add("host", self._probe_host)
 
@@ -188,31 +179,27 @@ class Behind:
 
     @property
     def client_cas(self) -> Sequence[str]:
-        """As :attr:`ControlPlane.client_cas`: the host's ConfigMap has them."""
         return ()
 
     @property
     def published_cas(self) -> Callable[[], bytes] | None:
-        """As :attr:`ControlPlane.published_cas`."""
         return self.trust.authorities
 
     def load(self) -> None:
-        """As :meth:`ControlPlane.load`: there are no files."""
+        """There are no files."""
 
     async def prepare(self, verbs: Verbs) -> None:
         """
-        As :meth:`ControlPlane.prepare`: read the host's ConfigMap.
+        Read the host's ConfigMap.
 
         :raises TrustError: the ConfigMap is unusable.
         """
         await self.trust.begin()
 
     def when_prepared(self) -> Deferred[None]:
-        """As :meth:`ControlPlane.when_prepared`: the host has said whom to trust."""
         return self.trust.when_known()
 
     def close(self) -> Deferred[Any]:
-        """As :meth:`ControlPlane.close`: its connections to the host."""
         close: Callable[[], Any] = getattr(self.client, "close", lambda: None)
         stopping = self._changes.stop() if self._changes is not None else succeed(None)
         return stopping.addCallback(lambda _: maybeDeferred(close))
@@ -234,7 +221,7 @@ def _on(resource: Resource, *verbs: str) -> Rule:
 
 
 def cluster_rules() -> tuple[Rule, ...]:
-    """Rules of a ClusterRole: follow namespaces, admission objects, roles and bindings; record Events."""
+    """Rules of a ClusterRole for the server's user."""
     followed = dict.fromkeys(
         (resource.group, resource.plural) for versions in FOLLOWED for resource in versions
     )
@@ -247,10 +234,7 @@ def cluster_rules() -> tuple[Rule, ...]:
 
 
 def namespaced_rules(dialects: Iterable[Dialect]) -> Iterator[tuple[str, tuple[Rule, ...]]]:
-    """
-    Rules of Roles, by namespace: leader election among the servers, and the heartbeats of
-    poollets.
-    """
+    """Rules of Roles for the server's user, by namespace."""
     own = replace(_on(LEASES.resource, *_FOLLOW, "update"), resource_names=(LEASE,))
     # Other programs elect their leaders in this namespace, so only our Lease is named; a create
     # cannot be limited by name.

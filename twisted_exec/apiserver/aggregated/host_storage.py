@@ -113,7 +113,6 @@ class _Watch:
             self._on_event(event)
 
     def stop(self) -> None:
-        """As :meth:`IWatch.stop`."""
         self._source.watches.pop(self, None)
 
 
@@ -139,13 +138,11 @@ class HostedStorage(Service):
         self._followed = followed
 
     def startService(self) -> None:
-        """Start to follow."""
         super().startService()
         for resource in self._followed:
             self._copy(resource, "")
 
     def stopService(self) -> Deferred[Any]:
-        """Stop following; fires when no request is in flight."""
         super().stopService()
         copies, self._copies = self._copies, {}
         return defer.DeferredList([each.reflector.stop() for each in copies.values()])
@@ -179,7 +176,7 @@ class HostedStorage(Service):
                 yield f"{resource.plural} are not synced yet"
 
     def when_ready(self) -> Deferred[None]:
-        """As :meth:`IStorage.when_ready`: at once; the host may start later."""
+        """At once: the host may start later."""
         return defer.succeed(None)
 
     def get(
@@ -218,7 +215,6 @@ class HostedStorage(Service):
         return self._answer(resource, self._client.create(resource, new, namespace))
 
     def update(self, resource: Resource, obj: Object) -> Deferred[Object]:
-        """As :meth:`IStorage.update`."""
         new = copy.deepcopy(dict(obj))
         # The host tracks managers by our field manager; ours would be refused or duplicated.
         new["metadata"].pop("managedFields", None)
@@ -242,10 +238,7 @@ class HostedStorage(Service):
         namespace: str = "",
         on_lost: Callable[[], None] | None = None,
     ) -> IWatch:
-        """
-        As :meth:`IStorage.watch`, but ``since`` must be ``None``.  After a reconnect, differences
-        arrive as events.
-        """
+        """As :meth:`IStorage.watch`, but ``since`` must be ``None``."""
         if since is not None:
             raise Expired(f"too old resource version: {since}")
         return _Watch(self._copy(resource, namespace), on_event)
@@ -255,11 +248,9 @@ class HostedStorage(Service):
         return 0
 
     def current(self) -> Deferred[int]:
-        """As :meth:`IStorage.current`."""
         return defer.succeed(0)
 
     def probe(self) -> Deferred[object]:
-        """As :meth:`IStorage.probe`: the copies are current."""
         return defer.execute(self._probe)
 
     def _probe(self) -> None:
@@ -281,7 +272,7 @@ def _listing(resource: Resource, items: list[Object], namespace: str) -> Listing
 
 
 def _version(metadata: Object) -> int:
-    """The version as a number, 0 if it is none: clients must not rely on its form."""
+    """Return the version as a number, or 0: clients must not rely on its form."""
     text = str(metadata.get("resourceVersion", ""))
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 20 else 0
 
@@ -291,11 +282,8 @@ class SplitStorage(DelegatingStorage):
     """
     Picks the store by resource.
 
-    Resource versions and readiness are those of the server's own store: only its objects are
-    served to clients, and a host that is down must not take this server out of service.
-
-    :param own: started and stopped by the caller.
-    :param hosted: likewise.
+    Resource versions and readiness are those of the server's own store: only its objects are served
+    to clients, and a host that is down must not take this server out of service.
     """
 
     def __init__(

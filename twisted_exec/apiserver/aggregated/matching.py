@@ -1,13 +1,11 @@
 """
 Webhook configurations of the host, and matching of requests to webhooks and policies, without I/O.
 
-A webhook or policy selects requests by rules and by two label selectors, for the object and for its
-namespace.  One of the rules and both selectors must match; a policy can exclude requests by further
-rules.  Source: ``k8s.io/apiserver/pkg/admission/plugin/webhook/predicates`` and
+  Source: ``k8s.io/apiserver/pkg/admission/plugin/webhook/predicates`` and
 ``.../policy/matching``.
 
-``matchPolicy: Equivalent`` also matches other groups and versions of the same resource.  Each of
-our kinds has only one, so this equals ``Exact``.
+``matchPolicy: Equivalent`` also matches other groups and versions of the same resource. Our kinds
+have one version, so this equals ``Exact``.
 """
 
 from __future__ import annotations
@@ -60,7 +58,7 @@ class AdmissionAttributes:
 
     @property
     def qualified(self) -> str:
-        """The resource in messages, such as ``machines.compute.ironcore.dev``."""
+        """The resource in messages."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
 
@@ -80,7 +78,6 @@ class WebhookRule:
     names: frozenset[str] = frozenset()
 
     def matches(self, attributes: AdmissionAttributes) -> bool:
-        """Return whether the rule matches the request."""
         return (
             _among(self.operations, attributes.operation)
             and _among(self.groups, attributes.group)
@@ -113,10 +110,7 @@ class Reach:
 
     :param rules: one of them must match; ``None`` matches every request.
     :param excluded: none of them may match.
-    :param objects: selector for the labels of the object, new or old.
-    :param namespaces: selector for the labels of its namespace.
-    :param problem: why the selectors are invalid; then a request that matches the rules cannot be
-        decided.
+    :param problem: why the selectors are invalid.
     """
 
     rules: tuple[WebhookRule, ...] | None = None
@@ -230,7 +224,6 @@ class Hook:
     :param uid: unique even among webhooks of the same name.
     :param ignores_failures: ``failurePolicy: Ignore``: a failed call counts as allowed.
     :param dry_run: it has no side effects on dry-run requests.
-    :param reinvoked: ``reinvocationPolicy: IfNeeded``.
     """
 
     uid: str
@@ -285,7 +278,6 @@ def _hook(configuration: str, uid: str, webhook: Mapping[str, Any]) -> Hook:
 
 
 def conditions(entries: Iterable[Mapping[str, Any]] | None) -> tuple[Condition, ...]:
-    """Parse ``matchConditions`` of a webhook or policy."""
     return tuple(
         Condition(str(each.get("name")), str(each.get("expression"))) for each in entries or ()
     )

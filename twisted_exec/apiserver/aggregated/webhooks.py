@@ -2,13 +2,10 @@
 The host's webhooks: matching, order of calls, HTTP calls, and handling of responses.
 
 Mutating webhooks run one after another, each on the result of the previous; validating webhooks run
-concurrently.  A failed call refuses the request if ``failurePolicy`` is ``Fail``; a denial always
-does.  Source:
-``k8s.io/apiserver/pkg/admission/plugin/webhook/{mutating,validating}/dispatcher.go``.
+concurrently. A failed call refuses the request if ``failurePolicy`` is ``Fail``; a denial always
+does. Source: ``k8s.io/apiserver/pkg/admission/plugin/webhook/{mutating,validating}/dispatcher.go``.
 
-Each call is one POST over verified TLS, with limits on time and size.  The webhook's certificate is
-verified; the request carries no credentials, and redirects are not followed: they would
-send objects elsewhere.
+Redirects are not followed: they would send objects elsewhere.
 """
 
 from __future__ import annotations
@@ -75,12 +72,11 @@ class Reinvocation:
     last: Object | None = None
 
     def changed(self) -> None:
-        """Record a change: earlier reinvocable webhooks are due again."""
+        """Record a change."""
         self.again_due = True
         self.due()
 
     def due(self) -> None:
-        """Mark webhooks that saw the object before as due."""
         self.again |= self.observers
         self.observers = set()
 
@@ -111,7 +107,9 @@ class Matching:
 
     async def is_about(self, reach: Reach, attributes: AdmissionAttributes) -> bool:
         """
-        :raises APIError: the namespace is unknown, or the selectors are invalid.
+        Return whether a request matches.
+
+        :raises APIError: that cannot be decided.
         """
         if not reach.names(attributes):
             return False
@@ -123,7 +121,7 @@ class Matching:
 
 
 class _WebhookCache:
-    """Webhooks of one kind of configuration; parsed again after changes."""
+    """Webhooks of one kind of configuration, parsed."""
 
     def __init__(self, followed: FollowedKind) -> None:
         self._followed = followed
@@ -184,10 +182,7 @@ class Webhooks:
         return attributes.new
 
     async def validate(self, attributes: AdmissionAttributes, deadline: RequestDeadline) -> None:
-        """
-        :raises APIError: a webhook denies the request, or no decision is possible; the first error if
-            several.
-        """
+        """:raises APIError: a webhook denies the request, or no decision is possible."""
         due = [
             hook for hook in await self._validating.hooks() if await self._is_due(hook, attributes)
         ]
@@ -305,7 +300,6 @@ def _patched(hook: Hook, attributes: AdmissionAttributes, answer: Answer) -> Obj
 
 
 def _internal(message: str) -> InternalError:
-    """An internal error in Kubernetes' wording, for failures that are not the client's."""
     return InternalError(
         f"Internal error occurred: {message}", details={"causes": [{"message": message}]}
     )

@@ -64,16 +64,14 @@ class RequestRights(StoreFollower):
     """
     Admission of ConsoleRequests.
 
-    A request is for its creator, and for the machine that has the name at that moment.
-    An approver is neither the user of the request, nor a user who created it by impersonation, nor
-    a user whom one of these impersonates.  ServiceAccounts neither create nor approve requests,
-    because users who edit a namespace can create tokens for several of them.  An approver needs the
-    right to ``drive`` the console of the machine.
+    A request is for its creator, and for the machine that has the name at that moment. An approver
+    is neither the user of the request, nor a user who created it by impersonation, nor a user whom
+    one of these impersonates. ServiceAccounts neither create nor approve requests, because users
+    who edit a namespace can create tokens for several of them. An approver needs the right to
+    ``drive`` the console of the machine.
 
-    The name of a deleted request cannot be used for a day (the server remembers 50 000 names, until
-    it restarts): an approver might read one request and approve another.
-
-    :param now: seconds since the epoch.
+    The name of a deleted request is not free at once: an approver might read one request and
+    approve another.
     """
 
     def __init__(
@@ -91,7 +89,6 @@ class RequestRights(StoreFollower):
         self._deletions: Counter[str] = Counter()
 
     def followed(self) -> list[Followed]:
-        """See :meth:`StoreFollower.followed`."""
         return [Followed(CONSOLEREQUESTS.resource, self._changed)]
 
     def _changed(self, event: Event) -> None:
@@ -273,9 +270,6 @@ class RecordingRules:
 
     The newest signed head in the status is proof against a person with control of the runtime's
     host only if it is never replaced by an earlier one.
-
-    :param authorizer: decides whether a user may see a machine, and update a policy.
-    :param now: seconds since the epoch.
     """
 
     def __init__(
@@ -457,7 +451,6 @@ class MachineReferences:
     async def _check_visible(
         self, user: User, resource: Resource, namespace: str, name: str, noun: str
     ) -> None:
-        """Check that a user may observe the console of a machine, or read the machine."""
         reading = Attributes(
             user, "get", resource.group, resource.version, resource.plural, "", namespace, name
         )
@@ -474,12 +467,7 @@ class MachineReferences:
 
 @implementer(IAdmission)
 class PolicyLabels:
-    """
-    Refuses changes of labels that take a machine out of a policy.
-
-    A change of labels after which a policy no longer selects the machine needs permission to
-    ``update`` that policy.
-    """
+    """Requires the right to ``update`` a policy for labels that take a machine out of it."""
 
     def __init__(
         self, policies: ConsolePolicies, dialects: Sequence[Dialect], authorizer: IAuthorizer
@@ -488,7 +476,6 @@ class PolicyLabels:
         self._machines = frozenset(each.workload for each in dialects)
 
     def admit(self, change: Change) -> Deferred[None]:
-        """As :meth:`IAdmission.admit`."""
         if change.operation != UPDATE or change.kind.resource not in self._machines:
             return succeed(None)
         assert change.new is not None and change.old is not None

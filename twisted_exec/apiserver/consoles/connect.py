@@ -75,14 +75,10 @@ from twisted_exec.wire.session_terms import FULL, RECORDED_HEADER, Right
 @dataclass(frozen=True, kw_only=True)
 class LocatorParts:
     """
-    The parts of a server that decide about consoles and texts of machines, and lead to them.
+    The parts of a server that decide about consoles and texts of machines.
 
     :param policies: apply to consoles and screens, not to logs.
-    :param limits: locating counts as a short request.
-    :param strict_verbs: ``create`` on ``machines/exec`` includes no right; see
-        :mod:`twisted_exec.auth.console_rights`.
     :param now: seconds since the epoch.
-    :param refusals: record refusals by policies, and denied take-overs, as Events.
     """
 
     gate: Gate
@@ -109,12 +105,11 @@ class MachineLocator:
 
     @property
     def workload(self) -> str:
-        """The resource of the machines, in the form ``PLURAL.GROUP``."""
+        """In the form ``PLURAL.GROUP``."""
         return self._dialect.workload.qualified
 
     @as_deferred
     async def locate(self, context: RequestContext) -> Location:
-        """As :meth:`IStreamLocator.locate`; the target is a machine of the dialect."""
         with self._parts.limits.short(context.user):
             try:
                 return await self._locate_target(context, context.target)
@@ -158,8 +153,6 @@ class MachineLocator:
     def _use(
         self, reservation: IReservation, machine: Object, subject: Subject
     ) -> Callable[[], Deferred[None]]:
-        """Return a function that uses the approval of a session, and records a refusal."""
-
         async def use() -> None:
             try:
                 await reservation.use()
@@ -170,7 +163,6 @@ class MachineLocator:
         return lambda: Deferred.fromCoroutine(use())
 
     def _anew(self, target: RequestTarget, location: Location) -> Callable[[], Deferred[Location]]:
-        """Return a function that locates the same machine again."""
         subject, path = location.subject, location.path.decode("ascii")
 
         async def anew() -> Location:
@@ -188,7 +180,7 @@ class MachineLocator:
     async def _authorize(
         self, context: RequestContext, target: RequestTarget
     ) -> tuple[ConsoleAccess | None, Right]:
-        """Check the user's permission; return the access if it is to a console, and the right."""
+        """Check the user's permission; return the access to the console, if any, and the right."""
         what, permission = self._what, attributes_of(context.user, self._what.verb, target)
         permission = replace(permission, subresource=what.permission)
         if what.access is None:
@@ -204,7 +196,6 @@ class MachineLocator:
     async def _admitted(
         self, context: RequestContext, access: ConsoleAccess, right: Right, machine: Object
     ) -> Admitted:
-        """Decide about a session under the ConsolePolicies of its machine."""
         subject = context.subject
         applicant = Applicant(
             context.user,
@@ -295,7 +286,6 @@ class MachineLocator:
             await admission.admit_opening(opening)
 
     async def _machine(self, target: RequestTarget) -> Object:
-        """Return the machine."""
         machine = await self._parts.storage.get(
             self._dialect.workload, target.namespace, target.name
         )
@@ -312,7 +302,7 @@ class MachineLocator:
     async def _check_power(
         self, context: RequestContext, target: RequestTarget, machine: Object
     ) -> None:
-        """:raises Conflict: the machine is powered off; the message says who can switch it on."""
+        """:raises Conflict: the machine is powered off."""
         if machine["spec"].get("power") != "Off":
             return
         noun, remedy = self._dialect.noun, "; power it on"
@@ -374,21 +364,13 @@ def add_consoles(routes: GatedRoutes, dialect: Dialect, proxy: Proxy) -> None:
 def add_machine_texts(
     routes: GatedRoutes, dialect: Dialect, subresource: str, relay: Relay
 ) -> None:
-    """
-    Add the texts of one dialect's machines, such as logs.
-
-    :param relay: with the :class:`.MachineLocator` of the subresource.
-    """
+    """Add the texts of one dialect's machines, such as logs."""
     kind = machine_kind(dialect)
     _add_texts(routes, kind, subresource, relay, console_facts([dialect]))
 
 
 def add_retained_texts(routes: GatedRoutes, kind: Kind, subresource: str, relay: Relay) -> None:
-    """
-    Add the texts of objects that may outlive their machines.
-
-    :param relay: with the :class:`.RetainedTextLocator` of the subresource.
-    """
+    """Add the texts of objects that may outlive their machines."""
     facts = {
         "resource": kind.resource.qualified,
         "noun": kind.singular,
@@ -413,12 +395,10 @@ def _add_texts(
 
 
 def _item_path(kind: Kind) -> str:
-    """Return the pattern of the path of an object."""
     return f"{root_of(kind)}/namespaces/{{namespace}}/{kind.resource.plural}/{{name}}"
 
 
 def _target_of(kind: Kind, subresource: str, match: RouteMatch[Any]) -> RequestTarget:
-    """Return the object of a request, with the subresource of its route."""
     return RequestTarget(kind, match.values["namespace"], match.values["name"], subresource)
 
 
@@ -426,11 +406,7 @@ REFUSED = "ConsoleRefused"
 
 
 class ConsoleRefusals:
-    """
-    Records the Events, and the audit records of denied take-overs.
-
-    :param seconds: returns the time, by a monotonic clock.
-    """
+    """Records refusals as Events, and denied take-overs in the audit log, too."""
 
     _log = Logger()
 

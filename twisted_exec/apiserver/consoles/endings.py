@@ -20,12 +20,7 @@ from twisted_exec.streaming.sessions.registry import POD_ENDINGS, EndingRules, M
 
 @dataclass(frozen=True)
 class Workload:
-    """
-    Objects that have sessions, and the objects that run them.
-
-    :param machines: such as Machines or Pods.
-    :param pools: such as MachinePools or Nodes.
-    """
+    """Objects that have sessions, such as Machines, and the objects that run them."""
 
     machines: Resource
     pools: Resource
@@ -42,11 +37,7 @@ PODS_OF_NODES = Workload(NODE_PODS.resource, NODES.resource, POD_ENDINGS)
 
 
 class ObjectEndings(Service):
-    """
-    Ends the sessions of objects that go.
-
-    :param storage: started before this service is.
-    """
+    """Ends the sessions of objects that go."""
 
     def __init__(
         self, storage: IStorage, guard: SessionGuard, workloads: Sequence[Workload]
@@ -55,14 +46,12 @@ class ObjectEndings(Service):
         self._watches: list[IWatch] = []
 
     def startService(self) -> None:
-        """Follow the store."""
         super().startService()
         for workload in self._workloads:
             self._follow(workload.machines, partial(self._machine_changed, workload))
             self._follow(workload.pools, partial(self._pool_changed, workload))
 
     def stopService(self) -> None:
-        """Stop following the store."""
         super().stopService()
         watches, self._watches = self._watches, []
         for watch in watches:

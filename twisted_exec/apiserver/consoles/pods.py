@@ -54,7 +54,6 @@ class MachineOfPod:
         }
 
     def locate(self, context: RequestContext) -> Deferred[Location]:
-        """As :meth:`IStreamLocator.locate`; the target is the machine."""
         return Deferred.fromCoroutine(self._locate(context))
 
     async def _locate(self, context: RequestContext) -> Location:
@@ -79,7 +78,6 @@ class MachinePodLocator:
         self._machines = machines
 
     def locate(self, context: RequestContext) -> Deferred[Location]:
-        """As :meth:`IStreamLocator.locate`; the target is the machine."""
         return Deferred.fromCoroutine(self._locate(context))
 
     async def _locate(self, context: RequestContext) -> Location:
@@ -172,12 +170,7 @@ def _check_streams(query: Query) -> None:
 def add_pod_consoles(
     routes: GatedRoutes, names: PodNames, dialects: Sequence[Dialect], proxy: Proxy, relay: Relay
 ) -> None:
-    """
-    Add ``pods/attach``, ``pods/exec`` and ``pods/log``.
-
-    :param proxy: with a :class:`MachinePodLocator`.
-    :param relay: with a :class:`MachineOfPod` of logs.
-    """
+    """Add ``pods/attach``, ``pods/exec`` and ``pods/log``."""
     facts = console_facts(dialects)
 
     def machine(subresource: str, match: RouteMatch[Any]) -> RequestTarget:

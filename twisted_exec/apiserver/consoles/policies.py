@@ -59,12 +59,10 @@ _Asker = tuple[str, str]
 @implementer(IConsolePolicies)
 class ConsolePolicies(StoreFollower):
     """
-    The policies of one API server.
+    The policies of one API server, as the store's watches deliver them.
 
-    An index in memory of the policies and requests, as the store's watches deliver them.  Before its
-    lists are complete, it allows no session.
+    Before its lists are complete, it allows no session.
 
-    :param storage: started before this service.
     :param now: seconds since the epoch.
     """
 
@@ -94,7 +92,6 @@ class ConsolePolicies(StoreFollower):
         )
 
     def followed(self) -> list[Followed]:
-        """See :meth:`StoreFollower.followed`."""
         return [
             self._follow_all(CONSOLEPOLICIES.resource, self._policy_changed),
             self._follow_all(CONSOLEREQUESTS.resource, self._request_changed),
@@ -114,25 +111,21 @@ class ConsolePolicies(StoreFollower):
         return Followed(resource, changed, listed)
 
     def stopService(self) -> Deferred[None] | None:
-        """Stop following the store."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         return super().stopService()
 
     def follow(self, changed: Callable[[], None]) -> None:
-        """As :meth:`IConsolePolicies.follow`."""
         self._listeners.append(changed)
 
     def is_strict(self, machine: Object) -> bool:
-        """As :meth:`IConsolePolicies.is_strict`."""
         if self._unlisted:
             return True
         machine = self._machines.get(machine["metadata"].get("uid", ""), machine)
         return any(policy.strict or policy.problem for policy in self.selecting(machine))
 
     def demand(self, machine: Object) -> Demand | None:
-        """As :meth:`IConsolePolicies.demand`."""
         machine = self._machines.get(machine["metadata"].get("uid", ""), machine)
         return demand_of(self.selecting(machine))
 
@@ -146,7 +139,7 @@ class ConsolePolicies(StoreFollower):
 
     def strictness(self, namespace: str) -> Strictness:
         """
-        Return whether the verbs are strict for machines of a namespace.
+        Return whether the verbs are strict for some machines of a namespace.
 
         :param namespace: empty for all namespaces.
         """
@@ -179,7 +172,6 @@ class ConsolePolicies(StoreFollower):
         return [policy for _, policy in sorted(policies.items()) if policy.selects(machine)]
 
     def _present(self, request: Object) -> Object | None:
-        """Return a request as it is known now; ``None`` if it was deleted."""
         return self._requests.get(_asker(request), {}).get(key_of(request))
 
     def requests_of(self, user: str, uid: str) -> list[Object]:
@@ -187,7 +179,6 @@ class ConsolePolicies(StoreFollower):
         return list(self._requests.get((user, uid), {}).values())
 
     def review(self, applicant: Applicant, uid: str, right: Right) -> Terms:
-        """As :meth:`IConsolePolicies.review`."""
         machine = self._machines.get(uid)
         if machine is None:
             self._check()
@@ -196,7 +187,6 @@ class ConsolePolicies(StoreFollower):
 
     @as_deferred
     async def open(self, applicant: Applicant, machine: Object, right: Right) -> Admitted:
-        """As :meth:`IConsolePolicies.open`."""
         # A new session has used no approval, whatever its id: some callers choose that.  A resumed
         # session has, and its runtime will check that it is the same.
         new_session = replace(applicant, session=applicant.resumes)
@@ -256,7 +246,6 @@ class ConsolePolicies(StoreFollower):
         self._hint()
 
     def _expect_change(self, key: Key) -> None:
-        """Note when the hours of a policy begin or end next."""
         policy = self._policies[key[0]].get(key[1])
         self._hours.pop(key, None)
         if policy is None or policy.hours is None:
@@ -387,11 +376,10 @@ class Reservations:
     """
     The approvals that sessions of this server have reserved.
 
-    Sessions of one server take turns at an approval.  Otherwise all that begin at once would reach
-    the machine, and the one that uses the approval would find the console in use by the others.
+    Sessions of one server take turns at an approval. Otherwise the session that uses the approval
+    could find the console in use by the others.
 
-    :param now: seconds since the epoch.
-    :param present: returns a request as it is known now; ``None`` if it was deleted.
+    :param present: returns a request as it is known now.
     :param remember: is called with a request that was read or written.
     """
 
@@ -419,8 +407,6 @@ class Reservations:
         """
         Reserve an approval, which no other session has.
 
-        That of a session which is resumed remains free: its runtime lets one connection resume it.
-
         :param check: returns whether the session still needs an approval; raises
             :class:`~twisted_exec.api.status.Forbidden` if the session is refused.
         """
@@ -433,7 +419,7 @@ class Reservations:
         """
         Wait until the session that has reserved an approval is open, or is not opened.
 
-        :raises ServiceUnavailable: it takes longer than until the deadline.
+        :raises ServiceUnavailable: it takes too long.
         """
         waiting = self._waiting[request]
         turn: Deferred[None] = Deferred()
@@ -502,7 +488,6 @@ class Reservation:
         self._writing: Deferred[None] | None = None
 
     def use(self) -> Deferred[None]:
-        """As :meth:`IReservation.use`."""
         used: Deferred[None] = Deferred()
         writing = self._writing = Deferred.fromCoroutine(self._use())
         writing.addBoth(self._pass_on, used)
@@ -540,11 +525,9 @@ class Reservation:
         return used
 
     def opened(self) -> None:
-        """As :meth:`IReservation.opened`."""
         self._reservations.free(key_of(self._request), self)
 
     def not_opened(self, problem: BaseException) -> None:
-        """As :meth:`IReservation.not_opened`."""
         if self._writing is None:
             self.opened()
             return
@@ -578,11 +561,11 @@ _OF_USE = ("session", "useTime")
 @dataclass(frozen=True)
 class SessionConditions:
     """
-    The policies that apply to one session: :class:`~twisted_exec.auth.console_rights.SessionRequirements`.
-
+    The policies that apply to one session:
+    :class:`~twisted_exec.auth.console_rights.SessionRequirements`.
     :param machine: as it was when the session was opened; each review uses its present labels.
-    :param recording: that the session requires; empty if none was required when it was opened, and
-        ``None`` if it shows nothing that is recorded.
+    :param recording: of the session; empty if it began without, ``None`` if it shows nothing to
+        record.
     """
 
     policies: IConsolePolicies
@@ -591,12 +574,10 @@ class SessionConditions:
     recording: str | None = None
 
     def is_strict(self) -> bool:
-        """As :meth:`~twisted_exec.auth.console_rights.SessionRequirements.is_strict`."""
         strict: bool = self.policies.is_strict(self.machine)
         return strict
 
     def terms(self, right: Right) -> Terms:
-        """As :meth:`~twisted_exec.auth.console_rights.SessionRequirements.terms`."""
         terms: Terms = self.policies.review(self.applicant, self.machine["metadata"]["uid"], right)
         if self.recording is None:
             return terms

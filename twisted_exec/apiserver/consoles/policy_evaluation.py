@@ -50,8 +50,7 @@ class ParsedPolicy:
     """
     A parsed ConsolePolicy.
 
-    :param problem: why this server cannot evaluate it; empty if it can.  A policy with a problem refuses
-        the sessions that it applies to.
+    :param problem: why this server cannot evaluate it: then it refuses its sessions.
     """
 
     namespace: str
@@ -148,8 +147,6 @@ class _Problem:
 
 
 class _Refused(Exception):
-    """A policy refuses a session, because of one problem or several."""
-
     def __init__(self, *problems: _Problem) -> None:
         super().__init__(*problems)
         self.problems = problems
@@ -295,7 +292,6 @@ def _approval(
     machine: Object,
     now: float,
 ) -> Object:
-    """Return the best approval for a session."""
     approvers = policy.spec.get("approvers")
     hint = f" ({approvers})" if approvers else ""
     needs = f"{policy} requires the approval of another user{hint}"

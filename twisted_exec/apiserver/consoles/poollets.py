@@ -1,9 +1,9 @@
 """
 The poollets of an API server: addresses, TLS, and the user's identity in request headers.
 
-The poollet trusts these headers because of our forwarding certificate.  We trust a poollet if its
-certificate names the dialled address and, by default, the machine's pool.  Then no poollet can take
-the place of another poollet, whatever addresses a pool reports.
+The poollet trusts these headers because of our forwarding certificate. We trust a poollet if its
+certificate names the dialled address and, by default, the machine's pool. Then no poollet can take
+the place of another, whatever addresses a pool reports.
 """
 
 from __future__ import annotations
@@ -49,7 +49,6 @@ class Backend:
     """
     Connections to poollets.
 
-    :param address_types: preferred types of addresses, in order.
     :param seconds: time limit to connect to each address, TLS included, and again for the response
         to an opening or for a log.
     :param pools_named: a poollet's certificate must name its pool.
@@ -77,8 +76,7 @@ class Poollets:
         """
         Return a pool.
 
-        :param namespace: of a machine that was assigned to it, for messages.
-        :param machine: its name.
+        :param machine: assigned to the pool, for messages.
         :raises NotFound: there is no such pool.
         """
         try:
@@ -104,7 +102,6 @@ class Poollets:
         """
         Return the location of a subresource on the poollet of the subject's pool.
 
-        :param namespace: and ``machine``: as of :meth:`pool`.
         :raises APIError: as :meth:`pool` and :meth:`at`.
         """
         location = self.at(await self.pool(namespace, machine, subject.pool), subject, path)
@@ -151,7 +148,6 @@ class Poollets:
             return None  # no certificate could contain this name
 
     def _new_endpoint(self, host: str, port: int, pool: str) -> IStreamClientEndpoint:
-        """:raises TLSConfigError: the host is malformed."""
         check, identity = None, ""
         if self._backend.pools_named:
             identity = self._dialect.pool_identity(pool)
@@ -165,7 +161,7 @@ class Poollets:
 
 
 def usable_addresses(pool: Object, types: Sequence[str]) -> list[str]:
-    """A pool's addresses of the preferred types, best first, each once, at most 16."""
+    """A pool's addresses of the preferred types, best first."""
     reported = pool.get("status", {}).get("addresses", [])
     matching = [
         item["address"]
@@ -193,8 +189,7 @@ def forwarded_headers(user: User) -> Sequence[tuple[bytes, bytes]]:
     """
     Encode a user's identity in headers for the next hop.
 
-    :return: shared by sessions of the user.
-    :raises Forbidden: it does not fit into headers.
+    :raises Forbidden: no header can carry it.
     """
     extra = tuple((key, tuple(values)) for key, values in user.extra.items())
     return _forwarded(user.name, user.groups, user.uid, extra)

@@ -50,7 +50,6 @@ class OpenRecordings(StoreFollower):
     """
     The open recordings of the machines of one API server.
 
-    :param storage: started before this service.
     :param verbs: without admission.
     :param now: seconds since the epoch.
     """
@@ -66,7 +65,6 @@ class OpenRecordings(StoreFollower):
         self._is_listed = False
 
     def followed(self) -> list[Followed]:
-        """See :meth:`StoreFollower.followed`."""
         return [Followed(CONSOLERECORDINGS.resource, self._changed, self._listed)]
 
     def _listed(self, listing: Listing) -> None:
@@ -127,8 +125,7 @@ class OpenRecordings(StoreFollower):
         Return the recording of a machine that a new session needs; create it if there is none.
 
         :param machine: bound to a pool.
-        :return: fires with the recording, and whether it was created; fails with an
-            :class:`APIError`.
+        :return: fires with the recording, and whether it was created.
         """
         uid, namespace = machine["metadata"]["uid"], machine["metadata"]["namespace"]
         lock = self._locks.setdefault(uid, DeferredLock())
@@ -170,7 +167,7 @@ class OpenRecordings(StoreFollower):
         """
         Note a session in a recording, unless another session has done so a short time ago.
 
-        :return: ``None`` if the recording has changed meanwhile, for example because it was ended.
+        :return: ``None`` if the recording has changed meanwhile.
         """
         spec = _joined(recording, user, demand, self._now())
         if spec is None:
@@ -206,7 +203,6 @@ class OpenRecordings(StoreFollower):
             self._forget(recording)
 
     async def _delete_or_end_now(self, recording: Object, why: str) -> bool:
-        """Delete or end a recording; return ``False`` if it has changed meanwhile."""
         try:
             if _has_begun(recording):
                 await self._end(recording, why)
@@ -236,9 +232,8 @@ async def session_demand(
     context: RequestContext, gate: Gate, machine: Object, demand: Demand | None
 ) -> Demand | None:
     """
-    Combine the policies' demand with that of the user, which is in the query or the command.
+    Combine the policies' demand with that of the user.
 
-    :return: ``None`` if neither demands a recording.
     :raises BadRequest: the query is not valid.
     :raises Forbidden: the user may not create recordings.
     """
@@ -296,7 +291,7 @@ def _draft(
 
 
 def _joined(recording: Object, user: str, demand: Demand, now: float) -> Object | None:
-    """Return the spec of a recording that a session joins; ``None`` if it is as it was."""
+    """Return the spec of a recording that a session joins; ``None`` if no write is needed."""
     spec = recording["spec"]
     users = list(spec.get("users", ()))
     if user not in users and len(users) < MOST_USERS:

@@ -4,11 +4,9 @@ ConsoleSession objects, which show the sessions at the consoles of this control 
 Each server writes the ConsoleSessions of its sessions (:class:`SessionObjects`), and ends sessions
 whose objects a user deletes.
 
-A session begins and ends without waiting for its object, which follows a quarter of a second after
-the 101.  So opening a console does not compete with a write to the store, and the shortest sessions,
-of scripts, need none.
-
-A session that its user can resume keeps its object for some time when the connection is lost.
+An object is created a moment after its session: opening a console does not compete with a write to
+the store, and the shortest sessions need none. A session that its user can resume keeps its object
+for some time when the connection is lost.
 
 An object that is deleted without a user while its session is connected (another server took this
 server for dead) is created again.
@@ -60,10 +58,8 @@ class SessionRecord:
     """
     One session, and its object.
 
-    :ivar stored: the object in the store, as far as known.
     :ivar delay: the time until its object is written or deleted; ``None`` if it waits for neither.
     :ivar gone: UID of the last object that was deleted by others.
-    :ivar working: fires at the end of the current write.
     :ivar away_since: when the connection was lost; ``None`` while the user is connected.
     :ivar wait: the time until the user may no longer come back.
     """
@@ -86,7 +82,6 @@ class SessionRecord:
 
     @property
     def id(self) -> str:
-        """The id of the session."""
         return self.session.subject.session
 
     def describes(self, obj: Object) -> bool:
@@ -218,8 +213,7 @@ class WritePace:
     """
     Pace of one server's writes to objects of sessions that have ended, or whose users are absent.
 
-    A few are written at once.  When many sessions end together, their objects follow little by
-    little.
+    When many sessions end together, their objects follow little by little.
     """
 
     def __init__(self, clock: IReactorTime) -> None:
@@ -252,8 +246,8 @@ class ForeignObjects:
     """
     The objects of other servers, as one server knows them.
 
-    An object that is not renewed in the time that it states is deleted.  Each server notes the last
-    changes by its own clock, since clocks of servers need not agree.
+    An object that is not renewed in the time that it states is deleted. Clocks of servers need not
+    agree, so each server notes the last changes by its own.
     """
 
     def __init__(
@@ -294,11 +288,7 @@ class ForeignObjects:
         self._absent.clear()
 
     async def delete_expired(self, is_own: Callable[[Object], bool]) -> None:
-        """
-        Delete the objects that were not renewed.
-
-        :param is_own: returns whether an object is of a session of this server.
-        """
+        """Delete the objects that were not renewed."""
         now = self._clock.seconds()
         for key in [key for key, until in self._expiry.items() if until <= now]:
             until = self._expiry.get(key)
@@ -353,11 +343,10 @@ class SessionObjects(StoreFollower):
     """
     Maintains the ConsoleSessions of this server, and deletes those of dead servers.
 
-    :param storage: started before this service is.
-    :param sessions: sessions of this server; this service becomes their watcher.
+    :param sessions: this service becomes their watcher.
     :param now: seconds since the epoch.
-    :param replica: this server's unique name.
-    :param exclusive: no other server uses the store, so objects from before the start are usually stale.
+    :param exclusive: no other server uses the store, so objects from before the start are usually
+        stale.
     :param machines: the resources whose conditions name the writers of their consoles.
     """
 
@@ -401,12 +390,10 @@ class SessionObjects(StoreFollower):
         return [self.replica, *self._predecessors]
 
     def startService(self) -> None:
-        """List existing objects, and follow the store."""
         super().startService()
         self._loop.start(LOOK_SECONDS, now=False)
 
     def stopService(self) -> Deferred[None]:
-        """Stop following; fires when the objects of ended sessions are deleted, or after a limit."""
         super().stopService()
         self._loop.stop()
         self._foreign.clear()
@@ -421,7 +408,6 @@ class SessionObjects(StoreFollower):
         return waiting.addBoth(lambda _: None)
 
     def followed(self) -> tuple[Followed, ...]:
-        """See :meth:`StoreFollower.followed`."""
         machines = listed_as_added(self._machine_changed)
         return (
             Followed(_RESOURCE, self._changed, self._listed),
@@ -438,7 +424,6 @@ class SessionObjects(StoreFollower):
     # Callbacks of the server's sessions
 
     def began(self, session: Session) -> None:
-        """As :class:`~twisted_exec.streaming.sessions.registry.StreamWatcher`."""
         if session.subject.subresource != "exec" or not session.subject.namespace:
             return
         record = self._resumable.get(session.resumes) if session.resumes else None
@@ -459,7 +444,6 @@ class SessionObjects(StoreFollower):
         self._work(record)
 
     def ended(self, session: Session) -> None:
-        """As :class:`~twisted_exec.streaming.sessions.registry.StreamWatcher`."""
         self._foreign.ended(session)
         record = self._records.get(session)
         if record is None:
@@ -479,7 +463,6 @@ class SessionObjects(StoreFollower):
             self._work_later(record)
 
     def _end(self, record: SessionRecord) -> None:
-        """Delete the object."""
         record.live = False
         record.stop_waiting_for_user()
         record.stop_waiting()
@@ -722,7 +705,6 @@ class SessionVerbs(Verbs):
     async def remove(
         self, user: User, kind: Kind, old: Object, options: WriteOptions
     ) -> tuple[Object, bool]:
-        """As :meth:`Verbs.remove`; writes the user into the object first."""
         if options.dry_run:
             return old, True
         noted = copy.deepcopy(old)

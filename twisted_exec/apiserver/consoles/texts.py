@@ -1,8 +1,8 @@
 """
-Locate texts that may outlive their machines: ``deletedconsoles/log`` and ``consolerecordings/content``.
+Locate texts that may outlive their machines: ``deletedconsoles/log`` and
+``consolerecordings/content``.
 
-The objects of these texts name the pool.  :class:`.MachineLocator` locates ``machines/log`` and
-``machines/screen``.
+The objects of these texts name the pool.
 """
 
 from __future__ import annotations
@@ -35,11 +35,7 @@ CONTENT_SECONDS = 12.0
 
 @implementer(IStreamLocator)
 class RetainedTextLocator:
-    """
-    Locates the poollet for a text that may outlive its machine.
-
-    :param machines: locate the machines, one for each dialect.
-    """
+    """Locates the poollet for a text that may outlive its machine."""
 
     def __init__(
         self,
@@ -55,7 +51,6 @@ class RetainedTextLocator:
 
     @as_deferred
     async def locate(self, context: RequestContext) -> Location:
-        """As :meth:`IStreamLocator.locate`; the target is the object."""
         with self._limits.short(context.user):
             return await self._locate_target(context, context.target)
 

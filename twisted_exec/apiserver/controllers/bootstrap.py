@@ -44,11 +44,12 @@ async def bootstrap(
     storage: IStorage, verbs: Verbs, objects: Iterable[Object], namespaces: Iterable[str] = ()
 ) -> int:
     """
-    Create missing objects, and complete existing ones.  Return the number of created objects.
+    Create missing objects, and complete existing ones.
 
     :param verbs: without admission.
     :param objects: cluster roles and cluster role bindings, roles first.
-    :param namespaces: further namespaces, such as those of poollets' leases.
+    :param namespaces: further namespaces.
+    :return: the number of created objects.
     """
     created = await ensure_namespaces(verbs, storage, namespaces)
     for obj in objects:
@@ -60,7 +61,6 @@ class SystemObjects(Service):
     """
     Creates the system objects again when the store may have lost them.
 
-    :param storage: started before this service is.
     :param verbs: without admission.
     """
 
@@ -83,12 +83,10 @@ class SystemObjects(Service):
         self._may_lack_objects = False
 
     def startService(self) -> None:
-        """Follow the store."""
         super().startService()
         self._follow()
 
     def stopService(self) -> None:
-        """Stop following the store."""
         super().stopService()
         if self._watch is not None:
             self._watch.stop()
@@ -96,11 +94,7 @@ class SystemObjects(Service):
             self._retry.cancel()
 
     def probe(self) -> None:
-        """
-        Check that the system objects exist.
-
-        :raises ServiceUnavailable: the store may have lost them, and is not complete again yet.
-        """
+        """:raises ServiceUnavailable: the store may lack system objects."""
         if self._may_lack_objects:
             raise ServiceUnavailable("the store has lost system namespaces or roles")
 
@@ -182,11 +176,7 @@ _RETRY_SECONDS = 5.0
 
 class RoleAggregation(StoreFollower):
     """
-    Writes ``rules`` of ClusterRoles that have an ``aggregationRule``.
-
-    It is for people who read ``rules``; in Kubernetes the controller manager writes them.
-
-    :param storage: started before this service is.
+    Writes ``rules`` of ClusterRoles that have an ``aggregationRule``, for people who read them.
     """
 
     _log = Logger()
@@ -198,18 +188,15 @@ class RoleAggregation(StoreFollower):
         self._passes = CoalescedRuns(self._gather, self._failed, self._look)
 
     def startService(self) -> None:
-        """Aggregate now, and follow ClusterRoles."""
         super().startService()
         self._look()
 
     def stopService(self) -> None:
-        """Stop following ClusterRoles."""
         super().stopService()
         if self._retry is not None and self._retry.active():
             self._retry.cancel()
 
     def followed(self) -> tuple[Followed, ...]:
-        """See :meth:`StoreFollower.followed`."""
         return (Followed(CLUSTERROLES.resource, self._changed),)
 
     def _changed(self, event: Event) -> None:

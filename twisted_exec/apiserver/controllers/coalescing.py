@@ -19,8 +19,7 @@ class CoalescedRuns:
 
     :param make: start a run.
     :param failed: called with the failure of a run, before the next.
-    :param again: called after a run during which another was requested; it calls :meth:`ask` if
-        the run is still needed.
+    :param again: called after a run during which another was requested; may call :meth:`ask`.
     """
 
     def __init__(

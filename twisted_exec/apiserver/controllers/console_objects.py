@@ -47,9 +47,8 @@ class ConsoleRequests(ExpiryController):
     """
     The controller of ConsoleRequests; runs on the leader only.
 
-    It records Events about requests, and deletes requests about a week after their end.
+    It records Events about requests, and deletes requests some time after their end.
 
-    :param storage: started before this service is.
     :param verbs: without admission.
     :param now: seconds since the epoch.
     """
@@ -75,14 +74,12 @@ class ConsoleRequests(ExpiryController):
         self._runs = CoalescedRuns(self._report, self._failed, self._report_soon)
 
     def stopService(self) -> None:
-        """Stop following the store."""
         super().stopService()
         self._ends.clear()
         self._expired.clear()
         self._unreported.clear()
 
     def followed(self) -> list[Followed]:
-        """See :meth:`StoreFollower.followed`."""
         listed = listed_as_added(self._noted)
         return [Followed(CONSOLEREQUESTS.resource, self._changed, listed)]
 
@@ -165,10 +162,6 @@ class ConsoleRecordingsController(ExpiryController):
 
     It ends recordings whose sessions or machine are gone, and deletes them after their retention.
 
-    A recording that the server made for sessions ends a while after the last session at its
-    machine.
-
-    :param storage: started before this service is.
     :param now: seconds since the epoch.
     """
 
@@ -199,7 +192,6 @@ class ConsoleRecordingsController(ExpiryController):
         self._expired = ExpiryCandidates[Key](clock)
 
     def stopService(self) -> None:
-        """Stop following the store."""
         super().stopService()
         for facts in (self._recordings, self._sessions, self._numbers, self._without_since):
             facts.clear()
@@ -208,7 +200,6 @@ class ConsoleRecordingsController(ExpiryController):
         self._expired.clear()
 
     def followed(self) -> list[Followed]:
-        """See :meth:`StoreFollower.followed`."""
         followed = [
             (CONSOLERECORDINGS.resource, self._recording_changed),
             (CONSOLESESSIONS.resource, self._session_changed),
@@ -333,10 +324,9 @@ class DeletedConsoles(ExpiryController):
     """
     Creates and expires DeletedConsoles; runs on the leader only.
 
-    An object is created when the deletion of a machine with a pool begins.  A server that was down meanwhile
-    finds the machines that still wait for their poollet, but not the output of other machines.
+    An object is created when the deletion of a machine with a pool begins. A server that was down
+    meanwhile still finds the machines that wait for their poollet.
 
-    :param storage: started before this service is.
     :param verbs: without admissions.
     :param now: seconds since the epoch.
     """
@@ -365,14 +355,12 @@ class DeletedConsoles(ExpiryController):
         self._runs = CoalescedRuns(self._create_missing, self._failed, self._create_soon)
 
     def stopService(self) -> None:
-        """Stop following the store."""
         super().stopService()
         self._missing.clear()
         self._expiries.clear()
         self._expired.clear()
 
     def followed(self) -> list[Followed]:
-        """See :meth:`StoreFollower.followed`."""
         own = Followed(DELETEDCONSOLES.resource, self._changed, listed_as_added(self._changed))
         machines = [
             (dialect.workload, partial(self._machine_changed, dialect))

@@ -35,7 +35,6 @@ class Reports:
 
     :param verbs: without admission.
     :param component: the reporting controller, such as ``scheduler``.
-    :param now: seconds since the epoch.
     """
 
     _log = Logger()
@@ -101,6 +100,8 @@ class Reports:
 
 
 def _plain(name: str) -> str:
-    """The prefix of an Event's name: Event names allow fewer characters than some object names."""
+    """
+    Return the prefix of an Event's name, which allows fewer characters than some object names.
+    """
     plain = "".join(mark if mark.isascii() and mark.isalnum() else "-" for mark in name.lower())
     return plain[:_LONGEST_NAME].strip("-") or "object"

@@ -1,5 +1,5 @@
 """
-Delete old Events, and expired bootstrap tokens.
+Base of services that delete expired objects, and such services for Events and bootstrap tokens.
 """
 
 from __future__ import annotations
@@ -50,16 +50,13 @@ class ExpiryController(StoreFollower):
         self._loop.clock = clock
 
     def followed(self) -> Iterable[Followed]:
-        """See :meth:`StoreFollower.followed`; by default nothing."""
         return ()
 
     def startService(self) -> None:
-        """List and follow the objects."""
         super().startService()
         self._loop.start(LOOK_SECONDS, now=self.looks_at_start)
 
     def stopService(self) -> None:
-        """Stop following the store."""
         super().stopService()
         self._loop.stop()
 
@@ -93,7 +90,6 @@ class ExpiryCandidates(Generic[K]):
         return [key for key, since in self._since.items() if now - since >= EXPIRED_SECONDS]
 
     def clear(self) -> None:
-        """Forget all objects."""
         self._since.clear()
 
 
@@ -120,7 +116,6 @@ class TokenExpiry(ExpiryController):
     """
     Deletes expired bootstrap tokens, which are already refused.
 
-    :param storage: started before this service is.
     :param now: seconds since the epoch.
     """
 
@@ -150,13 +145,9 @@ class EventExpiry(ExpiryController):
     """
     Deletes Events about an hour after their last write.
 
-    The server notes the arrival of each Event by its own clock and checks once a minute.  Events of
-    an earlier process expire by their own timestamps.
-
     Poollets may write Events and could fill the store, so all Events together have a size limit;
     beyond it the oldest are deleted early.
 
-    :param storage: started before this service is.
     :param now: seconds since the epoch.
     """
 

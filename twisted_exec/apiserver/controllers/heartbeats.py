@@ -1,10 +1,8 @@
 """
 Mark pools whose poollet has gone silent.
 
-After 50 s without a change of the pool's Ready condition or of its Lease the server sets the
-conditions of the pool's machines to Unknown, and the pool's Ready condition if it is True.  Machines
-without conditions are left alone, and so are pools without a Ready condition and their machines:
-poollets of other projects would correct nothing.
+A poollet that changes neither its pool's Ready condition nor its Lease for :data:`SILENCE_SECONDS`
+is silent. Pools without a Ready condition are left alone: their poollets would correct nothing.
 """
 
 from __future__ import annotations
@@ -39,7 +37,6 @@ class PoolHeartbeats(Service):
     """
     Sets conditions of pools whose poollets are silent, and of their machines, to Unknown.
 
-    :param storage: started before this service is.
     :param now: seconds since the epoch, for conditions.
     """
 
@@ -56,7 +53,6 @@ class PoolHeartbeats(Service):
         self._loop.clock = clock
 
     def startService(self) -> None:
-        """Follow pools and leases.  Silence counts from here on."""
         super().startService()
         watch = self._storage.watch
         self._watches = [watch(self._dialect.pool, None, self._pool_changed)]
@@ -66,7 +62,6 @@ class PoolHeartbeats(Service):
         self._loop.start(LOOK_SECONDS, now=False)
 
     def stopService(self) -> None:
-        """Stop following the store."""
         super().stopService()
         for watch in self._watches:
             watch.stop()
@@ -99,7 +94,7 @@ class PoolHeartbeats(Service):
         self._done.discard(name)
 
     def _is_silent(self, name: str) -> bool:
-        """Return whether the pool's poollet is silent, as far as a running service knows."""
+        """Return whether the pool's poollet is silent."""
         last = self._last_heartbeats.get(name)
         return last is not None and last <= self._clock.seconds() - SILENCE_SECONDS
 

@@ -1,8 +1,8 @@
 """
 Controllers that run on one of the servers that share a store.
 
-They run only on the leader, which :mod:`twisted_exec.kube.leases` elects with a Lease in the store
-itself.  A store with an exclusive lock has one server by construction, and needs no election.
+The leader is elected with a Lease in the store itself (:mod:`twisted_exec.kube.leases`). A store
+with an exclusive lock has one server, and needs no election.
 """
 
 from __future__ import annotations
@@ -40,17 +40,14 @@ class StoredLease:
         self._target = RequestTarget(LEASES, NAMESPACE, LEASE)
 
     def get(self) -> Deferred[Object]:
-        """As :meth:`ILeases.get`."""
         return Deferred.fromCoroutine(self._verbs.get(self._target))
 
     def create(self, spec: Object) -> Deferred[Object]:
-        """As :meth:`ILeases.create`."""
         lease = new_lease(NAMESPACE, LEASE, spec)
         making = self._verbs.create(OURSELVES, RequestTarget(LEASES, NAMESPACE), lease, _OPTIONS)
         return Deferred.fromCoroutine(making)
 
     def update(self, lease: Object) -> Deferred[Object]:
-        """As :meth:`ILeases.update`."""
         writing = self._verbs.update(OURSELVES, self._target, lease, _OPTIONS)
         return Deferred.fromCoroutine(writing)
 
@@ -58,11 +55,7 @@ class StoredLease:
 class LeaderElectedServices(StoreFollower):
     """
     :class:`LeaderServices` with election, for servers that share a store.
-
-    :param storage: started before this service is.
-    :param verbs: without admission.
     :param identity: this server's unique name.
-    :param now: seconds since the epoch.
     """
 
     def __init__(
@@ -108,17 +101,14 @@ class LeaderElectedServices(StoreFollower):
         Deferred.fromCoroutine(self._reports.tell(LEASES, lease, WARNING, EVENT_REASON, text))
 
     def startService(self) -> None:
-        """Take part in the election."""
         super().startService()
         self.election.startService()
 
     def stopService(self) -> Deferred[None]:
-        """Release leadership."""
         super().stopService()
         return self.election.stopService()
 
     def followed(self) -> tuple[Followed, ...]:
-        """See :meth:`StoreFollower.followed`."""
         return (Followed(LEASES.resource, self._changed, namespace=NAMESPACE),)
 
     def _changed(self, event: Event) -> None:

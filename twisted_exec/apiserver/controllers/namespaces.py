@@ -37,7 +37,6 @@ class NamespaceGuard:
     """Refuses to delete the permanent namespaces."""
 
     def admit(self, change: Change) -> Deferred[None]:
-        """As :meth:`IAdmission.admit`."""
         name = change.obj["metadata"].get("name")
         if change.kind is NAMESPACES and change.operation == DELETE and name in PERMANENT:
             return defer.fail(
@@ -52,7 +51,6 @@ class NamespaceLifecycle(StoreFollower):
 
     Objects with finalizers stay until the finalizers are removed.
 
-    :param storage: started before this service is.
     :param verbs: without admission: permission to delete a namespace includes its content.
     """
 
@@ -75,12 +73,10 @@ class NamespaceLifecycle(StoreFollower):
         self._retries: dict[str, IDelayedCall] = {}
 
     def followed(self) -> list[Followed]:
-        """See :meth:`StoreFollower.followed`; the list takes up deletions that an earlier process began."""
         listed = listed_as_added(self._namespace_event)
         return [Followed(NAMESPACES.resource, self._namespace_event, listed)]
 
     def stopService(self) -> None:
-        """Stop following the store."""
         super().stopService()
         for name in list(self._terminating):
             self._forget(name)
@@ -175,9 +171,10 @@ class NamespaceLifecycle(StoreFollower):
 
 async def ensure_namespaces(verbs: Verbs, storage: IStorage, others: Iterable[str] = ()) -> int:
     """
-    Create the permanent namespaces that are missing.  Return the number of created namespaces.
+    Create the permanent namespaces that are missing.
 
     :param others: further namespaces to create; these may be deleted.
+    :return: the number of created namespaces.
     """
     created = 0
     for name in (*PERMANENT, *others):

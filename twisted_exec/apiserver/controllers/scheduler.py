@@ -2,17 +2,13 @@
 The scheduler: assign Machines without a pool to a pool.
 
 A pool fits when it is ready, the machine tolerates its taints and selects its labels, and it has
-room for the machine's class.  Among several, the pools with the fewest untolerated
-``PreferNoSchedule`` taints come first; of these the pool with the most room wins.
+room for the machine's class. The pools with the fewest untolerated ``PreferNoSchedule`` taints come
+first; of these the pool with the most room wins. A poollet's report lags behind, so the machines
+that are bound to a pool limit its room, too.
 
-Room is the reported allocatable amount, capped by capacity minus the machines of the class that are
-bound to the pool, since a poollet's report lags behind.  Poollets of onmetal-api v0.1 report only
-class names; among their pools the pool with the fewest machines of the class wins.
-
-The update that binds a machine carries the resourceVersion on which the decision was based, so
-several servers over one store, or a user, can bind machines at the same time and no machine is
-bound twice.  Two servers can still give the last place of a pool to two machines at once; the
-pool's runtime then refuses the second and reports it.
+The update that binds a machine carries the resourceVersion on which the decision was based, so no
+machine is bound twice. Two servers over one store can still give the last place of a pool to two
+machines; the pool's runtime then refuses the second.
 """
 
 from __future__ import annotations
@@ -66,7 +62,6 @@ class Scheduler(StoreFollower):
     """
     Binds the machines of one dialect to pools.
 
-    :param storage: started before this service is.
     :param verbs: without admissions.
     :param now: seconds since the epoch.
     """
@@ -109,7 +104,6 @@ class Scheduler(StoreFollower):
         self._retry_seconds = _FIRST_RETRY_SECONDS
 
     def followed(self) -> list[Followed]:
-        """See :meth:`StoreFollower.followed`."""
         changed: list[tuple[Resource, Callable[[Event], None]]] = [
             (self._dialect.pool, self._pool_changed),
             (self._dialect.workload, self._machine_changed),
@@ -121,7 +115,6 @@ class Scheduler(StoreFollower):
         ]
 
     def stopService(self) -> None:
-        """Stop following the store."""
         super().stopService()
         self._cancel()
         for turns in self._turns:
@@ -244,7 +237,6 @@ class Scheduler(StoreFollower):
         return [*map(key_of, waiting), *(key for key in due if key in self._stray)]
 
     async def _place(self, keys: Sequence[Key]) -> bool:
-        """Decide for each machine, and carry the decisions out."""
         turns, urgent = ShortTurns(self._clock), ShortTurns(self._clock, is_urgent=True)
         self._turns = turns, urgent
         is_urgent = False
@@ -273,7 +265,7 @@ class Scheduler(StoreFollower):
         assumed: Counter[tuple[str, str]],
         nowhere: dict[str, Placement],
     ) -> tuple[Object, Placement] | None:
-        """Decide for one machine; ``None`` if it is no longer pending."""
+        """Decide for one machine, if it is still pending."""
         if key in self._stray:
             if self._pool_of(key) not in self._pools:
                 return self._stray[key], Placement("", FAILED, self._missing(key))
@@ -359,7 +351,7 @@ class Scheduler(StoreFollower):
         await self._reports.tell(self._kind, machine, WARNING, placement.reason, message)
 
     async def _show_missing_pool(self, machine: Object, placement: Placement) -> None:
-        """Set the condition of a machine whose pool does not exist, unless the pool registers soon."""
+        """Set the condition of a machine whose pool does not exist."""
         key, now = key_of(machine), self._clock.seconds()
         if key not in self._stray:
             return
@@ -470,11 +462,8 @@ def with_decision(
     dialect: Dialect, machine: ReadOnlyObject, placement: Placement, now: str
 ) -> dict[str, Any] | None:
     """
-    Return the machine with a condition Ready that says why it waits, or, once it has a pool, without
-    that condition.
-
-    :return: ``None`` if nothing changes, for a condition of a poollet, and for a dialect without
-        conditions.
+    Return the machine with the decision in its condition Ready, or ``None`` if nothing is to be
+    written.
     """
     status: ReadOnlyObject = machine.get("status", {})
     conditions = list(status.get("conditions", []))

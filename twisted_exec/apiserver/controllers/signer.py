@@ -1,8 +1,7 @@
 """
 The controller that approves, signs and removes CertificateSigningRequests.
 
-Requests with a certificate are deleted an hour after their approval, refused requests an hour after
-the refusal, and all others after a day.
+Decided requests are deleted after an hour, others after a day.
 """
 
 from __future__ import annotations
@@ -78,7 +77,6 @@ class SigningRights:
         self._authorizer, self._now = authorizer, now
 
     def admit(self, change: Change) -> Deferred[None]:
-        """As :meth:`IAdmission.admit`; sets requester and times in place."""
         if change.kind is not CERTIFICATESIGNINGREQUESTS or change.new is None:
             return succeed(None)
         if change.operation == CREATE:
@@ -133,7 +131,7 @@ class CAPair:
     key: str
 
     def reloading(self, clock: IReactorTime) -> Reloading[Authority]:
-        """Return the authority; it is read again when its files change."""
+        """Return the authority."""
 
         def parsed(certificate: bytes, key: bytes) -> Authority:
             return Authority.load(
@@ -150,12 +148,10 @@ class Signer(Service):
     """
     Approves, signs and removes CertificateSigningRequests.
 
-    :param storage: started before this service is.
     :param verbs: without admission.
-    :param authorizer: decides who may ask for a client certificate; poollets may always renew theirs.
-    :param dialects: the dialects whose poollets get certificates.
-    :param authorities: CAs by name of the signer; other signers are not served.
-    :param now: seconds since the epoch.
+    :param authorizer: decides who may ask for a client certificate; poollets may always renew
+        theirs.
+    :param authorities: CAs by name of the signer.
     :param life_seconds: longest lifetime of a certificate.
     :param own_names: the API server's own names in certificates of the CA that signs serving
         certificates.
@@ -196,7 +192,6 @@ class Signer(Service):
         self._loop.clock = clock
 
     def startService(self) -> None:
-        """List requests, and follow the store."""
         super().startService()
         watch = self._storage.watch
         self._watches = [watch(CERTIFICATESIGNINGREQUESTS.resource, None, self._changed)]
@@ -205,7 +200,6 @@ class Signer(Service):
         self._loop.start(LOOK_SECONDS)
 
     def stopService(self) -> None:
-        """Stop following the store."""
         super().stopService()
         for each in self._watches:
             each.stop()

@@ -1,7 +1,4 @@
-"""
-Authentication of an API server's users: client certificates always, the configured tokens, and
-what an application adds.
-"""
+"""Authentication of an API server's users: certificates, tokens, and what an application adds."""
 
 from __future__ import annotations
 
@@ -33,8 +30,7 @@ class Accounts:
     Configuration of ServiceAccount tokens.
 
     :param issuers: one or more; the first issues new tokens.
-    :param key_files: PEM files of accepted keys, besides the signing key.
-    :param signing_key_file: PEM file of the private key for new tokens; empty to issue none.
+    :param signing_key_file: path of the private key for new tokens; empty to issue none.
     :param longest_seconds: longest lifetime of a new token; 0 for no limit.
     :param jwks_uri: external URL of the keys; empty for the first issuer's.
     """
@@ -53,12 +49,11 @@ class Identities:
 
     :param token_file: CSV as kube-apiserver's ``--token-auth-file``; empty for none.
     :param accounts: ``None`` without ServiceAccount tokens.
-    :param bootstrap_tokens: accept bootstrap tokens, such as those of future poollets.
     :param api_audiences: audiences of this server; by default the first issuer of ServiceAccount
         tokens.
-    :param authenticators: of the application, in order; asked before certificates and tokens.  An
-        authenticator with files or connections may have ``load()``, which is called at the start, and
-        ``close()``.
+    :param authenticators: of the application, in order; asked before certificates and tokens. An
+        authenticator with files or connections may have ``load()``, which is called at the start,
+        and ``close()``.
     """
 
     token_file: str = ""
@@ -84,10 +79,7 @@ class ServerAuthenticators:
     """
     The authenticators of one server.
 
-    :param client_ca: path of the users' CA (PEM).
     :param storage: holds ServiceAccounts and Secrets; not started yet.
-    :param now: seconds since the epoch.
-    :ivar jwks_uri: external URL of the issuer's keys; empty for the issuer's own.
     """
 
     def __init__(
@@ -107,7 +99,7 @@ class ServerAuthenticators:
         self.tokens = BearerAuthenticator(self._sources, identities.audiences)
 
     def authenticator(self) -> IAuthenticator:
-        """Authenticates requests: the application's first, then by certificate, then by token."""
+        """Return an authenticator of requests, which asks those of the application first."""
         return UnionAuthenticator([*self._own, self._x509, self.tokens])
 
     def load(self) -> None:
@@ -152,7 +144,6 @@ def _token_sources(
     reactor: Any,
     now: Callable[[], float],
 ) -> Iterator[ITokenAuthenticator]:
-    """Yield the authenticators of tokens, in order."""
     if identities.token_file:
         yield TokenFileAuthenticator(identities.token_file, reactor)
     if identities.bootstrap_tokens:

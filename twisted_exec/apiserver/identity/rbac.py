@@ -28,11 +28,7 @@ _BINDINGS = (kinds.ROLEBINDINGS, kinds.CLUSTERROLEBINDINGS)
 
 @implementer(IRuleSource)
 class StoredRules(StoreFollower):
-    """
-    Stored roles and bindings.
-
-    :param storage: started before this service is.
-    """
+    """Stored roles and bindings."""
 
     def __init__(self, storage: IStorage) -> None:
         super().__init__(storage)
@@ -42,11 +38,9 @@ class StoredRules(StoreFollower):
         self.changed: Callable[[], None] = lambda: None
 
     def followed(self) -> list[Followed]:
-        """See :meth:`StoreFollower.followed`."""
         return [Followed(kind.resource, self._note) for kind in (*_ROLES, *_BINDINGS)]
 
     def snapshot(self) -> Deferred[RBACObjects]:
-        """As :meth:`IRuleSource.snapshot`."""
         if self._objects is not None:
             return succeed(self._objects)
         waiter: Deferred[RBACObjects] = Deferred()
@@ -95,7 +89,6 @@ class Escalation:
 
     @as_deferred
     async def admit(self, change: Change) -> None:
-        """As :meth:`IAdmission.admit`."""
         new = change.new
         if new is None or change.operation == DELETE or MASTERS in change.user.groups:
             return

@@ -185,10 +185,7 @@ class ConsoleRules:
         self._authorizer, self._dialects, self._strictness = authorizer, dialects, strictness
 
     async def rules_for(self, user: User, namespace: str) -> tuple[Sequence[Rule], str]:
-        """
-        Return a user's rules in a namespace, and why the list is incomplete (empty if it is
-        complete).
-        """
+        """Return a user's rules in a namespace, and why the list is incomplete, if it is."""
         rules = await self._authorizer.rules_for(user, namespace)
         strictness = self._strictness(namespace)
         several = (self._with_consoles(each, strictness.strict) for each in rules)

@@ -1,8 +1,7 @@
 """
 Tokens of ServiceAccounts: TokenRequest API, issuer discovery, detection of deleted credentials.
 
-Programs that accept such tokens and cannot send TokenReviews to this server find the issuer and its
-keys by OpenID Connect Discovery 1.0.
+Programs that cannot send TokenReviews find the keys by OpenID Connect Discovery 1.0.
 
 Sources: ``pkg/registry/core/serviceaccount/storage/token.go`` and
 ``pkg/serviceaccount/openidmetadata.go`` of Kubernetes.
@@ -37,11 +36,7 @@ from twisted_exec.streaming.http.site import Request
 
 
 class TokenInvalidation(Service):
-    """
-    Calls back when a credential may have become invalid.
-
-    :param storage: started before this service is.
-    """
+    """Calls back when a credential may have become invalid."""
 
     changed: Callable[[], None] = staticmethod(lambda: None)
 
@@ -50,7 +45,6 @@ class TokenInvalidation(Service):
         self._watches: list[IWatch] = []
 
     def startService(self) -> None:
-        """Follow the store."""
         super().startService()
         watch = self._storage.watch
         self._watches = [
@@ -59,7 +53,6 @@ class TokenInvalidation(Service):
         ]
 
     def stopService(self) -> None:
-        """Stop following the store."""
         super().stopService()
         for each in self._watches:
             each.stop()
@@ -176,7 +169,6 @@ def _check_names(token_request: Object, target: RequestTarget) -> None:
 
 
 def _completed(token_request: Object, issuer: TokenIssuer) -> Object:
-    """Return the ``spec`` with defaults."""
     token_request.setdefault("spec", {})  # every field has a default
     spec: Object = strategy.completed(TOKENREQUESTS, token_request)["spec"]
     if not spec.get("audiences"):

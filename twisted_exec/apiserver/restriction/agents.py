@@ -1,9 +1,8 @@
 """
 NodeRestriction and PoolRestriction: limit each agent to its own Node or pool.
 
-Node servers and poollets see and create only their own CertificateSigningRequests.  Neither opens
-streams, which would show it what tenants type, and neither may become another user, to whom no
-restriction applies.
+Neither opens streams, which would show it what tenants type, and neither may become another user,
+to whom no restriction applies.
 """
 
 from __future__ import annotations
@@ -50,8 +49,7 @@ def forbidden_action(attributes: Attributes, noun: str = "") -> str:
     """
     Return the action of a request that no poollet or node server needs, whatever roles allow.
 
-    :param noun: the word for objects that have consoles, for the message.
-    :return: what the client may not do, for a message; empty if the request is of another kind.
+    :return: for a message; empty if there is no such action.
     """
     resource = attributes.resource
     if attributes.verb == "impersonate":
@@ -82,7 +80,6 @@ async def check_limit(storage: IStorage, user: User, label: str) -> None:
     """
     Limit the number of certificate signing requests of a client.
 
-    :param label: of the client, for the message.
     :raises TooManyRequests: the user has :data:`LIMIT_REQUESTS` already.
     """
     listing = await storage.list(CERTIFICATESIGNINGREQUESTS.resource)
@@ -115,16 +112,13 @@ _KUBERNETES = ("kubernetes.io", "k8s.io")
 
 class NodeRestriction:
     """
-    Limits each node server to its own Node.
+    Limits each node server to its own Node, and to its Lease, Events and certificate signing
+    requests.
 
-    A node server may read and write its own Node, its Lease in ``kube-node-lease`` and Events about
-    its Node, but it may not delete the Node or Events.  It reads and creates its own certificate
-    signing requests.  It may not set ``configSource`` and most labels of ``kubernetes.io`` and
-    ``k8s.io``, and of an existing Node it may not change taints and ownerReferences: others decide
-    on these.
+    Of its Node it may not change what others decide on, such as taints.
 
     A user is a node server if its name is ``system:node:NAME`` and it is in the group
-    ``system:nodes``.  A member of that group with another name may read and write no objects.
+    ``system:nodes``. A member of that group with another name may read and write no objects.
 
     Source: ``plugin/pkg/admission/noderestriction`` and ``plugin/pkg/auth/authorizer/node`` of
     Kubernetes, and ``k8s.io/kubelet/pkg/apis/well_known_labels.go``.
@@ -138,7 +132,7 @@ class NodeRestriction:
 
     def node_of(self, user: User) -> str | None:
         """
-        Return the name of the Node whose server the user is; ``None`` for all other users.
+        Return the name of the Node whose server the user is, or ``None``.
 
         :raises Forbidden: the user is in the group of node servers, but is not that of one Node.
         """
@@ -153,10 +147,6 @@ class NodeRestriction:
         return name
 
     def decide(self, attributes: Attributes) -> Decision | None:
-        """
-        Decide about a request, see
-        :class:`~twisted_exec.apiserver.restriction.restrictions.Restriction`.
-        """
         try:
             node = self.node_of(attributes.user)
         except Forbidden as problem:
@@ -198,7 +188,6 @@ class NodeRestriction:
         return Decision(False, _reason(node, f"see {attributes.resource} {needed}"))
 
     async def admit(self, change: Change) -> None:
-        """As :meth:`IAdmission.admit`."""
         node = self.node_of(change.user)
         if node is None:
             return
@@ -310,22 +299,11 @@ class PoolRestriction:
     """
     Limits each poollet of one dialect to its own pool.
 
-    A poollet may read pools, and the Machines that are bound to its own.  It may write its pool, the
-    pool's Lease, and of a Machine only status, finalizers and annotations.  It may create and update
-    Events about the pool, these Machines, and their alerts and recordings.  Of objects such as
-    Secrets, Volumes and Networks it sees what these Machines need
-    (:mod:`twisted_exec.apiserver.restriction.pool_graph`).  It may claim Volumes and
-    NetworkInterfaces for them and release them, and report the status of NetworkInterfaces.  It
-    reads single DeletedConsoles of Machines that were bound to it.  It sees and creates its own
-    CertificateSigningRequests.  It sees the ConsoleAlerts of its Machines' namespaces, and writes
-    its own entry of their status.  It sees the ConsoleRecordings of its pool, and writes their
-    status.  It opens no consoles.
+    A poollet reads the Machines that are bound to its pool, and of objects such as Secrets what
+    these Machines need (:mod:`twisted_exec.apiserver.restriction.pool_graph`). It writes its pool,
+    and little more than the status of the objects that it sees. It opens no consoles.
 
-    A user is a poollet if its name begins with the dialect's prefix or if it is in the dialect's
-    group.  If only one of these is true, it may read and write no objects.
-
-    :param storage: for the objects that Events are about, and the number of certificate signing
-        requests.
+    A user with only the name, or only the group, of a poollet may read and write no objects.
     """
 
     def __init__(
@@ -339,7 +317,7 @@ class PoolRestriction:
 
     def pool_of(self, user: User) -> str | None:
         """
-        Return the pool whose poollet the user is; ``None`` for all other users.
+        Return the pool whose poollet the user is, or ``None``.
 
         :raises Forbidden: the user claims to be a poollet, but is not that of one pool.
         """
@@ -357,10 +335,6 @@ class PoolRestriction:
         return pool
 
     def decide(self, attributes: Attributes) -> Decision | None:
-        """
-        Decide about a request, see
-        :class:`~twisted_exec.apiserver.restriction.restrictions.Restriction`.
-        """
         try:
             pool = self.pool_of(attributes.user)
         except Forbidden as problem:
@@ -420,7 +394,6 @@ class PoolRestriction:
         return self._refuse(pool, f'see {resource.plural} "{obj["metadata"]["name"]}"')
 
     async def admit(self, change: Change) -> None:
-        """As :meth:`IAdmission.admit`."""
         pool = self.pool_of(change.user)
         if pool is None:
             return
@@ -558,20 +531,16 @@ class NeededByPool:
         self._refusal = refusal
 
     def sees(self, obj: Object) -> bool:
-        """As :meth:`IVisibility.sees`."""
         namespace, name = key_of(obj)
         return self._graph.sees(self._pool, self._resource, namespace, name)
 
     def refusal(self, obj: Object) -> APIError:
-        """As :meth:`IVisibility.refusal`."""
         return self._refusal(obj)
 
     def since(self) -> int:
-        """As :meth:`IVisibility.since`."""
         return self._graph.since(self._pool)
 
     def follow(self, changed: Callable[[], None]) -> Callable[[], None]:
-        """As :meth:`IVisibility.follow`."""
         count = self._graph.changes(self._pool)
 
         def compare() -> None:

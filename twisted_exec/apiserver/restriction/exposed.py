@@ -48,11 +48,7 @@ def is_exposed(obj: Object) -> bool:
 
 
 class ExposedRestriction:
-    """
-    Limits members of the group to exposed machines.
-
-    :param pods_view: machines are shown as Pods as well.
-    """
+    """Limits members of the group to exposed machines."""
 
     groups: Collection[str] = (EXPOSED,)
     prefixes: Collection[str] = ()
@@ -62,10 +58,6 @@ class ExposedRestriction:
         self._pods_view = pods_view
 
     def decide(self, attributes: Attributes) -> Decision | None:
-        """
-        Decide about a request, see
-        :class:`~twisted_exec.apiserver.restriction.restrictions.Restriction`.
-        """
         if EXPOSED not in attributes.user.groups:
             return None
         key = (attributes.group, attributes.resource)
@@ -108,7 +100,6 @@ class ExposedAuthorizer(StoreFollower):
     """
     Allows members of the group :data:`~twisted_exec.api.users.EXPOSED` to use exposed machines.
 
-    :param storage: of the machines; started before this service.
     :ivar changed: called when a machine is no longer exposed.
     """
 
@@ -123,7 +114,6 @@ class ExposedAuthorizer(StoreFollower):
         self.changed: Callable[[], None] = lambda: None
 
     def followed(self) -> list[Followed]:
-        """See :meth:`StoreFollower.followed`."""
         return [Followed(resource, self._happened) for resource in self._machines.values()]
 
     def _happened(self, event: Event) -> None:
@@ -132,7 +122,6 @@ class ExposedAuthorizer(StoreFollower):
             self.changed()
 
     def authorize(self, attributes: Attributes) -> Deferred[Decision]:
-        """As :meth:`IAuthorizer.authorize`."""
         resource = self._machines.get((attributes.group, attributes.resource))
         if resource is None or EXPOSED not in attributes.user.groups:
             decided: Deferred[Decision] = self._authorizer.authorize(attributes)
@@ -157,7 +146,6 @@ class ExposedAuthorizer(StoreFollower):
         return is_exposed(machine)
 
     def rules_for(self, user: User, namespace: str) -> Deferred[tuple[Rule, ...]]:
-        """As :meth:`IRulesAuthorizer.rules_for`."""
         rules: Deferred[tuple[Rule, ...]] = self._authorizer.rules_for(user, namespace)
         if EXPOSED not in user.groups:
             return rules

@@ -55,7 +55,6 @@ class PoolGraph(StoreFollower):
     """
     The graph of one dialect's machines.
 
-    :param store: started before this service.
     :ivar resources: of these a poollet sees only the objects that its machines need.
     """
 
@@ -106,18 +105,15 @@ class PoolGraph(StoreFollower):
             self._followed.append((of.resource, partial(self._routing_changed, take)))
 
     def startService(self) -> None:
-        """Follow the store.  Objects become visible as the lists arrive."""
         self._change_of_all = _Change(self._storage.version(), self._number)
         super().startService()
 
     def followed(self) -> list[Followed]:
-        """See :meth:`StoreFollower.followed`."""
         return [
             Followed(resource, take, listed_as_added(take)) for resource, take in self._followed
         ]
 
     def stopService(self) -> None:
-        """Stop following the store."""
         super().stopService()
         if self._notification is not None and self._notification.active():
             self._notification.cancel()

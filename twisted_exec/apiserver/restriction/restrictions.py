@@ -121,7 +121,6 @@ class Restrictions:
 
     @as_deferred
     async def admit(self, change: Change) -> None:
-        """As :meth:`IAdmission.admit`."""
         if not self._is_restricted(change.user):
             return
         for restriction in self._restrictions:
@@ -133,8 +132,7 @@ class RestrictedAuthorizer:
     """
     Allows what another authorizer and the restrictions allow.
 
-    :param authorizer: the other authorizer; it decides first, as its refusal names the missing
-        right.
+    :param authorizer: the other authorizer; decides first, as its refusal names the missing right.
     """
 
     def __init__(
@@ -149,7 +147,6 @@ class RestrictedAuthorizer:
 
     @as_deferred
     async def authorize(self, attributes: Attributes) -> Decision:
-        """As :meth:`IAuthorizer.authorize`."""
         decision: Decision = await self._authorizer.authorize(attributes)
         if not decision.allowed:
             return decision

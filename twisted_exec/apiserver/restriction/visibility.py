@@ -24,12 +24,7 @@ from twisted_exec.storage.interfaces import Object as StoredObject
 
 @implementer(IVisibility)
 class FixedVisibility:
-    """
-    A visibility that depends on the content of each object and on nothing else.
-
-    :param sees: as :meth:`IVisibility.sees`.
-    :param refusal: as :meth:`IVisibility.refusal`.
-    """
+    """A visibility that depends on the content of each object and on nothing else."""
 
     def __init__(
         self, sees: Callable[[Object], bool], refusal: Callable[[Object], APIError]
@@ -37,19 +32,15 @@ class FixedVisibility:
         self._sees, self._refusal = sees, refusal
 
     def sees(self, obj: Object) -> bool:
-        """As :meth:`IVisibility.sees`."""
         return self._sees(obj)
 
     def refusal(self, obj: Object) -> APIError:
-        """As :meth:`IVisibility.refusal`."""
         return self._refusal(obj)
 
     def since(self) -> int:
-        """As :meth:`IVisibility.since`."""
         return 0
 
     def follow(self, changed: Callable[[], None]) -> Callable[[], None]:
-        """As :meth:`IVisibility.follow`: it never changes."""
         return lambda: None
 
 
@@ -61,21 +52,17 @@ class Intersection:
         self._visibilities = tuple(visibilities)
 
     def sees(self, obj: Object) -> bool:
-        """As :meth:`IVisibility.sees`."""
         return all(each.sees(obj) for each in self._visibilities)
 
     def refusal(self, obj: Object) -> APIError:
-        """As :meth:`IVisibility.refusal`: that of the first which does not show the object."""
         refusals = (each.refusal(obj) for each in self._visibilities if not each.sees(obj))
         refusal: APIError = next(refusals)
         return refusal
 
     def since(self) -> int:
-        """As :meth:`IVisibility.since`."""
         return max(each.since() for each in self._visibilities)
 
     def follow(self, changed: Callable[[], None]) -> Callable[[], None]:
-        """As :meth:`IVisibility.follow`."""
         stops = [each.follow(changed) for each in self._visibilities]
 
         def stop() -> None:
@@ -97,10 +84,8 @@ class FilteredStorage(ReadOnlyStorage):
     A store filtered by a visibility: the objects of one resource that a user may see, read-only.
 
     An object may become visible although it has not changed; watches then send ``ADDED``, and
-    ``DELETED`` when it is visible no longer.  A client that was not connected at that moment has to
+    ``DELETED`` when it is visible no longer. A client that was not connected at that moment has to
     list again.
-
-    :param store: a running one; stopped by its owner.
     """
 
     def __init__(self, store: IStorage, visibility: IVisibility) -> None:
@@ -110,7 +95,7 @@ class FilteredStorage(ReadOnlyStorage):
     def get(
         self, resource: Resource, namespace: str, name: str, *, stale: bool = False
     ) -> Deferred[StoredObject]:
-        """As :meth:`IStorage.get`; fails with the visibility's refusal for an invisible object."""
+        """Fails with the visibility's refusal for an invisible object."""
         reading = super().get(resource, namespace, name, stale=stale)
         return reading.addCallback(self._confirm_visible)
 
@@ -127,7 +112,6 @@ class FilteredStorage(ReadOnlyStorage):
         version: int | None = None,
         stale: bool = False,
     ) -> Deferred[Listing]:
-        """As :meth:`IStorage.list`."""
         return Deferred.fromCoroutine(self._list(resource, namespace, version, stale))
 
     async def _list(
@@ -145,7 +129,6 @@ class FilteredStorage(ReadOnlyStorage):
         namespace: str = "",
         on_lost: Callable[[], None] | None = None,
     ) -> IWatch:
-        """As :meth:`IStorage.watch`."""
         since = self._storage.version() if since is None else since
         if since < self._visibility.since():
             raise Expired(f"too old resource version: {since} ({self._visibility.since()})")
@@ -176,14 +159,12 @@ class _Watch:
         self._ends: list[Callable[[], None]] = []
 
     def start(self, since: int) -> None:
-        """Start the watch."""
         lost = self._lost if self._on_lost is not None else None
         watch = self._storage.watch(self._resource, since, self._changed, self._namespace, lost)
         self._ends = [watch.stop, self._visibility.follow(self._compare)]
         self._compare()
 
     def stop(self) -> None:
-        """As :meth:`IWatch.stop`."""
         ends, self._ends = self._ends, []
         for end in ends:
             end()

@@ -46,9 +46,7 @@ def read_body(
 
     :param options: receives the duplicate keys.
     :param limit: by default that of requests that store nothing.
-    :raises BadRequest: it cannot be decoded.
-    :raises RequestEntityTooLarge: it exceeds the limit.
-    :raises UnsupportedMediaType: its media type is not supported.
+    :raises APIError: the body cannot be decoded.
     """
     raw = request.content.getvalue()
     return decode_object(content_type(request), raw, kind, options, limit)
@@ -78,7 +76,7 @@ def patch_type(request: Request) -> str:
     """
     Return the media type of a patch.
 
-    :raises UnsupportedMediaType: there is no such patch.
+    :raises UnsupportedMediaType: it is not that of a patch.
     """
     media_type = content_type(request).partition(";")[0].strip().lower()
     if media_type not in patch.TYPES:
@@ -93,9 +91,7 @@ def delete_options(request: APIRequest) -> Object:
     """
     Return the options of a delete, from the request's body or its query.
 
-    :raises BadRequest: they are no ``DeleteOptions``.
-    :raises Invalid: the propagation policy is not valid.
-    :raises APIError: the body cannot be decoded, see :func:`read_body`.
+    :raises APIError: they are not valid.
     """
     raw = request.content.read()
     # The query counts only without a body.  Go writes null for options that are not set.

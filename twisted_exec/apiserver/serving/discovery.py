@@ -1,8 +1,8 @@
 """
 Discovery documents: groups, versions, resources and verbs.
 
-kubectl needs both forms: the aggregated documents (v2 and v2beta1), and the documents per group and
-version.  Sources: ``k8s.io/api/apidiscovery`` and ``k8s.io/apimachinery/pkg/apis/meta/v1``.
+kubectl needs both forms, aggregated documents and those per group and version. Sources:
+``k8s.io/api/apidiscovery`` and ``k8s.io/apimachinery/pkg/apis/meta/v1``.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def aggregated(registry: KindRegistry, *, core: bool, api_version: str) -> Objec
     """
     ``GET /api`` or ``GET /apis`` as an ``APIGroupDiscoveryList``.
 
-    :param core: ``GET /api`` (the core group) instead of ``GET /apis`` (all other groups).
+    :param core: ``GET /api`` instead of ``GET /apis``.
     :param api_version: ``v2`` or ``v2beta1``.
     """
     groups = [name for name in registry.groups if (not name) is core]

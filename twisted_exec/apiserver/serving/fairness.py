@@ -85,7 +85,6 @@ class WorkerThread(Service):
         self._pool: ThreadPool | None = None
 
     def startService(self) -> None:
-        """Start the thread."""
         super().startService()
         # For the whole process; the default of 5 ms would be added to each system call.
         sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_SECONDS))
@@ -93,7 +92,6 @@ class WorkerThread(Service):
         self._pool.start()
 
     def stopService(self) -> None:
-        """Stop the thread after its current function."""
         super().stopService()
         pool, self._pool = self._pool, None
         if pool is not None:
@@ -143,9 +141,8 @@ class FairQueue:
     """
     Calls of expensive functions, of which one runs at a time; users take turns.
 
-    :param execute: runs a function; by default at once, for servers that do nothing else.
+    :param execute: runs a function.
     :param per_user: a user's limit of waiting calls.
-    :param total: the same for all users together.
     """
 
     def __init__(
@@ -165,11 +162,7 @@ class FairQueue:
         return sum(map(len, self._jobs.values()))
 
     def check_room(self, user: User) -> None:
-        """
-        Check whether one more request may wait.
-
-        :raises TooManyRequests: too many wait already, in all or of this user.
-        """
+        """:raises TooManyRequests: too many wait already, in all or of this user."""
         mine = len(self._jobs.get(user.name, ()))
         if mine < self._per_user and len(self) < self._total:
             return
@@ -221,7 +214,7 @@ class Work:
     """
     The pure work of one request: at once while it is cheap, in the queue otherwise.
 
-    :param queue: ``None`` for work that is always done at once, such as a controller's.
+    :param queue: ``None`` for work that is always done at once.
     """
 
     def __init__(
@@ -236,8 +229,7 @@ class Work:
         """
         Call a pure function, with arguments that nothing else changes meanwhile.
 
-        :param cost: by default that of the body.
-        :raises TooManyRequests: the first expensive call of this request finds the queue full.
+        :raises TooManyRequests: the queue is full.
         """
         cost = self.cost if cost is None else cost
         if self._queue is None or self._user is None or cost <= CHEAP:

@@ -30,9 +30,10 @@ class APIRequest(Request):
     """
     A request to the API server.
 
-    :ivar is_laid_out: the body of the response needs no indentation or conversion to YAML any more.
+    :ivar is_laid_out: the body of the response needs no :attr:`layout` any more.
     :ivar changed: the object that the request has changed, for its audit record.
-    :ivar keeps_response: keep the body of a whole response in ``response_body``, for its audit record.
+    :ivar keeps_response: keep the body of a whole response in ``response_body``, for its audit
+        record.
     """
 
     is_laid_out = False
@@ -108,7 +109,7 @@ def request_of(context: RequestContext) -> APIRequest:
 
 
 def query_of(context: RequestContext) -> Query:
-    """The query of a request, parsed once."""
+    """The query of a request."""
     return request_of(context).query
 
 
@@ -163,7 +164,7 @@ class RequestLimits:
         """
         Count a short request while it is answered.
 
-        :raises TooManyRequests: too many are being answered, in all or of this user.
+        :raises TooManyRequests: too many are being answered.
         """
         mine = self._short_now[user.name]
         if self._short_now.total() >= self._short:
@@ -180,7 +181,7 @@ class RequestLimits:
         """
         Count a watch while it runs.
 
-        :raises TooManyRequests: too many run, or they have too many terms, in all or of this user.
+        :raises TooManyRequests: too many run, or they have too many terms.
         """
         mine = self._long_now[user.name]
         if mine >= self._long_per_user or self._long_now.total() >= self._long:

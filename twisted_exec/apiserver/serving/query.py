@@ -54,7 +54,9 @@ class Query:
 
     def number(self, name: str, default: int = 0) -> int:
         """
-        :raises BadRequest: not a number, negative, or of more than 18 digits.
+        Parse a number.
+
+        :raises BadRequest: it is not one of 0 to 18 digits.
         """
         text = self.text(name)
         if not text:
@@ -111,7 +113,7 @@ def accepted(
 
     :param accept: the header; empty means JSON.
     :param include: ``includeObject`` of the query, for tables.
-    :raises NotAcceptable: none is available, or the wrong metadata-only kind is requested.
+    :raises NotAcceptable: none is available.
     :raises BadRequest: ``includeObject`` has an unknown value.
     """
     for media, parameters in media_ranges(accept):
@@ -150,9 +152,7 @@ def _included(include: str) -> str:
 
 
 def media_ranges(accept: str) -> list[tuple[str, dict[str, str]]]:
-    """
-    Parse the media ranges of an ``Accept`` header with their parameters, the preferred ones first.
-    """
+    """Parse the media ranges of an ``Accept`` header, the preferred ones first."""
     ranges = []
     for item in (accept or "application/json").split(",")[:64]:
         media, *rest = item.split(";")
@@ -204,10 +204,9 @@ def write_options(
     """
     Parse the options of a create, update or delete.
 
-    :param kind: kind of the options in errors, such as ``CreateOptions``.
     :param body: a body of ``DeleteOptions``, whose ``dryRun`` counts too.
     :param agent: the ``User-Agent``, the default of ``fieldManager``.
-    :raises Invalid: an option has an unknown value, or the field manager is not valid.
+    :raises Invalid: an option has an unknown value.
     """
     options, causes = _write_options(query, agent, body or {})
     _refuse(kind, causes)
@@ -219,8 +218,7 @@ def patch_options(query: Query, *, agent: str = "", applying: bool = False) -> W
     Parse the options of a patch.
 
     :param applying: a server-side apply, which requires a manager and may be forced.
-    :raises Invalid: as :func:`write_options`; or the manager of an apply is missing, or ``force`` is not
-        for an apply.
+    :raises Invalid: an option is not valid for this patch.
     """
     causes = []
     if applying and not query.text("fieldManager"):
@@ -306,8 +304,8 @@ def list_options(query: Query) -> ListOptions:
 
     The rules are those of ``k8s.io/apimachinery/pkg/apis/meta/internalversion/validation``.
 
-    :raises BadRequest: an option is malformed, or ``continue`` is given with a version.
-    :raises Invalid: other options contradict each other, or one has an unknown value.
+    :raises BadRequest: an option is malformed.
+    :raises Invalid: options contradict each other.
     """
     _check(_list_causes(query))
     chosen, limit = selectors_of(query), _limit(query)
@@ -394,7 +392,7 @@ def watch_options(query: Query, form: ResponseForm) -> WatchOptions:
     Parse the options of a watch.
 
     :raises BadRequest: an option is malformed.
-    :raises Invalid: options contradict each other, or one has an unknown value.
+    :raises Invalid: options contradict each other.
     """
     _check(_watch_causes(query))
     version = query.version() or 0
@@ -448,7 +446,6 @@ class ContinueExpired(Expired):
         self._token = continue_token(_LATEST, after)
 
     def to_status(self) -> dict[str, Any]:
-        """As :meth:`APIError.to_status`."""
         return {**super().to_status(), "metadata": {"continue": self._token}}
 
 
@@ -467,7 +464,7 @@ def read_continue(token: str) -> tuple[int | None, tuple[str, str]]:
     Decode a token.
 
     :return: the version (``None``: current), and namespace and name of the last item before.
-    :raises BadRequest: not a token of :func:`continue_token`.
+    :raises BadRequest: it is not such a token.
     """
     try:
         padded = token.encode("ascii") + b"=" * (-len(token) % 4)

@@ -41,7 +41,6 @@ class KindRegistry:
     """
     The kinds of one server, in the order given.
 
-    :param kinds: unique by group, version and plural.
     :raises ValueError: two kinds have the same group, version and plural.
     """
 

@@ -33,10 +33,9 @@ class RenamedStorage(DelegatingStorage):
     """
     A store with one resource translated.
 
-    :param storage: started and stopped by the caller.
     :param kind: the kind to serve; its ``kept_as`` is the stored resource.
     :param outward: convert a stored object to ``kind``.
-    :param inward: convert an object of ``kind`` for the store.
+    :param inward: the reverse.
     """
 
     def __init__(self, storage: IStorage, kind: Kind, outward: Rename, inward: Rename) -> None:
@@ -49,7 +48,6 @@ class RenamedStorage(DelegatingStorage):
     def get(
         self, resource: Resource, namespace: str, name: str, *, stale: bool = False
     ) -> Deferred[Object]:
-        """See :meth:`IStorage.get`."""
         if resource != self._served:
             return super().get(resource, namespace, name, stale=stale)
         return self._translated(self._storage.get(self._stored, namespace, name, stale=stale), name)
@@ -62,7 +60,6 @@ class RenamedStorage(DelegatingStorage):
         version: int | None = None,
         stale: bool = False,
     ) -> Deferred[Listing]:
-        """See :meth:`IStorage.list`."""
         if resource != self._served:
             return super().list(resource, namespace, version=version, stale=stale)
         listing: Deferred[Listing] = self._storage.list(
@@ -73,15 +70,12 @@ class RenamedStorage(DelegatingStorage):
         )
 
     def create(self, resource: Resource, obj: Object) -> Deferred[Object]:
-        """See :meth:`IStorage.create`."""
         return self._write(self._storage.create, resource, obj)
 
     def update(self, resource: Resource, obj: Object) -> Deferred[Object]:
-        """See :meth:`IStorage.update`."""
         return self._write(self._storage.update, resource, obj)
 
     def delete(self, resource: Resource, obj: Object) -> Deferred[Object]:
-        """See :meth:`IStorage.delete`."""
         return self._write(self._storage.delete, resource, obj)
 
     def watch(
@@ -92,7 +86,6 @@ class RenamedStorage(DelegatingStorage):
         namespace: str = "",
         on_lost: Callable[[], None] | None = None,
     ) -> IWatch:
-        """See :meth:`IStorage.watch`."""
         if resource != self._served:
             return super().watch(resource, since, on_event, namespace, on_lost)
 

@@ -327,7 +327,7 @@ class REST:
         await respond_pieces(request, 200, pieces, content_type, gzip=request.accepts_gzip)
 
     async def _respond_json(self, context: RequestContext, code: int, encoded: bytes) -> None:
-        """Respond with JSON, laid out as the client wants."""
+        """Respond with JSON, laid out as the client wants, unless that would take long."""
         request = request_of(context)
         layout = request.layout
         if layout is not None and bodies.most_values(encoded) <= _LAID_OUT_VALUES:

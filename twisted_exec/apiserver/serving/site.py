@@ -1,10 +1,8 @@
 """
 Documents about the server itself: discovery, versions, OpenAPI, metrics and health.
 
-The health endpoints (``/healthz``, ``/livez`` and ``/readyz``) are open to anyone, and say in a few
-words whether the checks passed.  For authenticated users they list the checks (``?verbose``), and
-users with the permission get the result of a single check (``/readyz/NAME``), in the form of
-kube-apiserver: ``k8s.io/apiserver/pkg/server/healthz``.
+The health endpoints say anyone whether the checks passed, and list the checks for authenticated
+users only. Their form is that of kube-apiserver: ``k8s.io/apiserver/pkg/server/healthz``.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ _AGGREGATED = "application/json;g={group};v={version};as=APIGroupDiscoveryList"
 
 class Documents:
     """
-    Documents about the server itself: discovery, OpenAPI, version, metrics.
+    Documents about the server itself.
 
     :param probes: its paths are listed at ``/`` too.
     """

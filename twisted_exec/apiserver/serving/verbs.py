@@ -1,9 +1,6 @@
 """
 The verbs, on objects: the layer between requests and the store.
 
-A change that conflicts with another writer starts again a few times, unless the client named a
-version.
-
 ``fieldValidation`` is about unknown and duplicate fields in a request body: ``Ignore`` accepts
 them, ``Warn`` sends warnings, ``Strict`` refuses the request.
 """
@@ -133,7 +130,7 @@ class Verbs:
         :param at_least: oldest acceptable resourceVersion; 0 accepts a cached object; ``None``
             requires the result of every acknowledged write.
         :raises NotFound: the object does not exist.
-        :raises APIError: the version is in the future, or the object is not visible.
+        :raises APIError: the version is in the future, or another refusal.
         """
         resource, namespace, name = target.kind.resource, target.namespace, target.name
         stale = at_least is not None and at_least <= self._storage.version()
@@ -144,10 +141,11 @@ class Verbs:
 
     async def list(self, target: RequestTarget, options: ListOptions, user: str = "") -> ObjectPage:
         """
+        List the objects that a client selects.
+
         :param user: the user that the comparisons are for.
-        :raises BadRequest: this kind has no such field selector, or the selectors have too many terms.
         :raises Expired: the requested version is compacted.
-        :raises APIError: the requested version is in the future.
+        :raises APIError: another refusal.
         """
         kind = target.kind
         options.fields.check(kind.selectable)
@@ -171,10 +169,7 @@ class Verbs:
     async def _selected(
         self, kind: Kind, objects: Sequence[Object], options: ListOptions, user: str
     ) -> Sequence[Object]:
-        """
-        Return the objects that match, but at most one more than the limit; in short turns of the
-        reactor.
-        """
+        """Return the objects that match, but at most one more than the limit."""
         if options.terms * len(objects) > MOST_COMPARISONS:
             raise BadRequest(
                 f"the selectors have {options.terms} terms for {len(objects)} objects, and "
@@ -216,9 +211,11 @@ class Verbs:
         work: Work | None = None,
     ) -> Object:
         """
+        Create an object.
+
         :param work: of this request; by default everything is done at once.
         :raises AlreadyExists: the name exists.
-        :raises APIError: another refusal, such as that of validation or admission.
+        :raises APIError: another refusal, such as that of admission.
         """
         work = work or Work()
         await work.run(check_body, target.kind, body, options)
@@ -256,8 +253,8 @@ class Verbs:
         """
         Replace the whole object.
 
-        :raises Conflict: it has changed since the client read it, or changes again and again.
-        :raises APIError: another refusal, as for :meth:`create`.
+        :raises Conflict: it has changed since the client read it.
+        :raises APIError: another refusal.
         """
         kind, work = target.kind, work or Work()
         strategy.check_type(kind, body)
@@ -444,7 +441,6 @@ class Verbs:
         draft: Draft,
         options: WriteOptions,
     ) -> None:
-        """Set ``managedFields`` of the new object."""
         kind, metadata = target.kind, new["metadata"]
         if draft.managed is not None:
             entries = managers.encode_entries(draft.managed, kind.resource.api_version)
@@ -473,7 +469,7 @@ class Verbs:
         Carry out an admitted delete.
 
         :return: as :meth:`delete`.
-        :raises Conflict: the object has changed; the caller reads it again.
+        :raises Conflict: the object has changed.
         """
         if self._garbage_collection and "deletionTimestamp" not in old["metadata"]:
             old = with_collector_finalizer(old, options.submitted)
@@ -520,11 +516,13 @@ def _sized(obj: Object, draft: Draft, options: WriteOptions) -> Object:
 
 def check_size(obj: Object, *, applied: bool = False) -> None:
     """
-    Check the size of an object.  An object that is too large loses its ``managedFields`` if it
-    then fits: without apply they can be dropped.
+    Check the size of an object.
+
+    An object that is too large loses its ``managedFields`` if it then fits: without apply they can
+    be dropped.
 
     :param applied: this is an apply, which needs them.
-    :raises RequestEntityTooLarge: more than 1 MiB as JSON, or more values than a body may have.
+    :raises RequestEntityTooLarge: it is too large.
     """
     text = json_bytes(obj)
     if len(text) <= _LIMIT_OBJECT_BYTES and bodies.count_values(text) <= bodies.OBJECT.values:

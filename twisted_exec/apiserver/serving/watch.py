@@ -1,10 +1,9 @@
 """
 Watches: changes as a stream of JSON lines, or of messages on a WebSocket.
 
-Each event is ``{"type": ..., "object": ...}``.  A change is seen through the watch's selectors: an
-object that no longer matches is ``DELETED`` for this watcher, one that begins to match is
-``ADDED``.  Initial objects are sent at the client's pace.  For changes a client that does not read
-has a limited buffer; beyond it the connection is closed, and the client lists again.
+A change is seen through the watch's selectors: an object that no longer matches is ``DELETED`` for
+this watcher, one that begins to match is ``ADDED``. A client that does not read has a limited
+buffer for changes; beyond it the connection is closed, and the client lists again.
 """
 
 from __future__ import annotations
@@ -219,8 +218,8 @@ class WatchChanges:
     """
     Sends the changes of one watch: past ones at the client's pace, later ones as they happen.
 
-    :ivar waiting: changes and versions of bookmarks that wait for the watch's turn, with their
-        bytes.
+    :ivar waiting: changes and versions of bookmarks that wait for the watch's turn, with the bytes
+        of each.
     """
 
     def __init__(
@@ -368,11 +367,7 @@ class Watches:
         options: WatchOptions,
         visibility: IVisibility | None = None,
     ) -> None:
-        """
-        Serve a user's watch; returns at its end.
-
-        :param visibility: the objects that the client may see; ``None`` for all.
-        """
+        """Serve a user's watch; returns at its end."""
         storage = (
             self._storage if visibility is None else FilteredStorage(self._storage, visibility)
         )
@@ -517,14 +512,12 @@ class WatchLines(Paced):
             self.evict()
 
     def end(self) -> None:
-        """As :meth:`Paced.end`."""
         if self._queue:
             self.evict()  # a partial queue must not look complete
         self.unread.release(self)
         super().end()
 
     def resumeProducing(self) -> None:
-        """The client has read."""
         self.paused = False
         while self._queue and not self.paused:
             piece = next(gathered(_drained(self._queue)))
@@ -564,16 +557,14 @@ class MessageStream(WatchLines, OutputSocketUser):
         self._socket.on_flow(self._flow)
 
     def begin(self) -> None:
-        """Take the connection over."""
         connect_socket(self._request, self._socket, self)
 
     def put(self, data: bytes) -> None:
-        """As :meth:`Paced.put`; one event is one message."""
+        """One event is one message."""
         for line in data.splitlines():
             self._socket.send(line, text=True)
 
     def abort(self) -> None:
-        """As :meth:`Paced.abort`."""
         self._socket.abort()
 
     def end(self) -> None:
@@ -590,7 +581,6 @@ class MessageStream(WatchLines, OutputSocketUser):
             self.resumeProducing()
 
     def client_left(self, reason: str) -> None:
-        """See :meth:`OutputSocketUser.client_left`."""
         self.stopProducing()
 
 
