@@ -1,8 +1,8 @@
 """
 Request bodies: JSON, YAML and, where kubectl requires it, protobuf.
 
-The result is always plain JSON data of bounded depth and size. The values of a body are counted before
-they are decoded, because decoding many small values is expensive.
+The result is always plain JSON data of bounded depth and size. Values are counted before they are
+decoded, because decoding many small values is expensive.
 """
 
 from __future__ import annotations
@@ -100,10 +100,8 @@ def decode(
     Decode an object.
 
     :param content_type: the header; empty means JSON.
-    :param duplicates: receives at most 32 paths of repeated keys.
-    :raises BadRequest: the body is malformed or not an object.
-    :raises RequestEntityTooLarge: the body exceeds the limit.
-    :raises UnsupportedMediaType: the media type is not supported.
+    :param duplicates: receives paths of repeated keys.
+    :raises APIError: the body cannot be decoded, or is not an object.
     """
     value = decode_any(content_type, raw, duplicates, limit)
     if not isinstance(value, dict):
@@ -152,7 +150,7 @@ def check_values(text: bytes, limit: int = OBJECT.values) -> None:
     """
     Check the number of values in JSON before it is decoded.
 
-    Text that is not JSON may pass: its values are then few up to the place where decoding fails.
+    Text that is not JSON may pass.
 
     :raises RequestEntityTooLarge: there are more.
     """
@@ -280,7 +278,6 @@ def _yaml(raw: bytes, duplicates: list[str], limit: int) -> Any:
 
 
 def _doubled_in(node: Any, path: str = "") -> Iterator[str]:
-    """Yield the paths of repeated keys."""
     if isinstance(node, yaml.SequenceNode):
         for index, item in enumerate(node.value):
             yield from _doubled_in(item, f"{path}[{index}]")
@@ -316,9 +313,8 @@ def check(value: Any, limit: int = OBJECT.values) -> None:
     """
     Check that a computed object is within the limits of a body.
 
-    :param limit: largest number of values.
     :raises BadRequest: the object is nested deeper than :data:`LIMIT_DEPTH`, or is not plain JSON.
-    :raises RequestEntityTooLarge: the object has more values.
+    :raises RequestEntityTooLarge: the object has too many values.
     """
     level, values = [value], 0
     for _ in range(LIMIT_DEPTH):

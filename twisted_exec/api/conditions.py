@@ -1,7 +1,7 @@
 """
 Status conditions.
 
-Source: ``k8s.io/apimachinery/pkg/api/meta/conditions.go`` (``SetStatusCondition``).
+Source: ``k8s.io/apimachinery/pkg/api/meta/conditions.go`` .
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ def condition_of(obj: Mapping[str, Any], type: str) -> Object:
 
 def unplaced(machine: Mapping[str, Any], noun: str, pool_noun: str) -> str:
     """
-    Return that a machine has no pool, with the scheduler's reason, if its condition Ready has one.
+    Return that a machine has no pool, with the scheduler's reason if there is one.
 
-    :param noun: what the machine's dialect calls a machine.
+    :param noun: the dialect's word for a machine.
     """
     ready = condition_of(machine, "Ready")
     why = ": ".join(filter(None, (ready.get("reason"), ready.get("message"))))
@@ -99,7 +99,7 @@ def console_in_use(writers: Sequence[str]) -> ConditionValue:
     """
     Return the condition :data:`CONSOLE_IN_USE`.
 
-    :param writers: ids of the sessions that are writers.
+    :param writers: ids of sessions.
     """
     if not writers:
         return "False", "NoWriter", "no session is a writer"

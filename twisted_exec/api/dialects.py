@@ -113,7 +113,6 @@ class Dialect:
     """Port of a poollet whose pool reports none."""
 
     def __str__(self) -> str:
-        """Return the name for command-line options."""
         return self.name
 
     @property
@@ -185,11 +184,7 @@ class Dialect:
         return None
 
     def poollet_path(self, namespace: str, name: str, subresource: str = "exec") -> str:
-        """
-        Return the percent-encoded path of a machine's subresource at a poollet.
-
-        :param subresource: ``exec``, or ``log`` or ``screen`` at our own poollets.
-        """
+        """Return the percent-encoded path of a machine's subresource at a poollet."""
         return (
             f"/apis/{self.group}/namespaces/{quote(namespace, safe='')}"
             f"/{self.workload.plural}/{quote(name, safe='')}/{subresource}"
@@ -319,7 +314,7 @@ def by_name(name: str) -> Dialect:
     """
     Return the dialect of an option's value.
 
-    :raises ValueError: there is no such dialect; the message lists the names.
+    :raises ValueError: there is no such dialect.
     """
     for dialect in DIALECTS:
         if dialect.name == name:
@@ -329,7 +324,7 @@ def by_name(name: str) -> Dialect:
 
 def one_per_group(names: Iterable[str]) -> tuple[Dialect, ...]:
     """
-    Return the dialects of a repeatable option, in order; the default if it is not set.
+    Return the dialects of a repeatable option, in order, or the default.
 
     :raises ValueError: a name is unknown or repeated.
     """
@@ -343,11 +338,7 @@ def one_per_group(names: Iterable[str]) -> tuple[Dialect, ...]:
 
 
 def missing_class(name: str, existing: Iterable[str] | None) -> str:
-    """
-    Return the message about a class that does not exist.
-
-    :param existing: names of all classes; ``None`` if they are not known.
-    """
+    """Return the message about a class that does not exist."""
     message = f'class "{name}" does not exist'
     if existing is None:
         return message

@@ -1,20 +1,18 @@
 """
 Sets of fields in the format of ``metadata.managedFields``, and the structured merge of values.
 
-A set of fields (``FieldsV1``) is a tree.  Each key is one step of a path: ``f:NAME`` is a field,
+A set of fields (``FieldsV1``) is a tree. Each key is one step of a path: ``f:NAME`` is a field,
 ``k:{"KEY":VALUE}`` an item of a list whose items have keys, ``v:VALUE`` an item of a list that is a
-set, ``i:INDEX`` an item by position.  A path is in the set if its node is empty or contains
-``"."``; any other node only leads to longer paths.
+set, ``i:INDEX`` an item by position. A path is in the set if its node is empty or contains ``"."``;
+any other node only leads to longer paths.
 
-The tree is plain JSON data. Sets from outside go through :func:`decode` first, which
-normalises the keys: after that, equal steps are equal strings.
+The tree is plain JSON data. Sets from outside go through :func:`decode` first, which normalises the
+keys: after that, equal steps are equal strings.
 
-The schema decides which values are atomic and which have parts with owners of their own. A list of
-type ``map`` has items that are identified by keys; a list of type ``set`` consists of scalars.
-Without a declaration a list is atomic and an object is not. In values without a schema, objects have
-parts and lists are atomic.
+The schema decides which values are atomic and which have parts with owners of their own. Without a
+declaration a list is atomic and an object is not.
 
-:data:`ABSENT` is a missing value, as opposed to ``null``, which is present and empty.
+:data:`ABSENT` is a missing value, as opposed to ``null``.
 
 Except for :func:`insert`, public functions do not change their arguments, and results may share
 unchanged parts with them.
@@ -63,7 +61,6 @@ def decode(raw: Any) -> FieldSet:
     """
     Decode a set from outside.
 
-    :param raw: JSON data.  Steps of unknown kinds are left out.
     :raises ValueError: the data is not a set.
     """
     try:
@@ -256,7 +253,6 @@ def _shape(schema: Schema | None, *values: Any) -> str:
 
 
 def _inner(schema: Schema | None, key: str) -> Schema | None:
-    """Return the schema of an object's field; ``None`` if it has none."""
     if schema is None:
         return None
     declared: Schema | None = schema.get("properties", {}).get(key)
@@ -276,7 +272,6 @@ def _as_list(value: Any) -> list[Any]:
 
 
 def _merge_step(schema: Schema, item: Any) -> str:
-    """Return the step to a list item."""
     if schema["x-kubernetes-list-type"] == "set":
         if item is None or isinstance(item, dict | list):
             raise ValueError("an item of a set must be a scalar")
@@ -306,10 +301,8 @@ def _grouped(schema: Schema, value: Any) -> dict[str, list[Any]]:
 
 def problems(schema: Schema | None, value: Any, path: str = "") -> Iterator[str]:
     """
-    Yield the reasons why a value cannot be applied: unknown fields, wrong types, ambiguous list
-    items.
-
-    :return: messages such as ``.spec.volumes: duplicate entries for key [name="a"]``.
+    Yield the reasons why a value cannot be applied, such as ``.spec.volumes: duplicate entries for
+    key [name="a"]``.
     """
     if value is None or schema is None:
         return  # null and values without a schema are always valid
@@ -391,8 +384,7 @@ def compare(schema: Schema, old: Any, new: Any) -> Comparison:
     """
     Compare two values.
 
-    An object or item that only one side has counts with everything in it.  Equal parts are
-    skipped.
+    An object or item that only one side has counts with everything in it.
     """
     comparison = Comparison()
     _compare(schema, old, new, (), comparison)

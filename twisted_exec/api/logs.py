@@ -2,12 +2,11 @@
 Options of a log request: the query of ``pods/log``, and of ``machines/log``.
 
 Names, rules and error messages are those of Kubernetes' ``PodLogOptions``:
-``k8s.io/kubernetes/pkg/apis/core/validation`` (``ValidatePodLogOptions``), and
-``k8s.io/apimachinery/pkg/runtime/conversion.go``.  A machine has one container, its console.  Its
-log continues across boots; ``previous`` is the boot before the newest.
+``k8s.io/kubernetes/pkg/apis/core/validation``, and
+``k8s.io/apimachinery/pkg/runtime/conversion.go``.
 
-The log of a machine has more options than that of a Pod. A hop decodes and checks the query, and encodes
-it anew, so it only forwards options that it understands.
+The log of a machine has more options than that of a Pod. A hop decodes and checks the query, and
+encodes it anew, so it only forwards options that it understands.
 """
 
 from __future__ import annotations
@@ -97,15 +96,13 @@ _Value = TypeVar("_Value")
 @dataclass(frozen=True)
 class LogOptions:
     """
-    Options of a log request.  ``None`` means unset.  The options from ``boot`` on are for machines only.
+    Options of a log request. ``None`` means unset. The options from ``boot`` on are for machines
+    only.
 
-    :param previous: read the log of the previous container, or boot.
     :param tail_lines: limit for existing lines; 0 for none of them.
     :param limit_bytes: limit for the answer, at least 1, without the heads of frames.
-    :param stream: ``All``, ``Stdout`` or ``Stderr``.
     :param boot: 0 or a negative number counts from the newest; a positive number is a boot's own.
     :param epoch: the journal that the offsets belong to.
-    :param plain: remove escape sequences and control characters.
     :param frames: return frames, see :mod:`twisted_exec.wire.log_frames`.
     :param state: the state of the frame before ``from_offset``.
     """
@@ -169,7 +166,7 @@ class LogOptions:
 
 def decode(args: Args) -> LogOptions:
     """
-    Decode the options of Kubernetes.  Unknown parameters are ignored, as in Kubernetes.
+    Decode the options of Kubernetes, without unknown parameters.
 
     :raises BadRequest: a value is malformed.
     """
@@ -195,8 +192,7 @@ def check(options: LogOptions, name: str, streams: Sequence[str]) -> None:
     Check the values of options.
 
     :param name: the object's name, for messages.
-    :param streams: the streams that the log has.
-    :raises Invalid: a value is out of range, or two options exclude each other.
+    :raises Invalid: the values are not valid.
     """
     causes = _causes(options, streams)
     if causes:
@@ -207,9 +203,7 @@ def parse(args: Args, machine: str) -> LogOptions:
     """
     Decode and check a query for a machine.
 
-    :param machine: its name, for messages.
-    :raises BadRequest: a value is malformed, or requires something that no machine has.
-    :raises Invalid: a value is out of range, or two options exclude each other.
+    :raises APIError: the query is not valid.
     """
     options = replace(
         decode(args),
@@ -233,9 +227,7 @@ def parse(args: Args, machine: str) -> LogOptions:
 
 def parse_of_pod(args: Args, pod: str) -> LogOptions:
     """
-    Decode and check a query for a Pod on a Node, except the container; see :func:`parse`.
-
-    :param pod: its name, for messages.
+    Decode and check a query for a Pod on a Node, except the container; errors as :func:`parse`.
     """
     options = decode(args)
     check(options, pod, POD_STREAMS)
@@ -267,7 +259,6 @@ def _causes(options: LogOptions, streams: Sequence[str]) -> list[Cause]:
 
 
 def _causes_of_range(options: LogOptions) -> list[Cause]:
-    """Check the options that only machines have."""
     causes: list[Cause] = []
     for name, value in (("fromOffset", options.from_offset), ("toOffset", options.to_offset)):
         if value is not None and value < 0:

@@ -3,21 +3,16 @@ Field management and server-side apply: ``metadata.managedFields`` after each wr
 
 Every write has a *manager*, the program behind it. An **update** (create, replace, patch) takes the
 fields that it changes from their owners. An **apply** lists all the fields that its manager wants,
-with their values. Fields that were in its last apply and are no longer listed are removed, unless
-another manager owns them, too. Fields that differ from another manager's are a conflict; a forced
-apply takes them over.  Fields that agree are owned by both.
+with their values. Fields that it no longer lists are removed, unless another manager owns them,
+too. Fields that differ from another manager's are a conflict; a forced apply takes them over.
 
-Fields that belong to the object rather than to a writer (name, UID, versions) are in no entry.
-Neither are fields that a write does not reach, such as the status through the main resource.
+Fields that belong to the object rather than to a writer, such as the UID, are in no entry.
 
-``metadata.managedFields`` has one entry per manager, operation, API version and subresource (for
-an apply, whatever the version).
-
-Client-side ``kubectl apply`` records what it applied in an annotation.  An apply by kubectl keeps it
+Client-side ``kubectl apply`` records what it applied in an annotation. An apply by kubectl keeps it
 current, so that kubectl can switch to server-side apply and back.
 
 Sources: ``k8s.io/apimachinery/pkg/util/managedfields/internal`` and
-``sigs.k8s.io/structured-merge-diff/v4/merge``, and answers recorded from kube-apiserver 1.33.1 (see
+``sigs.k8s.io/structured-merge-diff/v4/merge``, and answers recorded from kube-apiserver (see
 ``tests/apiserver/test_apply.py``).
 """
 
@@ -88,7 +83,7 @@ def decode_entries(raw: Any, api_version: str) -> Managed:
 
     Entries of other API versions are left out.
 
-    :raises ValueError: the value is not a valid list of entries.
+    :raises ValueError: it is not a list of entries.
     """
     if not isinstance(raw, list):
         raise ValueError("managedFields is a list")
@@ -219,7 +214,7 @@ _MAX_CONFLICTS = 1000
 
 class FieldManagerConflicts(Conflict):
     """
-    An apply would change fields that other managers own.  At most a thousand fields are listed.
+    An apply would change fields that other managers own.
 
     :param conflicts: pairs of a manager and a path that it owns.
     """
@@ -308,10 +303,9 @@ def updated(
     Return the entries after a create, replace or patch.
 
     :param old: the stored object; ``None`` for a create.
-    :param new: the object to store.
     :param sent: ``managedFields`` of the request. It may drop entries; ``[{}]`` drops all of them,
-        and nothing is tracked until the next apply.  An empty list changes nothing, like a missing one.
-    :return: the entries; empty if the object has no ``managedFields``.
+        and nothing is tracked until the next apply. An empty list changes nothing, like a missing
+        one.
     """
     version = kind.resource.api_version
     managed = _entries_before(old, sent, version, writer)
@@ -352,10 +346,7 @@ def _updated(
 
 
 def _within(kind: Kind, subresource: str, obj: Object) -> Object:
-    """
-    Return the part of an object that a write reaches: the status, or everything but the status and
-    the server's fields.
-    """
+    """Return the part of an object that a write reaches."""
     if subresource:
         return {"status": obj["status"]} if "status" in obj else {}
     beyond = (*kind.server_fields, "status") if kind.has_status else kind.server_fields
@@ -368,7 +359,6 @@ class ApplyResult:
     Result of an apply.
 
     :param body: the complete object, before defaults and rules.
-    :param managed: its entries.
     """
 
     body: Object
@@ -381,11 +371,9 @@ def applied(
     """
     Apply a configuration.
 
-    :param old: the stored object; ``None`` if there is none.
     :param config: the fields that the manager wants.
-    :param force: take over fields of other managers.
     :raises BadRequest: the configuration is not valid for this kind.
-    :raises Conflict: fields differ from other managers'; the causes list them.
+    :raises Conflict: fields differ from other managers'.
     """
     check_configuration(kind, config)
     live = old if old is not None else {}
@@ -405,11 +393,7 @@ def applied(
 
 
 def check_configuration(kind: Kind, config: Object) -> None:
-    """
-    Check the configuration of an apply.
-
-    :raises BadRequest: it is of another kind, has ``managedFields``, or does not fit the schema.
-    """
+    """:raises BadRequest: the configuration is not one for this kind."""
     type = str(config.get("apiVersion") or ""), str(config.get("kind") or "")
     resource = kind.resource
     if type != (resource.api_version, resource.kind):
@@ -432,9 +416,7 @@ def check_configuration(kind: Kind, config: Object) -> None:
 
 def _before_apply(kind: Kind, old: Object | None, writer: WriteOrigin) -> Managed:
     """
-    Return the entries before an apply.
-
-    The fields of an object without entries get the owner ``before-first-apply``.
+    Return the entries before an apply; fields without entries get the owner ``before-first-apply``.
     """
     if old is None:
         return {}

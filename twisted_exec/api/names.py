@@ -118,7 +118,7 @@ def generated(prefix: str) -> str:
 
 
 def banner_lines(text: str) -> list[str]:
-    """Return the lines of a banner: at most four, of at most 80 printable characters each."""
+    """Return the lines of a banner, printable and limited in number and length."""
     # The rest of the annotation may be long.
     lines = text[: 16 * _BANNER_LINES * _BANNER_COLUMNS].splitlines()
     plain = ["".join(char for char in line if char.isprintable()).strip() for line in lines]

@@ -2,8 +2,7 @@
 Patches: merge patch (RFC 7386), JSON patch (RFC 6902), and parts of strategic merge patch.
 
 No function changes an object or a patch. A strategic merge patch is treated as a merge patch, with
-exceptions: lists whose items have a key are merged item by item, and so are ``finalizers``. Some
-directives are supported (:func:`strategic`).
+exceptions (:func:`strategic`).
 
 Errors have kube-apiserver's codes: 400 for a body that is not a patch, 422 for a patch that does
 not apply to the object.
@@ -49,12 +48,11 @@ def reader(
     Return the function that applies a patch.
 
     :param media_type: :data:`MERGE`, :data:`JSON` or :data:`STRATEGIC`.
-    :param raw: the request's body. It is only decoded when the patch is applied.
+    :param raw: the request's body, which is only decoded when the patch is applied.
     :param duplicates: as for :func:`twisted_exec.api.bodies.decode`; filled when the patch is
         applied.
-    :param schema: schema of the objects, for lists with keys; ``None`` means that there are none.
-    :return: a function from an object, which it leaves unchanged, to the new object. It raises
-        :class:`BadRequest`, :class:`RequestEntityTooLarge` or :class:`APIError` (422: the patch does not apply).
+    :param schema: schema of the objects, for lists with keys.
+    :return: a function from an object to a new object; it raises :class:`APIError`.
     """
 
     def patched(old: _Object) -> _Object:
@@ -100,11 +98,10 @@ def _whole(obj: Any, old: _Object) -> _Object:
 
 def configuration(raw: bytes, duplicates: list[str] | None = None) -> _Object:
     """
-    Decode the body of a server-side apply: YAML or JSON.  ``null`` and an empty body mean ``{}``.
+    Decode the body of a server-side apply: YAML or JSON. ``null`` and an empty body mean ``{}``.
 
     :param duplicates: as for :func:`twisted_exec.api.bodies.decode`.
-    :raises BadRequest: the body is malformed or not an object.
-    :raises RequestEntityTooLarge: the body exceeds the limit.
+    :raises APIError: the body cannot be decoded.
     """
     duplicates = [] if duplicates is None else duplicates
     try:
@@ -136,11 +133,11 @@ def strategic(target: Any, patch: Any, schema: Schema | None = None) -> Any:
     """
     Apply a strategic merge patch as a merge patch.
 
-    ``$setElementOrder`` and ``$retainKeys`` are ignored.  ``$patch: merge``, ``$patch: replace``,
-    ``$patch: delete`` of an item and ``$deleteFromPrimitiveList`` are supported.
+    Lists whose items have a key are merged item by item, and so are ``finalizers``.
+    ``$setElementOrder`` and ``$retainKeys`` are ignored.
 
     :param schema: schema of the target, as far as it is known.
-    :raises BadRequest: the patch has another directive, or an item without its key.
+    :raises BadRequest: the patch has a directive that is not supported, or an item without its key.
     """
     if not isinstance(patch, dict):
         return copy.deepcopy(patch)
@@ -205,7 +202,6 @@ def _list(value: Any) -> list[Any]:
 
 
 def _less(items: list[Any], unwanted: list[Any]) -> list[Any]:
-    """Remove the scalars in ``unwanted``."""
     # One set lookup per item: both lists may have hundreds of thousands.
     scalars = {item for item in unwanted if not isinstance(item, dict | list)}
     return [item for item in items if isinstance(item, dict | list) or item not in scalars]
@@ -232,10 +228,7 @@ def json_patch(target: Any, operations: Any) -> Any:
 
     As in kube-apiserver, ``replace`` sets a missing member, and a missing ``value`` is null.
 
-    :raises BadRequest: the value is not a patch, or the result is nested too deep.
-    :raises RequestEntityTooLarge: there are too many operations, they copy too much, or the
-        result is too large.
-    :raises APIError: 422, an operation does not apply, or a test fails.
+    :raises APIError: the patch does not apply (422), or is not a patch within the limits.
     """
     if not isinstance(operations, list):
         raise BadRequest("error decoding patch: a JSON patch is a list of operations")
@@ -318,7 +311,6 @@ def _refused(problem: str) -> APIError:
 
 
 def _copied(target: Any, operation: Mapping[str, Any]) -> bytes:
-    """Return the JSON of the value that an operation copies, empty for none."""
     if operation.get("op") != "copy":
         return b""
     try:

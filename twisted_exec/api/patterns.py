@@ -126,7 +126,7 @@ class PatternSet:
     Without google-re2, regular expressions never match.
 
     :param patterns: valid ones; literal text has no line ends.
-    :raises PatternError: the regular expressions need too much memory together.
+    :raises PatternError: they need too much memory together.
     """
 
     def __init__(self, patterns: Sequence[Pattern]) -> None:
@@ -152,7 +152,7 @@ class PatternSet:
         Look at several lines at once.
 
         :param lines: with newlines between them.
-        :return: :meth:`search` for these lines only; ``None`` only if no line matches.
+        :return: :meth:`search` for these lines only; ``None`` if no line matches.
         """
         literals = [each for each in self._literals if each[1] in lines]
         is_match = self._regexes is not None and (
@@ -197,8 +197,6 @@ def problem(regex: str) -> str:
 def problems(several: Iterable[str]) -> Iterator[str]:
     """
     Return what is wrong with each of the regular expressions of one object, as :func:`problem`.
-
-    The time is bounded, for any number of any expressions.
     """
     left = MOST_INSTRUCTIONS
     for regex in several:
@@ -219,7 +217,7 @@ def problems(several: Iterable[str]) -> Iterator[str]:
 
 @lru_cache(_KEPT)
 def _checked(regex: str) -> tuple[str, int]:
-    """Return what is wrong with an expression, and its cost: its instructions, or its length if it is malformed."""
+    """Return what is wrong with an expression, and its cost."""
     classes = len(_CLASS.findall(regex))
     if classes > _MOST_CLASSES:
         return f"it is too complex: {_MOST_CLASSES} Unicode classes are the limit", 0

@@ -357,11 +357,6 @@ class _Decoder:
         return _text(value) if field.message is None else self.message(field.message, _bytes(value))
 
     def fields(self, raw: memoryview) -> Iterator[tuple[int, memoryview | int]]:
-        """
-        Yield the numbers and values of a message's fields.
-
-        :raises RequestEntityTooLarge: the body has too many.
-        """
         for field in _fields(raw):
             self._count += 1
             if self._count > self._limit_values:
@@ -376,10 +371,7 @@ def decode(raw: bytes, limit_values: int) -> dict[str, Any]:
     """
     Decode an object to its JSON form; most empty values are left out.
 
-    :param limit_values: number of fields, those of inner messages included.
-    :raises BadRequest: the body is malformed.
-    :raises RequestEntityTooLarge: the body has more fields.
-    :raises UnsupportedMediaType: the kind is not supported in protobuf.
+    :raises APIError: the body cannot be decoded.
     """
     if not raw.startswith(_MAGIC):
         raise BadRequest("the protobuf body lacks its prefix")
@@ -429,7 +421,6 @@ def _text(value: memoryview | bytes | int) -> str:
 
 
 def _fields(raw: memoryview) -> Iterator[tuple[int, memoryview | int]]:
-    """Yield number and value of each field: bytes, or a number."""
     try:
         yield from read_fields(raw)
     except ValueError as problem:

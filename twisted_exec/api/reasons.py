@@ -30,7 +30,7 @@ def check_reason(text: str) -> str:
     """
     Return a reason without the spaces around it; an empty text is no reason.
 
-    :raises BadRequest: it is too long, or has a character that is not allowed.
+    :raises BadRequest: it is not acceptable.
     """
     reason = text.strip(" ")
     if len(reason) > LONGEST_REASON:
@@ -49,7 +49,6 @@ def reason_of_query(args: Mapping[bytes, Sequence[bytes]]) -> str:
     """
     Return the reason in a query; empty if it has none.
 
-    :param args: as ``request.args``.
     :raises BadRequest: the reason is not valid.
     """
     return _only(args.get(b"reason", ()), unquoted=False)
@@ -59,7 +58,6 @@ def reason_of_headers(values: Sequence[bytes]) -> str:
     """
     Return the reason in the header of the previous hop; empty if there is no header.
 
-    :param values: of :data:`REASON_HEADER`.
     :raises BadRequest: the reason is not valid.
     """
     return _only(values, unquoted=True)
@@ -67,10 +65,8 @@ def reason_of_headers(values: Sequence[bytes]) -> str:
 
 def reason_of_command(words: Sequence[str]) -> str:
     """
-    Return the reason in the command ``console --reason TEXT``.
+    Return the reason in the command ``console --reason TEXT``; empty for any other command.
 
-    :param words: the command and its arguments.
-    :return: empty for any other command.
     :raises BadRequest: the reason is not valid.
     """
     if not words or words[0] != "console":

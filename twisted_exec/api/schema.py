@@ -1,10 +1,8 @@
 """
 Structural schemas: the fields of an object, defined once per kind.
 
-A schema is an OpenAPI v3 schema object. The same object serves to check types, to drop unknown
-fields, and to set defaults. ``x-kubernetes-list-type``, ``x-kubernetes-list-map-keys`` and
-``x-kubernetes-map-type`` control merging; ``x-kubernetes-patch-strategy`` and
-``x-kubernetes-patch-merge-key`` are for kubectl.
+A schema is an OpenAPI v3 schema object. Some extensions (``x-kubernetes-...``) control merging
+here, others are for kubectl.
 """
 
 from __future__ import annotations
@@ -30,10 +28,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
 
 
 def string(description: str = "", **more: Any) -> Schema:
-    """
-    Return the schema of a string; ``more`` are keywords such as ``enum``, ``default`` or
-    ``pattern``.
-    """
+    """Return the schema of a string; ``more`` are keywords such as ``enum``."""
     return _described({"type": "string", **more}, description)
 
 
@@ -126,9 +121,8 @@ def reference(key: str = "name", *, description: str = "") -> Schema:
 
 def check(schema: Schema, value: Any, field: str = "") -> list[Cause]:
     """
-    Check a value against a schema.
-
-    :return: at most 32 causes: longer responses are of no use.
+    Return why a value does not fit a schema: at most 32 causes, since longer responses are of no
+    use.
     """
     return [cause for cause, _ in zip(_check(schema, value, field), range(32), strict=False)]
 

@@ -65,7 +65,7 @@ class ScreenOptions:
     Options of a request; at most one of the first two is set.
 
     :param at_offset: show the screen behind the output before this offset.
-    :param at_nanoseconds: show the screen at this time, in nanoseconds since the epoch.
+    :param at_nanoseconds: show the screen at this time (since the epoch).
     :param size: columns and rows of the terminal that shows it.
     """
 
@@ -95,7 +95,6 @@ def parse(args: Args, machine: str) -> ScreenOptions:
     """
     Decode and check a query.
 
-    :param args: in the form of ``request.args``.
     :param machine: its name, for messages.
     :raises Invalid: a value is not valid.
     """
@@ -119,7 +118,6 @@ class TerminalState:
     """
     The answer in the form ``state``.
 
-    :param epoch: the journal.
     :param offset: of the next byte of output.
     :param columns: the size of the terminal that has this state.
     :param output: what a new terminal of this size has to print to have it.

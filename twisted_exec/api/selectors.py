@@ -162,16 +162,12 @@ class FieldSelector:
         """
         Return whether an object is selected.
 
-        :param fields: the kind's selectable fields; :meth:`check` has been called.
+        :param fields: of the kind; :meth:`check` has been called.
         """
         return all((fields[key](obj) == value) is equal for key, equal, value in self.terms)
 
     def check(self, fields: Mapping[str, Field]) -> None:
-        """
-        Check that the kind supports all the fields.
-
-        :raises BadRequest: a field is not selectable.
-        """
+        """:raises BadRequest: a field is not selectable."""
         for key, _, _ in self.terms:
             if key not in fields:
                 raise BadRequest(f"field label not supported: {key}")

@@ -97,8 +97,5 @@ def namespace_of(provider: str) -> str:
 
 
 def secret_name(space: str, viewpoint: str) -> str:
-    """
-    Return the name of the Secret that the manager writes for a Space and a viewpoint, in the
-    Space's namespace.
-    """
+    """Return the name of the Secret that the manager writes for a Space and a viewpoint."""
     return f"{SECRET_PREFIXES[viewpoint]}{space}"

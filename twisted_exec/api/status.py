@@ -188,8 +188,7 @@ class Invalid(APIError):
     """
     The object violates rules (422).
 
-    :param causes: one mapping per field: ``reason``, ``message``, ``field``.  Only the first
-        hundred are sent.
+    :param causes: one mapping per field: ``reason``, ``message``, ``field``.
     """
 
     code, reason = 422, "Invalid"
@@ -216,11 +215,7 @@ class Invalid(APIError):
 
 
 class TooManyRequests(APIError):
-    """
-    A limit is reached for now (429).
-
-    :param retry_after_seconds: when the client may try again.
-    """
+    """A limit is reached for now (429)."""
 
     code, reason = 429, "TooManyRequests"
 
@@ -280,9 +275,7 @@ _BY_CODE: dict[int, str] = {
 
 
 def one_line(text: str) -> str:
-    """
-    Make a peer's text printable: one line without control characters, at most 2048 characters.
-    """
+    """Make a peer's text printable: one line of limited length, without control characters."""
     printable = "".join(char if char.isprintable() else " " for char in text[:_LONGEST_TEXT])
     return " ".join(printable.split())
 
@@ -291,8 +284,7 @@ def message_of(problem: BaseException | None) -> str:
     """
     Return one printable line for an exception of any layer.
 
-    Some of Twisted's exceptions contain a Failure, and so their text has a traceback.  The message of
-    the Failure's exception replaces it.
+    Some of Twisted's exceptions contain a Failure, whose traceback is left out.
     """
     if problem is None:
         return "no reason is known"

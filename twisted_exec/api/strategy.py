@@ -57,7 +57,7 @@ def check_type(kind: Kind, body: Object) -> None:
     """
     Check that the body has the API version and the kind of the URL, or none.
 
-    :raises BadRequest: it has others, or ``metadata`` is no object.
+    :raises BadRequest: it has others.
     """
     resource = kind.resource
     version, name = body.get("apiVersion"), body.get("kind")
@@ -83,7 +83,6 @@ def check_identity(kind: Kind, new: Object, old: Object) -> None:
     """
     Check that a patch leaves the object's identity alone.
 
-    :param new: the complete patched object.
     :raises Invalid: the patch changes the API version, the kind or the UID.
     """
     resource = kind.resource
@@ -116,8 +115,7 @@ def prepared(kind: Kind, body: Object, namespace: str, *, creating: bool) -> Obj
     Return the object as its writer means it, for mutating admission before validation.
 
     :param namespace: from the URL; empty for cluster-scoped kinds.
-    :raises BadRequest: the object contradicts the URL.
-    :raises Invalid: a value does not fit the schema.
+    :raises APIError: the object contradicts the URL or the schema.
     """
     obj = shaped(kind, body)
     metadata: Object = obj["metadata"]
@@ -139,8 +137,7 @@ def for_create(kind: Kind, body: Object, *, namespace: str, now: float) -> Objec
 
     :param namespace: from the URL; empty for cluster-scoped kinds.
     :param now: seconds since the epoch.
-    :raises BadRequest: the object contradicts the URL, or claims to be stored already.
-    :raises Invalid: the object violates a rule.
+    :raises APIError: the object contradicts the URL or a rule.
     """
     obj = shaped(kind, body)
     metadata: Object = obj["metadata"]
@@ -171,7 +168,7 @@ def first_applied(kind: Kind, body: Object, name: str) -> Object:
 
     :param name: from the URL; optional in the body.
     :raises BadRequest: the body has another name.
-    :raises Conflict: the body has a UID, so it means an object that no longer exists.
+    :raises Conflict: the body means an object that no longer exists.
     """
     metadata: Object = dict(body.get("metadata") or {})
     _check_name(metadata, name)
@@ -189,9 +186,8 @@ def for_update(kind: Kind, body: Object, old: Object, *, subresource: str = "") 
     :param body: the complete new object.
     :param subresource: that writes the status, and takes only that from ``body``; empty for the
         main resource.
-    :raises BadRequest: the body contradicts the URL.
     :raises Conflict: the body has another UID or resourceVersion.
-    :raises Invalid: the object violates a rule.
+    :raises APIError: the object contradicts the URL or a rule.
     """
     obj = shaped(kind, body)
     metadata, before = obj["metadata"], old["metadata"]
@@ -231,11 +227,7 @@ def _check_name(metadata: Object, name: str) -> None:
 
 
 def check_namespace(metadata: Object, namespace: str) -> None:
-    """
-    Check that the body has the namespace of the URL, or none.
-
-    :raises BadRequest: it has another namespace.
-    """
+    """:raises BadRequest: it has another namespace."""
     if (metadata.get("namespace") or namespace) != namespace:
         raise BadRequest(
             "the namespace of the provided object does not match the namespace sent on the request"
@@ -253,7 +245,6 @@ def check_preconditions(
     """
     Check that the stored object is the one that the client means.
 
-    :param deleting: the request is a delete; otherwise a change.
     :raises Conflict: it is another object or version.
     """
     metadata = obj["metadata"]
@@ -290,8 +281,7 @@ def shaped(kind: Kind, body: Object) -> Object:
     """
     Return the known fields of a body, with values checked but required fields possibly missing.
 
-    :raises BadRequest: as :func:`check_type`.
-    :raises Invalid: a value does not fit the schema.
+    :raises APIError: a value does not fit the schema.
     """
     check_type(kind, body)
     whole = full_schema(kind)
@@ -310,7 +300,6 @@ def shaped(kind: Kind, body: Object) -> Object:
 
 
 def _without_entries(body: Object) -> Object:
-    """Drop a well-formed ``managedFields``, which is large and need not be copied."""
     metadata = body.get("metadata")
     if not isinstance(metadata, dict) or not isinstance(metadata.get("managedFields"), list):
         return body

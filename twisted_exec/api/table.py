@@ -30,9 +30,7 @@ def table(
     Return objects as a Table.
 
     :param now: seconds since the epoch, for ages.
-    :param metadata: of the list, or of the single object.
-    :param include: the request's ``includeObject``: rows carry ``Metadata``, ``Object`` or
-        ``None``.
+    :param include: the request's ``includeObject``.
     :param columns: include the column definitions; a watch sends them only once.
     """
     result: Object = {

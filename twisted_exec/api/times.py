@@ -76,7 +76,6 @@ def nanoseconds(text: str) -> int:
 
 
 def _pieces(text: str, context: str) -> dict[str, str | None]:
-    """Split a text into its parts, by name."""
     pieces: dict[str, str | None] = {}
     rest = text
     for name, pattern in _PIECES:

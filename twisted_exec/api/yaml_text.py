@@ -94,7 +94,6 @@ def yaml_bytes(document: Any) -> bytes:
 
 
 def _add(lines: list[str], first: str, rest: str, value: Any) -> None:
-    """Add the lines of a value."""
     if isinstance(value, dict) and value:
         for key in sorted(value):
             each = value[key]

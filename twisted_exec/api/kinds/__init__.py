@@ -92,11 +92,7 @@ def of(dialect: Dialect) -> tuple[Kind, ...]:
 
 
 def served(dialects: Sequence[Dialect]) -> tuple[Kind, ...]:
-    """
-    Return the kinds of an API server.
-
-    :param dialects: the dialects that are served, each once.
-    """
+    """Return the kinds of an API server."""
     own = [kind for dialect in dialects for kind in of(dialect)]
     return (*_CORE, *own, *_OTHERS, *_all_beside(dialects))
 

@@ -9,8 +9,7 @@ kube-apiserver skips a field's rule if the field is missing before or after, so 
 removed and then set to a new value.
 
 A printer column is defined once, by JSONPath as in ``additionalPrinterColumns`` of a
-CustomResourceDefinition. The supported subset of JSONPath is what such columns need: members,
-``[*]``, and a comparison with a text, ``[?(@.KEY=="TEXT")]`` or ``[?(@.KEY!="TEXT")]``. Sources:
+CustomResourceDefinition, of which only a subset is supported. Sources:
 ``k8s.io/client-go/util/jsonpath``, and ``pkg/registry/customresource/tableconvertor`` of
 ``k8s.io/apiextensions-apiserver``.
 """
@@ -36,7 +35,6 @@ class CELRule:
     A rule for a single spec.
 
     :param member: the field of the spec that an error names.
-    :param problem: the error message.
     :param cel: expression in which ``self`` is the spec.
     :param missing: a violation means that the field is missing.
     """
@@ -124,7 +122,6 @@ def column(name: str, path: str, description: str = "", *, wide: bool = False) -
     """
     Return a column with the value at a path; ``<none>`` if there is none.
 
-    :param wide: only shown with ``-o wide``.
     :raises ValueError: the path is not supported.
     """
     steps = _parsed(path)

@@ -68,7 +68,7 @@ def request_of(csr: Mapping[str, Any]) -> x509.CertificateSigningRequest:
     """
     Parse the request.
 
-    :raises ValueError: the request is malformed, too large, or not signed with its key.
+    :raises ValueError: the request is not usable.
     """
     try:
         pem = base64.b64decode(csr["spec"]["request"], validate=False)

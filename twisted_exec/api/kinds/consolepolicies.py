@@ -48,7 +48,7 @@ class Window:
     last: int
 
     def on(self, day: date, zone: tzinfo) -> tuple[float, float] | None:
-        """Return the beginning and the end on a day, in seconds since the epoch."""
+        """Return the beginning and the end on a day(seconds since the epoch)."""
         if day.weekday() not in self.days:
             return None
         ends_tomorrow = self.last <= self.first
@@ -58,11 +58,7 @@ class Window:
 
 
 class Hours:
-    """
-    The hours of one policy.
-
-    :param windows: at least one.
-    """
+    """The hours of one policy."""
 
     def __init__(self, windows: Sequence[Window], zone: tzinfo) -> None:
         self._windows, self._zone = tuple(windows), zone
@@ -85,7 +81,6 @@ class Hours:
         return self._now(now)[0]
 
     def _now(self, now: float) -> tuple[float, bool]:
-        """Return when the hours end or begin next, and whether they are open."""
         since, until, is_open = self._cache
         if not since <= now < until or (is_open and until >= now + _WEEK_SECONDS):
             until, is_open = self._evaluated(now)
@@ -116,7 +111,7 @@ def parse_hours(windows: Sequence[Mapping[str, Any]], zone: str) -> Hours:
     """
     Parse the hours of a valid policy.
 
-    :raises ValueError: this server does not have the time zone.
+    :raises ValueError: there is no such time zone.
     """
     return Hours(tuple(map(_window, windows)), time_zone(zone))
 
@@ -125,7 +120,7 @@ def time_zone(name: str) -> tzinfo:
     """
     Return a time zone by its IANA name.
 
-    :raises ValueError: this program has no such zone.
+    :raises ValueError: there is no such zone.
     """
     if name == "UTC":
         return UTC

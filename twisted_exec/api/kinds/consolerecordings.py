@@ -2,11 +2,10 @@
 Console recordings: what a machine's console printed, as evidence.
 
 A recording is a range of what the console printed, usually with input of users. The runtime of the
-machine makes the recording, and reports its newest signed head, which is stored in the status: apart
-from the recording itself.
+machine makes the recording, and reports its newest signed head, which is stored in the status:
+apart from the recording itself.
 
-A user may wish that a session be recorded: the client sends the query key ``record`` in the request
-that opens the session, and its value says how much input is recorded.
+A client asks for a recording by the query key ``record`` of a session.
 """
 
 from __future__ import annotations
@@ -160,11 +159,7 @@ def end_of(recording: Object) -> float | None:
 
 
 def ended_spec(spec: Object, now: float, why: str) -> Object:
-    """
-    Return the spec of a recording that ends.
-
-    :param now: seconds since the epoch.
-    """
+    """Return the spec of a recording that ends."""
     ended = {"ended": True, "endedTime": times.timestamp(now)}
     return {**spec, **ended, "endedReason": why[:_LONGEST_ENDED_REASON]}
 
@@ -283,9 +278,8 @@ NOT_STORED = "it is not stored yet"
 
 def recorded_input(text: str) -> str:
     """
-    Return the input to record.
+    Return the input to record; empty text means the default.
 
-    :param text: empty for the default.
     :raises BadRequest: there is no such input.
     """
     if text and text not in RECORDED_INPUT:
@@ -300,8 +294,7 @@ def recording_of_query(args: Mapping[bytes, Sequence[bytes]]) -> str:
     """
     Return the input to record by a query; empty if it asks for no recording.
 
-    :param args: as ``request.args``.
-    :raises BadRequest: it asks for an unknown input, or more than once.
+    :raises BadRequest: the query is not valid.
     """
     values = args.get(b"record", ())
     if not values:

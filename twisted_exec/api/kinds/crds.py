@@ -21,7 +21,6 @@ def definition(kind: Kind, *, name: Schema | None = None) -> Object:
     """
     Return the definition of a kind.
 
-    :param kind: a kind whose columns all have paths.
     :param name: a schema for the objects' names, in addition to that of DNS subdomains.
     :raises ValueError: a column has no path.
     """

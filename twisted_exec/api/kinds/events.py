@@ -110,11 +110,7 @@ def _object(event: Object) -> str:
 
 
 def written(event: Object) -> float:
-    """
-    Return when an event was last written, according to its timestamps.
-
-    :return: seconds since the epoch; 0 without a timestamp.
-    """
+    """Return when an event was last written, in seconds since the epoch; 0 if it does not say."""
     moments = (event["metadata"].get("creationTimestamp"), last_seen(event))
     return max((_seconds(moment_) for moment_ in moments if moment_), default=0.0)
 
@@ -133,10 +129,9 @@ def new_event(
     """
     Return an Event without a message and a count.
 
-    :param about: the object of the Event.
-    :param resource: of that object; items of lists have no ``kind`` of their own.
-    :param identity: what the Event is; its name is derived from that, so that the same Event, written
-        again, is no second one.
+    :param resource: of ``about``: items of lists have no ``kind`` of their own.
+    :param identity: the name is derived from it, so that the same Event, written again, is no
+        second one.
     :param host: the instance of ``component`` that reports the Event.
     :param at: in seconds since the epoch.
     """
@@ -185,7 +180,6 @@ def _validate(event: Object) -> list[Cause]:
 
 
 def _validate_new(event: Object) -> list[Cause]:
-    """Only Events written through core/v1 may lack the fields that are mandatory today."""
     old = event_to_core(event)
     causes = _validate(old)
     if "eventTime" not in old and "firstTimestamp" not in old:
@@ -199,7 +193,6 @@ def _field_in_new(field: str) -> str:
 
 
 def _place_causes(event: Object) -> Iterator[Cause]:
-    """Check the namespace: that of the object, or ``default`` for cluster-scoped objects."""
     here, involved = event["metadata"].get("namespace", ""), _involved(event, "namespace")
     cluster_namespaces = ("default", "kube-system") if "eventTime" in event else ("default",)
     if here != involved and (involved or here not in cluster_namespaces):
@@ -207,7 +200,6 @@ def _place_causes(event: Object) -> Iterator[Cause]:
 
 
 def _new_causes(event: Object) -> Iterator[Cause]:
-    """Check an Event with ``eventTime``, which has more mandatory fields."""
     reporter = event.get("reportingComponent", "")
     if not reporter:
         yield fields.required("reportingComponent")

@@ -23,8 +23,7 @@ class Column:
     """
     One column of ``kubectl get``, between NAME and AGE.
 
-    :param read: usually a :func:`cell`, which converts numbers, too; another function returns a
-        string, or ``None`` if there is nothing to show.
+    :param read: returns a string, or ``None`` if there is nothing to show.
     :param priority: above 0 means only with ``-o wide``, after AGE.
     :param moment: ``read`` returns a time, and the cell shows its age.
     :param path: the column as JSONPath, for kinds with a CustomResourceDefinition
@@ -47,7 +46,6 @@ def cell(*path: str, missing: str = NOTHING) -> Callable[[Object], str]:
     """
     Return a function that reads a field as the text of a cell; a boolean is ``true`` or ``false``.
 
-    :param path: the keys that lead to the field.
     :param missing: the text if the field is absent or empty.
     """
 
@@ -88,8 +86,6 @@ class Connect:
     A subresource that opens a stream.
 
     :param options: the kind of its query options, such as ``PodExecOptions``.
-    :param schema: schema of that kind.
-    :param methods: HTTP methods that open it.
     """
 
     options: str
@@ -105,40 +101,31 @@ class Kind:
     The functions are called with objects that fit the schema; ``prepare`` and the ``carry_``
     functions also with objects that do not fit yet.
 
-    :param schema: the object's properties besides ``apiVersion``, ``kind`` and
-        ``metadata``.
+    :param schema: the object's properties besides ``apiVersion``, ``kind`` and ``metadata``.
     :param own_columns: ``columns`` is complete, without an implied NAME and AGE.
     :param has_status: ``status`` is written through the ``status`` subresource, and not with the
         object.
-    :param status_parts: subresources other than ``status`` that write the status.
-    :param counts_generation: ``metadata.generation`` counts the changes of
-        everything but metadata and status, and the beginning of a deletion.
+    :param counts_generation: ``metadata.generation`` counts the changes of everything but metadata
+        and status, and the beginning of a deletion.
     :param work_factor: how much more work the validation of a value is than for other kinds.
     :param name_rule: returns the problems of a name.
     :param fields: fields for field selectors, in addition to name and namespace.
     :param unconditional_update: ``resourceVersion`` is optional in updates.
     :param stored: false for reviews, which are answered, and for read-only kinds.
     :param kept_as: the resource in the store, if it differs.
-    :param read_only: clients may only read.
     :param server_made: clients may only read and delete; the value is the error message for other
         verbs.
-    :param initial_status: status of a new object.
-    :param server_fields: top-level fields that clients cannot write.
     :param terminating_status: merged into the status when deletion begins.
     :param held_by: returns the finalizers that delay the removal of a deleted object.
-    :param prepare: sets computed defaults in place.
-    :param carry_over: called with the new and the old object; restores, in
-        place, the fields that an update must not change.
-    :param carry_status: called with the subresource, the new and the old object; restores,
-        in place, the parts of the status that the subresource must not change.
+    :param carry_over: restores in the new object the fields that an update must not change.
+    :param carry_status: the same for parts of the status, by the subresource.
     :param validate_status: returns the problems of a new status, after ``carry_status``.
     :param connects: subresources that open a stream, by name.
     :param confidential: messages must not quote the content of objects.
-    :param texts: readable subresources in plain text, by name; with the schemas of their
-        query parameters.
-    :param text_types: the content types of texts that are not plain.
-    :param requests: subresources that are created, answered and not stored, by name; with the
-        kind of the request.
+    :param texts: readable subresources in plain text, by name, with the schemas of their query
+        parameters.
+    :param requests: subresources that are created, answered and not stored, by name, with the kind
+        of the request.
     """
 
     resource: Resource

@@ -2,11 +2,10 @@
 Machines and their schemas, under the name of each dialect.
 
 Sources: ironcore ``api/compute/v1alpha1`` and ``internal/apis/compute/validation``, and their
-counterparts in onmetal-api and spheric; for the schemas ``machine_types.go`` of ironcore and
-onmetal-api, and ``instance_types.go`` of spheric.
+counterparts in onmetal-api and spheric.
 
 Two defects of these systems are fixed: the status is not writable through the main resource, and
-``metadata.generation`` is maintained.  spheric only checks names; here an invalid instance is
+``metadata.generation`` is maintained. spheric only checks names; here an invalid instance is
 rejected like an invalid machine.
 """
 
@@ -236,7 +235,6 @@ def _columns(dialect: Dialect) -> tuple[Column, ...]:
 
 
 def _health(machine: Mapping[str, Any]) -> str:
-    """Return the status of the condition ConsoleHealthy; empty if no alert has set it."""
     return str(condition_of(machine, CONSOLE_HEALTHY).get("status") or "")
 
 
@@ -499,7 +497,6 @@ def _addresses(dialect: Dialect) -> dict[str, Any]:
 
 
 def exec_options(dialect: Dialect) -> Schema:
-    """Return the schema of the query of ``exec``."""
     ignored = boolean("Ignored: the poollet's certificate is always verified.")
     return struct(
         {"insecureSkipTLSVerifyBackend": ignored},

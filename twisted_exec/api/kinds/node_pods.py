@@ -3,9 +3,9 @@ Pods on Nodes, which are stored, as in any cluster: their kind, schemas and colu
 
 Some fields that are not used here are stored in any form.
 
-Sources: ``k8s.io/api/core/v1``, ``pkg/apis/core/v1/defaults.go``, ``pkg/apis/core/validation``
-(``ValidatePodCreate``, ``ValidatePodUpdate``), ``pkg/registry/core/pod/strategy.go`` and, for the
-columns, ``printPod`` of ``pkg/printers/internalversion/printers.go`` of Kubernetes.
+Sources: ``k8s.io/api/core/v1``, and of Kubernetes ``pkg/apis/core/v1/defaults.go``,
+``pkg/apis/core/validation``, ``pkg/registry/core/pod/strategy.go`` and
+``pkg/printers/internalversion/printers.go``.
 """
 
 from __future__ import annotations
@@ -313,7 +313,6 @@ def _statuses(pod: Object, key: str = "containerStatuses") -> list[Object]:
 
 
 def _sidecars(pod: Object) -> set[str]:
-    """Return the names of restartable init containers (sidecars)."""
     containers = pod.get("spec", {}).get("initContainers", [])
     return {each["name"] for each in containers if each.get("restartPolicy") == "Always"}
 
@@ -336,7 +335,6 @@ def _state(status: Object) -> Object:
 
 
 def _termination(state: Object) -> str:
-    """Return a word for the end of a container."""
     ending = state["terminated"]
     if ending.get("reason"):
         return str(ending["reason"])
@@ -476,7 +474,6 @@ def _held_by(pod: Object) -> list[str]:
 
 
 def _prepare(pod: Object) -> None:
-    """Set the computed defaults."""
     spec = pod.get("spec")
     if not isinstance(spec, dict):
         return

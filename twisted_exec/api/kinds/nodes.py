@@ -3,8 +3,8 @@ Nodes: servers that run Pods, or representations of clusters that do.
 
 Some fields that are not used here are stored in any form.
 
-Sources: ``k8s.io/api/core/v1``, ``pkg/apis/core/validation`` (``ValidateNode``,
-``ValidateNodeUpdate``) and ``pkg/printers/internalversion`` of Kubernetes.
+Sources: ``k8s.io/api/core/v1``, ``pkg/apis/core/validation`` and ``pkg/printers/internalversion``
+of Kubernetes.
 """
 
 from __future__ import annotations
@@ -87,7 +87,6 @@ def _amount_causes(status: Object) -> Iterator[Cause]:
 
 
 def _prepare(node: Object) -> None:
-    """Keep podCIDR and podCIDRs consistent."""
     spec = node.get("spec")
     if not isinstance(spec, dict):
         return

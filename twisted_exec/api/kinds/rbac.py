@@ -146,7 +146,6 @@ def _url_causes(rule: Object, here: str, namespaced: bool) -> list[Cause]:
 
 
 def _prepare_binding(binding: Object) -> None:
-    """Set the default API groups."""
     reference = binding.get("roleRef")
     if isinstance(reference, dict):
         reference.setdefault("apiGroup", GROUP)
@@ -217,8 +216,6 @@ _SUBJECT_COLUMNS = (("Users", "User"), ("Groups", "Group"), ("ServiceAccounts", 
 
 
 def _subjects_column(title: str, kind: str) -> Column:
-    """Return a column with the subjects of one kind, for ``-o wide``."""
-
     def read(binding: Object) -> str:
         return ", ".join(
             f"{subject['namespace']}/{subject['name']}"

@@ -1,15 +1,13 @@
 """
 Secrets, such as a machine's ignition, a volume's keys, or a bootstrap token.
 
-Error messages about a Secret do not quote its content.
-
 A bootstrap token authenticates a program without credentials of its own. It is ``ID.SECRET``, six
 and sixteen lower-case letters and digits. The Secret ``bootstrap-token-ID`` in the namespace
 ``kube-system`` holds both parts, the expiry and the token's groups.
 
 Sources: ``k8s.io/api/core/v1`` and ``pkg/apis/core/validation`` of Kubernetes; for bootstrap tokens
-``k8s.io/cluster-bootstrap/token/{api,util}`` and
-``pkg/apis/kubeadm/bootstraptoken/v1/utils.go`` of Kubernetes.
+``k8s.io/cluster-bootstrap/token/{api,util}`` and ``pkg/apis/kubeadm/bootstraptoken/v1/utils.go`` of
+Kubernetes.
 """
 
 from __future__ import annotations
@@ -102,7 +100,6 @@ def _validate(secret: Object) -> list[Cause]:
 
 
 def _type_causes(secret: Object) -> Iterator[Cause]:
-    """Check the content that the Secret's type requires."""
     kind, data = secret["type"], secret.get("data", {})
     for key in _REQUIRED.get(kind, ()):
         if key not in data:
@@ -228,11 +225,7 @@ def extra_groups(values: Values) -> tuple[str, ...]:
 
 
 def causes_of(name: str, values: Values) -> Iterator[Cause]:
-    """
-    Check a Secret of :data:`SECRET_TYPE`.
-
-    :param name: of the Secret.
-    """
+    """Check a Secret of :data:`SECRET_TYPE`."""
     for key, pattern in ((ID, _ID), (SECRET, _SECRET)):
         if key not in values:
             yield fields.required(f"data[{key}]")

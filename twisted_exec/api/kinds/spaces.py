@@ -1,10 +1,7 @@
 """
 Spaces and their providers: the registry of control planes.
 
-Fields, defaults and spelling (in three styles) are upstream's. Our additions are the ``status``
-subresource, conditions, ``observedGeneration`` and other fields of the status, such as
-``endpoints``, the types ``local`` and ``clusterprofile``, ``parameters``, and the Secrets of
-imported Spaces in ``spec``.  Also, an immutable field cannot be removed and set anew.
+Fields, defaults and spelling (in three styles) are upstream's, with additions of ours.
 
 Our API server also checks rules that depend on the object's namespace; a CustomResourceDefinition
 cannot express these, so the Space Manager reports violations in conditions.
@@ -74,7 +71,6 @@ def _named(key: str) -> CELRule:
 
 
 def _secret(description: str) -> Schema:
-    """Return the schema of a ``SecretReference`` of Kubernetes."""
     name = string("name is the name of the Secret.", maxLength=253)
     namespace = string("namespace is the namespace of the Secret.", maxLength=63)
     return struct({"name": name, "namespace": namespace}, description=description, atomic=True)
@@ -281,7 +277,6 @@ def _validate_space(space: Object) -> list[Cause]:
 
 
 def _place_causes(space: Object) -> Iterator[Cause]:
-    """Check the namespaces of a Space and its Secrets."""
     spec, namespace = space["spec"], space["metadata"]["namespace"]
     provider = spec.get(_PROVIDER)
     if provider and namespace != spaces.namespace_of(provider):

@@ -47,7 +47,6 @@ def reference(
     Check that ``obj[key]["name"]`` is a valid name.
 
     :param field: path of ``obj[key]``.
-    :param needed: the field is required.
     """
     if key not in obj and not needed:
         return
@@ -69,7 +68,7 @@ def labels(values: Mapping[str, str], field: str) -> Iterator[Cause]:
 
 
 def label_selector(selector: Mapping[str, Any], field: str) -> Iterator[Cause]:
-    """Check a label selector that fits its schema: its size, its keys, operators and values."""
+    """Check a label selector that fits its schema."""
     terms = len(selector.get("matchLabels", {})) + sum(
         1 + len(each.get("values", ())) for each in selector.get("matchExpressions", ())
     )
