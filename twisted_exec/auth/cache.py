@@ -1,8 +1,7 @@
 """
 A short-lived cache of answers that cost a round trip.
 
-Concurrent requests for the same key share one round trip. Failures are not cached. The lifetime
-limits how long a withdrawn permission still counts.
+Concurrent requests for the same key share one round trip. Failures are not cached.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """
 The CEL library, in this process or in one for expressions whose cost has no small bound.
 
-The library is ``cel-expr-python``. It limits the iterations of loops and the depth of expressions,
-but neither the patterns of ``matches`` nor memory.
-
-The limits of the other process (:func:`main`) are those of the kernel: a job that takes too much
-memory or time ends it.
+The library limits the iterations of loops and the depth of expressions, but neither the patterns of
+``matches`` nor memory. The limits of the other process (:func:`main`) are those of the kernel: a
+job that takes too much memory or time ends it.
 """
 
 from __future__ import annotations
@@ -46,12 +44,7 @@ class Expressions:
         self._environment: Any = None
 
     def check(self, text: str) -> None:
-        """
-        Compile an expression; it is kept.
-
-        :raises Missing: the library is not installed.
-        :raises EvaluationFailed: it does not compile.
-        """
+        """Compile an expression; errors as of :meth:`value`."""
         self._compiled(text)
 
     def value(self, text: str, values: Mapping[str, Any]) -> Any:
@@ -59,7 +52,7 @@ class Expressions:
         Evaluate in this process.
 
         :raises Missing: the library is not installed.
-        :raises EvaluationFailed: it does not compile, or has no value.
+        :raises EvaluationFailed: it has no value.
         """
         program = self._compiled(text)
         try:

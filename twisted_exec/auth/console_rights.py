@@ -42,10 +42,9 @@ class ConsoleVerbs:
     """
     Decides about consoles, and passes everything else on.
 
-    :param authorizer: decides about the verbs themselves and everything else.
     :param machines: resources whose consoles are meant, besides Pods.
     :param strict: ``create`` on ``machines/exec`` includes no verb.
-    :param is_strict: the same for the machine of a request, because a ConsolePolicy says so.
+    :param is_strict: the same for the machine of a request.
     :param pods: Pods are machines: a user needs a verb to open a Pod's console.
     """
 
@@ -71,7 +70,6 @@ class ConsoleVerbs:
         return Deferred.fromCoroutine(self._authorize(_normal(attributes)))
 
     def files(self) -> list[Replaceable]:
-        """Return the files of the authorizer, for the guard of sessions."""
         return files_of([self._authorizer])
 
     def _is_console(self, attributes: Attributes) -> bool:
@@ -112,7 +110,6 @@ class ConsoleVerbs:
 
 
 def _opens_pod(attributes: Attributes) -> bool:
-    """Return whether a request opens a Pod's console; a browser opens a WebSocket with GET."""
     pods = PODS.resource
     if (attributes.group, attributes.resource) != (pods.group, pods.plural):
         return False
@@ -144,7 +141,7 @@ class SessionRequirements(Protocol):
         """
         Return the present terms of the session.
 
-        :raises APIError: the session may not go on, or that is not known.
+        :raises APIError: the session may not go on.
         """
 
 
@@ -180,7 +177,7 @@ async def highest_right(
     :param console: the permission on the machine's ``console``, without a verb.
     :param refusal: names the permission that a user without any right lacks.
     :param wanted: the refusal may name this right instead.
-    :raises APIError: the user has no right, or that is not known now.
+    :raises APIError: the user has no right.
     """
     # The highest first, because a session without --force can ask for the floor later, and
     # because a hop of another make may take input from a session that asked for none.
@@ -203,7 +200,7 @@ class ConsoleAccess:
     A user's access to one console.
 
     :param permission: on the machine's ``console``, without a verb.
-    :param refusal: names the permission that a user without any right lacks.
+    :param refusal: as for :func:`highest_right`.
     :param conditions: apply besides the user's rights.
     """
 
@@ -230,7 +227,7 @@ class ConsoleAccess:
 
     @property
     def wanted(self) -> Right:
-        """The right that the request needs in order to get all that it asks for."""
+        """The right that the request needs."""
         if not self.options.takes_input:
             return Right.OBSERVE
         return Right.TAKEOVER if self.options.force else Right.DRIVE
@@ -239,8 +236,8 @@ class ConsoleAccess:
         """
         Return the user's right for a new session.
 
-        :raises APIError: the user has no right at this console, or that is not known now.
         :raises TakeoverRefused: the user asks to take over without the right to do so.
+        :raises APIError: the user has no right at this console.
         """
         right = await self._right(gate, self.permission.user)
         if right < self.wanted is Right.TAKEOVER:
@@ -251,7 +248,6 @@ class ConsoleAccess:
         return right
 
     async def review(self, gate: Decides, user: User) -> Terms:
-        """Return the terms at this moment; errors as :meth:`SessionRequirements.terms`."""
         right = await self._right(gate, user)
         if self.conditions is None:
             return self.terms(Terms(right=right))
@@ -261,8 +257,8 @@ class ConsoleAccess:
         """
         Return the terms, without their limit of the right for a request that takes no input.
 
-        The limit of an observer remains: a next hop of another make may ignore that the request is
-        without input.
+        The limit of an observer remains: a next hop of another make may ignore that there is no
+        input.
         """
         if self.options.takes_input or terms.right < Right.DRIVE:
             return terms
@@ -310,8 +306,7 @@ class Subresource:
     :param verb: that its users need; opening a console is a create whatever the HTTP method
         (k8s#78741).
     :param permission: the subresource on which they need it.
-    :param access: of users to the machine's console.
-    :param is_stream: users may type. Anything else is read, also while the machine is off.
+    :param is_stream: users may type.
     """
 
     name: str

@@ -1,9 +1,4 @@
-"""
-Credentials of a request: taken out of it once, checked, and kept for reviews of its session.
-
-Each authenticator declares the headers that it reads; :class:`CredentialHeaders` is their union
-with the headers that name an identity everywhere.
-"""
+"""Credentials of a request: taken out of it once, checked, and kept for reviews of its session."""
 
 from __future__ import annotations
 
@@ -59,7 +54,7 @@ class CredentialHeaders:
         return name in self.current()
 
     def current(self) -> HeaderSet:
-        """Return the headers that are credentials now, to look up many names in."""
+        """Return the headers that are credentials now."""
         declared: HeaderSet = self._authenticator.credential_headers
         return IDENTITY_HEADERS | declared
 
@@ -103,7 +98,7 @@ def presented(request: IRequest, declared: HeaderSet) -> PresentedCredentials:
     """
     Read the credentials of a request without removing them.
 
-    :param declared: the headers that authenticators readbesides ``Authorization``.
+    :param declared: the headers that authenticators read, besides ``Authorization``.
     """
     lines = request.requestHeaders.getRawHeaders(b"authorization", [])
     token, problem = None, ""
@@ -128,7 +123,6 @@ def presented(request: IRequest, declared: HeaderSet) -> PresentedCredentials:
 
 
 def _bearer_token(request: IRequest) -> bytes | None:
-    """The token of ``Authorization``, or of a WebSocket's subprotocols."""
     lines = set(request.requestHeaders.getRawHeaders(b"Authorization", []))
     if len(lines) > 1:
         raise Unauthorized("more than one Authorization header")
@@ -160,9 +154,7 @@ def files_of(parts: Iterable[object]) -> list[Replaceable]:
 @implementer(IAuthenticator)
 class UnionAuthenticator:
     """
-    Asks authenticators in order; the first that knows the user wins.
-
-    A failure ends the search.
+    Asks authenticators in order; the first that knows the user wins, and a failure ends the search.
 
     :raises TypeError: an authenticator does not declare its headers.
     """
@@ -192,7 +184,6 @@ class UnionAuthenticator:
         return None
 
     def files(self) -> list[Replaceable]:
-        """Return the files of all authenticators, for the guard of sessions."""
         return files_of(self._authenticators)
 
     def proxy_problem(self, certificate: PeerCertificate) -> str:
@@ -201,8 +192,6 @@ class UnionAuthenticator:
 
 
 class _RequestView:
-    """As much of a request as authenticators of release 0.1 look at."""
-
     def __init__(self, credentials: PresentedCredentials) -> None:
         self.requestHeaders = credentials.headers.copy()
         if credentials.token is not None:
@@ -215,8 +204,6 @@ class RequestAuthenticator:
     An authenticator of release 0.1, whose ``authenticate`` takes a request; for one release.
 
     It gets an object with the declared headers and the bearer token.
-
-    :param credential_headers: see :attr:`IAuthenticator.credential_headers`.
     """
 
     def __init__(self, inner: Any, credential_headers: HeaderSet = NO_HEADERS) -> None:

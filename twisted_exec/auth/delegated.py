@@ -1,14 +1,13 @@
 """
 Authentication and authorization by an API server: reviews, and hints from roles and bindings.
 
-A TokenReview identifies the user of a token, a SubjectAccessReview authorizes. Answers are cached
-for 10 seconds at most. Without an answer the request fails. Source: the webhook authenticator and
-authorizer of ``k8s.io/apiserver/plugin/pkg``.
+Answers are cached for 10 seconds at most. Source: the webhook authenticator and authorizer of
+``k8s.io/apiserver/plugin/pkg``.
 
 Where a hop may watch roles and bindings, a change that may take permissions from the user of an
-open session is a hint: cached answers are forgotten, and the guard reviews its sessions. The API
-server stays the only judge. A second hint follows later, since a replica of the API server may
-still have decided by the rules before the change.
+open session is a hint: cached answers are forgotten, and the guard reviews its sessions. A second
+hint follows, since a replica of the API server may still have decided by the rules before the
+change.
 """
 
 from __future__ import annotations
@@ -72,8 +71,6 @@ _Result = TypeVar("_Result")
 
 
 class _Reviews:
-    """Creates reviews, and retries temporary failures."""
-
     def __init__(self, client: IKubeClient, clock: IReactorTime, retry_seconds: float) -> None:
         self._client, self._clock, self._retry_seconds = client, clock, retry_seconds
         self._turns = DeferredSemaphore(AT_ONCE)
@@ -141,8 +138,6 @@ def _told(resource: Resource, problem: APIError) -> APIError:
 
 
 class _Configuration:
-    """The configuration of a client; after a change, cached answers do not count any more."""
-
     paths = ("kubeconfig",)
 
     def __init__(self, client: IKubeClient, forget: Callable[[], None]) -> None:
@@ -161,7 +156,6 @@ class DelegatedAuthenticator:
     """
     Authenticates bearer tokens by TokenReviews.
 
-    :param client: its credentials may create tokenreviews.
     :param audiences: if given, tokens must be for one of them.
     :param cache_seconds: at most 10.
     :param retry_seconds: time limit for one review, longer while the API server answers others.
@@ -187,7 +181,6 @@ class DelegatedAuthenticator:
         self._configuration = _Configuration(client, self._cache.clear)
 
     def files(self) -> list[Replaceable]:
-        """Return the configuration of the client, for the guard of sessions."""
         return [self._configuration]
 
     def authenticate(self, credentials: PresentedCredentials) -> Deferred[User | None]:
@@ -221,7 +214,6 @@ class DelegatedAuthenticator:
 
 
 def _user(info: object) -> User | None:
-    """Convert a review's ``status.user``."""
     if not isinstance(info, Mapping) or not info.get("username"):
         return None
     name, extra = info["username"], info.get("extra") or {}
@@ -247,9 +239,9 @@ class DelegatedAuthorizer:
     """
     Authorizes by SubjectAccessReviews.
 
-    :param client: its credentials may create subjectaccessreviews.
-    :param deny_seconds: lifetime of a cached denial; like ``allow_seconds``, at most 10.
-    :param retry_seconds: time limit for one review, longer while the API server answers others.
+    :param allow_seconds: lifetime of a cached permission; at most 10.
+    :param deny_seconds: the same of a denial.
+    :param retry_seconds: as of :class:`DelegatedAuthenticator`.
     """
 
     def __init__(
@@ -450,7 +442,6 @@ class PermissionWatch:
         self._concerns(*bindings)
 
     def _concerns(self, *bindings: Subjects) -> None:
-        """Give a hint if a user of a session is among the subjects of the bindings."""
         members = frozenset().union(*bindings)
         for user in self._users():
             if ("User", user.name) in members or any(
@@ -476,7 +467,6 @@ class PermissionWatch:
             self._arm(SECOND_HINT_SECONDS)
 
     def _arm(self, seconds: float) -> None:
-        """Give a hint after so many seconds, unless one is due earlier."""
         timer = self._timer
         if timer is None or not timer.active():
             self._timer = self._clock.callLater(seconds, self._give)

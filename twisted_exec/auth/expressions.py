@@ -1,12 +1,11 @@
 """
 Evaluation of CEL expressions without holding the reactor.
 
-An evaluation with a small bound takes place in this process. All others are done by processes of
-low priority, with limits of memory and CPU time; users take turns.
+An evaluation with a small bound of its cost takes place in this process. All others are done by
+processes of low priority, with limits of memory and CPU time; users take turns.
 
-The bound comes from the expression's text and the size of its values: the author of an expression
-is trusted, the values are not. Its unit is about a nanosecond, or a byte that is copied. Calls that
-are not known here count as costly.
+The author of an expression is trusted, the values are not. The unit of the bound is about a
+nanosecond.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ WAITING, WAITING_OF_USER = 256, 16
 
 
 class TooManyEvaluations(Exception):
-    """An evaluation has no place now; the message is one line, and quotes no values."""
+    """An evaluation has no place now; the message quotes no values."""
 
 
 def command() -> list[str]:
@@ -45,11 +44,7 @@ def command() -> list[str]:
 
 
 class Evaluator:
-    """
-    Evaluates expressions about what users send.
-
-    :param argv: returns the command line of a process.
-    """
+    """Evaluates expressions about what users send."""
 
     def __init__(self, reactor: Any, argv: Callable[[], list[str]] = command) -> None:
         kind = JobKind(
@@ -170,7 +165,6 @@ class Growth:
     """
     Growth of the cost of an expression with its values.
 
-    :param loops: depth of nested loops.
     :param squares: calls that multiply by the size of the values.
     :param splits: a call makes a list of a string.
     :param pattern: weight of the largest literal pattern; infinite if a pattern is no literal.
@@ -202,10 +196,6 @@ class Growth:
 
 @dataclass
 class _Call:
-    """
-    :ivar arguments: tokens of each argument; a bracket with its content counts as several.
-    """
-
     name: str
     arguments: list[list[tuple[str, str]]] = field(default_factory=lambda: [[]])
 
@@ -215,7 +205,6 @@ class _Call:
 
     @property
     def pattern(self) -> str | None:
-        """The last argument, if it is a string literal."""
         last = self.arguments[-1]
         return last[0][1] if [kind for kind, _ in last] == ["string"] else None
 
@@ -274,7 +263,6 @@ def _weight(pattern: str | None) -> float:
 
 
 def _measure(values: object) -> tuple[float, float, int]:
-    """Return the size of values, the entries of the largest container, and the longest string."""
     size, largest, longest, nodes = 0, 0, 0, 0
     left: list[Any] = [values]
     while left:

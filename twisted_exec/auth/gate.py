@@ -1,14 +1,12 @@
 """
 The gate of a program: authentication, impersonation, authorization, and the dispatch of requests.
 
-A session keeps the gate's :class:`Evidence`, which the reviews of the session check again.
-
 An unknown client gets 401 for paths that are not open, whether they exist or not.
 
-With :attr:`ImpersonationPolicy.CHECKED` a request with ``Impersonate-User`` (``kubectl --as``) is
-handled as that user, if the sender may ``impersonate`` each part of the identity. An unknown
-impersonation header is an error: an ignored header would let the request through with the
-*sender's* permissions. Source: ``k8s.io/apiserver/pkg/endpoints/filters/impersonation.go``.
+A request with ``Impersonate-User`` (``kubectl --as``) may be handled as that user, if the sender
+may ``impersonate`` each part of the identity. An unknown impersonation header is an error: an
+ignored header would let the request through with the *sender's* permissions. Source:
+``k8s.io/apiserver/pkg/endpoints/filters/impersonation.go``.
 """
 
 from __future__ import annotations
@@ -101,11 +99,10 @@ class GatePolicy:
     The settings of one program's gate.
 
     :param allowed_origins: sites besides this server's own whose pages may send requests; ``None``
-        if requests of all pages pass.
+        for all.
     :param judges: names of users that are servers and check the origin of requests themselves.
-    :param accepts_session: whether a caller may bring the id of the session; never if ``None``.
-    :param callers_name_no_user: callers are servers that pass on headers of their users, but no
-        names.
+    :param accepts_session: whether a caller may bring the id of the session.
+    :param callers_name_no_user: callers pass on headers of their users, but no names.
     """
 
     impersonation: ImpersonationPolicy = ImpersonationPolicy.CHECKED
@@ -122,11 +119,9 @@ class Evidence:
     """
     The reason to allow a session.
 
-    :param credentials: of the sender; at most the proxy's certificate if a proxy names the sender and
-        nobody is impersonated.
-    :param sender: as authenticated.
+    :param credentials: of the sender; at most the proxy's certificate if a proxy names the sender
+        and nobody is impersonated.
     :param user: as whom the request was answered; the sender, unless impersonated.
-    :param console: the access of a session at a console.
     """
 
     credentials: PresentedCredentials
@@ -151,11 +146,7 @@ def users_of(sessions: Sessions) -> Iterator[User]:
 
 @implementer(IRoundReviewer)
 class Gate:
-    """
-    Authentication and authorization of one program.
-
-    :ivar credential_headers: the registry of the headers that are credentials here.
-    """
+    """Authentication and authorization of one program."""
 
     _log = Logger()
 
@@ -171,7 +162,7 @@ class Gate:
         self.credential_headers = CredentialHeaders(authenticator, impersonation=reads)
 
     def files(self) -> list[Replaceable]:
-        """Return the files that decide about users: sessions are reviewed when one was replaced."""
+        """Return the files that decide about users."""
         return files_of([self._authenticator, self._authorizer])
 
     async def identify(self, context: RequestContext) -> None:
@@ -179,9 +170,7 @@ class Gate:
         Find out as whom a request is answered, and fill in the context.
 
         :raises Unauthorized: no credential, or an invalid one.
-        :raises Forbidden: the sender may not act as that user, or the page of another site may have
-            sent the request.
-        :raises APIError: nothing can be decided.
+        :raises APIError: the request is refused for another reason.
         """
         began = time.monotonic()
         reason = context.request.requestHeaders.getRawHeaders(REASON_HEADER, ())
@@ -330,7 +319,9 @@ class Gate:
         return forbidden(attributes, decision.reason)
 
     async def authorize_session(self, context: RequestContext, *permissions: Attributes) -> None:
-        """Check the permissions of a session, and keep them for its reviews; as :meth:`authorize`."""
+        """
+        Check the permissions of a session, and keep them for reviews; errors as :meth:`authorize`.
+        """
         for attributes in permissions:
             await self.authorize(attributes)
         self.allow(context, *permissions)
@@ -338,24 +329,19 @@ class Gate:
     async def authorize_console(
         self, context: RequestContext, access: ConsoleAccess, *permissions: Attributes
     ) -> Right:
-        """
-        Check a user's access to a console, and further permissions; keep them for reviews; errors
-        as :meth:`authorize`.
-
-        :return: the user's right.
-        """
+        """Check a user's access to a console, and further permissions; keep them for reviews."""
         right = await access.opening(self)
         await self.authorize_session(context, *permissions)
         self.allow_console(context, access)
         return right
 
     def allow_console(self, context: RequestContext, access: SessionAccess) -> None:
-        """Keep the access to a console for the reviews of the session."""
+        """Keep the access to a console for reviews."""
         assert isinstance(context.evidence, Evidence)
         context.evidence = replace(context.evidence, console=access)
 
     def allow(self, context: RequestContext, *permissions: Attributes) -> None:
-        """Keep the permissions of a session for its reviews."""
+        """Keep the permissions of a session for reviews."""
         assert isinstance(context.evidence, Evidence)
         context.evidence = replace(context.evidence, allowed=permissions)
 
@@ -368,8 +354,6 @@ class Gate:
     def _proxy_credentials(self, certificate: PeerCertificate | None) -> PresentedCredentials:
         """
         Return what reviews need: the proxy reviews its users, and reviews here only the proxy.
-
-        Nothing for a proxy that is trusted for another reason than its certificate.
         """
         if certificate is None or self.proxy_problem(certificate):
             return NO_CREDENTIALS
@@ -382,11 +366,7 @@ class Gate:
         return IProxyAuthenticator(self._authenticator).proxy_problem(certificate)
 
     async def present_terms(self, evidence: Evidence, answers: _Round) -> Terms:
-        """
-        Return the present terms of a session; errors as of :meth:`ISessionReviewer.review`.
-
-        :param answers: those of this round.
-        """
+        """Return the present terms of a session; errors as of :meth:`ISessionReviewer.review`."""
         sender = evidence.sender
         if sender.forwarded_by is not None:  # the proxy reviews the user's credentials
             answers.check_proxy(evidence.credentials.certificate)
@@ -418,7 +398,6 @@ _ANOTHERS = "the credential is now another user's: log in, and open the session 
 
 
 def _distrusted(evidence: Evidence) -> Unauthorized | None:
-    """Return the error for a session whose user had a certificate that is not accepted any more."""
     certificate = evidence.credentials.certificate
     if certificate is None or not is_certified_by(evidence.sender, certificate):
         return None
@@ -434,8 +413,6 @@ def _distrusted(evidence: Evidence) -> Unauthorized | None:
 
 @implementer(ISessionReviewer)
 class _Round:
-    """One round of reviews: remembers who users are, and what they may."""
-
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
         self._users: dict[object, User | str] = {}  # or why the credentials are refused
@@ -482,11 +459,6 @@ class _Round:
         return right
 
     def check_proxy(self, certificate: PeerCertificate | None) -> None:
-        """
-        Make sure that a proxy is still trusted.
-
-        :param certificate: ``None`` for a proxy that is trusted for another reason.
-        """
         if certificate is None:
             return
         problem = self._proxies.get(certificate)
@@ -501,7 +473,6 @@ class _Round:
 
 @lru_cache(maxsize=_PROXIES)
 def _of_proxy(certificate: PeerCertificate) -> PresentedCredentials:
-    """Return one object for all sessions of a proxy."""
     return PresentedCredentials(certificate)
 
 
@@ -543,9 +514,10 @@ Handler = Callable[[RequestContext], Awaitable[None]]
 @dataclass(frozen=True)
 class GatedEndpoint:
     """
-    The handler of a route, and what it needs to know of the path.
+    The handler of a route.
 
     :param target: makes the context's target of the matched path.
+    :param session: the facts of the target for a session's subject.
     :param is_open: the handler authenticates by itself, if at all.
     """
 
@@ -654,9 +626,8 @@ class Impersonation:
 
 def impersonation(headers: Headers, sender: User) -> Impersonation | None:
     """
-    Parse the ``Impersonate-`` headers of a request.
+    Parse the ``Impersonate-`` headers of a request; ``None`` without such headers.
 
-    :return: ``None`` without such headers.
     :raises BadRequest: they are invalid.
     """
     name, uid = _single(headers, _USER), _single(headers, _UID)
@@ -691,11 +662,6 @@ def _needs(sender: User, user: User, groups: tuple[str, ...]) -> Iterator[Attrib
 
 
 def _groups(name: str, requested: tuple[str, ...]) -> tuple[str, ...]:
-    """
-    Return the requested groups with those that the user always has.
-
-    A service account without requested groups gets its own.
-    """
     account = _service_account(name)
     if account is not None and not requested:
         everyone = SERVICE_ACCOUNT_PREFIX.removesuffix(":") + "s"
@@ -706,7 +672,6 @@ def _groups(name: str, requested: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _service_account(name: str) -> tuple[str, str] | None:
-    """Namespace and name of a service account's user name."""
     namespace, colon, account = name.removeprefix(SERVICE_ACCOUNT_PREFIX).partition(":")
     if not name.startswith(SERVICE_ACCOUNT_PREFIX) or not colon or ":" in account:
         return None

@@ -45,11 +45,7 @@ class IVisibility(Interface):
         """Return the error for a request that names an object which the user may not see."""
 
     def since() -> int:
-        """
-        Return the version of the store since which the same names have been visible.
-
-        The client of an older watch has to list again.
-        """
+        """Return the version of the store since which the same names have been visible."""
 
     def follow(changed: Callable[[], None]) -> Callable[[], None]:
         """
@@ -79,7 +75,7 @@ class Decision:
         """
         True if the request is allowed for every object.
 
-        A caller that applies no visibility must ask for this, and not for ``allowed``.
+        A caller that applies no visibility must ask for this.
         """
         return self.allowed and self.visibility is None
 
@@ -100,10 +96,10 @@ class IAuthenticator(Interface):
         """
         Authenticate credentials.
 
-        :return: fires with the user, or with ``None`` if no credential is for this authenticator. Fails with
-            :class:`~twisted_exec.api.status.Unauthorized` for an invalid credential, and with
-            another :class:`~twisted_exec.api.status.APIError` if that is not known now: the request is
-            refused then, and no other authenticator is asked.
+        :return: fires with the user, or with ``None`` if no credential is for this authenticator.
+            Fails with :class:`~twisted_exec.api.status.Unauthorized` for an invalid credential, and
+            with another :class:`~twisted_exec.api.status.APIError` if that is not known now; then
+            no other authenticator is asked.
         """
 
 
@@ -128,7 +124,7 @@ class IAuthorizer(Interface):
         Decide about one action.
 
         :return: fires with a :class:`Decision`. Fails with an
-            :class:`~twisted_exec.api.status.APIError` if no decision is possible now; the action is refused then.
+            :class:`~twisted_exec.api.status.APIError` if no decision is possible now.
         """
 
 
@@ -140,7 +136,7 @@ class IRulesAuthorizer(IAuthorizer):
         List what a user may do in a namespace, for a SelfSubjectRulesReview.
 
         :param namespace: empty for the rules of the whole cluster only.
-        :return: fires with the rules, each once; fails as :meth:`IAuthorizer.authorize`.
+        :return: fires with the rules; fails as :meth:`IAuthorizer.authorize`.
         """
 
 
@@ -152,13 +148,12 @@ class PresentedCredentials:
     """
     The credentials that a client presented, not verified yet.
 
-    It outlives the request, for reviews of its session.
+    They outlive the request, for reviews of its session.
 
-    :param token: the bearer token. Authenticators use :meth:`bearer_token`.
+    :param token: authenticators use :meth:`bearer_token`.
     :param token_in_header: the request has ``Authorization: Bearer``, which no page of another site
         can make a browser send.
     :param headers: those that the server's authenticators declare, and of impersonation.
-    :param address: the host that the connection comes from.
     """
 
     certificate: PeerCertificate | None = None

@@ -45,8 +45,7 @@ class Issuers:
     A server's configured issuers: by options, or in a file.
 
     :param configuration: path of an AuthenticationConfiguration; empty for none.
-    :param issuer: the issuer by options.
-    :param ca_file: path of its server's CA (PEM); empty for the system's.
+    :param ca_file: path of the CA of ``issuer`` (PEM); empty for the system's.
     """
 
     configuration: str = ""
@@ -89,15 +88,14 @@ class Issuers:
 
 
 class _Fault(Exception):
-    """The configuration is invalid; the message begins with the field."""
+    """The configuration is invalid."""
 
 
 def read_configuration(content: bytes, what: str) -> tuple[Issuer, ...]:
     """
     Parse the issuers of an AuthenticationConfiguration in YAML or JSON.
 
-    :param what: name of the source in errors.
-    :raises TLSConfigError: it is invalid, or uses an unsupported feature.
+    :raises TLSConfigError: it is invalid.
     """
     doubled: list[str] = []
     try:

@@ -106,10 +106,8 @@ def claims_of(
     """
     Return the claims of a token after verifying signature, issuer, audience and times.
 
-    :param algorithms: of :data:`ALGORITHMS`, one or more.
     :param audiences: one of them must be in the token's ``aud``.
     :param now: in seconds since 1970.
-    :param leeway_seconds: tolerance for the issuer's clock, up to :data:`LONGEST_LEEWAY_SECONDS`.
     :raises UnknownKey: the key that has signed it may be missing among ``keys``.
     :raises InvalidToken: another check fails.
     """
@@ -246,12 +244,7 @@ _LIMIT_KID = 1024
 
 @dataclass(frozen=True)
 class VerifyingKey:
-    """
-    A public key of an issuer.
-
-    :param kid: key id in its tokens.
-    :param key: the key for joserfc.
-    """
+    """A public key of an issuer."""
 
     kid: str
     algorithms: tuple[str, ...]
@@ -280,7 +273,7 @@ def signing_key(pem: bytes, what: str) -> SigningKey:
     """
     Parse an unencrypted private key.
 
-    :raises TLSConfigError: there is no such key, or it cannot sign tokens.
+    :raises TLSConfigError: there is no such key.
     """
     try:
         private = load_pem_private_key(pem, password=None)
@@ -296,7 +289,7 @@ def signing_key(pem: bytes, what: str) -> SigningKey:
 
 def pem_keys(pem: bytes, what: str) -> tuple[VerifyingKey, ...]:
     """
-    Parse all keys of a PEM text: public keys, private keys and certificates.
+    Parse all keys of a PEM text, also of certificates.
 
     Key ids are those of kube-apiserver: the SHA-256 of the public key.
 
@@ -348,11 +341,9 @@ def _fingerprint(public: rsa.RSAPublicKey | ec.EllipticCurvePublicKey) -> str:
 
 def jwks_keys(document: bytes) -> tuple[VerifyingKey, ...]:
     """
-    Return the keys of a JWKS that can verify signatures, in its order.
+    Return the keys of a JWKS that can verify signatures, without unusable keys (RFC 7517 §5).
 
-    Keys that cannot be used are skipped, as RFC 7517 §5 recommends.
-
-    :raises ValueError: it has no such keys, or is malformed.
+    :raises ValueError: there are none.
     """
     try:
         entries = bodies.decode("application/json", document).get("keys")

@@ -1,15 +1,9 @@
 """
 Users by OIDC ID token, as in kube-apiserver: issuers, their keys, and the mapping of claims.
 
-An invalid token of one of our issuers is refused at once: no later authenticator gets it. The
-reason goes to the log, not to the client.
-
 Distributed claims (``_claim_names``) are not fetched: a token could name any URL. Unlike in
 Kubernetes, no token gives a reserved name (``system:...``, ``DOMAIN:system:...``), as
 ``system:masters`` bypasses RBAC.
-
-A token whose claims a CEL expression cannot evaluate is invalid; the library's message is dropped,
-as it quotes claims.
 
 The keys of an issuer are cached, and count for some time while the issuer does not answer. A token
 with an unknown key triggers an earlier fetch, but not often: any client can make such tokens.
@@ -80,8 +74,6 @@ class _Verdict:
 
 
 class _Tokens:
-    """Verifies the tokens of one issuer."""
-
     _log = Logger()
 
     def __init__(
@@ -390,8 +382,6 @@ def _told(source: _Source) -> str:
 
 @dataclass(frozen=True)
 class _Claims:
-    """The claims of one token."""
-
     claims: Mapping[str, Any]
     subject: str
     evaluator: Evaluator
@@ -500,12 +490,7 @@ class HTTPSFetcher:
 
     @as_deferred
     async def post(self, url: str, ca_pem: bytes, form: Mapping[str, str]) -> tuple[int, bytes]:
-        """
-        Post a form.
-
-        :return: fires with the code, whichever it is, and the document; fails with
-            :class:`Unpublished`.
-        """
+        """Post a form; fires with the code and the document, or fails with :class:`Unpublished`."""
         code, _, document = await self._collect(
             url,
             ca_pem,
@@ -578,11 +563,7 @@ class IssuerKeys:
         return self._keys
 
     async def newer(self) -> tuple[VerifyingKey, ...]:
-        """
-        Fetch the keys again, unless that was done just now; return the current ones.
-
-        :raises Unpublished: as :meth:`known`.
-        """
+        """Fetch the keys again, unless that was done just now; errors as :meth:`known`."""
         await self._look()
         return await self.known()
 
@@ -592,7 +573,6 @@ class IssuerKeys:
             self._looking.cancel()
 
     def _look(self) -> Deferred[None]:
-        """Fetch the keys, once for all callers; never fails."""
         waiter: Deferred[None] = Deferred()
         if self._looking is None and self._clock.seconds() < self._next_look:
             waiter.callback(None)
@@ -648,7 +628,7 @@ def discovered(document: bytes, issuer: str) -> Mapping[str, Any]:
     """
     Parse the discovery document of an issuer.
 
-    :raises Unpublished: it is not that of the issuer.
+    :raises Unpublished: it is not such a document.
     """
     try:
         discovery = bodies.decode("application/json", document)

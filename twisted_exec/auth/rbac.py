@@ -1,17 +1,15 @@
 """
 RBAC: the authorizer for ``rbac.authorization.k8s.io`` objects, and the default roles and bindings.
 
-Source: ``k8s.io/kubernetes/pkg/registry/rbac/validation/rule.go``. Tables of what the roles allow
-at consoles are in ``docs/reference``.
+Source: ``k8s.io/kubernetes/pkg/registry/rbac/validation/rule.go``.
 
 Unlike in Kubernetes, ``view`` excludes the logs of machines: a console logs what its users saw and
-much of what they typed. ``console-user`` and ``console-operator`` have no logs, because policies do
-not restrict logs. They have no ``create`` on ``machines/exec`` either: it includes all rights
-unless the verbs are strict.
+much of what they typed. ``console-user`` and ``console-operator`` have no ``create`` on
+``machines/exec``: it includes all rights unless the verbs are strict. They have no logs either,
+because policies do not restrict logs.
 
-``edit`` excludes the content of ConsoleRecordings, which has what other users typed. Neither
-``edit`` nor ``admin`` can write the providers of Spaces, which refer to Secrets of any namespace,
-or ConsolePolicies, which restrict both roles.
+Neither ``edit`` nor ``admin`` can write the providers of Spaces, which refer to Secrets of any
+namespace, or ConsolePolicies, which restrict both roles.
 """
 
 from __future__ import annotations
@@ -82,8 +80,7 @@ class IRuleSource(Interface):
     def snapshot() -> Deferred[RBACObjects]:
         """
         :return: fires with all current RBAC objects: the *same instance* until one changes, since
-            building a policy from a new one takes time. Fails with an
-            :class:`~twisted_exec.api.status.APIError`.
+            building a policy from a new one takes time.
         """
 
 
@@ -108,8 +105,7 @@ class RBACAuthorizer:
 
         :param rules: of the role, or of the bound role; :data:`~twisted_exec.auth.rules.ALL_RULES`
             for a role with an ``aggregationRule``.
-        :return: fails with :class:`Forbidden` and the missing rules, or as
-            :func:`~twisted_exec.auth.rules.uncovered`.
+        :return: fails with :class:`Forbidden` and the missing rules.
         """
         return Deferred.fromCoroutine(self._confirm_covered(user, namespace, tuple(rules)))
 
@@ -234,7 +230,6 @@ def subjects(binding: ReadOnlyObject, namespace: str) -> Iterator[tuple[str, str
 
 
 def _gather(roles: Sequence[ReadOnlyObject]) -> dict[str, tuple[Rule, ...]]:
-    """Return the rules of each cluster role, with aggregated roles resolved."""
     by_name = {_name(role): role for role in roles}
     gathered: dict[str, tuple[Rule, ...]] = {}
     for name, role in by_name.items():
@@ -572,7 +567,6 @@ def _using_consoles(dialect: Dialect) -> tuple[Rule, ...]:
 
 
 def _on_screens(dialect: Dialect) -> Rule:
-    """The rule for screens that a kube-apiserver in front of this server requires."""
     return _on(f"{dialect.workload.plural}/screen", ("get",), (dialect.group,))
 
 
@@ -592,7 +586,6 @@ def _asking_certificates(dialect: Dialect) -> tuple[Rule, ...]:
 
 
 def _claiming(dialect: Dialect) -> tuple[Rule, ...]:
-    """A poollet's reads and claims; PoolRestriction limits it to its pool's objects."""
     if not dialect.domain:
         return ()
     storage, networking = (f"{group}.{dialect.domain}" for group in ("storage", "networking"))

@@ -1,6 +1,4 @@
-"""
-Refused users, for Events and audit: at most one report a minute for each user, caller and machine.
-"""
+"""Refused users, for Events and audit, at a limited rate."""
 
 from __future__ import annotations
 
@@ -44,7 +42,6 @@ class TakeoverDenials:
         self._trail, self._limit = trail, limit
 
     def is_due(self, subject: Subject) -> bool:
-        """Return whether to record this denial; ask once for each denial."""
         return self._limit.is_due(subject)
 
     def record(
@@ -60,7 +57,7 @@ class TakeoverDenials:
         Write the audit record.
 
         :param writers: the users who have the floor, as far as they are known.
-        :param message: of the refusal, for the audit record only.
+        :param message: of the refusal.
         :return: the text of the Event.
         """
         names = sorted({each for each in writers if each})

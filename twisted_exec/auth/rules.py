@@ -80,7 +80,7 @@ class Rule:
         )
 
     def combinations(self) -> Iterator[Rule]:
-        """Split into rules of one verb, group, resource and name each, or one verb and URL."""
+        """Split into rules of one combination each."""
         for verb, group, resource in product(self.verbs, self.api_groups, self.resources):
             for name in self.resource_names or (None,):
                 names = () if name is None else (name,)

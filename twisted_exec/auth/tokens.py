@@ -2,14 +2,11 @@
 Authentication by bearer tokens: of files, of ServiceAccounts, and bootstrap tokens.
 
 Tokens of a file are looked up as their SHA-256, so that the timing of a look-up reveals nothing
-about existing tokens.
+about existing tokens. The id in a bootstrap token is public; the other part is compared in constant
+time.
 
-The token of a ServiceAccount is a JWT with Kubernetes' claims. Its ServiceAccount and the object it
-is bound to must still exist with the same UID. Source: ``pkg/serviceaccount/{claims,jwt}.go`` of
-Kubernetes.
-
-The id in a bootstrap token is public: it names the Secret with the other part, which is compared in
-constant time.
+The token of a ServiceAccount is a JWT with Kubernetes' claims. Source:
+``pkg/serviceaccount/{claims,jwt}.go`` of Kubernetes.
 """
 
 from __future__ import annotations
@@ -84,7 +81,7 @@ class ITokenAuthenticator(Interface):
 @dataclass(frozen=True)
 class Known:
     """
-    The user of a token, and its audiences.
+    The user of a token.
 
     :param audiences: those of the requested audiences that it is for; empty if it comes from a
         source without audiences.
@@ -99,9 +96,7 @@ class IAudienceAuthenticator(ITokenAuthenticator):
 
     def authenticate_for(token: bytes, audiences: Sequence[str]) -> Deferred[Known | None]:
         """
-        As :meth:`ITokenAuthenticator.authenticate_token`, for given audiences.
-
-        :param audiences: the token must be for one of them.
+        As :meth:`ITokenAuthenticator.authenticate_token`, for tokens with one of these audiences.
         """
 
 
@@ -122,7 +117,6 @@ class BearerAuthenticator:
         self._sources, self._audiences = tuple(sources), tuple(audiences)
 
     def files(self) -> list[Replaceable]:
-        """Return the files of all sources, for the guard of sessions."""
         return files_of(self._sources)
 
     @as_deferred
@@ -187,7 +181,6 @@ class TokenFileAuthenticator:
         self._users.load()
 
     def files(self) -> list[Replaceable]:
-        """Return the token file, for the guard of sessions."""
         return [self._users]
 
     def authenticate(self, credentials: PresentedCredentials) -> Deferred[User | None]:
@@ -235,8 +228,9 @@ class Look(Protocol):
         self, resource: Resource, namespace: str, name: str, *, stale: bool = False
     ) -> Deferred[Any]:
         """
+        Return an object; fails with :class:`NotFound`.
+
         :param stale: accept a cached object.
-        :return: fires with the object; fails with :class:`NotFound`.
         """
 
 
@@ -314,7 +308,6 @@ class TokenIssuer:
     """
     Issues tokens of ServiceAccounts.
 
-    :param now: seconds since the epoch.
     :param longest_seconds: longest lifetime of a token; 0 for no limit.
     """
 
@@ -378,9 +371,6 @@ class ServiceAccountAuthenticator:
 
     A token that claims one of our issuers is decided here: no later authenticator gets an invalid
     one.
-
-    :param look: reads ServiceAccounts, and objects that tokens are bound to.
-    :param now: seconds since the epoch.
     """
 
     def __init__(
@@ -399,7 +389,6 @@ class ServiceAccountAuthenticator:
         self._keys.load()
 
     def files(self) -> list[Reloading[Any]]:
-        """Return the files of keys, for the guard of sessions."""
         return self._keys.files()
 
     def authenticate_token(self, token: bytes) -> Deferred[User | None]:
@@ -474,11 +463,7 @@ class ServiceAccountAuthenticator:
 
 @implementer(ITokenAuthenticator)
 class BootstrapTokenAuthenticator:
-    """
-    Authenticates users by bootstrap token.
-
-    :param now: seconds since the epoch.
-    """
+    """Authenticates users by bootstrap token."""
 
     def __init__(self, look: Look, now: Callable[[], float]) -> None:
         self._look, self._now = look, now
@@ -501,11 +486,7 @@ class BootstrapTokenAuthenticator:
 def user_of(
     secret: Mapping[str, Any], token_id: str, token_secret: bytes, now: float
 ) -> User | None:
-    """
-    Return the user of a token, or ``None`` if it is not valid for authentication now.
-
-    :param secret: the Secret named by the id.
-    """
+    """Return the user of a token, or ``None`` if it is not valid for authentication now."""
     values = values_of(secret)
     if secret.get("type") != SECRET_TYPE or "deletionTimestamp" in secret["metadata"]:
         return None

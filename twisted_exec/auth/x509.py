@@ -1,8 +1,7 @@
 """
 Authentication by client certificate: of a user, or of a proxy that names its user in headers.
 
-In the certificate of a user the common name is the user, and organizations are groups. A
-certificate of another CA is not an error but no user: it may be a proxy's. Source:
+In the certificate of a user the common name is the user, and organizations are groups. Source:
 ``k8s.io/apiserver/pkg/authentication/request/x509``.
 
 The headers of a proxy count only with a certificate of the *forwarding* CA and one of the
@@ -60,7 +59,7 @@ class Verdict:
 
     :param until: when to judge again, on the monotonic clock.
     :param refusal: why it is not accepted; empty if it is.
-    :param is_of_time: refused for its time: a trusted CA has signed it.
+    :param is_of_time: a trusted CA has signed it, and only the time is wrong.
     """
 
     until: float
@@ -71,7 +70,6 @@ class Verdict:
     is_of_time: bool = False
 
     def holds(self, seconds: float, now: datetime) -> bool:
-        """Return whether it can be used again: it is recent, and the time of day changes nothing."""
         return seconds < self.until and (bool(self.refusal) or self.begin <= now <= self.end)
 
 
@@ -79,12 +77,11 @@ class CertificateJudge:
     """
     Verifies client certificates against one CA file.
 
-    Results are cached, but not beyond a change of the CA file or the end of a certificate.
+    Results are cached for a short time.
 
-    :param ca: path of a PEM file with one or more CAs; or its content, as bytes.
+    :param ca: path of a PEM file, or its content as bytes.
     :param now: time for validity checks, timezone-aware.
-    :param apart_from: only if ``ca`` is a path: that of another such file, whose CAs must have
-        nothing to do with these.
+    :param apart_from: path of another such file, whose CAs must have nothing to do with these.
     """
 
     _log = Logger()
@@ -119,7 +116,7 @@ class CertificateJudge:
         return self.verdict(peer).refusal
 
     def distrust(self, peer: PeerCertificate) -> str:
-        """As :meth:`refusal`, but empty if a trusted CA signed it and only the time is wrong."""
+        """As :meth:`refusal`, but empty if only the time is wrong."""
         verdict = self.verdict(peer)
         return "" if verdict.is_of_time else verdict.refusal
 
@@ -165,8 +162,6 @@ class CertificateJudge:
 
 
 class _Given:
-    """Fixed CAs, with the interface of a reloading file."""
-
     def __init__(self, ca_pem: bytes) -> None:
         self._ca_pem = ca_pem
 
@@ -185,10 +180,9 @@ def _followed(ca: str, apart_from: str, clock: IReactorTime) -> Reloading[bytes]
 
 def _checked(paths: Sequence[str], ca_pem: bytes, *others: bytes) -> bytes:
     """
-    Return the CAs.
+    Check that certificates for the purpose of the other file would not pass.
 
-    :raises TLSConfigError: there is no CA, or certificates for the purpose of the other file would
-        pass.
+    :raises TLSConfigError: they would, or there is no CA.
     """
     cas, *apart = (
         pem.certificates(content, f"client CA {path!r}")
@@ -239,7 +233,6 @@ class X509Authenticator:
         self._judge.load()
 
     def files(self) -> list[Reloading[Any]]:
-        """Return the CA file, for the guard of sessions."""
         return self._judge.files()
 
     def authenticate(self, credentials: PresentedCredentials) -> Deferred[User | None]:
@@ -286,8 +279,7 @@ class HeaderNames:
     """
     The headers in which proxies name the user.
 
-    Several headers for the name or the UID are tried in order; all headers for groups and extra
-    fields count.
+    Several headers for the name or the UID are tried in order; all those for groups count.
     """
 
     user: tuple[str, ...] = ("X-Remote-User",)
@@ -338,7 +330,7 @@ class RequestHeaderAuthenticator:
     :param ca: path of the forwarding CA, or its PEM.
     :param allowed_names: common names of trusted proxies.
     :param apart_from: path of the user CA, which must be another.
-    :param any_name: allow an empty list of names: the CA signs nothing but proxies.
+    :param any_name: allow an empty list of names.
     :raises TLSConfigError: there are no names, or one is empty.
     """
 
@@ -374,7 +366,6 @@ class RequestHeaderAuthenticator:
         self._judge.load()
 
     def files(self) -> list[Reloading[Any]]:
-        """Return the CA file, for the guard of sessions."""
         return self._judge.files()
 
     @property
@@ -417,7 +408,6 @@ class RequestHeaderAuthenticator:
         )
 
     def _shared_user(self, user: User, caller: User) -> User:
-        """Return one object for all requests of a user: sessions keep it."""
         extras = tuple(user.extra.items()), tuple(caller.extra.items())
         key = (user.name, user.groups, user.uid, caller.name, caller.groups, *extras)
         if len(self._users) >= _USERS:

@@ -2,20 +2,15 @@
 The space-aware client.
 
 The client watches the Spaces and their Secrets in the cluster that has them, and sends no requests
-to the Spaces themselves.
-
-As a Twisted service it starts and stops with its program::
+to the Spaces themselves. As a Twisted service it starts and stops with its program::
 
     spaces = SpaceClient(KubeClient(load(), reactor), reactor, agent="my-program")
     spaces.setServiceParent(application)
     ...
     pods = await spaces.get("lab-7").list(PODS)
 
-The connection to a Space (:class:`SpaceConnection`) survives a rotation of its credentials: after a
-401, the Secret is usually reread. A Secret that is not usable leaves the last usable credentials in
-force.
-
-Such a read may be ahead of the watch, so the watch must not bring back an older version.
+The connection to a Space (:class:`SpaceConnection`) survives a rotation of its credentials. A
+Secret that is not usable leaves the last usable credentials in force.
 """
 
 from __future__ import annotations
@@ -57,9 +52,7 @@ class SpaceState:
     """
     State of one existing Space.
 
-    :ivar leads_to: its last usable configuration.
-    :ivar exchanging: the Space represents another physical space now, and the credentials may be
-        the old one's.
+    :ivar exchanging: the credentials may be those of an earlier physical space.
     """
 
     def __init__(
@@ -85,12 +78,10 @@ class SpaceClient(Service):
     """
     See :class:`~twisted_exec.spaces.interfaces.ISpaceClient`.
 
-    :param hub: client of the cluster with the Spaces.
     :param viewpoint: :data:`~twisted_exec.api.spaces.IN_CLUSTER` inside the cluster of the servers,
         :data:`~twisted_exec.api.spaces.EXTERNAL` elsewhere.
     :param namespaces: watch only these namespaces; empty means all.
     :param secrets_by_name: watch each Secret by name: expensive, but needs no access to others.
-    :param make_client: creates the clients of Spaces; for tests.
     """
 
     name = "spaces"
@@ -244,7 +235,6 @@ class SpaceClient(Service):
         self._use(followed, before.secret, view.secret)
 
     def _use(self, followed: SpaceState, before: SecretRef | None, ref: SecretRef | None) -> None:
-        """Switch a Space to another Secret."""
         if ref != before:
             if ref is not None:
                 self._users.setdefault(ref, {})[str(followed.name)] = followed
@@ -265,7 +255,6 @@ class SpaceClient(Service):
             self._read(followed)
 
     def _read(self, followed: SpaceState) -> None:
-        """Update a Space's credentials, and engage it if it is reachable."""
         ref, credentials = followed.view.secret, followed.credentials
         others = False
         if ref is None:
@@ -290,8 +279,7 @@ class SpaceClient(Service):
         """
         Handle a Space that represents another physical space.
 
-        Spaces and Secrets have separate watches, so our Secret may still be the old space's. It is
-        reread first, so that one server is not taken for the other.
+        Our Secret may still be the old space's, so it is reread first.
         """
         self._disengage(followed, "it represents another physical space now")
         followed.exchanging = True
@@ -377,10 +365,7 @@ class SpaceCredentials:
         self._ahead, self._ahead_until = 0, 0.0
 
     def watched(self, ref: SecretRef, secret: Object | None) -> bool:
-        """
-        Handle a Secret from the watch, or its absence; return whether the configuration has
-        changed.
-        """
+        """Handle a Secret from the watch; return whether the configuration has changed."""
         if secret is not None and self._is_behind(secret):
             return False
         return self._take(ref, secret)
@@ -429,11 +414,7 @@ class SpaceCredentials:
 
 
 def is_elsewhere(before: ClientConfig, after: ClientConfig) -> bool:
-    """
-    Return whether both address and CA have changed, which means another server.
-
-    A server that moves usually keeps its CA, and a server with a new CA its address.
-    """
+    """Return whether both address and CA have changed, which means another server."""
     return before.server != after.server and before.ca != after.ca
 
 
@@ -449,12 +430,7 @@ PAUSE_SECONDS = 1.0
 
 
 class SecretRereader(BackgroundTask):
-    """
-    Rereads a Space's Secret when the server rejects its credentials.
-
-    :param config: returns the current configuration.
-    :param looked: receives the Secret.
-    """
+    """Rereads a Space's Secret when the server rejects its credentials."""
 
     _log = Logger()
 
@@ -482,7 +458,7 @@ class SecretRereader(BackgroundTask):
         return looking.addCallback(lambda _: self._is_another(refused))
 
     def now(self) -> Deferred[None]:
-        """Read the Secret.  Fires when that is done, successful or not; concurrent calls share one read."""
+        """Read the Secret. Fires when that is done, successful or not."""
         waiting: Deferred[None] = Deferred(lambda d: self._waiting.remove(d))
         self._waiting.append(waiting)
         if not self._looking:
@@ -522,12 +498,7 @@ class SecretRereader(BackgroundTask):
 
 @implementer(ISpaceConnection)
 class SpaceConnection:
-    """
-    See :class:`~twisted_exec.spaces.interfaces.ISpaceConnection`.
-
-    :param credentials: the Space's credentials, which the caller keeps up to date.
-    :param trouble: returns a problem with the Secret, or an empty string.
-    """
+    """See :class:`~twisted_exec.spaces.interfaces.ISpaceConnection`."""
 
     def __init__(
         self,
@@ -569,7 +540,7 @@ class SpaceConnection:
         return waiting
 
     def end(self, reason: str) -> Deferred[None]:
-        """End the connection.  Fires when idle connections are closed and no read is under way."""
+        """End the connection. Fires when that is done."""
         self._end_reason = reason
         waiting, self._waiting = self._waiting, []
         for each in waiting:

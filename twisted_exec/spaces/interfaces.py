@@ -33,7 +33,6 @@ class Waiting:
     """
     A Space that exists but is not engaged.
 
-
     :param credentials: the Space names a Secret for our viewpoint: it may be reachable soon.
     """
 
@@ -69,21 +68,19 @@ class ISpaceConnection(Interface):
         """
         Reread the credentials after a server answered 401 to this configuration.
 
-        :attr:`client` does that by itself. A program with a client of its own gives this method to
-            the client's :class:`~twisted_exec.kube.client.LateCredentials`.
-
+        :attr:`client` does that by itself; this is for programs with a client of their own.
         :return: see :data:`~twisted_exec.kube.client.Reread`.
         """
 
     def when_gone() -> Deferred[str]:
-        """Return a new Deferred that fires with a human-readable reason when the connection ends."""
+        """Return a Deferred that fires with a human-readable reason when the connection ends."""
 
 
 class ISpaceListener(Interface):
     """Receives events about Spaces."""
 
     def engaged(space: ISpaceConnection) -> None:
-        """Handle a Space that became reachable: it is Ready, and its credentials have been read."""
+        """Handle a Space that became reachable."""
 
     def changed(space: ISpaceConnection) -> None:
         """Handle changed labels or credentials of an engaged Space."""

@@ -1,14 +1,13 @@
 """
 Kubeconfigs of Spaces.
 
-The authors of Secrets with kubeconfigs need no rights on this machine, so a kubeconfig must be
-self-contained: one that names files or programs is refused. Errors quote no credentials.
+The authors of Secrets with kubeconfigs need no rights on this machine, so a kubeconfig that names
+files or programs is refused. Errors quote no credentials.
 
-A user may also access a Space with their own credentials for the hub
-(:func:`with_user_credentials`). The address of the Space's server comes from an object on the hub,
-whose authors must not be able to collect these credentials. A client certificate may be presented
-to any server, because its key stays here. A token or password is only sent to the user's own
-server, or to a server that the user names explicitly.
+A user may also access a Space with their own credentials for the hub. The address of the Space's
+server comes from an object on the hub, whose authors must not be able to collect these credentials.
+A client certificate may be presented to any server, because its key stays here. A token or password
+is only sent to the user's own server, or to a server that the user names explicitly.
 """
 
 from __future__ import annotations
@@ -44,9 +43,7 @@ def read(secret: Mapping[str, Any], key: str = KUBECONFIG_KEY) -> bytes:
     """
     Return the kubeconfig in a Secret, decoded once more if it was encoded twice.
 
-
-
-    :raises KubeConfigError: the Secret has no kubeconfig, or one that cannot be decoded.
+    :raises KubeConfigError: the Secret has no kubeconfig.
     """
     source = source_of(secret, key)
     if key not in (secret.get("data") or {}):
@@ -72,9 +69,7 @@ def config_of(content: bytes, source: str) -> ClientConfig:
     """
     Parse a self-contained kubeconfig.
 
-    :param content: the result of :func:`read`.
-
-    :raises KubeConfigError: the kubeconfig is not usable, or has no credentials.
+    :raises KubeConfigError: it is not usable.
     """
     config = load_inline(content, source)
     if config.url.scheme != "https":
@@ -91,10 +86,9 @@ def config_of(content: bytes, source: str) -> ClientConfig:
 
 def minimal(content: bytes, source: str, name: str) -> bytes:
     """
-    Reduce a kubeconfig to its current context, cluster and user, all self-contained.
+    Reduce a kubeconfig to its current context, cluster and user, each called ``name``.
 
-    :param name: name of all three in the result.
-    :raises KubeConfigError: the kubeconfig is not usable.
+    :raises KubeConfigError: it is not usable.
     """
     # Without the environment: this process's proxy settings are of no use to others.
     config = load_inline(content, source, environ={})
@@ -167,8 +161,7 @@ class FoundSpace:
 
 async def find_space(hub: IKubeClient, name: str, provider: str = "") -> FoundSpace:
     """
-    Return the Space with a name, by the rules of :meth:`ISpaceClient.get
-    <twisted_exec.spaces.interfaces.ISpaceClient.get>`.
+    Return the Space with a name, as of :class:`~twisted_exec.spaces.interfaces.ISpaceClient`.
 
     :raises NotFound: there is no such Space.
     :raises Conflict: there are several such Spaces.
@@ -203,11 +196,6 @@ async def _of_default(hub: IKubeClient, name: str) -> FoundSpace | None:
 
 
 async def _of_provider(hub: IKubeClient, name: str, provider: str) -> FoundSpace:
-    """
-    Return the Space of a provider, or the imported one in the namespace of this name.
-
-    The user may have no access to the other of the two namespaces.
-    """
     own, refusal = namespace_of(provider), None
     for namespace in (own, provider):
         try:
@@ -252,7 +240,7 @@ async def config_in(hub: IKubeClient, space: Object, viewpoint: str) -> ClientCo
     """
     Read a Space's Secret and return its configuration.
 
-    :raises ServiceUnavailable: the Space has no Secret for this viewpoint, or that does not exist.
+    :raises ServiceUnavailable: there is no Secret for this viewpoint.
     :raises KubeConfigError: the kubeconfig is not usable.
     :raises APIError: the Secret cannot be read.
     """
@@ -294,11 +282,9 @@ def with_user_credentials(
     Return a configuration for a Space's server with the user's own credentials.
 
     :param mine: the user's configuration for the hub.
-
-
     :param send_token_to: URL of a server that the user trusts with the token.
     :raises ServiceUnavailable: the endpoint is not usable.
-    :raises Forbidden: none of the user's credentials may be sent to that server.
+    :raises Forbidden: none of the credentials may be sent to that server.
     """
     server = _server(endpoint, label)
     if same_server(mine.server, server):
@@ -330,7 +316,7 @@ def with_user_credentials(
 
 
 def same_server(first: str, second: str) -> bool:
-    """Return whether two URLs name the same server, which must use TLS; paths are ignored."""
+    """Return whether two URLs name the same server, which must use TLS."""
     return _origin(first) == _origin(second) and urlsplit(first).scheme == "https"
 
 

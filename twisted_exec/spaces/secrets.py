@@ -2,8 +2,7 @@
 Informers for the Secrets of Spaces.
 
 Secrets with the Space Manager's label come from watches of namespaces. Other Secrets get watches by
-name, which need no access to further Secrets. A labelled Secret may arrive a moment after its
-Space, so a watch by name usually starts after a delay.
+name, which need no access to further Secrets.
 """
 
 from __future__ import annotations
@@ -36,8 +35,7 @@ class SpaceSecrets:
     Secrets that Spaces use.
 
     :param namespaces: namespaces to watch for labelled Secrets; ``[""]`` for all.
-
-    :param changed: called with a used Secret when :meth:`get` or :meth:`problem` may have changed.
+    :param changed: called with a used Secret that may have changed.
     """
 
     def __init__(
@@ -81,7 +79,7 @@ class SpaceSecrets:
             each.start()
 
     def stop(self) -> Deferred[Any]:
-        """Stop all watches.  Fires when they have ended; never fails."""
+        """Stop all watches; never fails."""
         self._used.clear()
         if self._settling is not None and self._settling.active():
             self._settling.cancel()
@@ -91,7 +89,7 @@ class SpaceSecrets:
         return self._stopping.over()
 
     def add_user(self, ref: SecretRef) -> None:
-        """Add a user of a Secret; each call needs a call of :meth:`remove_user`."""
+        """Add a user of a Secret."""
         self._used[ref] += 1
         self._settle_later(ref)
 

@@ -1,9 +1,4 @@
-"""
-A Space from one viewpoint.
-
-Objects are read tolerantly: upstream's manager sets no conditions, and imported Spaces of that time
-have their Secrets in ``status``.
-"""
+"""A Space from one viewpoint."""
 
 from __future__ import annotations
 
@@ -29,7 +24,7 @@ _T = TypeVar("_T", bound=Named)
 
 
 class Directory(Generic[_T]):
-    """Spaces by nameand namespace."""
+    """Spaces by name and namespace."""
 
     def __init__(self) -> None:
         self._by_name: dict[str, dict[str, _T]] = {}
@@ -57,8 +52,8 @@ class Directory(Generic[_T]):
         """
         Return the Space with a name.
 
-        :param provider: name of a SpaceProviderDesc, or the namespace of an imported Space; empty
-            as for :class:`~twisted_exec.spaces.interfaces.ISpaceClient`.
+        :param provider: of a SpaceProviderDesc, or the namespace of an imported Space; empty as for
+            :class:`~twisted_exec.spaces.interfaces.ISpaceClient`.
         :raises NotFound: there is no such Space.
         :raises Conflict: there are several such Spaces.
         """
@@ -121,8 +116,6 @@ class SpaceView:
 
     :param physical_uid: UID of the physical space; empty if unknown.
     :param ready: the manager last observed the Space ready for use.
-
-    :param secret: the Secret with the kubeconfig.
     """
 
     name: SpaceName
@@ -144,7 +137,6 @@ class SpaceView:
 def view_of(space: Object, viewpoint: str) -> SpaceView | None:
     """
     Return a Space's view.
-
 
     :return: ``None`` for a Space outside its provider's namespace: write access to another
         namespace must not affect that provider's Spaces.
@@ -215,11 +207,7 @@ def _missing(space: Object, viewpoint: str) -> str:
 
 
 def _why_not(status: Mapping[str, Any]) -> str:
-    """
-    Return the message of the first condition that is False, else of the first that is Unknown.
-
-    Refused credentials leave the other conditions Unknown, because nothing can be probed with them.
-    """
+    """Return a message of a condition that is False, else of one that is Unknown."""
     phase = _text(status, "Phase") or names.INITIALIZING
     if phase == names.READY:
         return ""

@@ -2,8 +2,8 @@
 The page as an API server serves it: for anyone, with a login at OIDC issuers.
 
 The login is the authorization code flow with PKCE (RFC 7636). This server exchanges the code for
-the ID token, because most issuers let no page of another origin read their answer, and the page's
-policy allows no other origin. Neither code nor token is stored here.
+the ID token, because most issuers let no page of another origin read their answer. Neither code nor
+token is stored here.
 
 Requests need no authentication, so their URLs come only from the configured issuers and their
 discovery documents, over verified TLS and without redirects, and few requests are sent at once.
@@ -78,8 +78,7 @@ class WebClient:
     The page as a client of the issuers.
 
     :param client_id: registered at the issuer, with the page's address as redirect URI.
-    :param scopes: requested scopes, ``openid`` among them.
-    :param secret_file: path of the client's secret, empty for a public client.
+    :param secret_file: path of the client's secret; empty for a public client.
     """
 
     client_id: str
@@ -89,12 +88,6 @@ class WebClient:
 
 @dataclass(frozen=True)
 class _Endpoints:
-    """
-    Endpoints of an issuer, or the reason why they are not known.
-
-    :ivar until: when to look again (s).
-    """
-
     until: float
     authorization: str = ""
     token: str = ""
@@ -105,8 +98,7 @@ class IssuerLogin:
     """
     Serves ``/console/oidc/``.
 
-
-    :param issuers: returns the configured issuers, also those that do not know this client.
+    :param issuers: returns the configured issuers.
     :param allowed_origins: as for :class:`~twisted_exec.auth.gate.GatePolicy`.
     """
 
@@ -157,7 +149,6 @@ class IssuerLogin:
         raise NotFound("issuers", url[:_LIMIT_REASON])
 
     async def _authorization(self, context: RequestContext) -> None:
-        """``GET``: the authorization endpoint of ``?issuer=URL``."""
         protect(context.request.responseHeaders)
         url = (context.request.args or {}).get(b"issuer", [b""])[0]
         issuer = self._issuer(url.decode("utf-8", "replace"))
@@ -166,7 +157,6 @@ class IssuerLogin:
         respond_json(context.request, 200, {"endpoint": endpoints.authorization})
 
     async def _token(self, context: RequestContext) -> None:
-        """``POST``: the ID token for a code."""
         request = context.request
         protect(request.responseHeaders)
         refuse_other_sites(request, self._allowed)
@@ -178,11 +168,6 @@ class IssuerLogin:
         respond_json(request, 200, {"token": token})
 
     async def _endpoints(self, issuer: Issuer, host: str) -> _Endpoints:
-        """
-        Return the endpoints of an issuer.
-
-        :raises BadGateway: the issuer does not publish them.
-        """
         cached = self._discovered.get(issuer)
         if cached is None or self._clock.seconds() >= cached.until:
             cached = self._discovered[issuer] = await self._discover(issuer, host)
@@ -214,7 +199,7 @@ class IssuerLogin:
         Exchange a code for the ID token.
 
         :raises BadRequest: the issuer refuses the login.
-        :raises BadGateway: the issuer's answer is of no use.
+        :raises BadGateway: the issuer cannot be used.
         """
         form = {
             "grant_type": "authorization_code",
@@ -266,7 +251,6 @@ class IssuerLogin:
 
 
 def _fields(request: Request) -> dict[str, str]:
-    """Return the fields of a request for a token."""
     content_type = request.getHeader(b"content-type") or b""
     if content_type.partition(b";")[0].strip().lower() != b"application/json":
         raise UnsupportedMediaType("the body must be application/json")
@@ -296,12 +280,7 @@ def _reason(response: Mapping[str, Any]) -> str:
 
 
 class HostedPage:
-    """
-    The page, its configuration and its login.
-
-
-    :param login: login at OIDC issuers, if the page is registered there.
-    """
+    """The page, its configuration and its login."""
 
     def __init__(self, version: str, login: IssuerLogin | None = None) -> None:
         self._login = login

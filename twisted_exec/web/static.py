@@ -3,12 +3,10 @@ Serve the page below ``/console/``.
 
 The names of the files are listed at the start, and a request can only select one of them, so no
 path of a request reaches the file system. ``index.html`` refers to the other files below a
-directory whose name changes with them, such as ``v-0123456789ab``, so that browsers can keep these
-files.
+directory whose name changes with them, so that browsers can keep these files.
 
-:func:`protect` sets headers: the page loads nothing from elsewhere, and no other page frames it. A
-    console prints what an attacker may have written, so this policy is the second line of defence
-    behind the page's own code.
+A console prints what an attacker may have written, so the policy in the headers (:func:`protect`)
+is the second line of defence behind the page's own code.
 """
 
 from __future__ import annotations
@@ -66,12 +64,6 @@ _SMALLEST_GZIP = 1 << 10
 
 @dataclass
 class _File:
-    """
-    One file of the page.
-
-    :ivar stamp: size and time of the version that was read; ``None`` before the first request.
-    """
-
     path: Path
     content_type: str
     stamp: tuple[int, int] | None = None
@@ -81,11 +73,7 @@ class _File:
     directory: str = ""
 
     def present(self) -> tuple[int, int]:
-        """
-        Return the present size and time of the file.
-
-        :raises OSError: the file was removed after the start.
-        """
+        """Return the present size and time of the file."""
         status = self.path.stat()
         return status.st_size, status.st_mtime_ns
 
@@ -134,7 +122,7 @@ class Page:
         return list(self._files)
 
     def add_to(self, routes: GatedRoutes) -> None:
-        """Add the routes to a server with a gate; they are open to anyone."""
+        """Add the routes to a server with a gate."""
 
         async def handle(context: RequestContext) -> None:
             self.respond(context.request, "/".join(context.segments[1:]))
@@ -181,7 +169,6 @@ class Page:
             _send(request, name, file, self._directory, is_kept=directory == self._directory)
 
     def _present(self) -> str:
-        """Return the directory of the present files."""
         stamps: list[object] = [self._version]
         for name, file in self._files.items():
             with contextlib.suppress(OSError):

