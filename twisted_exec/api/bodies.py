@@ -31,7 +31,6 @@ class Limit:
     """
     Largest acceptable body.
 
-    :param size_bytes: size as sent.
     :param values: objects, lists and scalars together; in YAML keys as well; fields in protobuf.
     """
 
@@ -190,7 +189,7 @@ def count_values(text: bytes, limit: int = OBJECT.values, window_bytes: int = _W
 
 def _windows(text: bytes, window_bytes: int) -> Iterator[bytes]:
     """
-    Yield a text in pieces, so that no call into C takes long, and a large body is refused early.
+    Yield a text in pieces, so that no call into C takes long.
 
     No piece ends between a backslash and the character behind it.
     """
@@ -204,8 +203,6 @@ def _windows(text: bytes, window_bytes: int) -> Iterator[bytes]:
 
 
 class _Objects:
-    """Builds JSON objects and remembers those with repeated keys."""
-
     def __init__(self) -> None:
         self._doubled: dict[int, tuple[dict[str, Any], list[str]]] = {}
 
@@ -292,7 +289,6 @@ def _doubled_in(node: Any, path: str = "") -> Iterator[str]:
 
 
 def _check_events(events: Iterable[Any], limit: int) -> None:
-    """Check the parser's events before any object is built."""
     values = 0
     for event in events:
         values += isinstance(event, yaml.NodeEvent)
@@ -313,8 +309,7 @@ def check(value: Any, limit: int = OBJECT.values) -> None:
     """
     Check that a computed object is within the limits of a body.
 
-    :raises BadRequest: the object is nested deeper than :data:`LIMIT_DEPTH`, or is not plain JSON.
-    :raises RequestEntityTooLarge: the object has too many values.
+    :raises APIError: it is not.
     """
     level, values = [value], 0
     for _ in range(LIMIT_DEPTH):

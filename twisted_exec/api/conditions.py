@@ -1,7 +1,7 @@
 """
 Status conditions.
 
-Source: ``k8s.io/apimachinery/pkg/api/meta/conditions.go`` .
+Source: ``k8s.io/apimachinery/pkg/api/meta/conditions.go``.
 """
 
 from __future__ import annotations
@@ -40,9 +40,7 @@ def with_conditions(
     """
     Return ``current`` with these conditions set.
 
-    ``lastTransitionTime`` changes only when the status does.
-
-    :param changes: by type.  Conditions of other types stay.
+    :param changes: by type. Conditions of other types stay.
     """
     before = {condition.get("type"): condition for condition in current}
     result = [dict(condition) for condition in current if condition.get("type") not in changes]
@@ -64,11 +62,7 @@ def condition_of(obj: Mapping[str, Any], type: str) -> Object:
 
 
 def unplaced(machine: Mapping[str, Any], noun: str, pool_noun: str) -> str:
-    """
-    Return that a machine has no pool, with the scheduler's reason if there is one.
-
-    :param noun: the dialect's word for a machine.
-    """
+    """Return that a machine has no pool, with the scheduler's reason if there is one."""
     ready = condition_of(machine, "Ready")
     why = ": ".join(filter(None, (ready.get("reason"), ready.get("message"))))
     text = f'{noun} "{machine["metadata"]["name"]}" has no {pool_noun} yet'

@@ -1,9 +1,9 @@
 """
 Dialects: the names in which the APIs of ironcore, onmetal-api and spheric differ.
 
-The three systems share one design under different names. Sources: ironcore's and onmetal-api's
-``api/compute/v1alpha1``, ``poollet/machinepoollet/api/v1alpha1`` and ``api/common``; spheric's
-``api/core/v1alpha1`` and ``spherelet/api/v1alpha1``.
+Sources: ironcore's and onmetal-api's ``api/compute/v1alpha1``,
+``poollet/machinepoollet/api/v1alpha1`` and ``api/common``; spheric's ``api/core/v1alpha1`` and
+``spherelet/api/v1alpha1``.
 """
 
 from __future__ import annotations
@@ -117,12 +117,12 @@ class Dialect:
 
     @property
     def group(self) -> str:
-        """API group of workloads, pools and classes."""
+        """API group of the dialect."""
         return self.workload.group
 
     @property
     def version(self) -> str:
-        """API version of workloads, pools and classes."""
+        """API version of the dialect."""
         return self.workload.version
 
     @property
@@ -196,7 +196,6 @@ def _referent(workload: Mapping[str, Any], key: str) -> str:
 
 
 def _of_machines(name: str, summary: str, group: str, labels: str, **more: Any) -> Dialect:
-    """Return a dialect of machines and machine pools."""
     poollet = f"machinepoollet.{labels}"
     return Dialect(
         name=name,
@@ -348,7 +347,7 @@ def missing_class(name: str, existing: Iterable[str] | None) -> str:
 
 
 def pool_labels(dialect: Dialect, machine: Mapping[str, Any]) -> str:
-    """Return at most ten of the labels that the machine selects pools by."""
+    """Return some of the labels that the machine selects pools by."""
     selector = machine.get("spec", {}).get(dialect.pool_selector) or {}
     return " ".join(f"{key}={value}" for key, value in sorted(selector.items())[:_MOST_NAMED])
 
@@ -368,7 +367,7 @@ class Owner:
 
 
 def owner_of(labels: Mapping[str, str]) -> Owner:
-    """Return the owner of a machine, by the labels that a poollet of any dialect has set."""
+    """Return the owner of a machine, by the labels of a poollet of any dialect."""
     for dialect in DIALECTS:
         if any(key in labels for key in (dialect.uid_label, dialect.name_label)):
             return Owner(

@@ -23,15 +23,15 @@ def json_text(document: Any) -> str:
 
 
 def json_bytes(document: Any) -> bytes:
-    """Encode a document as :func:`json_text` does, in bytes."""
+    """Encode as :func:`json_text`, in bytes."""
     return json_text(document).encode("ascii")
 
 
 class Encoded(Object):
     """
-    An object with its JSON.  The object and everything in it must not be changed.
+    An object with its JSON. The object and everything in it must not be changed.
 
-    :ivar row: whatever rows of Tables keep between lists; ``None`` at first.
+    :ivar row: whatever rows of Tables keep between lists.
     """
 
     __slots__ = ("_json", "_metadata", "row")

@@ -1,7 +1,7 @@
 """
 Field errors, in the form of the causes of an ``Invalid`` Status.
 
-The wording is that of ``k8s.io/apimachinery/pkg/util/validation/field``, which users know.
+The wording is that of ``k8s.io/apimachinery/pkg/util/validation/field``.
 """
 
 from __future__ import annotations

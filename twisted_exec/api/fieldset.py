@@ -1,24 +1,19 @@
 """
 Sets of fields in the format of ``metadata.managedFields``, and the structured merge of values.
 
-A set of fields (``FieldsV1``) is a tree. Each key is one step of a path: ``f:NAME`` is a field,
-``k:{"KEY":VALUE}`` an item of a list whose items have keys, ``v:VALUE`` an item of a list that is a
-set, ``i:INDEX`` an item by position. A path is in the set if its node is empty or contains ``"."``;
-any other node only leads to longer paths.
+A set of fields (``FieldsV1``) is a tree of plain JSON data. Each key is one step of a path:
+``f:NAME`` is a field, ``k:{"KEY":VALUE}`` an item of a list whose items have keys, ``v:VALUE`` an
+item of a list that is a set, ``i:INDEX`` an item by position. A path is in the set if its node is
+empty or contains ``"."``. Sets from outside go through :func:`decode` first: after that, equal
+steps are equal strings.
 
-The tree is plain JSON data. Sets from outside go through :func:`decode` first, which normalises the
-keys: after that, equal steps are equal strings.
-
-The schema decides which values are atomic and which have parts with owners of their own. Without a
-declaration a list is atomic and an object is not.
-
+The schema decides which values are atomic and which have parts with owners of their own.
 :data:`ABSENT` is a missing value, as opposed to ``null``.
 
 Except for :func:`insert`, public functions do not change their arguments, and results may share
-unchanged parts with them.
+parts with them.
 
-Sources: ``sigs.k8s.io/structured-merge-diff/v4/fieldpath`` for sets, and
-``sigs.k8s.io/structured-merge-diff/v4/typed`` for the rules of the merge.
+Source: ``sigs.k8s.io/structured-merge-diff/v4/{fieldpath,typed}``.
 """
 
 from __future__ import annotations
@@ -149,7 +144,6 @@ def _children(node: FieldSet) -> FieldSet:
 
 
 def _node(member: bool, children: FieldSet) -> FieldSet | None:
-    """Return the node for a tree; ``None`` for an empty part."""
     if not children:
         return {} if member else None
     return {_SELF: {}, **children} if member else children
@@ -234,7 +228,7 @@ _LEAF, _MAP, _LIST = "leaf", "map", "list"
 
 @dataclass(frozen=True)
 class Comparison:
-    """Three sets of paths: added by the new value, different, and only in the old value."""
+    """Three sets of paths: added, different, and removed."""
 
     added: FieldSet = field(default_factory=dict)
     modified: FieldSet = field(default_factory=dict)
@@ -292,7 +286,6 @@ def _merge_step(schema: Schema, item: Any) -> str:
 
 
 def _grouped(schema: Schema, value: Any) -> dict[str, list[Any]]:
-    """Return a list's items by their steps."""
     groups: dict[str, list[Any]] = {}
     for item in _as_list(value):
         groups.setdefault(_merge_step(schema, item), []).append(item)
@@ -332,7 +325,6 @@ _EXPECTED: dict[str, tuple[str, tuple[type, ...]]] = {
 
 
 def _mismatch(schema: Schema, value: Any) -> str | None:
-    """Return the expected type, or ``None`` if the value fits."""
     if "type" not in schema:
         return None if isinstance(value, str | int | float) else "any scalar"
     expected, types = _EXPECTED[schema["type"]]
@@ -474,11 +466,7 @@ def _merged_list(schema: Schema, live: list[Any], applied: list[Any]) -> list[An
 
 
 def without(schema: Schema | None, value: Any, unwanted: FieldSet) -> Any:
-    """
-    Remove fields and items from a value.
-
-    :return: ``None`` for an object or list that becomes empty.
-    """
+    """Remove fields and items from a value; ``None`` if nothing is left of it."""
     shape = _shape(schema, value)
     if not unwanted or shape == _LEAF:
         return value

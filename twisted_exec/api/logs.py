@@ -1,12 +1,9 @@
 """
 Options of a log request: the query of ``pods/log``, and of ``machines/log``.
 
-Names, rules and error messages are those of Kubernetes' ``PodLogOptions``:
-``k8s.io/kubernetes/pkg/apis/core/validation``, and
-``k8s.io/apimachinery/pkg/runtime/conversion.go``.
-
-The log of a machine has more options than that of a Pod. A hop decodes and checks the query, and
-encodes it anew, so it only forwards options that it understands.
+Names, rules and error messages are those of Kubernetes' ``PodLogOptions``
+(``k8s.io/kubernetes/pkg/apis/core/validation``). A hop decodes and checks the query, and encodes it
+anew, so it only forwards options that it understands.
 """
 
 from __future__ import annotations
@@ -100,7 +97,7 @@ class LogOptions:
     only.
 
     :param tail_lines: limit for existing lines; 0 for none of them.
-    :param limit_bytes: limit for the answer, at least 1, without the heads of frames.
+    :param limit_bytes: limit for the answer, without the heads of frames.
     :param boot: 0 or a negative number counts from the newest; a positive number is a boot's own.
     :param epoch: the journal that the offsets belong to.
     :param frames: return frames, see :mod:`twisted_exec.wire.log_frames`.
@@ -300,7 +297,6 @@ def _text(args: Args, name: str) -> str | None:
 
 
 def _flag(args: Args, name: str) -> bool:
-    """Convert as Go does: no value, ``false`` and ``0`` are false."""
     text = _text(args, name)
     return text is not None and text.lower() not in ("false", "0")
 

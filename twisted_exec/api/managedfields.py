@@ -1,19 +1,16 @@
 """
 Field management and server-side apply: ``metadata.managedFields`` after each write.
 
-Every write has a *manager*, the program behind it. An **update** (create, replace, patch) takes the
-fields that it changes from their owners. An **apply** lists all the fields that its manager wants,
-with their values. Fields that it no longer lists are removed, unless another manager owns them,
-too. Fields that differ from another manager's are a conflict; a forced apply takes them over.
+An **update** (create, replace, patch) takes the fields that it changes from their owners. An
+**apply** lists all the fields that its manager wants, with their values. Fields that it no longer
+lists are removed, unless another manager owns them, too. Fields that differ from another manager's
+are a conflict; a forced apply takes them over.
 
-Fields that belong to the object rather than to a writer, such as the UID, are in no entry.
-
-Client-side ``kubectl apply`` records what it applied in an annotation. An apply by kubectl keeps it
-current, so that kubectl can switch to server-side apply and back.
+An apply by kubectl keeps the annotation of client-side ``kubectl apply`` current, so that kubectl
+can switch to server-side apply and back.
 
 Sources: ``k8s.io/apimachinery/pkg/util/managedfields/internal`` and
-``sigs.k8s.io/structured-merge-diff/v4/merge``, and answers recorded from kube-apiserver (see
-``tests/apiserver/test_apply.py``).
+``sigs.k8s.io/structured-merge-diff/v4/merge``.
 """
 
 from __future__ import annotations
@@ -47,7 +44,7 @@ class WriteOrigin:
     The origin of one write.
 
     :param manager: name of the program; empty if unknown.
-    :param subresource: that is written, such as ``status``; empty for the object itself.
+    :param subresource: that is written; empty for the object itself.
     :param now: seconds since the epoch.
     """
 
@@ -168,7 +165,7 @@ def without_fields(managed: Managed, removed: FieldSet) -> Managed:
 
 
 def capped(managed: Managed) -> Managed:
-    """Merge the oldest update entries so that at most ten remain."""
+    """Merge the oldest update entries if there are many."""
     updates = [manager for manager in managed if manager.operation == UPDATE]
     surplus = len(updates) - _MAX_UPDATE_ENTRIES
     if surplus <= 0:
@@ -303,9 +300,8 @@ def updated(
     Return the entries after a create, replace or patch.
 
     :param old: the stored object; ``None`` for a create.
-    :param sent: ``managedFields`` of the request. It may drop entries; ``[{}]`` drops all of them,
-        and nothing is tracked until the next apply. An empty list changes nothing, like a missing
-        one.
+    :param sent: ``managedFields`` of the request. It may drop entries; ``[{}]`` drops all of them.
+        An empty list changes nothing, like a missing one.
     """
     version = kind.resource.api_version
     managed = _entries_before(old, sent, version, writer)
@@ -346,7 +342,6 @@ def _updated(
 
 
 def _within(kind: Kind, subresource: str, obj: Object) -> Object:
-    """Return the part of an object that a write reaches."""
     if subresource:
         return {"status": obj["status"]} if "status" in obj else {}
     beyond = (*kind.server_fields, "status") if kind.has_status else kind.server_fields
@@ -355,11 +350,7 @@ def _within(kind: Kind, subresource: str, obj: Object) -> Object:
 
 @dataclass(frozen=True)
 class ApplyResult:
-    """
-    Result of an apply.
-
-    :param body: the complete object, before defaults and rules.
-    """
+    """Result of an apply: the complete object, before defaults and rules, and its entries."""
 
     body: Object
     managed: Managed
@@ -415,9 +406,6 @@ def check_configuration(kind: Kind, config: Object) -> None:
 
 
 def _before_apply(kind: Kind, old: Object | None, writer: WriteOrigin) -> Managed:
-    """
-    Return the entries before an apply; fields without entries get the owner ``before-first-apply``.
-    """
     if old is None:
         return {}
     managed = stored_fields(old, kind.resource.api_version)
@@ -459,8 +447,7 @@ def _pruned(schema: Schema, body: Object, last: FieldSet, everyone: Iterable[Fie
     """
     Remove the fields of the last apply that no manager wants any more.
 
-    Removing a field removes everything in it.  So the parts that another manager owns are put back,
-    and so are parts that the manager did not own.
+    Removing a field removes everything in it, so the parts that others own are put back.
     """
 
     def full(fields: FieldSet) -> FieldSet:

@@ -111,9 +111,7 @@ def label_value(value: str) -> list[str]:
 
 
 def generated(prefix: str) -> str:
-    """
-    Return a name for ``generateName``: the prefix, cut if too long, and five random characters.
-    """
+    """Return a name for ``generateName``: the prefix, cut if too long, and random characters."""
     return prefix[:58] + "".join(secrets.choice(_SUFFIX_ALPHABET) for _ in range(5))
 
 
@@ -126,7 +124,7 @@ def banner_lines(text: str) -> list[str]:
 
 
 def display_name(user: str) -> str:
-    """Make the name of a user safe for a terminal: printable, at most 64 characters."""
+    """Make the name of a user safe for a terminal: printable, and not long."""
     if not user:
         return "somebody"
     plain = "".join(char if char.isprintable() else "?" for char in user[: _MOST_SHOWN + 1])

@@ -1,11 +1,8 @@
 """
 Patches: merge patch (RFC 7386), JSON patch (RFC 6902), and parts of strategic merge patch.
 
-No function changes an object or a patch. A strategic merge patch is treated as a merge patch, with
-exceptions (:func:`strategic`).
-
-Errors have kube-apiserver's codes: 400 for a body that is not a patch, 422 for a patch that does
-not apply to the object.
+No function changes an object or a patch. Errors have kube-apiserver's codes: 400 for a body that is
+not a patch, 422 for a patch that does not apply to the object.
 """
 
 from __future__ import annotations
@@ -48,9 +45,7 @@ def reader(
     Return the function that applies a patch.
 
     :param media_type: :data:`MERGE`, :data:`JSON` or :data:`STRATEGIC`.
-    :param raw: the request's body, which is only decoded when the patch is applied.
-    :param duplicates: as for :func:`twisted_exec.api.bodies.decode`; filled when the patch is
-        applied.
+    :param duplicates: as for :func:`twisted_exec.api.bodies.decode`.
     :param schema: schema of the objects, for lists with keys.
     :return: a function from an object to a new object; it raises :class:`APIError`.
     """
@@ -168,7 +163,6 @@ def _inner(schema: Schema | None, key: str) -> Schema | None:
 
 
 def _key_of(schema: Schema | None) -> str:
-    """Return the field that identifies a list's items; empty if it is not a single field."""
     keys = (schema or {}).get("x-kubernetes-list-map-keys", ())
     return str(keys[0]) if len(keys) == 1 else ""
 
@@ -176,7 +170,6 @@ def _key_of(schema: Schema | None) -> str:
 def _merged(
     before: list[Any], items: list[Any], name: str, schema: Schema | None, where: str
 ) -> list[Any]:
-    """Merge items into a list; new ones are appended."""
     changes = [_item(each, name, where) for each in items if each != {"$patch": "replace"}]
     merged = {} if len(changes) < len(items) else {each.get(name): each for each in before}
     for each in changes:

@@ -61,11 +61,7 @@ class PatternError(ValueError):
 
 @dataclass(frozen=True)
 class Pattern:
-    """
-    One pattern.
-
-    :param is_regex: ``text`` is a regular expression, else literal text.
-    """
+    """One pattern; literal text unless ``is_regex``."""
 
     text: str
     is_regex: bool = False
@@ -149,9 +145,8 @@ class PatternSet:
 
     def within(self, lines: bytes) -> Callable[[bytes], list[int]] | None:
         """
-        Look at several lines at once.
+        Look at several lines at once, with newlines between them.
 
-        :param lines: with newlines between them.
         :return: :meth:`search` for these lines only; ``None`` if no line matches.
         """
         literals = [each for each in self._literals if each[1] in lines]
@@ -217,7 +212,6 @@ def problems(several: Iterable[str]) -> Iterator[str]:
 
 @lru_cache(_KEPT)
 def _checked(regex: str) -> tuple[str, int]:
-    """Return what is wrong with an expression, and its cost."""
     classes = len(_CLASS.findall(regex))
     if classes > _MOST_CLASSES:
         return f"it is too complex: {_MOST_CLASSES} Unicode classes are the limit", 0
@@ -233,7 +227,6 @@ def _checked(regex: str) -> tuple[str, int]:
 
 
 def _explained(regex: str, reported: bytes | str) -> str:
-    """Add the position to RE2's message, which ends with the part that is wrong."""
     text = reported.decode("utf-8", "replace") if isinstance(reported, bytes) else reported
     what, _, fragment = text.partition(": ")
     if "compile failed" in text:
@@ -248,7 +241,6 @@ def _explained(regex: str, reported: bytes | str) -> str:
 
 
 def _unbalanced(regex: str) -> int:
-    """Return the index of the first parenthesis without a partner."""
     opened: list[int] = []
     in_class = -1
     at = 0
@@ -272,7 +264,6 @@ def _unbalanced(regex: str) -> int:
 
 
 def _literal_of(pattern: Pattern) -> bytes | None:
-    """Return the text that a pattern stands for; ``None`` for a real expression."""
     text = pattern.text.encode("utf-8", "surrogateescape")
     if not pattern.is_regex:
         return text

@@ -36,7 +36,7 @@ def varint(number: int) -> bytes:
 
 def read_fields(message: memoryview) -> Iterator[tuple[int, memoryview | int]]:
     """
-    Yield number and value of each field of a message, except those of fixed length.
+    Yield number and value of the fields of a message, except those of fixed length.
 
     :raises ValueError: the message is malformed.
     """
@@ -320,13 +320,10 @@ _MESSAGES: Mapping[str, Mapping[int, _Field]] = {
 
 
 class _Decoder:
-    """Decodes the messages of one body."""
-
     def __init__(self, limit_values: int) -> None:
         self._limit_values, self._count = limit_values, 0
 
     def message(self, shape: Mapping[int, _Field], raw: memoryview) -> dict[str, Any]:
-        """Decode a message; unknown fields are left out."""
         result: dict[str, Any] = {}
         for number, value in self.fields(raw):
             field = shape.get(number)
@@ -396,7 +393,6 @@ def _signed(value: memoryview | int) -> int:
 
 
 def _time(parts: Mapping[int, int]) -> str:
-    """Format a time in RFC 3339, to the microsecond; without parts it is the zero time."""
     if not parts:
         return ""
     try:

@@ -28,7 +28,7 @@ selectors of variants.  U+FE0F is none of them: it belongs to emoji.
 
 def check_reason(text: str) -> str:
     """
-    Return a reason without the spaces around it; an empty text is no reason.
+    Return a reason without the spaces around it.
 
     :raises BadRequest: it is not acceptable.
     """
@@ -55,19 +55,13 @@ def reason_of_query(args: Mapping[bytes, Sequence[bytes]]) -> str:
 
 
 def reason_of_headers(values: Sequence[bytes]) -> str:
-    """
-    Return the reason in the header of the previous hop; empty if there is no header.
-
-    :raises BadRequest: the reason is not valid.
-    """
+    """Return the reason in the header of the previous hop; errors as :func:`reason_of_query`."""
     return _only(values, unquoted=True)
 
 
 def reason_of_command(words: Sequence[str]) -> str:
     """
-    Return the reason in the command ``console --reason TEXT``; empty for any other command.
-
-    :raises BadRequest: the reason is not valid.
+    Return the reason in the command ``console --reason TEXT``; errors as :func:`reason_of_query`.
     """
     if not words or words[0] != "console":
         return ""

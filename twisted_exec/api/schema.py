@@ -1,8 +1,7 @@
 """
 Structural schemas: the fields of an object, defined once per kind.
 
-A schema is an OpenAPI v3 schema object. Some extensions (``x-kubernetes-...``) control merging
-here, others are for kubectl.
+A schema is an OpenAPI v3 schema object.
 """
 
 from __future__ import annotations
@@ -91,9 +90,7 @@ def struct(
     atomic: bool = False,
 ) -> Schema:
     """
-    Return the schema of an object with these keys and no others.
-
-    :param atomic: the object as a whole has one owner.
+    Return the schema of an object with these keys and no others; ``atomic`` as for :func:`mapping`.
     """
     schema: dict[str, Any] = {"type": "object", "properties": dict(properties)}
     if atomic:
@@ -120,10 +117,7 @@ def reference(key: str = "name", *, description: str = "") -> Schema:
 
 
 def check(schema: Schema, value: Any, field: str = "") -> list[Cause]:
-    """
-    Return why a value does not fit a schema: at most 32 causes, since longer responses are of no
-    use.
-    """
+    """Return why a value does not fit a schema, at some length."""
     return [cause for cause, _ in zip(_check(schema, value, field), range(32), strict=False)]
 
 

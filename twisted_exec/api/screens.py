@@ -95,7 +95,6 @@ def parse(args: Args, machine: str) -> ScreenOptions:
     """
     Decode and check a query.
 
-    :param machine: its name, for messages.
     :raises Invalid: a value is not valid.
     """
     form, at = _text(args, b"as") or ScreenForm.TEXT, _text(args, b"at")

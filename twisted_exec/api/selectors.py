@@ -105,7 +105,6 @@ def parse_labels(text: str) -> LabelSelector:
 
 
 def _label_terms(text: str) -> Iterator[str]:
-    """Divide at the commas outside parentheses, which are those not before a closing one."""
     commas, in_values = [], False
     for found in reversed(list(_PUNCTUATION.finditer(text))):
         if found[0] != ",":
@@ -120,7 +119,6 @@ def _label_terms(text: str) -> Iterator[str]:
 
 
 def _different(terms: Iterable[str]) -> list[str]:
-    """Return each term once: all must hold, so a repetition says nothing."""
     different = list(dict.fromkeys(terms))
     if len(different) > _LIMIT_TERMS:
         raise BadRequest(

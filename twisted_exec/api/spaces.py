@@ -1,13 +1,10 @@
 """
 Names of the Space Framework: fields, labels, annotations and conditions of its objects.
 
-Field names are spelled as upstream spelled them, in three styles.
+A *Space* is an object; it represents a *physical space*, which is anything that answers like an API
+server. A *provider* (``SpaceProviderDesc``) lists physical spaces, and usually creates them.
 
-A *Space* is an object; it represents a *physical space*, which is anything that answers like an
-API server. A *provider* (``SpaceProviderDesc``) lists physical spaces, and usually creates them.
-
-Source: ``kubestellar/kubestellar``, ``space-framework/`` as of December 2023 (``pkg/apis``,
-``pkg/space-manager``).  Additions to upstream are marked as ours.
+Source: ``kubestellar/kubestellar``, ``space-framework/`` as of December 2023.
 """
 
 from __future__ import annotations

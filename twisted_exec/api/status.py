@@ -26,9 +26,9 @@ class APIError(Exception):
     """
     A refused request.
 
-    :param message: the refusal, its object, and the remedy.  Users see it unchanged, so it
-        must not contain secrets.
-    :param details: the ``details`` of the Status (name, group, kind, causes).
+    :param message: the refusal, its object, and the remedy. Users see it unchanged, so it must not
+        contain secrets.
+    :param details: the ``details`` of the Status.
     :param retry_after_seconds: when a retry may succeed.
     """
 
@@ -79,7 +79,7 @@ class APIError(Exception):
         return status
 
     def as_class(self, kind: type[APIError]) -> APIError:
-        """Return the same error as an instance of a class, so that callers can catch it by that."""
+        """Return the same error as an instance of a class, so that callers can catch it."""
         typed = kind.__new__(kind)
         # The constructor of each class words its own message; this message is to stay.
         APIError.__init__(
@@ -302,7 +302,7 @@ def from_status(status: Mapping[str, Any], code: int = 500) -> APIError:
 
     The texts are sanitised, because the peer may be under someone else's control.
 
-    :param code: used if the document has none, such as the HTTP status.
+    :param code: used if the document has none.
     """
     status_code = status.get("code")
     code = status_code if isinstance(status_code, int) and 100 <= status_code <= 599 else code
@@ -319,7 +319,6 @@ def from_status(status: Mapping[str, Any], code: int = 500) -> APIError:
 
 
 def _printable(value: Any, levels: int) -> Any:
-    """Return a peer's value with all texts as :func:`one_line`, bounded in depth and length."""
     if isinstance(value, str):
         return one_line(value)
     if levels == 0 or value is None or isinstance(value, bool | int | float):

@@ -105,7 +105,7 @@ def refused_patch(kind: Kind, new: Object, problem: str) -> Invalid:
 
 
 def unknown_fields(kind: Kind, body: Object) -> list[str]:
-    """Return the paths of unknown fields, at most 32."""
+    """Return the paths of unknown fields, but not of many."""
     unknown = schema.unknown_fields(full_schema(kind), body)
     return [path for path, _ in zip(unknown, range(32), strict=False)]
 
@@ -166,7 +166,6 @@ def first_applied(kind: Kind, body: Object, name: str) -> Object:
     """
     Return the body for :func:`for_create` when an apply finds no object.
 
-    :param name: from the URL; optional in the body.
     :raises BadRequest: the body has another name.
     :raises Conflict: the body means an object that no longer exists.
     """
@@ -184,8 +183,7 @@ def for_update(kind: Kind, body: Object, old: Object, *, subresource: str = "") 
     Return the object to store for an update of ``old``.
 
     :param body: the complete new object.
-    :param subresource: that writes the status, and takes only that from ``body``; empty for the
-        main resource.
+    :param subresource: that writes the status, and takes only that from ``body``.
     :raises Conflict: the body has another UID or resourceVersion.
     :raises APIError: the object contradicts the URL or a rule.
     """

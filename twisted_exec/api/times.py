@@ -1,8 +1,6 @@
 """
 Times as Kubernetes writes them, and ages as ``kubectl`` shows them.
 
-Errors of :func:`nanoseconds` are worded as Go's ``time.Parse`` words them.
-
 Sources: ``k8s.io/apimachinery/pkg/apis/meta/v1/time.go`` and ``pkg/util/duration/duration.go``.
 """
 
@@ -92,31 +90,19 @@ def _pieces(text: str, context: str) -> dict[str, str | None]:
 
 
 def stamp(time: int) -> str:
-    """
-    Format a time as the kubelet writes it before a log line: in UTC, always with nine digits.
-
-    :param time: nanoseconds since the epoch, within the years 1 to 9999.
-    """
+    """Format a time (nanoseconds since the epoch) as the kubelet writes it before a log line."""
     whole, rest = divmod(time, NANOSECONDS)
     second = _EPOCH + timedelta(seconds=whole)
     return f"{second.isoformat()[:19]}.{rest:09d}Z"
 
 
 def timestamp(seconds: float) -> str:
-    """
-    Format a time in RFC 3339, in UTC, to the second: ``2026-11-20T05:00:00Z``.
-
-    :param seconds: since the epoch.
-    """
+    """Format a time in RFC 3339, in UTC, to the second: ``2026-11-20T05:00:00Z``."""
     return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def precise_timestamp(seconds: float) -> str:
-    """
-    Format a time in RFC 3339, in UTC, to the microsecond: the ``MicroTime`` of Leases.
-
-    :param seconds: since the epoch.
-    """
+    """Format a time in RFC 3339, in UTC, to the microsecond: the ``MicroTime`` of Leases."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 

@@ -16,12 +16,12 @@ class User:
     """
     A user of the API, whose last three fields are not part of the identity.
 
-    :param groups: usually with ``system:authenticated``, unless the user is anonymous.
-    :param forwarded_by: the proxy that speaks for the user, if one does.  Reviews of a session do not
-        authenticate such a user again: the proxy does.  Set it only for proxies that end sessions
-        themselves.
+    :param groups: usually with ``system:authenticated``.
+    :param forwarded_by: the proxy that speaks for the user, if one does. Reviews of a session do
+        not authenticate such a user again: the proxy does. Set it only for proxies that end
+        sessions themselves.
     :param expires: the end of the credential that identified the user, in seconds since 1970;
-        infinite if there is none or nobody knows it.
+        infinite if it is not known.
     :param impersonated_by: the user who acts as this user.
     """
 

@@ -1,8 +1,7 @@
 """
 Limited reading of YAML, and writing in the layout of ``kubectl get -o yaml``.
 
-PyYAML would write a whole document within one call into C, and so keep the reactor waiting. Only JSON
-data is written, so little of YAML is needed.
+PyYAML would write a whole document within one call into C, and so keep the reactor waiting.
 """
 
 from __future__ import annotations

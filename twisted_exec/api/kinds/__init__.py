@@ -87,7 +87,7 @@ _OF_CONSOLES = (
 
 
 def of(dialect: Dialect) -> tuple[Kind, ...]:
-    """Return the kinds of a dialect: machines, pools, classes."""
+    """Return the own kinds of a dialect."""
     return machine_kind(dialect), pool_kind(dialect), class_kind(dialect)
 
 
@@ -98,7 +98,7 @@ def served(dialects: Sequence[Dialect]) -> tuple[Kind, ...]:
 
 
 def aggregated(dialects: Sequence[Dialect]) -> tuple[Kind, ...]:
-    """Return the kinds of an aggregated API server: those that a cluster does not have already."""
+    """Return the kinds of an aggregated API server."""
     own = [kind for dialect in dialects for kind in of(dialect)]
     return (*own, *_OF_CONSOLES, *_all_beside(dialects))
 

@@ -1,17 +1,15 @@
 """
 Rules in CEL and printer columns by JSONPath, for kinds that are also CustomResourceDefinitions.
 
-A rule for a ``spec`` is defined twice: in Python for our API server, which calls the function, and
-in CEL for a kube-apiserver.
+A rule for a ``spec`` is defined twice: in Python for our API server, and in CEL for a
+kube-apiserver.
 
 A rule that compares with the old object applies to the whole ``spec``, never to one field:
 kube-apiserver skips a field's rule if the field is missing before or after, so the field could be
 removed and then set to a new value.
 
-A printer column is defined once, by JSONPath as in ``additionalPrinterColumns`` of a
-CustomResourceDefinition, of which only a subset is supported. Sources:
-``k8s.io/client-go/util/jsonpath``, and ``pkg/registry/customresource/tableconvertor`` of
-``k8s.io/apiextensions-apiserver``.
+Only a subset of JSONPath is supported. Sources: ``k8s.io/client-go/util/jsonpath``, and
+``pkg/registry/customresource/tableconvertor`` of ``k8s.io/apiextensions-apiserver``.
 """
 
 from __future__ import annotations
@@ -34,7 +32,6 @@ class CELRule:
     """
     A rule for a single spec.
 
-    :param member: the field of the spec that an error names.
     :param cel: expression in which ``self`` is the spec.
     :param missing: a violation means that the field is missing.
     """
@@ -58,7 +55,7 @@ class Fixed:
     """
     A rule that makes a field of a spec immutable.
 
-    :param empty: CEL literal for the missing field: ``''`` or ``{}``.  Empty for a required field.
+    :param empty: CEL literal for the missing field; empty for a required field.
     """
 
     member: str

@@ -125,7 +125,6 @@ def _signer_causes(name: str) -> Iterator[Cause]:
 
 
 def _keep_spec(new: Object, old: Object) -> None:
-    """The request is immutable."""
     new["spec"] = dict(old["spec"])
 
 

@@ -48,7 +48,7 @@ class Window:
     last: int
 
     def on(self, day: date, zone: tzinfo) -> tuple[float, float] | None:
-        """Return the beginning and the end on a day(seconds since the epoch)."""
+        """Return the beginning and the end on a day (seconds since the epoch)."""
         if day.weekday() not in self.days:
             return None
         ends_tomorrow = self.last <= self.first

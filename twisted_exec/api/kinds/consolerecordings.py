@@ -1,11 +1,8 @@
 """
 Console recordings: what a machine's console printed, as evidence.
 
-A recording is a range of what the console printed, usually with input of users. The runtime of the
-machine makes the recording, and reports its newest signed head, which is stored in the status:
-apart from the recording itself.
-
-A client asks for a recording by the query key ``record`` of a session.
+The runtime of the machine makes the recording, and reports its newest signed head, which is stored
+in the status: apart from the recording itself.
 """
 
 from __future__ import annotations
@@ -180,7 +177,6 @@ def _validate(recording: Object) -> list[Cause]:
 
 
 def _carry_over(new: Object, old: Object) -> None:
-    """Fields that the server sets may be missing in an update, but not differ."""
     for key in (*SET_BY_SERVER, "machineResource"):
         if key in old["spec"]:
             new.setdefault("spec", {}).setdefault(key, old["spec"][key])

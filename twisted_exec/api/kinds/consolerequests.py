@@ -1,8 +1,8 @@
 """
 Console requests: a user asks for an approval to use the console of a machine.
 
-The server records the user and the UID of the machine, and the request is for these only.
-Subresource ``approval`` approves or denies it; an approval may be withdrawn, a denial is final.
+Subresource ``approval`` approves or denies a request; an approval may be withdrawn, a denial is
+final.
 """
 
 from __future__ import annotations
@@ -129,7 +129,6 @@ def _validate(request: Object) -> list[Cause]:
 
 
 def _carry_over(new: Object, old: Object) -> None:
-    """Fields that the server sets may be missing in an update, but not differ."""
     for key in _BY_SERVER:
         if key in old["spec"]:
             new.setdefault("spec", {}).setdefault(key, old["spec"][key])
@@ -171,7 +170,6 @@ def _decision_problems(status: Object, before: Object) -> Iterator[Cause]:
 
 
 def _state(request: Object) -> str:
-    """Return the state for a table, as far as it does not depend on the time."""
     status = request.get("status", {})
     if "deletionTimestamp" in request["metadata"]:
         return DELETED

@@ -1,13 +1,8 @@
 """
 Namespaces, services and leases; ServiceAccounts and requests for their tokens.
 
-Lists of Services are always empty.
-
-A ServiceAccount is the identity of a program, and contains no credentials. Users who may create its
-subresource ``token`` get a token, which is not stored.
-
-Sources: ``k8s.io/api/core/v1``, ``k8s.io/api/coordination/v1`` and ``k8s.io/api/authentication/v1``;
-``pkg/apis/authentication/validation`` of Kubernetes.
+Sources: ``k8s.io/api/core/v1``, ``k8s.io/api/coordination/v1`` and
+``k8s.io/api/authentication/v1``; ``pkg/apis/authentication/validation`` of Kubernetes.
 """
 
 from __future__ import annotations

@@ -83,7 +83,6 @@ def _schema(kind: Kind, name: Schema | None) -> Object:
 
 
 def _without_extensions(schema: Any) -> Any:
-    """Copy a schema without the extensions that a definition must not contain."""
     if isinstance(schema, Mapping):
         return {
             key: _without_extensions(value)

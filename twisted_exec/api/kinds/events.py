@@ -1,10 +1,8 @@
 """
 Events: reports about objects, retained for about an hour.
 
-They are stored as core/v1; in ``events.k8s.io/v1`` some fields have other names.
-
 Sources: ``k8s.io/api/core/v1`` (Event), ``pkg/apis/core/validation/events.go``,
-``pkg/registry/core/event`` and the columns of ``pkg/printers/internalversion`` of Kubernetes.
+``pkg/registry/core/event`` and ``pkg/printers/internalversion`` of Kubernetes.
 """
 
 from __future__ import annotations

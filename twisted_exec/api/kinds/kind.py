@@ -26,8 +26,7 @@ class Column:
     :param read: returns a string, or ``None`` if there is nothing to show.
     :param priority: above 0 means only with ``-o wide``, after AGE.
     :param moment: ``read`` returns a time, and the cell shows its age.
-    :param path: the column as JSONPath, for kinds with a CustomResourceDefinition
-        (:mod:`twisted_exec.api.kinds.cel_rules`).
+    :param path: the column as JSONPath, for kinds with a CustomResourceDefinition.
     """
 
     name: str
@@ -44,7 +43,7 @@ NOTHING = "<none>"
 
 def cell(*path: str, missing: str = NOTHING) -> Callable[[Object], str]:
     """
-    Return a function that reads a field as the text of a cell; a boolean is ``true`` or ``false``.
+    Return a function that reads a field as the text of a cell.
 
     :param missing: the text if the field is absent or empty.
     """
@@ -103,18 +102,14 @@ class Kind:
 
     :param schema: the object's properties besides ``apiVersion``, ``kind`` and ``metadata``.
     :param own_columns: ``columns`` is complete, without an implied NAME and AGE.
-    :param has_status: ``status`` is written through the ``status`` subresource, and not with the
-        object.
-    :param counts_generation: ``metadata.generation`` counts the changes of everything but metadata
-        and status, and the beginning of a deletion.
+    :param has_status: ``status`` is written through the ``status`` subresource.
+    :param counts_generation: ``metadata.generation`` counts changes of the desired state.
     :param work_factor: how much more work the validation of a value is than for other kinds.
-    :param name_rule: returns the problems of a name.
-    :param fields: fields for field selectors, in addition to name and namespace.
+    :param fields: for field selectors, in addition to name and namespace.
     :param unconditional_update: ``resourceVersion`` is optional in updates.
     :param stored: false for reviews, which are answered, and for read-only kinds.
     :param kept_as: the resource in the store, if it differs.
-    :param server_made: clients may only read and delete; the value is the error message for other
-        verbs.
+    :param server_made: clients may only read and delete; the error message for other verbs.
     :param terminating_status: merged into the status when deletion begins.
     :param held_by: returns the finalizers that delay the removal of a deleted object.
     :param carry_over: restores in the new object the fields that an update must not change.
@@ -124,8 +119,7 @@ class Kind:
     :param confidential: messages must not quote the content of objects.
     :param texts: readable subresources in plain text, by name, with the schemas of their query
         parameters.
-    :param requests: subresources that are created, answered and not stored, by name, with the kind
-        of the request.
+    :param requests: subresources that are created, answered and not stored.
     """
 
     resource: Resource

@@ -1,8 +1,8 @@
 """
 Pods that represent machines, for clients that only know Pods.
 
-Sources: ``k8s.io/api/core/v1`` for the fields, ``k8s.io/kubernetes/pkg/printers/internalversion``
-for the columns, ``pkg/apis/core/v1/conversion.go`` for the field selectors.
+Sources: ``k8s.io/api/core/v1``, and of Kubernetes ``pkg/printers/internalversion`` and
+``pkg/apis/core/v1/conversion.go``.
 """
 
 from __future__ import annotations
@@ -156,7 +156,6 @@ def _ready(pod: Object) -> str:
 
 
 def _display_status(pod: Object) -> str:
-    """Return the most specific reason, as Kubernetes' printer does."""
     if "deletionTimestamp" in pod["metadata"]:
         return "Terminating"
     (status,) = pod["status"]["containerStatuses"]

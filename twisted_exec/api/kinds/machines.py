@@ -2,11 +2,8 @@
 Machines and their schemas, under the name of each dialect.
 
 Sources: ironcore ``api/compute/v1alpha1`` and ``internal/apis/compute/validation``, and their
-counterparts in onmetal-api and spheric.
-
-Two defects of these systems are fixed: the status is not writable through the main resource, and
-``metadata.generation`` is maintained. spheric only checks names; here an invalid instance is
-rejected like an invalid machine.
+counterparts in onmetal-api and spheric. Unlike in these systems, the status is not writable through
+the main resource, and ``metadata.generation`` is maintained.
 """
 
 from __future__ import annotations
@@ -54,8 +51,6 @@ def image_of(machine: Object, dialect: Dialect) -> str:
 
 @dataclass(frozen=True)
 class _Rules:
-    """Validation rules of a dialect, beyond the schema."""
-
     dialect: Dialect
 
     def _disks(self, machine: Object) -> list[Object]:
@@ -144,7 +139,6 @@ def _selector_causes(field: str, selector: dict[str, str] | None) -> Iterator[Ca
 
 
 def _part_causes(parts: list[Object], field: str, sources: tuple[str, ...]) -> Iterator[Cause]:
-    """Check that names are unique DNS labels, and that each part has exactly one source."""
     part_names: set[str] = set()
     for index, part in enumerate(parts):
         here = f"{field}[{index}]"
@@ -170,7 +164,6 @@ def _device_causes(volumes: list[Object], spec_field: str) -> Iterator[Cause]:
 
 
 def _name_devices(volumes: list[Object]) -> None:
-    """Name the devices of volumes that have none: oda, odb, ..., as ironcore's admission does."""
     used = {volume.get("device") for volume in volumes}
     letters = "abcdefghijklmnopqrstuvwxyz"
     free = (
@@ -289,9 +282,7 @@ def disk_sources(dialect: Dialect) -> tuple[str, ...]:
 
 
 def interface_sources(dialect: Dialect) -> tuple[str, ...]:
-    """
-    Return the possible sources of a network interface; empty if the dialect describes it in place.
-    """
+    """Return the possible sources of a network interface, if it is described by a source."""
     return () if dialect.subnets else ("networkInterfaceRef", "ephemeral")
 
 
@@ -478,7 +469,6 @@ def _attached(dialect: Dialect) -> dict[str, Any]:
 
 
 def _addresses(dialect: Dialect) -> dict[str, Any]:
-    """Return the additional properties in the status of a network interface."""
     if dialect.subnets:
         return {
             "ips": strings("ips are the IP addresses of the interface."),

@@ -244,7 +244,6 @@ def _prepare_interface(interface: Object) -> None:
 
 
 def _template(source: Object) -> Object | None:
-    """Return the spec of the Prefix to create, as part of ``source``; ``None`` if none is."""
     template = source.get("ephemeral", {}).get("prefixTemplate")
     return None if template is None else template.setdefault("spec", {})
 

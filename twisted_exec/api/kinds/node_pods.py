@@ -1,8 +1,6 @@
 """
 Pods on Nodes, which are stored, as in any cluster: their kind, schemas and columns.
 
-Some fields that are not used here are stored in any form.
-
 Sources: ``k8s.io/api/core/v1``, and of Kubernetes ``pkg/apis/core/v1/defaults.go``,
 ``pkg/apis/core/validation``, ``pkg/registry/core/pod/strategy.go`` and
 ``pkg/printers/internalversion/printers.go``.
@@ -41,7 +39,6 @@ _ANY = array(anything())
 
 
 def _several(objects: str, lists: str = "") -> dict[str, Schema]:
-    """Return untyped fields: objects, and lists of objects, by name."""
     return {
         **{name: anything() for name in objects.split()},
         **dict.fromkeys(lists.split(), _ANY),
@@ -344,7 +341,6 @@ def _termination(state: Object) -> str:
 
 
 def _init_state(pod: Object) -> str:
-    """Return the progress of init containers; empty once they are done."""
     sidecars, statuses = _sidecars(pod), _statuses(pod, "initContainerStatuses")
     for index, status in enumerate(statuses):
         state = _state(status)
@@ -362,7 +358,6 @@ def _init_state(pod: Object) -> str:
 
 
 def _container_state(pod: Object, reason: str) -> str:
-    """Return the state of the containers: the first that has a reason."""
     running = False
     for status in reversed(_statuses(pod)):
         state = _state(status)
@@ -487,7 +482,6 @@ def _prepare(pod: Object) -> None:
 
 
 def _latest(image: str) -> bool:
-    """Return whether an image reference means the latest image, as one without a tag does."""
     last = image.rpartition("/")[2]
     return "@" not in last and last.partition(":")[2] in ("", "latest")
 
@@ -550,7 +544,6 @@ def _deadline_causes(before: Object, after: Object) -> Iterator[Cause]:
 
 
 def _fixed(after: Object, before: Object) -> Object:
-    """Return the new spec with the old values of changeable fields."""
     spec = copy.deepcopy(after)
     for key in ("activeDeadlineSeconds", "tolerations"):
         spec.pop(key, None)

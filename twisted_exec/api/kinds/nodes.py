@@ -1,8 +1,6 @@
 """
 Nodes: servers that run Pods, or representations of clusters that do.
 
-Some fields that are not used here are stored in any form.
-
 Sources: ``k8s.io/api/core/v1``, ``pkg/apis/core/validation`` and ``pkg/printers/internalversion``
 of Kubernetes.
 """

@@ -2,8 +2,7 @@
 Machine pools and machine classes, in each dialect.
 
 Sources: ironcore ``api/compute/v1alpha1`` and ``internal/apis/compute/validation``, and their
-counterparts in onmetal-api and spheric.  Pool conditions have a time of the last update in every
-dialect, although the systems themselves do not all have one.
+counterparts in onmetal-api and spheric.
 """
 
 from __future__ import annotations

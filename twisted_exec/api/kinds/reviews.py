@@ -81,7 +81,6 @@ _RULE = struct(
 
 
 def _validate_access(review: Object) -> list[Cause]:
-    """Check that there are attributes of exactly one sort."""
     spec = review.get("spec", {})
     resource, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
     both = "cannot be specified in combination with resourceAttributes"
@@ -102,7 +101,6 @@ def _validate_subject(review: Object) -> list[Cause]:
 
 
 def _validate_local(review: Object) -> list[Cause]:
-    """Check that the namespace matches that of the request."""
     spec, causes = review.get("spec", {}), _validate_subject(review)
     if "nonResourceAttributes" in spec:
         problem = "disallowed on this kind of request"

@@ -1,9 +1,8 @@
 """
 Secrets, such as a machine's ignition, a volume's keys, or a bootstrap token.
 
-A bootstrap token authenticates a program without credentials of its own. It is ``ID.SECRET``, six
-and sixteen lower-case letters and digits. The Secret ``bootstrap-token-ID`` in the namespace
-``kube-system`` holds both parts, the expiry and the token's groups.
+A bootstrap token authenticates a program without credentials of its own. The Secret
+``bootstrap-token-ID`` in the namespace ``kube-system`` holds it, with its expiry.
 
 Sources: ``k8s.io/api/core/v1`` and ``pkg/apis/core/validation`` of Kubernetes; for bootstrap tokens
 ``k8s.io/cluster-bootstrap/token/{api,util}`` and ``pkg/apis/kubeadm/bootstraptoken/v1/utils.go`` of
@@ -210,7 +209,7 @@ def is_expired(values: Values, now: float) -> bool:
 
 def extra_groups(values: Values) -> tuple[str, ...]:
     """
-    Return the token's groups in addition to :data:`GROUP`, sorted.
+    Return the token's groups in addition to :data:`GROUP`.
 
     :raises ValueError: a group could belong to other users.
     """

@@ -3,8 +3,6 @@ Console sessions, and the consoles of deleted machines.
 
 A session represents a user who is connected to a console now, or whose connection was lost, for as
 long as the user may come back.
-
-The console of a deleted machine shows where to find the output after the machine is gone.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """
 Spaces and their providers: the registry of control planes.
 
-Fields, defaults and spelling (in three styles) are upstream's, with additions of ours.
-
-Our API server also checks rules that depend on the object's namespace; a CustomResourceDefinition
-cannot express these, so the Space Manager reports violations in conditions.
+Fields, defaults and spelling (in three styles) are upstream's, with additions of ours. Rules that a
+CustomResourceDefinition cannot express are also checked by the Space Manager.
 
 Source: ``kubestellar/kubestellar``, ``space-framework/pkg/apis/space/v1alpha1`` as of December
 2023.

@@ -316,7 +316,7 @@ LABEL_SELECTOR = struct(
 
 
 def claim(description: str) -> Schema:
-    """Return the schema of a reference to the object that claims this object, in the same namespace."""
+    """Return the schema of a reference to the object that claims this object."""
     return struct(
         {
             "name": string("name is the name of the referent."),
