@@ -108,7 +108,6 @@ _WAIT_SECONDS = 20.0
 
 
 def _policy(path: str) -> AuditPolicy:
-    """:raises ValueError: the file is not an audit policy."""
     try:
         return load(path)
     except ConfigError as problem:
@@ -120,7 +119,7 @@ class ServingSettings:
     """
     Settings of each API server, whatever its control plane.
 
-    :param dialects: dialects of machines, each once; Pods of the first keep the machines' names.
+    :param dialects: Pods of the first keep the machines' names.
     :param sessions: limits of concurrent sessions; ``None`` for as many as file descriptors allow.
     :param audit_policy: selects the requests that are recorded besides sessions; ``None`` for none.
     """
@@ -178,7 +177,7 @@ class ControlPlane(Protocol):
     """
     The differences between a standalone and an aggregated server.
 
-    :ivar storage: holds the served objects, and those of its surroundings that the server reads.
+    :ivar storage: holds the served objects, and others that the server reads.
     :ivar garbage_collection: a garbage collector handles the dependents of deleted objects.
     """
 
@@ -325,8 +324,6 @@ def assemble(
 
 
 class _Server:
-    """A server that is being assembled."""
-
     def __init__(
         self,
         settings: ServingSettings,
@@ -392,7 +389,6 @@ class _Server:
 
     @property
     def _has_pods(self) -> bool:
-        """Machines are shown as Pods, too."""
         return kinds.PODS in self._registry.kinds
 
     def _make_authorizer(self) -> ConsoleVerbs:
@@ -472,7 +468,7 @@ class _Server:
         return watches
 
     def add_objects(self) -> None:
-        """Add stored objects, views of them, and the further routes of the control plane."""
+        """Add stored objects, and views of them."""
         verbs = Verbs(
             self._storage,
             self._admissions,
@@ -534,7 +530,7 @@ class _Server:
         )
 
     def add_machines(self, backend: Backend) -> None:
-        """Add the consoles and texts of machines, and their Pods if the server has them."""
+        """Add the consoles and texts of machines."""
         gate, storage, routes = self._gate, self._storage, self.routes
         relay = partial(self._make_relay, seconds=backend.seconds, resumes=True)
         locate = partial(MachineLocator, parts=self._locator_parts(backend))
@@ -586,7 +582,7 @@ class _Server:
         add_refusals(self.routes, self._names)
 
     def add_pods_of_nodes(self, kubelets: Kubelets) -> None:
-        """Add Pods on Nodes, their streams and logs, and the kubelets' own endpoints."""
+        """Add Pods on Nodes, and the kubelets' own endpoints."""
         gate, storage, limits, reactor = (
             self._gate,
             self._storage,

@@ -61,8 +61,8 @@ class Resources:
     """
     Resources of one API group.
 
-    :param resources: such as ``pods``, ``pods/status``, ``pods/*``, ``*/status`` or ``*``; empty for
-        all of the group.
+    :param resources: such as ``pods``, ``pods/status``, ``pods/*``, ``*/status`` or ``*``; empty
+        for all of the group.
     :param names: names of objects; empty for all.
     """
 
@@ -168,10 +168,9 @@ def load(path: str) -> AuditPolicy:
 
 def parse(document: object, source: str = "audit policy") -> AuditPolicy:
     """
-    Read a policy.
+    Read a policy; errors as :func:`load`.
 
     :param source: its name in messages.
-    :raises ConfigError: it is not a policy.
     """
     reader = Reader(document, source)
     reader.choice("apiVersion", API_VERSIONS, "")
@@ -319,8 +318,6 @@ class AuditedDispatcher(GatedDispatcher):
 
 
 class _Record:
-    """The record of a request that is not answered yet."""
-
     rule: AuditRule
     level = AuditLevel.NONE
     is_chosen = False
@@ -330,7 +327,6 @@ class _Record:
         self._context, self.began = context, began
 
     def choose(self, policy: AuditPolicy) -> None:
-        """Find the rule of the request."""
         self.is_chosen = True
         self._attributes = attributes_of_request(self._context)
         self.rule = policy.rule_for(self._attributes)
@@ -374,7 +370,6 @@ class _Record:
 
     @property
     def _other_user(self) -> str:
-        """The user of a ConsoleRequest that another user has changed."""
         target, changed = self._attributes, request_of(self._context).changed
         requests = CONSOLEREQUESTS.resource
         if changed is None or (target.group, target.resource) != (requests.group, requests.plural):
@@ -408,8 +403,7 @@ def attributes_of_request(context: RequestContext) -> Attributes:
     """
     Return the verb and the object of a request, without its body.
 
-    Nearly as ``k8s.io/apiserver/pkg/endpoints/request/requestinfo.go`` does it: a name in a field selector
-    is not taken, and a POST to a path that is no resource is a ``create``, too.
+    Nearly as ``k8s.io/apiserver/pkg/endpoints/request/requestinfo.go`` does it.
     """
     user = context.user if context.is_identified else _UNKNOWN_USER
     method, segments = context.request.method, list(context.segments)

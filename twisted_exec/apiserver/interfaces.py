@@ -30,7 +30,7 @@ class Change:
     :param operation: ``create``, ``update`` or ``delete``.
     :param new: the object to be stored; ``None`` for a delete.
     :param old: the stored object; ``None`` for a create.
-    :param subresource: that is written, such as ``status``; empty for the object itself.
+    :param subresource: that is written; empty for the object itself.
     :param options: the client's options, such as ``fieldManager``.
     """
 
@@ -57,7 +57,6 @@ class Opening:
     """
     A stream before it is opened.
 
-    :param kind: kind of the object that it belongs to.
     :param options: the query, as an object of the kind in ``kind.connects``.
     """
 
@@ -108,7 +107,7 @@ class Applicant:
     :param caller: the name of the user who impersonates ``user``; empty if there is none.
     :param reason: that the user declares, see :mod:`twisted_exec.api.reasons`.
     :param since: when the session began, in seconds since the epoch.
-    :param resumes: the id of the session that this session resumes, if the next hop agrees.
+    :param resumes: the id of the session that this session resumes.
     """
 
     user: User
@@ -226,7 +225,6 @@ class Demand:
     :param input: an element of :data:`RECORDED_INPUT`.
     :param is_required: there is no session, and no input, without it.
     :param retention_days: ``None`` for the default of a recording.
-    :param policies: the names of the policies that demand it.
     """
 
     input: str
@@ -256,7 +254,7 @@ class Demand:
         return RECORDED_INPUT.index(recorded) >= RECORDED_INPUT.index(self.input)
 
     def rule(self, namespace: str) -> str:
-        """Return the start of a message: the policies, and that they require a recording."""
+        """Return the start of a message, which says why a recording is required."""
         if not self.policies:
             return "you asked for a recording of this console"
         names = ", ".join(f"{namespace}/{each}" for each in self.policies)

@@ -84,7 +84,7 @@ class PodsAuthorizer:
     Decides for Pods as for their machines; passes everything else on.
 
     A Pod has no permissions of its own: reading a Pod is reading its machine, attaching to it is
-    opening the machine's console.  Rules for ``pods`` grant nothing.
+    opening the machine's console. Rules for ``pods`` grant nothing.
     """
 
     def __init__(self, authorizer: IRulesAuthorizer, names: PodNames) -> None:
@@ -115,7 +115,6 @@ class PodsAuthorizer:
         return current.addCallback(lambda rules: tuple(dict.fromkeys(self._with_pods(rules))))
 
     def _with_pods(self, rules: tuple[Rule, ...]) -> Iterator[Rule]:
-        """Return the rules with those that name pods replaced by what the rules for machines imply."""
         for rule in rules:
             remaining = _without_pods(rule)
             if remaining is not None:
@@ -124,7 +123,6 @@ class PodsAuthorizer:
                 yield from self._pods_of(rule, rules)
 
     def _pods_of(self, rule: Rule, rules: tuple[Rule, ...]) -> Iterator[Rule]:
-        """Derive rules for Pods from a rule for machines, one per set of verbs."""
         if not rule.resource_names:
             # For all Pods: each dialect needs such a rule.
             first, *others = self._names.dialects
@@ -148,7 +146,7 @@ def is_pod(attributes: Attributes) -> bool:
 
 def machine_attributes(attributes: Attributes, names: PodNames) -> tuple[Attributes, ...]:
     """
-    Return the requests for machines that a request for a Pod, or for all Pods, stands for.
+    Return the requests for machines that a request for Pods stands for.
 
     :return: empty when nothing can allow the request; else all of them must be allowed.
     """
@@ -164,7 +162,6 @@ def machine_attributes(attributes: Attributes, names: PodNames) -> tuple[Attribu
 
 
 def _of_machines(attributes: Attributes, dialect: Dialect) -> Attributes | None:
-    """The request for a dialect's machines; ``None`` when nothing can allow it."""
     required = _NEEDED.get(attributes.subresource, {}).get(attributes.verb)
     if required is None:
         return None
@@ -180,7 +177,6 @@ def _of_machines(attributes: Attributes, dialect: Dialect) -> Attributes | None:
 
 
 def _explained(decision: Decision, attributes: Attributes) -> Decision:
-    """A refusal names the permission that is missing."""
     if decision.allowed or decision.hidden:
         return decision
     needed = f"{attributes.verb} {attributes.resource}"
@@ -194,7 +190,6 @@ def _explained(decision: Decision, attributes: Attributes) -> Decision:
 
 
 def _without_pods(rule: Rule) -> Rule | None:
-    """Remove pods from a rule; ``None`` when nothing is left."""
     if PODS.resource.group not in rule.api_groups and ALL not in rule.api_groups:
         return rule
     pods = PODS.resource.plural
@@ -232,7 +227,6 @@ def _any_allows(rules: tuple[Rule, ...], dialect: Dialect, key: _Key) -> bool:
 
 
 def _rules_of(allowed: set[_Key], names: tuple[str, ...] = ()) -> Iterator[Rule]:
-    """Rules for Pods that allow exactly this, one per set of verbs."""
     resource = PODS.resource
     by_verbs: dict[tuple[str, ...], list[str]] = {}
     for subresource in _NEEDED:
@@ -275,7 +269,6 @@ class Host:
     """
     The pool's contribution to the Pod.
 
-    :param address: address of its poollet, or empty.
     :param silent: why the state of the pool's machines is unknown, or empty.
     """
 
@@ -288,11 +281,7 @@ NOWHERE = Host()
 
 
 def host_of(name: str, pool: Object | None, noun: str) -> Host:
-    """
-    Return the pool's contribution to its machines' Pods.
-
-    :param noun: the dialect's name for a pool.
-    """
+    """Return the pool's contribution to its machines' Pods."""
     if not name:
         return NOWHERE
     if pool is None:
@@ -333,7 +322,6 @@ def pod_of(machine: Object, host: Host, dialect: Dialect, name: str) -> Object:
 
 
 def _owner(machine: Object) -> Object:
-    """An ownerReference, so that users who look at the Pod find the machine."""
     return {
         "apiVersion": machine["apiVersion"],
         "kind": machine["kind"],
@@ -411,7 +399,6 @@ def _conditions(machine: Object, reachable: bool, ready: Object, dialect: Dialec
 
 
 def _at(key: str, condition: Object) -> Object:
-    """The last transition of a condition, under the given key; empty if unknown."""
     moved = condition.get("lastTransitionTime")
     return {key: moved} if moved else {}
 
@@ -440,8 +427,6 @@ _Apply = Callable[[str, StoredObject, int], None]
 
 
 class _Machines:
-    """The machines and pools of one dialect, and their Pods."""
-
     def __init__(self, dialect: Dialect, names: PodNames, pools: Listing) -> None:
         self._dialect, self._names = dialect, names
         self._pools = {pool["metadata"]["name"]: pool for pool in pools.items}
@@ -449,7 +434,6 @@ class _Machines:
         self._machines: dict[str, dict[Key, StoredObject]] = {}
 
     def first(self, machine: StoredObject) -> StoredObject:
-        """Add a machine; return its Pod, with the version as if it had always been followed."""
         self._keep(machine)
         sources = (machine, self._pools.get(self._pool(machine)))
         versions = [int(each["metadata"]["resourceVersion"]) for each in sources if each]
@@ -508,8 +492,6 @@ class _Machines:
 
 
 class _View:
-    """The Pods since the first request: their history and the state behind it."""
-
     def __init__(self, version: int) -> None:
         self.history = History()
         self.history.restore((), version, version)
@@ -526,7 +508,6 @@ class _View:
         self._each.append(source)
 
     def follow(self, storage: IStorage, on_lost: Callable[[], None]) -> list[IWatch]:
-        """Watch from now on; first replay, in order, what happened since the lists."""
         early = self._early = []
         watches: list[IWatch] = []
         for source in self._each:
@@ -633,7 +614,6 @@ class PodStorage(ReadOnlyStorage):
         return self._view
 
     def _lost(self) -> None:
-        """Start anew after missed changes: watchers must list again."""
         view, self._view = self._view, None
         for watch in self._watches:
             watch.stop()

@@ -57,8 +57,8 @@ class NodePodVerbs(Verbs):
     """
     Verbs on Pods of Nodes.
 
-    Deleting a Pod that is bound to a Node usually marks it, with a deadline; the object goes when
-    its kubelet, or another client, deletes it with a grace period of 0.
+    Deleting a Pod that is bound to a Node usually marks it, with a deadline; the object goes when a
+    client, such as its kubelet, deletes it with a grace period of 0.
 
     Source: ``pkg/registry/core/pod/{strategy,storage/storage}.go`` and
     ``k8s.io/apiserver/pkg/registry/rest/delete.go`` of Kubernetes.
@@ -184,7 +184,6 @@ class Bindings:
 
 
 def _node(binding: Object, target: RequestTarget) -> str:
-    """Return the Node that a Binding names."""
     strategy.check_namespace(binding["metadata"], target.namespace)
     strategy.completed(BINDINGS, binding)
     target_reference, causes = binding["target"], []
@@ -268,7 +267,7 @@ class KubeletAccess:
     )
 
     def kubelets(self, clock: IReactorTime) -> Kubelets:
-        """Return access to the kubelets; no file is read before :meth:`ClientCredentials.load`."""
+        """Return access to the kubelets, without reading files."""
         credentials = ClientCredentials(
             ca=self.ca, certificate=self.certificate, key=self.key, clock=clock
         )
@@ -293,10 +292,8 @@ class Kubelets:
     """
     Finds kubelets of Nodes.
 
-    A kubelet is dialled at the first address of a preferred type, with our client certificate; its
-    certificate is always verified.
-
-    Source: ``pkg/kubelet/client/kubelet_client.go`` and ``pkg/util/node/node.go`` of Kubernetes.
+    A kubelet is dialled with our client certificate; its certificate is always verified. Source:
+    ``pkg/kubelet/client/kubelet_client.go`` and ``pkg/util/node/node.go`` of Kubernetes.
 
     :param seconds: time limit to connect, TLS included, and again for the response, except for
         logs.
@@ -466,9 +463,7 @@ def _at(what: str, target: RequestTarget, container: str = "") -> bytes:
 
 
 def kubelet_query(command: Sequence[bytes], query: Query) -> bytes:
-    """
-    Return the query of a kubelet's request for a stream, with its question mark if it is not empty.
-    """
+    """Return the query of a kubelet's request for a stream."""
     parameters = [("command", part) for part in command]
     parameters += [(theirs, b"1") for ours, theirs in _WORDS if query.flag(ours)]
     parameters.sort(key=lambda pair: pair[0])

@@ -145,11 +145,7 @@ def issuers(options: Mapping[str, Any]) -> Issuers:
 
 
 def web_client(options: Mapping[str, Any]) -> WebClient | None:
-    """
-    Return the client of the web console by :class:`OIDCOptions`, if there is one.
-
-    :raises UsageError: an option is invalid.
-    """
+    """Return the client of the web console by :class:`OIDCOptions`; errors as :func:`issuers`."""
     client_id = options["oidc-web-client-id"]
     present = [
         name for name in options if name.startswith(_WEB_PREFIX) and _is_given(options, name)
@@ -190,10 +186,7 @@ def _issuer(options: Mapping[str, Any]) -> Issuer:
 
 
 def _username_prefix(options: Mapping[str, Any]) -> str:
-    """
-    Return the prefix of user names: as configured, else ``ISSUER#``, or none for emails, which are
-    unique.
-    """
+    """Return the prefix of user names; emails need none, as they are unique."""
     prefix: str = options["oidc-username-prefix"] or ""
     if prefix == _NO_PREFIX:
         return ""
@@ -464,7 +457,6 @@ def check_aggregated(options: Mapping[str, Any]) -> None:
 
 
 def _identity_options() -> list[str]:
-    """Return the identity options of a standalone server."""
     shared = [each.name for each in BrowserOptions.all_declared()]
     return [each.name for each in IdentityOptions.all_declared() if each.name not in shared]
 

@@ -1,10 +1,7 @@
 """
-The API server as a service: assembled from its parts.
+The API server as a service.
 
 Nothing is opened before :meth:`APIServer.startService`.
-
-After a hand-over (:mod:`twisted_exec.program.handover`) the old process keeps its sessions for some
-time.
 """
 
 from __future__ import annotations
@@ -88,7 +85,6 @@ it sends a request."""
 
 
 def _address_types(text: str) -> tuple[str, ...]:
-    """:raises ValueError: one is unknown."""
     types = tuple(item.strip() for item in text.split(","))
     unknown = [item for item in types if item not in kinds.ADDRESS_TYPES]
     if unknown:
@@ -97,7 +93,6 @@ def _address_types(text: str) -> tuple[str, ...]:
 
 
 def _lifetime(text: str) -> float:
-    """:raises ValueError: the text is no duration, or it is too short."""
     with suppress(ValueError):
         if (seconds := duration(text)) >= SHORTEST_SECONDS:
             return seconds
@@ -122,7 +117,7 @@ _POOLLETS = "Poollets"
 @dataclass(frozen=True)
 class Settings(ServingSettings):
     """
-    Settings of an API server; every path is a PEM file unless it says otherwise.
+    Settings of an API server; paths are PEM files.
 
     :param listen: without TLS; port 0 picks a free port.
     :param client_ca: CA of users; behind a host its ConfigMap replaces this.
@@ -134,8 +129,7 @@ class Settings(ServingSettings):
     :param kubelets: access to kubelets; ``None`` for no Nodes.
     :param aggregated: the host; ``None`` for a standalone server.
     :param web: no effect behind a host.
-    :param web_client: the web console as a client of the OIDC issuers; ``None`` to offer no login
-        there.
+    :param web_client: ``None`` to offer no login at OIDC issuers.
     """
 
     listen: str = field(
@@ -281,7 +275,6 @@ class APIServer(AsyncService):
     It provides :class:`IHandsOver`, unless its store is exclusive and cannot be handed over.
 
     :param storage: not started; this service starts and stops it.
-    :param metrics: registry for metrics; ``None`` makes a new one.
     :raises ValueError: the settings exclude each other.
     """
 
@@ -362,7 +355,7 @@ class APIServer(AsyncService):
 
     @property
     def is_leading(self) -> bool:
-        """True while this server runs the controllers; one server of a store does."""
+        """True while this server runs the controllers."""
         return bool(self._parts.leading.services)
 
     def _alone(self) -> ControlPlane:
@@ -377,10 +370,6 @@ class APIServer(AsyncService):
         chain = Reloading([settings.certificate], _chain, reactor)
 
         def own_names() -> frozenset[str]:
-            """
-            This server's own names, if the CA that signs poollets' certificates also signed its
-            own.
-            """
             certificates, authority = chain.get(), authorities[SERVING].get()
             return (
                 server_names(certificates[0])
@@ -507,7 +496,6 @@ class APIServer(AsyncService):
         return ServiceState({"replicas": list(self._parts.session_objects.replicas)})
 
     def _requests(self) -> int:
-        """Return the number of requests under way, without the logs that clients follow."""
         subjects = self._parts.sessions.subjects()
         return self._site.requests() - sum(1 for each in subjects if each.subresource == "log")
 
@@ -534,7 +522,6 @@ class APIServer(AsyncService):
             await deferLater(self._reactor, _LOOK_SECONDS)
 
     def _withdraw(self) -> Deferred[None]:
-        """Hand the controllers over now rather than after the drain."""
         leading = self._parts.leading
         if leading not in self._started:
             return defer.succeed(None)

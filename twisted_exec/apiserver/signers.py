@@ -1,8 +1,6 @@
 """
 Signers of CertificateSigningRequests: which exist, and what each allows.
 
-A node server is the user ``system:node:NAME`` in the group ``system:nodes``, like a kubelet.
-
 The rules are those of Kubernetes' signers (``pkg/apis/certificates/helpers.go`` and
 ``pkg/controller/certificates``), and for poollets those of ironcore.
 """
@@ -119,8 +117,8 @@ def _is_loopback(name: str) -> bool:
 
 def _as_asked(name: str) -> str:
     """
-    As :func:`_as_known`, but empty for an IPv4-mapped IPv6 address.  These are never signed: some
-    verifiers take them for the IPv4 address (Go's ``net.IP.Equal``), others do not (OpenSSL).
+    As :func:`_as_known`, but empty for an IPv4-mapped IPv6 address, which some verifiers take for
+    the IPv4 address.
     """
     normalized = _as_known(name)
     return "" if ":" in name and ":" not in normalized else normalized
@@ -161,20 +159,13 @@ class ISigner(Interface):
     """The rules of one signer."""
 
     def shape_problem(csr: Mapping[str, Any], request: x509.CertificateSigningRequest) -> str:
-        """
-        Why this signer never signs the request, even when approved; empty when its shape is
-        acceptable.
-        """
+        """Why this signer never signs the request; empty when its shape is acceptable."""
 
     async def refusal(csr: Mapping[str, Any], subject: RequestedSubject) -> str:
-        """
-        Why the server does not approve a request of acceptable shape; empty when it does.
-
-        :raises APIError: the facts for the decision cannot be read.
-        """
+        """Why the server does not approve a request of acceptable shape; empty when it does."""
 
     def organizations(subject: RequestedSubject) -> Sequence[str]:
-        """The organizations in the certificate, for a request of acceptable shape."""
+        """The organizations in the certificate."""
 
 
 def usage_problem(usages: Sequence[str], *, serving: bool) -> str:
@@ -266,7 +257,7 @@ class Clients:
 
 
 def person_problem(csr: Mapping[str, Any], subject: RequestedSubject) -> str:
-    """Why the request for a person is never signed; empty when its shape is acceptable."""
+    """Why the request for a person is never signed; empty when it may be."""
     usages = set(csr["spec"].get("usages", []))
     if CLIENT_AUTH not in usages or usages - _USAGES:
         return f"its usages must be {CLIENT_AUTH}, and perhaps {DIGITAL_SIGNATURE} and {KEY_ENCIPHERMENT}"
@@ -330,9 +321,10 @@ class NodeServing:
 
     The server approves a node server's own request when its Node reports every requested name, and
     no other Node any of them: a client that can write a Node's addresses receives its connections
-    anyway. The server itself never approves names of the API server where one CA signs both.
+    anyway.
 
-    :param own_names: the API server's own names in certificates of the same CA.
+    :param own_names: the API server's own names in certificates of the same CA, which the server
+        never approves.
     """
 
     def __init__(self, storage: IStorage, own_names: Callable[[], Collection[str]]) -> None:
@@ -352,7 +344,7 @@ class NodeServing:
 
 
 def node_shape_problem(csr: Mapping[str, Any], request: x509.CertificateSigningRequest) -> str:
-    """Why the named signer never signs the request; empty when its shape is acceptable."""
+    """Why the named signer never signs the request; empty when it may."""
     try:
         subject = subject_of(request)
     except ValueError:
@@ -406,10 +398,10 @@ class PoolletServing:
 
     The server approves a request of the pool's own poollet when its MachinePool reports all of the
     names. A pool that has reported none yet gets names that no other pool of its dialect reports:
-    first come, first served. The server itself never approves names of the API server where one CA
-    signs both: a poollet with such a certificate could impersonate the API server.
+    first come, first served.
 
-    :param own_names: the API server's own names in certificates of the same CA.
+    :param own_names: the API server's own names in certificates of the same CA, which the server
+        never approves: a poollet could impersonate the API server.
     """
 
     def __init__(
@@ -492,7 +484,7 @@ def poollet_shape_problem(
     request: x509.CertificateSigningRequest,
     dialects: Sequence[Dialect],
 ) -> str:
-    """Why the named signer never signs the request; empty when its shape is acceptable."""
+    """Why the named signer never signs the request; empty when it may."""
     try:
         subject = subject_of(request)
     except ValueError:

@@ -190,7 +190,6 @@ class StandaloneControlPlane:
         return succeed(None)
 
     def _system_objects(self) -> tuple[Sequence[Object], Sequence[str]]:
-        """Return roles and bindings, and the names of namespaces."""
         leases = [dialect.lease_namespace for dialect in self._dialects]
         namespaces = [name for name in dict.fromkeys([*leases, LEASE_NAMESPACE]) if name]
         return bootstrap_objects(self._dialects, node_pods=self._node_pods), namespaces

@@ -42,7 +42,6 @@ from twisted_exec.tls.files import Expiry
 
 
 def _pair(options: Mapping[str, Any], prefix: str) -> CAPair | None:
-    """Return the CA that two options name."""
     certificate, key = f"{prefix}cert-file", f"{prefix}key-file"
     if bool(options[certificate]) != bool(options[key]):
         missing, present = (key, certificate) if options[certificate] else (certificate, key)

@@ -56,7 +56,7 @@ class HostAdmission(MultiService):
     """
     Calls the webhooks and policies of a host.
 
-    :param client: client of the host; its user needs get, list and watch on all of
+    :param client: may get, list and watch all of
         :data:`~twisted_exec.apiserver.aggregated.admission_objects.FOLLOWED`.
     """
 

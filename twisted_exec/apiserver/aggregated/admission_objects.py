@@ -1,5 +1,5 @@
 """
-Copies of the host's objects that admission needs: webhook configurations, policies and namespaces.
+Copies of the host's objects that admission needs.
 
 Requests wait for the first complete list, or fail after a while. A kind counts as empty while the
 host does not serve it.
@@ -129,7 +129,6 @@ class FollowedKind(Service):
             await deferLater(self._clock, seconds)
 
     async def _served(self) -> Resource | None:
-        """Return the version to follow, or ``None`` if the host serves none."""
         for resource in self._versions:
             try:
                 await self._client.list(resource, field_selector="metadata.name=none")

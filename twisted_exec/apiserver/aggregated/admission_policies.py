@@ -65,7 +65,7 @@ class Binding:
 
 @dataclass(frozen=True)
 class BoundPolicy:
-    """One policy with its bindings, sorted by name."""
+    """One policy with its bindings."""
 
     name: str
     reach: Reach
@@ -79,7 +79,7 @@ class BoundPolicy:
 
 
 def policies_of(policies: Iterable[Object], bindings: Iterable[Object]) -> list[BoundPolicy]:
-    """Return all policies that have bindings, sorted by name."""
+    """Return all policies that have bindings."""
     bound: dict[str, list[Binding]] = {}
     for binding in sorted(bindings, key=_name):
         spec = binding.get("spec") or {}
@@ -129,8 +129,6 @@ def _validation(entry: Mapping[str, Any]) -> Validation:
 
 
 class _PolicyCache:
-    """The policies of one kind, parsed."""
-
     def __init__(self, policies: FollowedKind, bindings: FollowedKind) -> None:
         self._followed = policies, bindings
         self._generation: tuple[int, ...] = ()
@@ -149,8 +147,6 @@ class _PolicyCache:
 
 
 class _Use:
-    """One policy applied to one request by one of its bindings."""
-
     def __init__(
         self, noun: str, policy: BoundPolicy, attributes: AdmissionAttributes, binding: Binding
     ) -> None:
@@ -312,7 +308,6 @@ class Policies:
             )
 
     def _failed(self, use: _Use, why: Undecided, reason: str = "Invalid") -> None:
-        """Apply the failure policy after a failed evaluation."""
         if use.policy.ignores_failures:
             self._log.warn(
                 "an expression of {policy} is ignored: {why}", policy=use.named, why=str(why)

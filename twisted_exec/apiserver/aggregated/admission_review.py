@@ -31,7 +31,7 @@ _MOST_TOLD = 64
 
 
 class InvalidAnswer(Exception):
-    """The webhook's response is malformed; the message is one line."""
+    """The webhook's response is malformed."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def version_of(webhook_versions: Sequence[str]) -> str:
 
 
 def request_facts(attributes: AdmissionAttributes) -> Object:
-    """The ``request`` of a review without UID and objects, as CEL expressions see it."""
+    """The ``request`` of a review without UID and objects."""
     kind = {"group": attributes.group, "version": attributes.version, "kind": attributes.kind}
     resource = {
         "group": attributes.group,
@@ -118,7 +118,6 @@ def read_answer(raw: bytes, uid: str, version: str, *, mutating: bool) -> Answer
     """
     Parse a webhook's response.
 
-    :param uid: UID of the review.
     :raises InvalidAnswer: the response is malformed.
     """
     response = _response(raw, uid, version)

@@ -55,7 +55,7 @@ _MOST_NAMES = 256
 
 
 class TrustError(Exception):
-    """The host's settings cannot be used; one line, with the remedy."""
+    """The host's settings cannot be used; the message has the remedy."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,6 @@ class ProxyTrust:
     :param proxy_ca: PEM bundle of the CAs of proxies.
     :param names: common names of proxies; empty allows every certificate of ``proxy_ca``, which
         then must not sign users.
-    :param warning: about a valid but risky configuration; otherwise empty.
     """
 
     client_ca: bytes
@@ -271,7 +270,7 @@ class HostTrust(Service):
 
     async def begin(self) -> None:
         """
-        Read the ConfigMap once; :meth:`startService` goes on until the host returns it.
+        Read the ConfigMap once, if the host returns it.
 
         :raises TrustError: it is unusable.
         """
@@ -356,10 +355,7 @@ def _explained(error: APIError) -> str:
 
 @implementer(IProxyAuthenticator)
 class HostAuthenticator:
-    """
-    Authenticates as servers behind a kube-apiserver do: by the proxy's headers, then client
-    certificate, then token.
-    """
+    """Authenticates by the proxy's headers, client certificate or token."""
 
     def __init__(self, trust: HostTrust, tokens: IAuthenticator, clock: IReactorTime) -> None:
         self._trust, self._tokens, self._clock = trust, tokens, clock
@@ -383,7 +379,6 @@ class HostAuthenticator:
         return self._trust.headers.headers
 
     def files(self) -> list[Replaceable]:
-        """Return the configuration of the client that reviews tokens, for the guard of sessions."""
         return files_of([self._tokens])
 
     @as_deferred

@@ -33,11 +33,11 @@ _MISSING = (
 
 
 class Undecided(Exception):
-    """An expression failed for this request; the message is one line."""
+    """An expression failed for this request."""
 
 
 class Unsupported(Undecided):
-    """An expression, or the object it belongs to, cannot be evaluated by this server."""
+    """An expression, or its object, cannot be evaluated by this server."""
 
 
 class Cel:
@@ -100,7 +100,7 @@ class MatchConditions:
         Return whether all conditions are true.
 
         :param more: values besides those of the request.
-        :raises Undecided: no condition is false, and this is the first that fails.
+        :raises Undecided: no condition is false, and one fails.
         """
         if not conditions:
             return True

@@ -57,11 +57,7 @@ from twisted_exec.tls.files import Replaceable
 
 @dataclass(frozen=True)
 class Aggregated:
-    """
-    The host and how to reach it.
-
-    :param host: makes a client of its API server, from the reactor.
-    """
+    """The host and how to reach it."""
 
     host: Callable[[Any], IKubeClient]
     overrides: RequestHeaderOverrides = field(default_factory=RequestHeaderOverrides)
@@ -80,7 +76,6 @@ class HostAuthorizer:
         self._reviews = reviews
 
     def files(self) -> list[Replaceable]:
-        """Return the configuration of the host's client, for the guard of sessions."""
         return files_of([self._reviews])
 
     def authorize(self, attributes: Attributes) -> Deferred[Decision]:
@@ -90,11 +85,7 @@ class HostAuthorizer:
 
 
 class Behind:
-    """
-    The control plane of a server behind a host.
-
-    :param own: the server's own store, started and stopped by its creator.
-    """
+    """The control plane of a server behind a host."""
 
     garbage_collection = True  # the host's
 
@@ -166,11 +157,7 @@ class Behind:
         """The host serves reviews."""
 
     def add_probes(self, health: Health) -> None:
-        """
-        Add the check ``host``: the server has read whom the host trusts.
-
-        Later it does not fail while the host is down: all traffic comes through the host anyway.
-        """
+        """Add the check ``host``: the server has read whom the host trusts."""
         health.add("host", self._probe_host)
 
     def _probe_host(self) -> None:

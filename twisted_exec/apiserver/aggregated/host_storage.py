@@ -77,8 +77,6 @@ def unavailable(resource: Resource, error: APIError) -> APIError:
 
 
 class _Copy:
-    """A copy of one resource, or of its objects in one namespace."""
-
     def __init__(
         self, client: IKubeClient, resource: Resource, namespace: str, clock: IReactorTime
     ) -> None:
@@ -121,7 +119,7 @@ class HostedStorage(Service):
     """
     The host's objects, through a client of its API server.
 
-    :param followed: resources that are copied from the start, and read from the copy.
+    :param followed: resources that are read from a copy.
     """
 
     exclusive = False
@@ -155,7 +153,6 @@ class HostedStorage(Service):
         return self._copies[key]
 
     def _synced(self, resource: Resource, namespace: str, stale: bool) -> Reflector | None:
-        """A synced copy that covers the namespace (empty: all namespaces), if reads may use it."""
         if resource not in self._followed and not stale:
             return None  # leader election needs the host's current Lease
         if (resource, namespace) in SINGLE_OBJECTS:
@@ -182,7 +179,7 @@ class HostedStorage(Service):
     def get(
         self, resource: Resource, namespace: str, name: str, *, stale: bool = False
     ) -> Deferred[Object]:
-        """As :meth:`IStorage.get`; an object missing in the copy may be new and is requested."""
+        """As :meth:`IStorage.get`; an object missing in the copy is requested."""
         source = self._synced(resource, namespace, stale)
         cached = source.get(name, namespace) if source is not None else None
         if cached is not None:
@@ -272,7 +269,6 @@ def _listing(resource: Resource, items: list[Object], namespace: str) -> Listing
 
 
 def _version(metadata: Object) -> int:
-    """Return the version as a number, or 0: clients must not rely on its form."""
     text = str(metadata.get("resourceVersion", ""))
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 20 else 0
 

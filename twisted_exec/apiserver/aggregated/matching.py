@@ -1,7 +1,7 @@
 """
 Webhook configurations of the host, and matching of requests to webhooks and policies, without I/O.
 
-  Source: ``k8s.io/apiserver/pkg/admission/plugin/webhook/predicates`` and
+Source: ``k8s.io/apiserver/pkg/admission/plugin/webhook/predicates`` and
 ``.../policy/matching``.
 
 ``matchPolicy: Equivalent`` also matches other groups and versions of the same resource. Our kinds
@@ -33,8 +33,6 @@ class AdmissionAttributes:
     """
     A request, as seen by admission.
 
-    :param kind: kind of ``new`` or ``old``, in ``group`` and ``version``.
-    :param namespace: empty for cluster-scoped kinds.
     :param name: may be empty for an object with a generated name.
     :param new: ``None`` for DELETE; options of the stream for CONNECT.
     :param old: ``None`` for CREATE and CONNECT.
@@ -132,7 +130,7 @@ class Reach:
         )
 
     def asks_namespace(self, attributes: AdmissionAttributes) -> bool:
-        """Return whether the namespace's labels matter; cluster-scoped requests have no namespace."""
+        """Return whether the namespace's labels matter."""
         return bool(self.namespaces.requirements and attributes.namespace)
 
     def fits_namespace(self, labels: Mapping[str, str]) -> bool:
@@ -195,7 +193,7 @@ _DRY_RUN = ("None", "NoneOnDryRun")
 
 @dataclass(frozen=True)
 class Condition:
-    """A match condition: a CEL expression that must be true for the webhook or policy to apply."""
+    """A CEL expression that must be true for the webhook or policy to apply."""
 
     name: str
     expression: str
@@ -206,7 +204,6 @@ class Callee:
     """
     Address of a webhook, from its ``clientConfig``.
 
-    :param url: with scheme https and a path.
     :param server_name: name to verify in the certificate.
     :param ca: PEM; empty for the system's CAs.
     """
@@ -222,7 +219,6 @@ class Hook:
     One webhook.
 
     :param uid: unique even among webhooks of the same name.
-    :param ignores_failures: ``failurePolicy: Ignore``: a failed call counts as allowed.
     :param dry_run: it has no side effects on dry-run requests.
     """
 
@@ -241,7 +237,7 @@ class Hook:
 
 
 def hooks_of(configurations: Iterable[Object]) -> list[Hook]:
-    """Return all webhooks in calling order: by the names of their configurations."""
+    """Return all webhooks in calling order."""
     ordered = sorted(configurations, key=lambda each: str(each["metadata"]["name"]))
     return [hook for configuration in ordered for hook in _hooks(configuration)]
 
@@ -284,9 +280,6 @@ def conditions(entries: Iterable[Mapping[str, Any]] | None) -> tuple[Condition, 
 
 
 def _callee(client_config: Mapping[str, Any]) -> Callee:
-    """
-    :raises ValueError: no address, or not an https URL.
-    """
     try:
         ca = base64.b64decode(client_config.get("caBundle") or "", validate=True)
     except (binascii.Error, TypeError, ValueError):

@@ -1,9 +1,9 @@
 """
-The host's webhooks: matching, order of calls, HTTP calls, and handling of responses.
+Calls of the host's webhooks.
 
 Mutating webhooks run one after another, each on the result of the previous; validating webhooks run
-concurrently. A failed call refuses the request if ``failurePolicy`` is ``Fail``; a denial always
-does. Source: ``k8s.io/apiserver/pkg/admission/plugin/webhook/{mutating,validating}/dispatcher.go``.
+concurrently. Source:
+``k8s.io/apiserver/pkg/admission/plugin/webhook/{mutating,validating}/dispatcher.go``.
 
 Redirects are not followed: they would send objects elsewhere.
 """
@@ -121,8 +121,6 @@ class Matching:
 
 
 class _WebhookCache:
-    """Webhooks of one kind of configuration, parsed."""
-
     def __init__(self, followed: FollowedKind) -> None:
         self._followed = followed
         self._generation = -1
@@ -225,7 +223,6 @@ class Webhooks:
         *,
         mutating: bool,
     ) -> Answer | None:
-        """Call a webhook; ``None`` after a failure that its policy ignores."""
         if attributes.dry_run and not hook.dry_run:
             raise BadRequest(f'admission webhook "{hook.name}" does not support dry run')
         try:
@@ -278,9 +275,6 @@ class Webhooks:
 
 
 def _patched(hook: Hook, attributes: AdmissionAttributes, answer: Answer) -> Object | None:
-    """
-    :raises InternalError: the patch does not apply.
-    """
     if not answer.patch:
         return attributes.new
     if attributes.new is None:
@@ -313,7 +307,7 @@ _AGENT = "exec-apiserver-admission"
 
 
 class CallFailed(Exception):
-    """A webhook could not be reached or gave no usable response; the message is one line."""
+    """A webhook could not be reached or gave no usable response."""
 
 
 class Calls:
@@ -324,7 +318,7 @@ class Calls:
         self._kept: OrderedDict[Callee, HTTPTransport] = OrderedDict()
 
     def close(self) -> Deferred[None]:
-        """Close idle connections; fires when they are closed."""
+        """Close idle connections."""
         transports, self._kept = list(self._kept.values()), OrderedDict()
         closing = gatherResults([each.close() for each in transports])
         return closing.addCallback(lambda _: None)
@@ -333,7 +327,7 @@ class Calls:
         """
         :param seconds: total time limit.
         :return: the body of the response.
-        :raises CallFailed: no response, or an unsuccessful one.
+        :raises CallFailed: there is no usable response.
         """
         target = f"{urlsplit(callee.url).path}?timeout={math.ceil(seconds)}s"
         try:

@@ -65,10 +65,9 @@ class RequestRights(StoreFollower):
     Admission of ConsoleRequests.
 
     A request is for its creator, and for the machine that has the name at that moment. An approver
-    is neither the user of the request, nor a user who created it by impersonation, nor a user whom
-    one of these impersonates. ServiceAccounts neither create nor approve requests, because users
-    who edit a namespace can create tokens for several of them. An approver needs the right to
-    ``drive`` the console of the machine.
+    is another person, also with regard to impersonation, and needs the right to ``drive`` the
+    console of the machine. ServiceAccounts neither create nor approve requests, because users who
+    edit a namespace can create tokens for several of them.
 
     The name of a deleted request is not free at once: an approver might read one request and
     approve another.
@@ -242,7 +241,6 @@ class RequestRights(StoreFollower):
 
 
 def _is_service_account(user: User) -> bool:
-    """Return whether a request is by a ServiceAccount, also one that acts for a user."""
     users = (user, user.impersonated_by)
     return any(each and each.name.startswith(SERVICE_ACCOUNT_PREFIX) for each in users)
 
@@ -264,9 +262,8 @@ class RecordingRules:
     """
     Admission of ConsoleRecordings.
 
-    Only users with the right to update a ConsolePolicy may delete a recording that it required, or
-    change more than its status: the editors and administrators of a namespace are under its
-    policies.
+    Only users with the right to update a ConsolePolicy may delete or change a recording that it
+    required: the editors and administrators of a namespace are under its policies.
 
     The newest signed head in the status is proof against a person with control of the runtime's
     host only if it is never replaced by an earlier one.
@@ -320,7 +317,6 @@ class RecordingRules:
         spec |= {"user": user.name, "machineUID": machine["metadata"]["uid"], "pool": pool}
 
     async def _check_number(self, recording: Object, machine: Object) -> None:
-        """:raises Forbidden: users have created too many recordings of the machine."""
         namespace, uid = recording["metadata"]["namespace"], machine["metadata"]["uid"]
         listing = await self._storage.list(CONSOLERECORDINGS.resource, namespace, stale=True)
         states = [
@@ -340,7 +336,6 @@ class RecordingRules:
                 )
 
     async def _check_policies(self, user: User, recording: Object, verb: str) -> None:
-        """:raises Forbidden: the recording is that of a policy which the user cannot update."""
         metadata, resource = recording["metadata"], CONSOLEPOLICIES.resource
         for name in recording["spec"].get("policies", ()):
             attributes = Attributes(
@@ -362,7 +357,6 @@ class RecordingRules:
 
 
 def _check_head(new: Object, old: Object) -> None:
-    """:raises Invalid: the new head is no head, or earlier than the stored one."""
     before, after = old.get("status", {}), new.get("status", {})
     text = after.get("head", "")
     if text == before.get("head", ""):

@@ -78,7 +78,6 @@ class LocatorParts:
     The parts of a server that decide about consoles and texts of machines.
 
     :param policies: apply to consoles and screens, not to logs.
-    :param now: seconds since the epoch.
     """
 
     gate: Gate
@@ -180,7 +179,6 @@ class MachineLocator:
     async def _authorize(
         self, context: RequestContext, target: RequestTarget
     ) -> tuple[ConsoleAccess | None, Right]:
-        """Check the user's permission; return the access to the console, if any, and the right."""
         what, permission = self._what, attributes_of(context.user, self._what.verb, target)
         permission = replace(permission, subresource=what.permission)
         if what.access is None:
@@ -232,7 +230,6 @@ class MachineLocator:
         return replace(admitted, terms=replace(terms, recording=recording))
 
     async def _recorded(self, context: RequestContext, machine: Object) -> str:
-        """Return the recording that a session requires, for its terms; empty if it requires none."""
         demand = await session_demand(
             context, self._parts.gate, machine, self._parts.policies.demand(machine)
         )
@@ -251,7 +248,6 @@ class MachineLocator:
     def _unrecorded(
         self, context: RequestContext, machine: Object, demand: Demand, problem: BaseException
     ) -> None:
-        """Record a refusal whose reason is that the session cannot be recorded."""
         namespace = machine["metadata"]["namespace"]
         (code, why), rule = outcome(problem), demand.rule(namespace)
         is_unable = code == NotImplementedByBackend.code or CANNOT_BE_RECORDED in why
@@ -263,7 +259,6 @@ class MachineLocator:
         self._parts.refusals.by_policy(self._kind, machine, context.subject, why)
 
     def _options(self, context: RequestContext) -> SubresourceOptions:
-        """:raises APIError: the query is invalid."""
         if not self._what.is_stream:
             return self._what.options(context.request, context.target.name)
         if query_of(context).texts("dryRun"):
@@ -271,7 +266,6 @@ class MachineLocator:
         return SubresourceOptions()  # the proxy checks the upgrade
 
     async def _admit(self, context: RequestContext, target: RequestTarget) -> None:
-        """Run admission; as in Kubernetes before the object's existence is checked."""
         if target.subresource not in self._kind.connects:
             return  # a text, not a stream
         opening = Opening(
@@ -302,7 +296,6 @@ class MachineLocator:
     async def _check_power(
         self, context: RequestContext, target: RequestTarget, machine: Object
     ) -> None:
-        """:raises Conflict: the machine is powered off."""
         if machine["spec"].get("power") != "Off":
             return
         noun, remedy = self._dialect.noun, "; power it on"
@@ -348,8 +341,7 @@ def add_consoles(routes: GatedRoutes, dialect: Dialect, proxy: Proxy) -> None:
     """
     Add the console routes of one dialect's machines.
 
-    ``GET`` opens a session, at ``exec`` also ``POST``; ``DELETE`` ends it and ``PATCH`` changes its
-    terms, for the caller who opened it.
+    ``DELETE`` ends a session and ``PATCH`` changes its terms, for the caller who opened it.
     """
     kind = machine_kind(dialect)
     for subresource, connect in kind.connects.items():
@@ -418,14 +410,14 @@ class ConsoleRefusals:
         self._denials = TakeoverDenials(trail, RefusalLimit(seconds))
 
     def by_policy(self, kind: Kind, machine: Object, subject: Subject, message: str) -> None:
-        """Record that a policy refused a user, at most once in a short time."""
+        """Record that a policy refused a user, at a limited rate."""
         if self._by_policies.is_due(subject):
             acting = f' (by user "{subject.caller}")' if subject.caller else ""
             text = f'user "{subject.user}"{acting} was refused the console: {message}'
             self._tell(kind, machine, REFUSED, text)
 
     async def takeover(self, kind: Kind, subject: Subject, message: str) -> None:
-        """Record that a take-over was denied, at most once in a short time."""
+        """Record that a take-over was denied, at a limited rate."""
         if not self._denials.is_due(subject):
             return
         machine: Object | None = None
@@ -441,7 +433,6 @@ class ConsoleRefusals:
             self._tell(kind, machine, TAKEOVER_DENIED, text)
 
     async def _writers(self, machine: Object) -> list[str]:
-        """Return the users who have the floor; the machine names their sessions."""
         sessions = writers_of(machine)
         if not sessions:
             return []

@@ -73,5 +73,4 @@ class ObjectEndings(Service):
 
 
 def _change(event: Event) -> tuple[Object, Object | None]:
-    """Return the object before and after; the store reports each deletion, so one state suffices."""
     return event.obj, None if event.type == DELETED else event.obj

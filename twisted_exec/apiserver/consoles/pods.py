@@ -1,8 +1,4 @@
-"""
-Streams and logs of Pods that are machines, and refusals of changes.
-
-Requests of kubectl that a serial line cannot fulfil are refused with a message.
-"""
+"""Streams and logs of Pods that are machines, and refusals of changes."""
 
 from __future__ import annotations
 
@@ -122,7 +118,6 @@ class ConsoleCommand:
     """
     The only command of a machine: ``console``, with options for which kubectl has none.
 
-    :param is_valid: the command consists of that word and valid options.
     :param record: the input to record; empty for the default, ``None`` for no recording.
     """
 

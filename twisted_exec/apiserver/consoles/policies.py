@@ -2,7 +2,6 @@
 ConsolePolicies and ConsoleRequests: conditions for the use of consoles, and other users' approvals.
 
 A session uses its approval once the next hop has opened it, and just before its user is answered.
-If an approval is for one session, the store accepts one use of it.
 """
 
 from __future__ import annotations
@@ -62,8 +61,6 @@ class ConsolePolicies(StoreFollower):
     The policies of one API server, as the store's watches deliver them.
 
     Before its lists are complete, it allows no session.
-
-    :param now: seconds since the epoch.
     """
 
     def __init__(
@@ -213,7 +210,6 @@ class ConsolePolicies(StoreFollower):
     def _check_use(
         self, new_session: Applicant, machine: Object, right: Right, request: Object
     ) -> bool:
-        """Return whether a session still needs the approval that it has reserved."""
         policies, now = self.selecting(machine), self._now()
         if not needs_use(policies):
             return False
@@ -307,7 +303,6 @@ class ConsolePolicies(StoreFollower):
             self._hint()
 
     def _selected(self, machine: Object) -> list[str]:
-        """Return the names of the policies that apply to a machine, as far as they are known."""
         policies = self._policies.get(machine["metadata"]["namespace"], {})
         return [name for name, policy in policies.items() if policy.selects(machine)]
 
@@ -329,7 +324,6 @@ class ConsolePolicies(StoreFollower):
             self._timer = self._clock.callLater(delay, self._timer_fired, due)
 
     def _due(self, now: float) -> float | None:
-        """Return the next moment at which a decision changes by itself."""
         while self._moments and self._moments[0][0] <= now:
             moment, key = heapq.heappop(self._moments)
             if self._ends.get(key) == moment:
@@ -352,7 +346,6 @@ def _asker(request: Object) -> _Asker:
 
 
 def _validity(request: Object) -> tuple[bool, ...]:
-    """Return the facts on which the validity of an approval depends, besides the time."""
     status = request.get("status", {})
     flags = (bool(status.get(key)) for key in ("approved", "denied", "session"))
     return (*flags, "deletionTimestamp" in request["metadata"])
@@ -379,7 +372,6 @@ class Reservations:
     Sessions of one server take turns at an approval. Otherwise the session that uses the approval
     could find the console in use by the others.
 
-    :param present: returns a request as it is known now.
     :param remember: is called with a request that was read or written.
     """
 
@@ -408,7 +400,7 @@ class Reservations:
         Reserve an approval, which no other session has.
 
         :param check: returns whether the session still needs an approval; raises
-            :class:`~twisted_exec.api.status.Forbidden` if the session is refused.
+            :class:`~twisted_exec.api.status.Forbidden` if it is refused.
         """
         reservation = Reservation(self, request, applicant, check)
         if "session" not in request["status"]:
@@ -417,7 +409,7 @@ class Reservations:
 
     async def wait(self, request: Key, machine: Object, deadline: float) -> None:
         """
-        Wait until the session that has reserved an approval is open, or is not opened.
+        Wait until the session that has reserved an approval needs it no more.
 
         :raises ServiceUnavailable: it takes too long.
         """
@@ -445,11 +437,7 @@ class Reservations:
             turn.callback(None)
 
     async def update(self, request: Object, status: Object) -> bool:
-        """
-        Write the status of a request.
-
-        :return: false if the request has changed in the store meanwhile, or was deleted.
-        """
+        """Write the status of a request; return false if the request has changed meanwhile."""
         updated = {**request, "metadata": {**request["metadata"]}, "status": status}
         try:
             # The next evaluation may come before the watch delivers the update.
@@ -460,7 +448,7 @@ class Reservations:
         return True
 
     async def read(self, request: Object) -> Object | None:
-        """Read a request from the store; return ``None`` if it was deleted."""
+        """Read a request from the store, if it is still there."""
         try:
             stored: Object = await self._storage.get(_RESOURCE, *key_of(request))
         except NotFound:
@@ -472,7 +460,7 @@ class Reservations:
 
 @implementer(IReservation)
 class Reservation:
-    """The approval that one session has reserved; :meth:`Reservations.reserve` creates it."""
+    """The approval that one session has reserved."""
 
     _log = Logger()
 
@@ -536,7 +524,6 @@ class Reservation:
         self._writing.addCallback(lambda _: self.opened())
 
     async def _give_back(self) -> None:
-        """Remove the session from its approval, unless the approval is for the resumed session."""
         for _ in range(_ATTEMPTS):
             request = await self._reservations.read(self._request)
             status = {} if request is None else request["status"]
@@ -563,7 +550,7 @@ class SessionConditions:
     """
     The policies that apply to one session:
     :class:`~twisted_exec.auth.console_rights.SessionRequirements`.
-    :param machine: as it was when the session was opened; each review uses its present labels.
+    :param machine: as it was when the session was opened.
     :param recording: of the session; empty if it began without, ``None`` if it shows nothing to
         record.
     """

@@ -128,7 +128,7 @@ def needs_use(policies: Iterable[ParsedPolicy]) -> bool:
 
 
 def approvals(requests: Iterable[Object], applicant: Applicant, now: float) -> list[Object]:
-    """Return the approved requests that count for a session, the one that it used and the best first."""
+    """Return the approved requests that count for a session, the best first."""
 
     def rank(request: Object) -> tuple[bool, Right, float]:
         return "session" in request["status"], _right(request), expiry(request)
@@ -139,8 +139,6 @@ def approvals(requests: Iterable[Object], applicant: Applicant, now: float) -> l
 
 @dataclass(frozen=True)
 class _Problem:
-    """A condition that a session does not meet."""
-
     text: str
     remedy: str = ""
     cause: str = NOT_ALLOWED
@@ -221,7 +219,6 @@ def _requested(
     machine: Object,
     now: float,
 ) -> Object | None:
-    """Check the reason of a session, and return its approval; None if it needs none."""
     problems: list[_Problem] = []
     request = None
     try:
@@ -243,7 +240,6 @@ def _refused(text: str, remedy: str = "", cause: str = NOT_ALLOWED) -> _Refused:
 
 
 def _reasons(applicant: Applicant, requests: Sequence[Object], now: float) -> list[str]:
-    """Return the reason of the session; without one, those of the user's approved requests."""
     if applicant.reason:
         return [applicant.reason]
     reasons = (each["spec"].get("reason", "") for each in approvals(requests, applicant, now))
@@ -334,7 +330,6 @@ def _approval(
 
 
 def _latest(requests: Sequence[Object], now: float) -> Object | None:
-    """Return the newest request that is pending or approved, or else the newest of all."""
     if not requests:
         return None
 

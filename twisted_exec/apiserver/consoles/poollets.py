@@ -49,10 +49,8 @@ class Backend:
     """
     Connections to poollets.
 
-    :param seconds: time limit to connect to each address, TLS included, and again for the response
-        to an opening or for a log.
+    :param seconds: time limit to connect to each address, TLS included, and again for a response.
     :param pools_named: a poollet's certificate must name its pool.
-    :param spares: connections for the next openings; ``None`` for none.
     """
 
     credentials: ClientCredentials
@@ -100,9 +98,8 @@ class Poollets:
         path: str,
     ) -> Location:
         """
-        Return the location of a subresource on the poollet of the subject's pool.
-
-        :raises APIError: as :meth:`pool` and :meth:`at`.
+        Return the location of a subresource on the poollet of the subject's pool; errors as
+        :meth:`pool` and :meth:`at`.
         """
         location = self.at(await self.pool(namespace, machine, subject.pool), subject, path)
         unknown = None

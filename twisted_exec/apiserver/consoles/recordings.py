@@ -51,7 +51,6 @@ class OpenRecordings(StoreFollower):
     The open recordings of the machines of one API server.
 
     :param verbs: without admission.
-    :param now: seconds since the epoch.
     """
 
     _log = Logger()
@@ -99,7 +98,7 @@ class OpenRecordings(StoreFollower):
         """
         Join a recording, and return the term of the session; empty if it may go on without.
 
-        :raises APIError: as :meth:`join` fails, if the recording is required.
+        :raises APIError: the recording is required, and there is none.
         """
         user, reason = context.user.name, context.subject.reason
         try:
@@ -155,7 +154,6 @@ class OpenRecordings(StoreFollower):
                 self._locks.pop(uid, None)
 
     def _match(self, uid: str, demand: Demand) -> Object | None:
-        """Return the newest open recording with exactly the input that is needed."""
         matches = [
             each
             for each in self._open.get(uid, {}).values()
@@ -164,11 +162,6 @@ class OpenRecordings(StoreFollower):
         return max(matches, key=lambda each: each["metadata"]["creationTimestamp"], default=None)
 
     async def _noted(self, recording: Object, user: str, demand: Demand) -> Object | None:
-        """
-        Note a session in a recording, unless another session has done so a short time ago.
-
-        :return: ``None`` if the recording has changed meanwhile.
-        """
         spec = _joined(recording, user, demand, self._now())
         if spec is None:
             return recording
@@ -183,7 +176,6 @@ class OpenRecordings(StoreFollower):
         return stored
 
     def _abandon(self, recording: Object, user: str, problem: BaseException) -> None:
-        """Delete a recording whose only session was not opened; end it if it has begun."""
         _, refusal = outcome(problem)
         why = f'the session of user "{user}" was not opened: {refusal}'
         Deferred.fromCoroutine(self._delete_or_end(recording, why)).addErrback(
@@ -214,7 +206,6 @@ class OpenRecordings(StoreFollower):
         return True
 
     async def _end(self, recording: Object, why: str) -> None:
-        """:raises Conflict: the recording has changed meanwhile."""
         spec = ended_spec(recording["spec"], self._now(), why)
         ended = {**recording, "metadata": {**recording["metadata"]}, "spec": spec}
         self._remember(await self._storage.update(CONSOLERECORDINGS.resource, ended))
@@ -234,8 +225,7 @@ async def session_demand(
     """
     Combine the policies' demand with that of the user.
 
-    :raises BadRequest: the query is not valid.
-    :raises Forbidden: the user may not create recordings.
+    :raises APIError: the user's demand is refused.
     """
     input = context.wants_recording or recording_of_query(context.request.args)
     if not input:
@@ -291,7 +281,6 @@ def _draft(
 
 
 def _joined(recording: Object, user: str, demand: Demand, now: float) -> Object | None:
-    """Return the spec of a recording that a session joins; ``None`` if no write is needed."""
     spec = recording["spec"]
     users = list(spec.get("users", ()))
     if user not in users and len(users) < MOST_USERS:

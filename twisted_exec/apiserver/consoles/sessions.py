@@ -7,9 +7,6 @@ whose objects a user deletes.
 An object is created a moment after its session: opening a console does not compete with a write to
 the store, and the shortest sessions need none. A session that its user can resume keeps its object
 for some time when the connection is lost.
-
-An object that is deleted without a user while its session is connected (another server took this
-server for dead) is created again.
 """
 
 from __future__ import annotations
@@ -58,10 +55,8 @@ class SessionRecord:
     """
     One session, and its object.
 
-    :ivar delay: the time until its object is written or deleted; ``None`` if it waits for neither.
     :ivar gone: UID of the last object that was deleted by others.
     :ivar away_since: when the connection was lost; ``None`` while the user is connected.
-    :ivar wait: the time until the user may no longer come back.
     """
 
     def __init__(self, session: Session) -> None:
@@ -130,14 +125,14 @@ class SessionRecord:
         return self._before[0] + to_machine, self._before[1] + to_user
 
     def is_stale(self, role: str | None) -> bool:
-        """Return whether the last write lacks a change that does not wait for the next renewal."""
+        """Return whether the last write lacks a change."""
         return self._written != self._facts(role)
 
     def _facts(self, role: str | None) -> tuple[object, ...]:
         return role, self.id, self.away_since
 
     def new_object(self, replica: str, status: Object, now: float) -> Object:
-        """Return the object as the verbs would create it, without their checks."""
+        """Return the object as the verbs would create it."""
         return {
             "apiVersion": _RESOURCE.api_version,
             "kind": _RESOURCE.kind,
@@ -212,8 +207,6 @@ REMOVALS_PER_SECOND = 150
 class WritePace:
     """
     Pace of one server's writes to objects of sessions that have ended, or whose users are absent.
-
-    When many sessions end together, their objects follow little by little.
     """
 
     def __init__(self, clock: IReactorTime) -> None:
@@ -221,7 +214,7 @@ class WritePace:
         self._due = self._other_due = -math.inf
 
     def delay(self) -> float:
-        """Return the delay before the next object is deleted, or its user noted as absent."""
+        """Return the delay before the next such write."""
         now = self._clock.seconds()
         interval = REMOVAL_PAUSE_SECONDS / REMOVALS_AT_ONCE
         due = max(self._due, now - REMOVAL_PAUSE_SECONDS)
@@ -262,7 +255,7 @@ class ForeignObjects:
         """
         Take note of a new or renewed object.
 
-        :param expires: it is from before the start of the only server, and to be deleted.
+        :param expires: it is to be deleted.
         """
         key = key_of(obj)
         seconds = obj.get("status", {}).get("leaseDurationSeconds")
@@ -322,7 +315,7 @@ class ForeignObjects:
             pass  # it has changed, or its time is over
 
     def ended(self, session: Session) -> None:
-        """Take note of the end of a session of this server."""
+        """Take note of the end of a session."""
         if self._resumed_here.get(session.resumes) is session:
             del self._resumed_here[session.resumes]
 
@@ -344,7 +337,6 @@ class SessionObjects(StoreFollower):
     Maintains the ConsoleSessions of this server, and deletes those of dead servers.
 
     :param sessions: this service becomes their watcher.
-    :param now: seconds since the epoch.
     :param exclusive: no other server uses the store, so objects from before the start are usually
         stale.
     :param machines: the resources whose conditions name the writers of their consoles.
@@ -381,7 +373,7 @@ class SessionObjects(StoreFollower):
         sessions.watcher = self
 
     def inherit(self, replicas: Sequence[str]) -> None:
-        """Take note of the predecessors that may still have sessions; call this before the start."""
+        """Take note of the predecessors that may still have sessions, before the start."""
         self._predecessors = tuple(replicas[:MOST_PREDECESSORS])
 
     @property
@@ -454,7 +446,6 @@ class SessionObjects(StoreFollower):
             self._end(record)
 
     def _lost(self, record: SessionRecord) -> None:
-        """Keep the object for as long as the user may come back."""
         record.lost(self._now())
         if self.running:
             seconds = record.session.resumable_seconds
@@ -469,7 +460,6 @@ class SessionObjects(StoreFollower):
         self._work_later(record)
 
     def _work_later(self, record: SessionRecord) -> None:
-        """Write at once, or a little later if many objects are to be written."""
         seconds = self._pace.delay() if record.stored is not None and self.running else 0.0
         if seconds:
             record.delay = self._clock.callLater(seconds, self._lasted, record)
@@ -609,7 +599,6 @@ class SessionObjects(StoreFollower):
                 self._work(record)
 
     def _end_absent(self, uid: str) -> None:
-        """End the sessions of absent users of a machine that is gone."""
         for record in list(self._records.values()):
             if record.away_since is not None and record.session.subject.uid == uid and record.live:
                 self._end(record)
@@ -618,7 +607,6 @@ class SessionObjects(StoreFollower):
         return record.is_stale(self._role(record))
 
     def _role(self, record: SessionRecord) -> str | None:
-        """Return the role of the session; ``None`` if it is not known."""
         subject = record.session.subject
         writers = self._writers.get(subject.uid)
         if writers is None:
@@ -626,7 +614,6 @@ class SessionObjects(StoreFollower):
         return "Writer" if subject.session in writers else "Observer"
 
     def _record_of(self, obj: Object) -> SessionRecord | None:
-        """Return the record of an object, if its session is ours and live."""
         record = self._named.get(key_of(obj))
         if record is None or not record.live:
             return None
@@ -656,7 +643,6 @@ class SessionObjects(StoreFollower):
     # Errors
 
     def _trouble(self, failure: Failure | None) -> None:
-        """Log a failure once: sessions go on without objects."""
         if failure is not None and not failure.check(APIError):
             self._log.failure("cannot write console sessions", failure)
         elif failure is not None and not self._troubled and self.running:
@@ -669,7 +655,6 @@ class SessionObjects(StoreFollower):
 
 
 def _done(working: Deferred[None]) -> Deferred[None]:
-    """Return a Deferred that fires with another, which keeps its own result."""
     done: Deferred[None] = Deferred()
 
     def fired(result: Any) -> Any:

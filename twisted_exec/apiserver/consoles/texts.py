@@ -80,7 +80,6 @@ def _check_log(target: RequestTarget, obj: Object) -> None:
 
 
 def _check_recording(target: RequestTarget, obj: Object) -> None:
-    """:raises Conflict: the recording has no content."""
     state = state_of(obj)
     named = f'{target.kind.resource.qualified} "{target.name}"'
     if state == PENDING:

@@ -2,9 +2,7 @@
 Create the system objects, which a server needs, and keep aggregated ClusterRoles complete.
 
 As in kube-apiserver, missing rules and subjects are added to an existing object with the annotation
-``rbac.authorization.kubernetes.io/autoupdate: "true"``; additions of users stay.
-
-The server creates the system objects before it serves, and again when the store may have lost them.
+``rbac.authorization.kubernetes.io/autoupdate: "true"``.
 """
 
 from __future__ import annotations
@@ -47,8 +45,7 @@ async def bootstrap(
     Create missing objects, and complete existing ones.
 
     :param verbs: without admission.
-    :param objects: cluster roles and cluster role bindings, roles first.
-    :param namespaces: further namespaces.
+    :param objects: roles before their bindings.
     :return: the number of created objects.
     """
     created = await ensure_namespaces(verbs, storage, namespaces)
@@ -145,7 +142,6 @@ async def _ensure(storage: IStorage, verbs: Verbs, desired: Object) -> bool:
 
 
 async def _make_or_complete(storage: IStorage, verbs: Verbs, desired: Object) -> bool:
-    """Return whether the object was created."""
     kind, name = _KINDS[desired["kind"]], desired["metadata"]["name"]
     target = RequestTarget(kind, "", name)
     try:

@@ -1,8 +1,4 @@
-"""
-Coalesce triggers into runs, one at a time.
-
-Triggers during a run cause at most one more run afterwards.
-"""
+"""Coalesce triggers into runs, one at a time."""
 
 from __future__ import annotations
 
@@ -17,8 +13,7 @@ class CoalescedRuns:
     """
     Runs a coroutine one at a time.
 
-    :param make: start a run.
-    :param failed: called with the failure of a run, before the next.
+    :param failed: called with the failure of a run.
     :param again: called after a run during which another was requested; may call :meth:`ask`.
     """
 

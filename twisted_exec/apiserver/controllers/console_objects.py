@@ -47,10 +47,7 @@ class ConsoleRequests(ExpiryController):
     """
     The controller of ConsoleRequests; runs on the leader only.
 
-    It records Events about requests, and deletes requests some time after their end.
-
     :param verbs: without admission.
-    :param now: seconds since the epoch.
     """
 
     _log = Logger()
@@ -127,7 +124,6 @@ class ConsoleRequests(ExpiryController):
 
 
 def _message(event: Event) -> tuple[str, str, str] | None:
-    """Return level, reason and message of the Event about a change; ``None`` for no Event."""
     spec, status = event.obj["spec"], event.obj.get("status", {})
     before = (event.previous or {}).get("status", {})
     name, user, right = event.obj["metadata"]["name"], spec.get("user", ""), spec["right"]
@@ -161,8 +157,6 @@ class ConsoleRecordingsController(ExpiryController):
     The controller of ConsoleRecordings; runs on the leader only.
 
     It ends recordings whose sessions or machine are gone, and deletes them after their retention.
-
-    :param now: seconds since the epoch.
     """
 
     _log = Logger()
@@ -260,7 +254,6 @@ class ConsoleRecordingsController(ExpiryController):
         await self._delete_expired()
 
     def _why_to_end(self, recording: Object) -> str:
-        """Return why a recording is to end; empty if it goes on."""
         spec = recording["spec"]
         uid = spec.get("machineUID", "")
         if uid not in self._machines:
@@ -282,7 +275,6 @@ class ConsoleRecordingsController(ExpiryController):
             pass  # a session has just joined it, or it was deleted
 
     async def _report_unclosed(self, recording: Object) -> None:
-        """Record an Event if the poollet or the runtime of an ended recording does not close it."""
         uid, status = recording["metadata"]["uid"], recording.get("status", {})
         ended = recording["spec"].get("endedTime")
         if status.get("phase") in (CLOSED, FAILED) or not ended or uid in self._unclosed:
@@ -324,11 +316,9 @@ class DeletedConsoles(ExpiryController):
     """
     Creates and expires DeletedConsoles; runs on the leader only.
 
-    An object is created when the deletion of a machine with a pool begins. A server that was down
-    meanwhile still finds the machines that wait for their poollet.
+    An object is created when the deletion of a machine with a pool begins.
 
     :param verbs: without admissions.
-    :param now: seconds since the epoch.
     """
 
     _log = Logger()

@@ -1,8 +1,7 @@
 """
 Events that the API server itself records, such as those of its scheduler.
 
-A repeated Event increases the count of the first.  Failing to record one is no error: the message
-goes to the log instead.
+A repeated Event increases the count of the first.
 """
 
 from __future__ import annotations
@@ -100,8 +99,5 @@ class Reports:
 
 
 def _plain(name: str) -> str:
-    """
-    Return the prefix of an Event's name, which allows fewer characters than some object names.
-    """
     plain = "".join(mark if mark.isascii() and mark.isalnum() else "-" for mark in name.lower())
     return plain[:_LONGEST_NAME].strip("-") or "object"

@@ -1,6 +1,4 @@
-"""
-Base of services that delete expired objects, and such services for Events and bootstrap tokens.
-"""
+"""Services that delete expired objects."""
 
 from __future__ import annotations
 
@@ -32,12 +30,11 @@ K = TypeVar("K", bound=Hashable)
 
 class ExpiryController(StoreFollower):
     """
-    Base of services that follow a store, and look for expired objects once a minute.
+    Base of services that follow a store, and look for expired objects from time to time.
 
     Subclasses implement :meth:`_look`.
 
     :cvar trouble: for the log, such as "cannot delete expired events".
-    :cvar looks_at_start: whether the first look is at the start.
     """
 
     trouble: ClassVar[str]
@@ -61,7 +58,7 @@ class ExpiryController(StoreFollower):
         self._loop.stop()
 
     def look(self) -> Deferred[None]:
-        """Delete expired objects.  Fires when that is done; never fails."""
+        """Delete expired objects. Never fails."""
         return Deferred.fromCoroutine(self._look()).addErrback(self._failed)
 
     async def _look(self) -> None:
@@ -75,8 +72,8 @@ class ExpiryCandidates(Generic[K]):
     """
     Objects that look expired.
 
-    They are due an hour later, by the monotonic clock: everything looks expired while the time of
-    day is wrong.
+    They are due only some time later, by the monotonic clock: everything looks expired while the
+    time of day is wrong.
     """
 
     def __init__(self, clock: IReactorTime) -> None:
@@ -84,7 +81,7 @@ class ExpiryCandidates(Generic[K]):
         self._since: dict[K, float] = {}
 
     def due(self, expired: Iterable[K]) -> list[K]:
-        """Return the objects that have looked expired for an hour."""
+        """Return the objects that have looked expired for long enough."""
         now = self._clock.seconds()
         self._since = {key: self._since.get(key, now) for key in expired}
         return [key for key, since in self._since.items() if now - since >= EXPIRED_SECONDS]
@@ -113,11 +110,7 @@ _Life = tuple[float, int]
 
 
 class TokenExpiry(ExpiryController):
-    """
-    Deletes expired bootstrap tokens, which are already refused.
-
-    :param now: seconds since the epoch.
-    """
+    """Deletes expired bootstrap tokens, which are already refused."""
 
     _log = Logger()
     trouble = "cannot delete expired bootstrap tokens"
@@ -147,8 +140,6 @@ class EventExpiry(ExpiryController):
 
     Poollets may write Events and could fill the store, so all Events together have a size limit;
     beyond it the oldest are deleted early.
-
-    :param now: seconds since the epoch.
     """
 
     _log = Logger()

@@ -34,11 +34,7 @@ _REASON = "MachinePoolStatusUnknown"
 
 
 class PoolHeartbeats(Service):
-    """
-    Sets conditions of pools whose poollets are silent, and of their machines, to Unknown.
-
-    :param now: seconds since the epoch, for conditions.
-    """
+    """Sets conditions of pools whose poollets are silent, and of their machines, to Unknown."""
 
     _log = Logger()
 
@@ -94,12 +90,11 @@ class PoolHeartbeats(Service):
         self._done.discard(name)
 
     def _is_silent(self, name: str) -> bool:
-        """Return whether the pool's poollet is silent."""
         last = self._last_heartbeats.get(name)
         return last is not None and last <= self._clock.seconds() - SILENCE_SECONDS
 
     def look(self) -> Deferred[None]:
-        """Mark silent pools.  Fires when that is done; never fails."""
+        """Mark silent pools. Never fails."""
         return Deferred.fromCoroutine(self._look()).addErrback(self._failed)
 
     async def _look(self) -> None:

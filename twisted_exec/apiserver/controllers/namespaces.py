@@ -142,7 +142,6 @@ class NamespaceLifecycle(StoreFollower):
             await self._finish(name)
 
     async def _delete(self, kind: Kind, obj: Object) -> bool:
-        """Delete an object by UID; true when it is gone."""
         metadata = obj["metadata"]
         target = RequestTarget(kind, metadata["namespace"], metadata["name"])
         only = {"uid": metadata["uid"]}

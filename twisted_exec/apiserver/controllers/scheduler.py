@@ -2,9 +2,8 @@
 The scheduler: assign Machines without a pool to a pool.
 
 A pool fits when it is ready, the machine tolerates its taints and selects its labels, and it has
-room for the machine's class. The pools with the fewest untolerated ``PreferNoSchedule`` taints come
-first; of these the pool with the most room wins. A poollet's report lags behind, so the machines
-that are bound to a pool limit its room, too.
+room for the machine's class. A poollet's report lags behind, so the machines that are bound to a
+pool limit its room, too.
 
 The update that binds a machine carries the resourceVersion on which the decision was based, so no
 machine is bound twice. Two servers over one store can still give the last place of a pool to two
@@ -63,7 +62,6 @@ class Scheduler(StoreFollower):
     Binds the machines of one dialect to pools.
 
     :param verbs: without admissions.
-    :param now: seconds since the epoch.
     """
 
     _log = Logger()
@@ -225,7 +223,6 @@ class Scheduler(StoreFollower):
             self._retry()
 
     def _due(self) -> Sequence[Key]:
-        """Take the machines of this run, oldest first."""
         due, self._changed = self._changed, {}
         if self._all_may_fit:
             due |= dict.fromkeys(self._waiting)
@@ -265,7 +262,6 @@ class Scheduler(StoreFollower):
         assumed: Counter[tuple[str, str]],
         nowhere: dict[str, Placement],
     ) -> tuple[Object, Placement] | None:
-        """Decide for one machine, if it is still pending."""
         if key in self._stray:
             if self._pool_of(key) not in self._pools:
                 return self._stray[key], Placement("", FAILED, self._missing(key))
@@ -296,7 +292,6 @@ class Scheduler(StoreFollower):
         return f"; there are: {', '.join(names) or 'none'}"
 
     def _wishes(self, machine: Object) -> str:
-        """The machine's requirements on a pool, as a key for comparison."""
         spec, dialect = machine.get("spec", {}), self._dialect
         requirements = [
             dialect.class_name(machine),
@@ -306,7 +301,6 @@ class Scheduler(StoreFollower):
         return json.dumps(requirements, sort_keys=True)
 
     async def _carry_out(self, machine: Object, placement: Placement) -> bool:
-        """Write one decision; false when the write failed and must be retried."""
         if not placement.pool:
             await self._leave(machine, placement)
             await self._show_missing_pool(machine, placement)
@@ -332,7 +326,6 @@ class Scheduler(StoreFollower):
         await self._reports.tell(self._kind, bound, NORMAL, "Scheduled", message)
 
     async def _leave(self, machine: Object, placement: Placement) -> None:
-        """Report why the machine waits, at most twice per ``TELL_SECONDS``."""
         key, now = key_of(machine), self._clock.seconds()
         before, last, reported = self._reported.get(key, (-inf, -inf, None))
         if reported == placement:
@@ -351,7 +344,6 @@ class Scheduler(StoreFollower):
         await self._reports.tell(self._kind, machine, WARNING, placement.reason, message)
 
     async def _show_missing_pool(self, machine: Object, placement: Placement) -> None:
-        """Set the condition of a machine whose pool does not exist."""
         key, now = key_of(machine), self._clock.seconds()
         if key not in self._stray:
             return
@@ -362,7 +354,6 @@ class Scheduler(StoreFollower):
             await self._set_condition(machine, placement)
 
     async def _set_condition(self, machine: Object, placement: Placement) -> bool:
-        """Show the decision in the machine's condition Ready."""
         changed = with_decision(self._dialect, machine, placement, timestamp(self._now()))
         if changed is None:
             return True
@@ -405,7 +396,6 @@ class Placement:
     Decision for one machine.
 
     :param pool: the chosen pool; empty when none fits.
-    :param reason: reason of the Event and of the condition Ready when no pool fits.
     """
 
     pool: str
@@ -495,7 +485,6 @@ _UNLABELLED = "without the labels {labels}"
 def _problem(
     dialect: Dialect, machine: ReadOnlyObject, pool: ReadOnlyObject, room: int | None
 ) -> str:
-    """Why the pool does not fit, for :meth:`str.format`; empty when it does."""
     spec, labels = machine.get("spec", {}), pool["metadata"].get("labels", {})
     if not is_ready(pool):
         return "not ready"

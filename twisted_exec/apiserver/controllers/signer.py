@@ -69,8 +69,7 @@ class SigningRights:
     """
     Records the requester and missing times of conditions, and restricts approval and signing.
 
-    As the admission plugins ``CertificateApproval`` and ``CertificateSigning`` of Kubernetes:
-    the verbs ``approve`` and ``sign`` on ``signers``, by the request's signer name.
+    As the admission plugins ``CertificateApproval`` and ``CertificateSigning`` of Kubernetes.
     """
 
     def __init__(self, authorizer: IAuthorizer, now: Callable[[], float] = time.time) -> None:
@@ -149,8 +148,7 @@ class Signer(Service):
     Approves, signs and removes CertificateSigningRequests.
 
     :param verbs: without admission.
-    :param authorizer: decides who may ask for a client certificate; poollets may always renew
-        theirs.
+    :param authorizer: decides who may ask for a client certificate.
     :param authorities: CAs by name of the signer.
     :param life_seconds: longest lifetime of a certificate.
     :param own_names: the API server's own names in certificates of the CA that signs serving
@@ -217,7 +215,6 @@ class Signer(Service):
             self._look_anew()
 
     def _look_anew(self) -> None:
-        """Reconsider pending requests: changed facts may allow approval now."""
         self._round += 1
         self._look()
 
@@ -276,7 +273,6 @@ class Signer(Service):
             await self._approve(csr)
 
     def _shape(self, csr: Object) -> tuple[str, RequestedSubject]:
-        """Return the problem of a request's shape, and the subject if there is none."""
         uid = csr["metadata"]["uid"]
         if uid not in self._shapes:
             subject = NOBODY
@@ -304,7 +300,6 @@ class Signer(Service):
         await self._tell(csr, "approval", APPROVED, "AutoApproved", message)
 
     async def _leave(self, csr: Object, message: str) -> None:
-        """Leave the request pending, and log why once."""
         name = csr["metadata"]["name"]
         if self._pending_reasons.get(name) != message:
             self._pending_reasons[name] = message
@@ -368,5 +363,4 @@ class Signer(Service):
 
 
 def _is_decided(csr: Object) -> bool:
-    """Return whether the request needs no further action."""
     return bool(certificate_of(csr) or condition_of(csr, DENIED) or condition_of(csr, FAILED))

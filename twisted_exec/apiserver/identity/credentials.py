@@ -48,12 +48,9 @@ class Identities:
     Configured credentials besides certificates of the user CA.
 
     :param token_file: CSV as kube-apiserver's ``--token-auth-file``; empty for none.
-    :param accounts: ``None`` without ServiceAccount tokens.
-    :param api_audiences: audiences of this server; by default the first issuer of ServiceAccount
-        tokens.
-    :param authenticators: of the application, in order; asked before certificates and tokens. An
-        authenticator with files or connections may have ``load()``, which is called at the start,
-        and ``close()``.
+    :param api_audiences: of this server; by default the first issuer of ServiceAccount tokens.
+    :param authenticators: of the application; asked before certificates and tokens. They may have
+        ``load()``, which is called at the start, and ``close()``.
     """
 
     token_file: str = ""
@@ -65,7 +62,7 @@ class Identities:
 
     @property
     def jwks_uri(self) -> str:
-        """External URL of the keys of ServiceAccount tokens; empty if there is none."""
+        """External URL of the keys of ServiceAccount tokens."""
         return self.accounts.jwks_uri if self.accounts is not None else ""
 
     @property

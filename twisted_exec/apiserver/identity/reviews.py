@@ -1,9 +1,4 @@
-"""
-The review kinds: TokenReview, SubjectAccessReview and their relatives.
-
-Unless the verbs are strict, ``create`` on ``machines/exec`` includes the verbs of
-``machines/console``.
-"""
+"""The review kinds: TokenReview, SubjectAccessReview and their relatives."""
 
 from __future__ import annotations
 
@@ -35,11 +30,7 @@ _Answer = Callable[[User, Object, str], Awaitable[Object]]
 
 
 class Reviews:
-    """
-    Serves the review kinds.
-
-    :param rules: list a user's rules; the gate decides single requests.
-    """
+    """Serves the review kinds."""
 
     def __init__(self, gate: Gate, rules: ConsoleRules, tokens: IAudienceAuthenticator) -> None:
         self._gate, self._rules, self._tokens = gate, rules, tokens
@@ -201,7 +192,6 @@ class ConsoleRules:
             yield from self._included(rule)
 
     def _included(self, rule: Rule) -> Iterator[Rule]:
-        """Return the verbs that ``create`` on ``machines/exec`` includes."""
         name = rule.resource_names[0] if rule.resource_names else ""
         for dialect in self._dialects:
             machines = dialect.workload
@@ -217,7 +207,6 @@ class ConsoleRules:
 
 
 def _of_pods(rule: Rule, strict: bool) -> Iterator[Rule]:
-    """Return what a rule for Pods, which follows from one for machines, stands for."""
     opens = not strict and {*_POD_STREAMS} & {*rule.resources}
     drives = _POD_CONSOLE in rule.resources and _DRIVING & {*rule.verbs}
     others = tuple(each for each in rule.resources if each not in _POD_STREAMS)

@@ -126,7 +126,6 @@ class TokenRequests:
         return token_request
 
     def _signing(self) -> tuple[TokenIssuer, SigningKey]:
-        """:raises MethodNotAllowed: no signing key is configured."""
         key = self._issuer.keys.signing() if self._issuer is not None else None
         if self._issuer is None or key is None:
             raise MethodNotAllowed(
@@ -136,7 +135,6 @@ class TokenRequests:
         return self._issuer, key
 
     async def _bound(self, reference: Object | None, namespace: str) -> tuple[str, Object] | None:
-        """Return the object to bind the token to, as :meth:`TokenIssuer.issue` takes it."""
         if reference is None:
             return None
         version, kind = reference.get("apiVersion", ""), reference.get("kind", "")
@@ -157,9 +155,6 @@ class TokenRequests:
 
 
 def _check_names(token_request: Object, target: RequestTarget) -> None:
-    """
-    :raises Invalid: the body names another ServiceAccount than the URL.
-    """
     for key, value in (("name", target.name), ("namespace", target.namespace)):
         name = token_request["metadata"].get(key)
         if name not in (None, "", value):
@@ -183,8 +178,6 @@ class IssuerDocuments:
     Serves the issuer's configuration and keys.
 
     Without ``jwks_uri`` or an https URL as issuer nothing is served: clients could not discover it.
-
-    :param jwks_uri: external URL of the keys; by default a path on the issuer's host.
     """
 
     def __init__(self, gate: Gate, issuer: TokenIssuer, jwks_uri: str = "") -> None:
@@ -224,7 +217,6 @@ class IssuerDocuments:
 
 
 def _beside(issuer: str) -> str:
-    """URL of the keys on the issuer's host; empty for an issuer without an https URL."""
     url = urlsplit(issuer)
     if url.scheme != "https" or not url.netloc or url.query or url.fragment:
         return ""

@@ -47,9 +47,7 @@ LIMIT_REQUESTS = 50
 
 def forbidden_action(attributes: Attributes, noun: str = "") -> str:
     """
-    Return the action of a request that no poollet or node server needs, whatever roles allow.
-
-    :return: for a message; empty if there is no such action.
+    Return the action of a request that no poollet or node server needs; empty if there is none.
     """
     resource = attributes.resource
     if attributes.verb == "impersonate":
@@ -115,8 +113,6 @@ class NodeRestriction:
     Limits each node server to its own Node, and to its Lease, Events and certificate signing
     requests.
 
-    Of its Node it may not change what others decide on, such as taints.
-
     A user is a node server if its name is ``system:node:NAME`` and it is in the group
     ``system:nodes``. A member of that group with another name may read and write no objects.
 
@@ -134,7 +130,7 @@ class NodeRestriction:
         """
         Return the name of the Node whose server the user is, or ``None``.
 
-        :raises Forbidden: the user is in the group of node servers, but is not that of one Node.
+        :raises Forbidden: the user is in the group of node servers, but has another name.
         """
         if NODE_SERVERS not in user.groups:
             return None
@@ -229,7 +225,6 @@ def _is_own_node(node: str, involved: Mapping[str, Any]) -> bool:
 
 
 def _node_problem(change: Change) -> str:
-    """Return which change of its Node is not for a node server to make; empty for none."""
     old, new = change.old or {}, change.new or {}
     before, after = old.get("spec", {}), new.get("spec", {})
     if after.get("configSource") and after["configSource"] != before.get("configSource"):
@@ -440,7 +435,6 @@ class PoolRestriction:
         return self._allows_claim(pool, change)
 
     def _allows_claim(self, pool: str, change: Change) -> bool:
-        """Return whether a poollet claims or releases an object, or reports on an interface."""
         changing = _CLAIM_FIELDS.get(change.kind.resource.plural)
         resource, (namespace, name) = change.kind.resource, key_of(change.obj)
         if changing is None or change.old is None or change.new is None:
@@ -464,7 +458,6 @@ class PoolRestriction:
         return _fixed(old) == _fixed(new)
 
     def _allows_alert(self, pool: str, change: Change) -> bool:
-        """Return whether a poollet writes only its own entry of an alert's status."""
         if change.subresource != "status" or change.old is None or change.new is None:
             return False
         namespace, name = key_of(change.obj)
@@ -474,7 +467,6 @@ class PoolRestriction:
         return _of_others(change.old, own) == _of_others(change.new, own)
 
     async def _allows_event(self, pool: str, change: Change) -> bool:
-        """Return whether an Event is about the pool, its Machines, or their alerts and recordings."""
         if change.operation == DELETE:
             return False
         key = "involvedObject" if change.kind is kinds.EVENTS else "regarding"
@@ -553,8 +545,6 @@ class NeededByPool:
 
 
 def _only_of_pool(sees: Callable[[Object], bool], resource: Resource) -> Decision:
-    """Decide that a poollet sees some objects of a resource, and that others do not exist for it."""
-
     def refusal(obj: Object) -> NotFound:
         # As if there were none: another answer would tell the names of other pools' objects.
         return NotFound(resource.plural, obj["metadata"]["name"], resource.group)
@@ -563,13 +553,11 @@ def _only_of_pool(sees: Callable[[Object], bool], resource: Resource) -> Decisio
 
 
 def _was_in(obj: Object, *, pool: str, resource: str) -> bool:
-    """Return whether a DeletedConsole or ConsoleRecording is that of a machine of this pool."""
     spec = obj["spec"]
     return bool(spec.get("pool") == pool and spec.get("machineResource") == resource)
 
 
 def _of_others(alert: Object, own: tuple[str, str]) -> list[Object]:
-    """Return the entries of an alert's status that are those of other pools."""
     pools = (alert.get("status") or {}).get("pools") or ()
     return [each for each in pools if (each.get("resource"), each.get("name")) != own]
 
@@ -580,7 +568,6 @@ def _without(obj: Object, keys: Iterable[str]) -> Object:
 
 
 def _fixed(obj: Mapping[str, Any]) -> Object:
-    """Return the parts of an object that a poollet must not change."""
     metadata = {
         key: value for key, value in obj["metadata"].items() if key not in _WRITABLE_METADATA
     }

@@ -1,12 +1,9 @@
 """
 Machines that are exposed to another cluster, and the users who may see them.
 
-Users of another cluster are one user here, who may access only machines whose owner agrees, by the
-label :data:`~twisted_exec.api.kinds.machine_pods.EXPOSED_LABEL`.
-
-Members of the group :data:`~twisted_exec.api.users.EXPOSED` may read the machines with the label,
-use their consoles and read their logs, without any role.  They may do nothing else with any
-machine, whatever their roles allow.
+Members of the group :data:`~twisted_exec.api.users.EXPOSED` may read the machines with the label
+:data:`~twisted_exec.api.kinds.machine_pods.EXPOSED_LABEL`, use their consoles and read their logs,
+without any role. They may do nothing else with any machine, whatever their roles allow.
 """
 
 from __future__ import annotations

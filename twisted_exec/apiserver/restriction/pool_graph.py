@@ -2,8 +2,7 @@
 The pool graph: which Secrets, Volumes, NetworkInterfaces and so on the machines of each pool need.
 
 A Volume or an interface that is claimed for one of the pool's machines counts as well, because its
-poollet has to release it.  A machine needs all ConsoleAlerts of its namespace, because an alert
-names no machines.
+poollet has to release it.
 """
 
 from __future__ import annotations
@@ -38,8 +37,6 @@ Named = tuple[Resource, str, str]
 
 @dataclass(frozen=True)
 class _Change:
-    """A change of what is visible to a poollet."""
-
     version: int
     number: int
 
@@ -95,7 +92,6 @@ class PoolGraph(StoreFollower):
         ]
 
     def _know_routings(self, domain: str) -> None:
-        """A routing belongs to a Network, and routes the object of the same name."""
         self._addresses = routing.virtualips(domain).resource
         self.resources |= {self._addresses}
         for of, kind in zip(routing.routings(domain), routing.routed(domain), strict=True):
@@ -119,7 +115,7 @@ class PoolGraph(StoreFollower):
             self._notification.cancel()
 
     def sees(self, pool: str, resource: Resource, namespace: str, name: str) -> bool:
-        """Return whether the poollet of ``pool`` may see an object, which need not exist."""
+        """Return whether the poollet of ``pool`` may see an object."""
         every = resource == CONSOLEALERTS.resource
         return self._sees(pool, (resource, namespace, _EVERY if every else name))
 
@@ -160,7 +156,6 @@ class PoolGraph(StoreFollower):
         return partial(self._listeners.remove, listener)
 
     def _note(self, version: int, *pools: str) -> None:
-        """Record that other names are visible to these pools; to every pool if none is given."""
         self._number += 1
         change = _Change(version, self._number)
         for pool in pools:
@@ -219,7 +214,6 @@ class PoolGraph(StoreFollower):
     def _needy_changed(
         self, needs: Callable[[Object], Iterator[Named]], claim: str, event: Event
     ) -> None:
-        """Update the graph with a change of a Volume, an interface or a routing."""
         own, uid, named = self._of(event.obj), "", frozenset[Named]()
         if event.type != DELETED:
             named = frozenset(needs(event.obj))
@@ -239,7 +233,6 @@ class PoolGraph(StoreFollower):
         self._note(event.version)
 
     def _routing_changed(self, take: Callable[[Event], None], event: Event) -> None:
-        """Update the graph with a change of a routing, which is visible with its Network."""
         own, named = self._of(event.obj), set[Named]()
         if event.type != DELETED:
             name = _name(event.obj, "networkRef")
@@ -259,7 +252,6 @@ class PoolGraph(StoreFollower):
         return resources[obj["kind"]], *key_of(obj)
 
     def _of_machine(self, machine: Object) -> Iterator[Named]:
-        """Yield the objects that a machine refers to, or that are created for it."""
         spec, (namespace, own) = machine.get("spec", {}), key_of(machine)
         yield CONSOLEALERTS.resource, namespace, _EVERY
         for key in ("ignitionRef", "imagePullSecret"):
@@ -300,5 +292,4 @@ def _name(holder: Any, key: str) -> str:
 
 
 def _made_for(machine: str, part: Object) -> str:
-    """Return the name of the object that ironcore's controllers create for an ephemeral part; or empty."""
     return f"{machine}-{part['name']}" if "ephemeral" in part else ""

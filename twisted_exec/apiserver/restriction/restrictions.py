@@ -3,9 +3,6 @@ The restrictions of poollets, node servers and members of the exposed group, bey
 
 Without a restriction, one poollet could report its own address as that of another pool and receive
 the consoles of that pool's Machines.
-
-:class:`RestrictedAuthorizer` decides by the request alone; :class:`Restrictions` as an admission
-decides on writes, when both states of the object are known.
 """
 
 from __future__ import annotations
@@ -48,7 +45,7 @@ class Restriction(Protocol):
         """
         Decide about a request for stored objects, or for a stream of one.
 
-        :return: ``None`` if the user is not in the group, or may do whatever roles allow.
+        :return: ``None`` if the user may do whatever roles allow.
         """
 
     async def admit(self, change: Change) -> None:
@@ -91,7 +88,7 @@ class Restrictions:
 
     def decide(self, attributes: Attributes) -> Decision:
         """
-        Combine the decisions of all restrictions: the first refusal, or what all visibilities show.
+        Combine the decisions of all restrictions.
 
         A decision that allows a request is no permission: roles must allow it as well.
         """
@@ -112,7 +109,6 @@ class Restrictions:
         return combined
 
     def _is_restricted(self, user: User) -> bool:
-        """Return whether any restriction may apply to a user: most requests end here."""
         return user.name.startswith(self._prefixes) or not self._groups.isdisjoint(user.groups)
 
     def resource(self, attributes: Attributes) -> Resource | None:
@@ -142,7 +138,6 @@ class RestrictedAuthorizer:
         self._storage = storage
 
     def files(self) -> list[Replaceable]:
-        """Return the files of the other authorizer, for the guard of sessions."""
         return files_of([self._authorizer])
 
     @as_deferred
@@ -164,10 +159,8 @@ class RestrictedAuthorizer:
         self, attributes: Attributes, visibility: IVisibility, decision: Decision
     ) -> Decision:
         """
-        Decide about a stream by its object now.
-
-        The answer of a stream contains no object that a visibility could apply to, and neither
-        does a review of its session, nor a SubjectAccessReview by a poollet.
+        Decide about a stream by its object now: its answer has no object that a visibility could
+        apply to.
         """
         resource = self._restrictions.resource(attributes)
         hidden = Decision(False, hidden=True)

@@ -84,8 +84,7 @@ class FilteredStorage(ReadOnlyStorage):
     A store filtered by a visibility: the objects of one resource that a user may see, read-only.
 
     An object may become visible although it has not changed; watches then send ``ADDED``, and
-    ``DELETED`` when it is visible no longer. A client that was not connected at that moment has to
-    list again.
+    ``DELETED`` when it is visible no longer.
     """
 
     def __init__(self, store: IStorage, visibility: IVisibility) -> None:
@@ -139,8 +138,6 @@ class FilteredStorage(ReadOnlyStorage):
 
 @implementer(IWatch)
 class _Watch:
-    """One watch."""
-
     _log = Logger()
 
     def __init__(
@@ -175,7 +172,6 @@ class _Watch:
             self._on_lost()
 
     def _changed(self, event: Event) -> None:
-        """Pass on a change of the store as it looks to this client."""
         key, in_client = key_of(event.obj), self._in_client
         sees = event.type != DELETED and self._visibility.sees(event.obj)
         if in_client is None:
@@ -202,7 +198,6 @@ class _Watch:
         self._on_event(Event(DELETED, versioned(obj, version), obj, version))
 
     def _compare(self) -> None:
-        """Send what became visible, or invisible, without a change of its own."""
         # The local copy, as a quorum read could be ahead of the events of this watch.
         listing = self._storage.list(self._resource, self._namespace, stale=True)
         listing.addCallback(self._listed)

@@ -66,7 +66,6 @@ def decode_object(
 
 
 def _summary(raw: bytes) -> str:
-    """The beginning of an unreadable body, for its sender to recognize."""
     start = raw[:_SHOWN_BYTES]
     text = start.decode("utf-8", "replace") if raw.startswith(b"{") else start.hex()
     return one_line(text) + (" ..." if len(raw) > _SHOWN_BYTES else "") if raw else "<empty>"
@@ -135,7 +134,6 @@ def _from_query(request: APIRequest) -> Object:
 
 
 def _propagation_causes(submitted: Object) -> list[Cause]:
-    """Validate the propagation policy, although nothing here has dependents."""
     policy = submitted.get("propagationPolicy")
     if policy is None:
         return []
@@ -176,7 +174,6 @@ def row_json(kind: Kind, obj: Object, now: float, include: str) -> bytes:
 
 
 def _row_texts(kind: Kind, obj: Object) -> tuple[list[float], list[str]]:
-    """Return the moments whose ages a row shows, and the JSON of its cells around the ages."""
     if isinstance(obj, Encoded) and obj.row is not None:
         # Versions of a group are kinds that share a table and may have different columns.
         of, kept = obj.row
@@ -242,7 +239,6 @@ def _item(kind: Kind, obj: Object, form: ResponseForm, now: float) -> bytes:
 
 
 def _around(document: Object, key: str) -> tuple[bytes, bytes]:
-    """Return the text before and after the items of the document's last, empty list."""
     text = json_bytes(document)
     assert text.endswith(b'"%b":[]}' % key.encode()), f"{key} are not the last"
     return text[:-2], text[-2:]
@@ -297,7 +293,7 @@ class SharedEvent:
         return result
 
     def uncounted_bytes(self) -> int:
-        """Return the memory of the object and its line; 0 if a watch has counted it already."""
+        """Return the memory of the object and its line, but 0 if they are counted already."""
         is_counted, self._is_counted = self._is_counted, True
         return 0 if is_counted else 2 * len(json_of(self.event.obj))
 

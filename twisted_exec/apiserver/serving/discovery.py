@@ -97,7 +97,6 @@ def _kind_of(kind: Kind, subresource: str) -> str:
 
 
 def _asked_or(kind: Kind, subresource: str) -> Kind:
-    """The kind that a subresource takes, such as ``Scale``, or the resource's own kind."""
     return kind.requests.get(subresource, kind)
 
 

@@ -1,9 +1,8 @@
 """
 Fair turns for expensive requests.
 
-Requests and consoles share one reactor thread, which work on a large object would stall.  Cheap
-work runs at once; expensive work runs in one other thread, one call at a time, and users take
-turns.
+Requests and consoles share one reactor thread, which work on a large object would stall. Expensive
+work runs in one other thread, and users take turns.
 """
 
 from __future__ import annotations
@@ -107,10 +106,10 @@ class WorkerThread(Service):
 
 def _outcome(function: Callable[[], Any]) -> Any:
     """
-    Return a function's result, or its API error as :class:`_Refused`, without traceback.
+    Return a function's result, or its API error as :class:`_Refused`.
 
-    Twisted keeps an exception of a thread in the frame that caught it, and the traceback refers to
-    that frame.  In this cycle the body of a refused request would wait for the garbage collector.
+    Otherwise an exception and its frame would refer to each other, and the body of a refused
+    request would wait for the garbage collector.
     """
     try:
         return function()
@@ -141,7 +140,6 @@ class FairQueue:
     """
     Calls of expensive functions, of which one runs at a time; users take turns.
 
-    :param execute: runs a function.
     :param per_user: a user's limit of waiting calls.
     """
 
@@ -211,11 +209,7 @@ class FairQueue:
 
 
 class Work:
-    """
-    The pure work of one request: at once while it is cheap, in the queue otherwise.
-
-    :param queue: ``None`` for work that is always done at once.
-    """
+    """The pure work of one request: at once while it is cheap, in the queue otherwise."""
 
     def __init__(
         self, queue: FairQueue | None = None, user: User | None = None, cost: int = 0

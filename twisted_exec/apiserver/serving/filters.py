@@ -32,8 +32,7 @@ class APIRequest(Request):
 
     :ivar is_laid_out: the body of the response needs no :attr:`layout` any more.
     :ivar changed: the object that the request has changed, for its audit record.
-    :ivar keeps_response: keep the body of a whole response in ``response_body``, for its audit
-        record.
+    :ivar keeps_response: keep the body of a whole response, for its audit record.
     """
 
     is_laid_out = False
@@ -76,7 +75,7 @@ class APIRequest(Request):
         return indented if self.query.flag("pretty") else None
 
     def laid_out(self, body: bytes, content_type: str) -> tuple[bytes, str]:
-        """As :meth:`Request.laid_out`; a large document remains as it is: JSON is YAML, too."""
+        """As :meth:`Request.laid_out`; a large document remains JSON, which is YAML, too."""
         if not content_type.startswith("application/json"):
             return body, content_type
         if self.keeps_response:
@@ -97,7 +96,7 @@ def as_yaml(text: bytes) -> bytes:
 
 
 async def respond_document(request: APIRequest, code: int, body: bytes, content_type: str) -> None:
-    """Send a whole document, compressed if it is large and the client accepts that."""
+    """Send a whole document."""
     body, content_type = request.laid_out(body, content_type)
     request.is_laid_out = True
     await respond_pieces(request, code, iter((body,)), content_type, gzip=request.accepts_gzip)
@@ -137,10 +136,9 @@ class RequestLimits:
     """
     Limits on concurrent requests.
 
-    Short requests are counted apart from watches (``long``), so that watches cannot delay quick
-    answers.
+    Short requests are counted apart from watches, so that watches cannot delay quick answers.
 
-    :param terms: terms in the selectors of all watches: each change is compared with all of them.
+    :param terms: of the selectors of all watches.
     """
 
     def __init__(

@@ -1,8 +1,4 @@
-"""
-OpenAPI documents: for ``kubectl explain``, validation by clients, and generated clients.
-
-Names of schemas, operations, parameters and responses are those of kube-apiserver's documents.
-"""
+"""OpenAPI documents: for ``kubectl explain``, validation by clients, and generated clients."""
 
 from __future__ import annotations
 
@@ -202,7 +198,6 @@ def _item(parameters: Iterable[Object], operations: Mapping[str, Object]) -> Obj
 
 
 def _collection(kind: Kind) -> Object:
-    """The operations on all objects of a namespace, or of the cluster."""
     operations: Object = {}
     if kind.listed:
         operations["get"] = _operation(kind, "list")
@@ -216,7 +211,6 @@ def _collection(kind: Kind) -> Object:
 def _operation(
     kind: Kind, action: str, subresource: str = "", *, everywhere: bool = False
 ) -> Object:
-    """:param action: ``x-kubernetes-action``."""
     taken = kind.requests.get(subresource, kind)
     operation: Object = {
         **_head(kind, action, subresource, everywhere=everywhere),
@@ -265,7 +259,6 @@ def _with_refusal(responses: Object) -> Object:
 
 
 def _text(kind: Kind, text: str) -> Object:
-    """The operation that reads a text subresource."""
     content = _content(kind.text_types.get(text, ("text/plain",)), {"type": "string"})
     return {
         **_head(kind, "get", text),
@@ -277,7 +270,6 @@ def _text(kind: Kind, text: str) -> Object:
 
 
 def _connect(kind: Kind, name: str, method: str) -> Object:
-    """The operation that opens a stream."""
     content = _content(("*/*",), {"type": "string"})
     return {
         **_head(kind, "connect", name, method),
@@ -312,7 +304,6 @@ def _query_parameter(name: str, schema: Schema) -> Object:
 def _head(
     kind: Kind, action: str, subresource: str = "", method: str = "", *, everywhere: bool = False
 ) -> Object:
-    """Return ``tags``, ``operationId`` and ``description`` of an operation."""
     group = kind.resource.group.removesuffix(".k8s.io") or "core"
     version = kind.resource.version
     scope = "Namespaced" if kind.resource.namespaced and not everywhere else ""

@@ -1,11 +1,9 @@
 """
 OpenAPI version 2, for a kube-apiserver in front, which merges it into its own, and for kubectl.
 
-The document is converted from those of version 3.
-
-kubectl and client-go read version 2 only as protobuf (:func:`encoded`).  The messages are those of
-``openapiv2/OpenAPIv2.proto`` of github.com/google/gnostic-models; their fields have the names of
-JSON.  Fields that the proto does not have, such as ``oneOf``, are left out.
+The document is converted from those of version 3. kubectl and client-go read version 2 only as
+protobuf (:func:`encoded`), whose messages are those of ``openapiv2/OpenAPIv2.proto`` of
+github.com/google/gnostic-models.
 """
 
 from __future__ import annotations
@@ -148,7 +146,6 @@ def _any(number: int, value: Any) -> bytes:
 
 
 def _content(fields: _Fields, value: Mapping[str, Any]) -> bytes:
-    """Encode a message without its tag."""
     parts = [encode(at, value[name]) for name, (at, encode) in fields.items() if name in value]
     if _EXTENSIONS in fields:
         at, encode = fields[_EXTENSIONS]
@@ -165,15 +162,12 @@ def _repeated(encode: _Encoder, number: int, values: Iterable[Any]) -> bytes:
 
 
 def _named(encode: _Encoder, number: int, values: Mapping[str, Any]) -> bytes:
-    """Encode a map: repeated messages of a name and a value."""
     return b"".join(
         _delimited(number, _text(1, name) + encode(2, value)) for name, value in values.items()
     )
 
 
 def _within(encode: _Encoder, *path: int) -> _Encoder:
-    """Return an encoder of nested messages with one field each, of which the last has the value."""
-
     def nested(number: int, value: Any) -> bytes:
         content = encode(path[-1], value)
         for each in reversed(path[:-1]):

@@ -44,7 +44,7 @@ class Query:
         return [value.decode("utf-8", "replace") for value in self._args.get(name.encode(), [])]
 
     def flag(self, name: str) -> bool:
-        """Parse a boolean as Go's conversion does: absent, 0 and false are false, all else is true."""
+        """Parse a boolean as Go's conversion does."""
         values = self.texts(name)
         return bool(values) and values[0].lower() not in ("0", "false")
 
@@ -137,7 +137,7 @@ def accepted(
 
 
 def prefers_yaml(accept: str) -> bool:
-    """Return whether a client prefers YAML to JSON, as far as its ``Accept`` header says."""
+    """Return whether a client prefers YAML to JSON."""
     ranges = (media for media, _ in media_ranges(accept))
     return next((media for media in ranges if media in (*JSON_TYPES, YAML)), "") == YAML
 
@@ -266,7 +266,6 @@ def _manager_causes(manager: str) -> list[Cause]:
 
 
 def _name_of(agent: str) -> str:
-    """The program's name: printable text before the first slash, up to 128 bytes."""
     name = "".join(mark for mark in agent.partition("/")[0] if mark.isprintable())
     return name.encode()[:_LIMIT_MANAGER_BYTES].decode(errors="ignore")
 

@@ -1,8 +1,4 @@
-"""
-Serve one stored resource under another API, with translated fields.
-
-Reads and writes are served; all other resources pass through.
-"""
+"""Serve one stored resource under another API, with translated fields."""
 
 from __future__ import annotations
 

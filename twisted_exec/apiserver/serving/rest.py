@@ -112,8 +112,6 @@ class REST:
             add("PATCH", path, self._short(self._patch), status)
 
     def _short(self, action: _Action) -> _Action:
-        """Count an action, authorization included, as a short request."""
-
         async def counted(context: RequestContext, target: RequestTarget) -> None:
             with self._limits.short(context.user):
                 await action(context, target)
@@ -170,7 +168,6 @@ class REST:
     async def _visibility(
         self, user: User, verb: str, target: RequestTarget, chosen: ListOptions
     ) -> IVisibility | None:
-        """Authorize a verb on a collection."""
         # A selector for one name asks for no more than that object, and needs no other right.
         name = chosen.fields.required("metadata.name") or ""
         named = RequestTarget(target.kind, target.namespace, name)
@@ -178,7 +175,6 @@ class REST:
         return await self._gate.authorize_visible(attributes)
 
     async def _authorized(self, user: User, verb: str, target: RequestTarget) -> Verbs:
-        """Authorize a verb on one object."""
         visibility = await self._gate.authorize_visible(attributes_of(user, verb, target))
         return self._verbs.through(visibility)
 
@@ -252,7 +248,7 @@ class REST:
         work: Work,
     ) -> tuple[Object, bool]:
         """
-        Server-side apply creates a missing object, which also needs ``create``.
+        Server-side apply.
 
         An existing object that is deleted meanwhile is not created again: the user was not
         authorized to create it.
@@ -374,7 +370,6 @@ def _form(
 
 
 def _agent(request: Request) -> str:
-    """The name of the client program, from its ``User-Agent``."""
     return request.requestHeaders.getRawHeaders(b"user-agent", [b""])[0].decode("utf-8", "replace")
 
 
@@ -409,10 +404,7 @@ def advised(request: Request, options: WriteOptions) -> Iterator[None]:
 
 
 def warning_headers(warnings: Iterable[str]) -> Iterator[bytes]:
-    """
-    Format warnings for the ``Warning`` header: they quote the client, so size and characters are
-    limited.
-    """
+    """Format warnings, which quote the client, for the ``Warning`` header."""
     room = _WARNINGS_CHARACTERS
     for warning in warnings:
         text = one_line(warning)

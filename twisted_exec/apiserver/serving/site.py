@@ -33,11 +33,7 @@ _AGGREGATED = "application/json;g={group};v={version};as=APIGroupDiscoveryList"
 
 
 class Documents:
-    """
-    Documents about the server itself.
-
-    :param probes: its paths are listed at ``/`` too.
-    """
+    """Documents about the server itself."""
 
     def __init__(
         self, registry: KindRegistry, gate: Gate, metrics: MetricsRegistry, probes: Probes
@@ -79,7 +75,6 @@ class Documents:
         routes.add(["GET"], path, handle)
 
     def _add_both(self, routes: GatedRoutes, path: str, document: Callable[[], Object]) -> None:
-        """Add a document of discovery, whose path may end with a slash."""
         for each in (path, f"{path}/"):
             self._add(routes, each, document)
 
@@ -104,7 +99,6 @@ class Documents:
             routes.add(["GET"], each, handle)
 
     def _paths(self) -> Object:
-        """``GET /``: the list of paths."""
         registry = self._registry
         paths = ["/apis", "/metrics", "/openapi/v2", "/openapi/v3", "/version"]
         paths += ["/api"] if registry.of("", "v1") else []
@@ -166,7 +160,6 @@ async def _respond_tagged(request: APIRequest, body: bytes, content_type: str) -
 
 
 def _aggregated_version(request: APIRequest) -> str:
-    """Return the client's preferred aggregated form: ``v2``, ``v2beta1``, or empty for none."""
     for media, parameters in media_ranges(request.accept):
         if media == YAML:
             return ""

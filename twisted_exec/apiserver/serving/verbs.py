@@ -1,9 +1,4 @@
-"""
-The verbs, on objects: the layer between requests and the store.
-
-``fieldValidation`` is about unknown and duplicate fields in a request body: ``Ignore`` accepts
-them, ``Warn`` sends warnings, ``Strict`` refuses the request.
-"""
+"""The verbs, on objects: the layer between requests and the store."""
 
 from __future__ import annotations
 
@@ -81,7 +76,7 @@ class ObjectPage:
     A list, or one page of it.
 
     :param next: token for the next page, empty at the end.
-    :param remaining: number of remaining items; ``None`` if unknown or zero.
+    :param remaining: number of remaining items, if known.
     """
 
     items: Sequence[Object]
@@ -91,11 +86,7 @@ class ObjectPage:
 
 
 class Verbs:
-    """
-    The verbs over one store.
-
-    :param now: seconds since the epoch.
-    """
+    """The verbs over one store."""
 
     def __init__(
         self,
@@ -169,7 +160,6 @@ class Verbs:
     async def _selected(
         self, kind: Kind, objects: Sequence[Object], options: ListOptions, user: str
     ) -> Sequence[Object]:
-        """Return the objects that match, but at most one more than the limit."""
         if options.terms * len(objects) > MOST_COMPARISONS:
             raise BadRequest(
                 f"the selectors have {options.terms} terms for {len(objects)} objects, and "
@@ -308,7 +298,7 @@ class Verbs:
 
         :return: the object as stored, and whether it was created.
         :raises Conflict: other managers have different values for some fields.
-        :raises APIError: another refusal, such as that of admission.
+        :raises APIError: another refusal.
         """
 
         def applied(old: Object | None) -> Draft:
@@ -382,8 +372,8 @@ class Verbs:
         """
         Read, change and store an object, and retry on conflicts.
 
-        With other writers on the store the first attempt uses a cached object, as kube-apiserver
-        does.  Any error of that attempt may come from the outdated object, so it is retried.
+        With other writers on the store the first attempt uses a cached object. An error of that
+        attempt may come from the outdated object, so it is retried.
         """
         first = 0 if is_exclusive(self._storage) else -1
         for attempt in range(first, _ATTEMPTS):
@@ -509,7 +499,6 @@ def selected(kind: Kind, obj: Object, options: ListOptions) -> bool:
 
 
 def _sized(obj: Object, draft: Draft, options: WriteOptions) -> Object:
-    """Check the size of an object; encode one that will not be stored, for the response."""
     check_size(obj, applied=draft.managed is not None)
     return encoded(obj) if options.dry_run else obj
 
@@ -542,8 +531,7 @@ class Draft:
     A complete object before validation.
 
     :param managed: ``managedFields``, if they were determined together with it.
-    :param written: the client's version, if mutating admission has changed it: the client manages
-        the fields of this version.
+    :param written: the client's version, if mutating admission has changed it.
     """
 
     body: Object
@@ -688,7 +676,6 @@ def check_applied(options: WriteOptions) -> None:
 
 
 def _noted(kind: Kind | None, body: Object, options: WriteOptions) -> str:
-    """Set the warnings of the request, and return them as one text for ``Strict``."""
     if options.field_validation == "Ignore":
         return ""
     problems = [f'duplicate field "{path}"' for path in options.duplicates]
@@ -705,8 +692,7 @@ def with_collector_finalizer(obj: Object, options: Mapping[str, Any]) -> Object:
     """
     Return the object to delete, with the finalizer that the garbage collector waits for.
 
-    Source: ``deletionFinalizersForGarbageCollection`` of
-    ``k8s.io/apiserver/pkg/registry/generic/registry/store.go``.
+    Source: ``k8s.io/apiserver/pkg/registry/generic/registry/store.go``.
     """
     policy = "Orphan" if options.get("orphanDependents") else options.get("propagationPolicy")
     finalizer, held = _FINALIZERS.get(str(policy)), obj["metadata"].get("finalizers", [])

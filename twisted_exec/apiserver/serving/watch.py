@@ -3,7 +3,7 @@ Watches: changes as a stream of JSON lines, or of messages on a WebSocket.
 
 A change is seen through the watch's selectors: an object that no longer matches is ``DELETED`` for
 this watcher, one that begins to match is ``ADDED``. A client that does not read has a limited
-buffer for changes; beyond it the connection is closed, and the client lists again.
+buffer for changes.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class WatchTurns:
         return not self._steps and self._has_time()
 
     def wait(self, user: str, step: Callable[[], object]) -> None:
-        """Do a step of a watch after the user's waiting steps; each watch has at most one of these."""
+        """Do a step of a watch after the user's waiting steps."""
         self._steps.setdefault(user, deque()).append(step)
         self._schedule()
 
@@ -114,7 +114,6 @@ class WatchTurns:
         self._schedule()
 
     def _popped(self) -> Callable[[], object]:
-        """Return the next step; its user comes last then."""
         user = next(iter(self._steps))
         steps = self._steps.pop(user)
         step = steps.popleft()
@@ -150,7 +149,6 @@ class WatchConverter:
         return self._line(change, DELETED) if fitted else b""
 
     def _selected(self, change: SharedEvent) -> tuple[bool, bool]:
-        """Return whether the object matches after the change, and before."""
         kind, chosen, event = self._kind, self._options.chosen, change.event
         previous = event.previous
         if not chosen.selects:
@@ -210,7 +208,6 @@ def _gone(change: SharedEvent) -> Object:
 
 
 def _refusal(error: APIError) -> bytes:
-    """Return the line for an error: the watch cannot start or continue."""
     return event_line("ERROR", json_bytes(error.to_status()))
 
 
@@ -283,7 +280,6 @@ class WatchChanges:
             self._turns.wait(self._user, self._step)
 
     def _joined(self) -> bytes:
-        """Return the lines of changes that wait, as many as one step has time for."""
         assert self.waiting is not None
         lines, size, counted = [], 0, 0
         until = self._turns.seconds() + _STEP_SECONDS
@@ -502,7 +498,7 @@ class WatchLines(Paced):
         self.owe(len(line))
 
     def owe(self, count: int) -> None:
-        """Count bytes that wait for the client (negative: fewer).  Beyond the limit it is cut."""
+        """Count bytes that wait for the client. Beyond the limit it is cut."""
         self._owed_bytes += count
         if count < 0:
             self.unread.release(self, -count)
