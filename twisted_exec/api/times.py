@@ -142,7 +142,7 @@ def age(text: str | None, now: float) -> str:
 
 
 def human(elapsed_seconds: float) -> str:
-    """Format a duration in one or two units, as ``kubectl`` does: ``119s``, ``5m30s``, ``47h``."""
+    """Format a duration as ``kubectl`` does: ``119s``, ``5m30s``, ``47h``."""
     whole = int(elapsed_seconds)
     minutes, hours = whole // 60, whole // 3600
     days = hours // 24

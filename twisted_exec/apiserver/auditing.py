@@ -71,7 +71,7 @@ class Resources:
     names: Sequence[str] = ()
 
     def match(self, attributes: Attributes) -> bool:
-        """Return whether a request is about one of them."""
+        """Return whether a request is about one of these resources."""
         if self.group != attributes.group:
             return False
         if not self.resources:

@@ -115,7 +115,7 @@ class Options(KubeletOptions, AggregatedOptions, AuditOptions):
 
 def makeService(options: Options) -> IService:
     """
-    Make the service; nothing is opened yet.
+    Make the service.
 
     :raises SystemExit: with one line, if the options cannot work together.
     """

@@ -99,7 +99,7 @@ PRIORITY = 10
 
 
 def main() -> None:
-    """Do all jobs."""
+    """Do jobs until standard input ends."""
     with suppress(Missing):
         Expressions(()).check("true")  # load the library: later no file can be opened
     limit_process(MEMORY_BYTES)

@@ -207,7 +207,7 @@ def _missing(space: Object, viewpoint: str) -> str:
 
 
 def _why_not(status: Mapping[str, Any]) -> str:
-    """Return a message of a condition that is False, else of one that is Unknown."""
+    """Return why a Space is not ready; empty if it is."""
     phase = _text(status, "Phase") or names.INITIALIZING
     if phase == names.READY:
         return ""

@@ -79,7 +79,7 @@ class _File:
 
     def read(self, directory: str = "") -> None:
         """
-        Read the file, unless it has not changed.
+        Read the file if it, or ``directory``, has changed.
 
         :param directory: prefix for the references in it; empty to leave them.
         """

@@ -191,7 +191,7 @@ class Policies:
 
     async def check_mutating(self, attributes: AdmissionAttributes) -> None:
         """
-        Refuse requests that a policy would change, which is not supported.
+        Treat a policy that would change the request as failed: changes are not supported.
 
         :raises APIError: the request is refused, or no decision is possible.
         """

@@ -98,8 +98,7 @@ def trust_of(
     """
     Return the trust settings in a ConfigMap.
 
-    :raises TrustError: a kube-apiserver writes no such ConfigMap, or every user could impersonate
-        everyone.
+    :raises TrustError: they are not usable, as when every user could impersonate everyone.
     """
     settings = overrides or RequestHeaderOverrides()
     data = configmap.get("data")

@@ -153,7 +153,7 @@ def webhook_reach(webhook: Mapping[str, Any]) -> Reach:
 
 
 def policy_reach(constraints: Mapping[str, Any] | None) -> Reach:
-    """The requests of ``matchConstraints`` or ``matchResources``; without rules that is all."""
+    """The requests of ``matchConstraints`` or ``matchResources``; no ``resourceRules`` means all resources."""
     selection = constraints or {}
     rules = _rules(selection.get("resourceRules"))
     return _reach(selection, rules or None, _rules(selection.get("excludeResourceRules")))

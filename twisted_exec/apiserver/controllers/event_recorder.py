@@ -43,7 +43,7 @@ class Reports:
 
     async def tell(self, kind: Kind, obj: Object, level: str, reason: str, message: str) -> None:
         """
-        Record an Event about an object.  Never fails.
+        Record an Event about an object. An API error is only logged.
 
         :param level: :data:`NORMAL` or :data:`WARNING`.
         :param reason: CamelCase word for programs.

@@ -452,7 +452,7 @@ def with_decision(
     dialect: Dialect, machine: ReadOnlyObject, placement: Placement, now: str
 ) -> dict[str, Any] | None:
     """
-    Return the machine with the decision in its condition Ready, or ``None`` if nothing is to be
+    Return the machine with its condition Ready after the decision, or ``None`` if nothing is to be
     written.
     """
     status: ReadOnlyObject = machine.get("status", {})

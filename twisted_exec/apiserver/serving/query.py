@@ -303,8 +303,7 @@ def list_options(query: Query) -> ListOptions:
 
     The rules are those of ``k8s.io/apimachinery/pkg/apis/meta/internalversion/validation``.
 
-    :raises BadRequest: an option is malformed.
-    :raises Invalid: options contradict each other.
+    :raises APIError: the options are not valid.
     """
     _check(_list_causes(query))
     chosen, limit = selectors_of(query), _limit(query)
@@ -390,8 +389,7 @@ def watch_options(query: Query, form: ResponseForm) -> WatchOptions:
     """
     Parse the options of a watch.
 
-    :raises BadRequest: an option is malformed.
-    :raises Invalid: options contradict each other.
+    :raises APIError: the options are not valid.
     """
     _check(_watch_causes(query))
     version = query.version() or 0

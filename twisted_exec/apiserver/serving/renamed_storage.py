@@ -101,7 +101,7 @@ class RenamedStorage(DelegatingStorage):
         return answer.addCallbacks(self._out, self._refused, errbackArgs=(name,))
 
     def _out(self, obj: Object) -> Object:
-        """Convert, once per stored object: all readers share the result, so it is encoded once."""
+        """Convert; small objects are kept, so that readers share one encoding."""
         _, converted = self._made.get(id(obj), (None, None))
         if converted is None:
             converted = Encoded(self._outward(obj))

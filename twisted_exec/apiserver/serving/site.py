@@ -238,7 +238,7 @@ class Probes:
         respond_text(request, 200 if passed else 503, text)
 
     async def _checked(self, request: Request, endpoint: str) -> Results:
-        """Return results that are at most a moment old: anyone may ask, and each check costs a write."""
+        """Return results, which are kept for a moment: anyone may ask, and each check costs a write."""
         if endpoint != _READY:
             return [(PING, None)]
         now = request.channel.site.reactor.seconds()

@@ -444,7 +444,7 @@ def build_wheel(
 def build_editable(
     wheel_directory: str, config_settings: Any = None, metadata_directory: str | None = None
 ) -> str:
-    """See PEP 660: the vendored files are in the checkout."""
+    """See PEP 660: vendored files stay in the checkout."""
     with _vendored(needed=False):
         return str(
             _setuptools().build_editable(wheel_directory, config_settings, metadata_directory)
