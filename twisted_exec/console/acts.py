@@ -1,5 +1,5 @@
 """
-Reports of take-overs, also denied ones, and of denied input at a console, for its operators.
+Reports of take-overs and denied input at a console, for its operators.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ INPUT_DENIED = "input_denied"
 
 _WINDOW_SECONDS = 60.0
 _MOST = {TAKEOVER: 20, TAKEOVER_DENIED: 1, INPUT_DENIED: 1}
-"""Most reports of a kind about one user in that time: a user can lean on a key, and two scripts can quarrel."""
+"""
+Reports of a kind about one user in that time: a user can lean on a key, and two scripts can
+quarrel.
+"""
 
 
 @dataclass(frozen=True)
@@ -23,10 +26,9 @@ class Act:
     """
     One act.
 
-    :param kind: :data:`TAKEOVER`, :data:`TAKEOVER_DENIED` or :data:`INPUT_DENIED`.
+    :param kind: a constant of this module.
     :param session: the id of the session.
-    :param user: the session's user; empty if unknown.
-    :param other: the user who had the floor before the take-over, or who has it; may be empty.
+    :param other: the user who had the floor, or who has it; may be empty.
     :param message: a sentence for people, printable.
     """
 
@@ -42,19 +44,14 @@ def ignore(act: Act) -> None:
 
 
 class ActReports:
-    """
-    Reports the acts at one console, at a limited rate for each user.
-
-    :param acted: called with each act that is reported.
-    :param seconds: returns the time.
-    """
+    """Reports the acts at one console, at a limited rate for each user."""
 
     def __init__(self, acted: Callable[[Act], None], seconds: Callable[[], float]) -> None:
         self._acted = acted
         self._limit = WindowLimit[tuple[str, str]](seconds, window_seconds=_WINDOW_SECONDS)
 
     def report(self, act: Act) -> None:
-        """Report an act, unless the user had too many of this kind within a minute."""
+        """Report an act, unless the user had too many of its kind."""
         # Users of hops that name no users differ by their sessions.
         if self._limit.allows((act.kind, act.user or act.session), _MOST[act.kind]):
             self._acted(act)

@@ -1,37 +1,18 @@
 """
 The floor: the right to type at a console.
 
-One *user* has the floor at a time, with one session or several as *writers*. Every other viewer is
-an *observer*, whose input is discarded. The floor belongs to a user, not to a session, so a second
-terminal or a script of the same user may type, and a connection that died unnoticed does not lock
-the user out.
+One *user* has the floor at a time, with one or several sessions as *writers*. All other sessions
+are *observers*, whose input is discarded. The floor belongs to a user, not to a session, so a
+second terminal or a script of the same user may type, and a connection that died unnoticed does not
+lock the user out.
 
-A role changes only by an explicit act:
+A session with input joins as a writer if no other user has the floor. Taking the floor from another
+user needs the right to take over. Observers that may write learn that the floor is free, but they
+have to take it themselves: an observer who suddenly becomes the writer types into a machine by
+mistake.
 
-======================== ==========================================================
-act                      effect
-======================== ==========================================================
-join with input          writer if the floor is free or the same user has it; else
-                         observer, with a notice that names the writer
-join with force          as join if the same user has the floor; else followed by take over
-join as an observer      observer, usually with a notice
-take over                writer; all other writers become observers, with a notice
-                         that names the new writer
-release                  observer
-leave                    no other role changes, except after a script (see below)
-loss of the connection   no role changes
-loss of the right drive  observer, with a notice; as release for the others
-======================== ==========================================================
-
-Taking the floor from another user needs the right to take over. Without that right the session
-stays an observer, with a notice. A user who gets the right to drive again stays an observer.
-
-When the last writer leaves, waiting observers get a notice, but none of them becomes a writer.  They
-also get one when the connections of all writers are lost: until the sessions end, the user keeps the
-floor, and another user has to take over.
-
-A script takes the floor for a moment: a last writer without a terminal gives it back when it leaves.  The sessions
-that it took the floor from are writers again, with a notice, if they are still connected and may type.
+A script borrows the floor: sessions from which it took the floor usually get it back when it
+leaves.
 """
 
 from __future__ import annotations
@@ -51,8 +32,8 @@ from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
 
 ANNOUNCE_SECONDS = 0.2
 """
-From the loss of a writer's right to the notice to the others: those that lose theirs by the same
-change do not read that they can take over.
+From the loss of a writer's right to the notice to the others: sessions that lose their right by the
+same change do not read that they can take over.
 """
 _LONGEST_BYTES = 1024
 _NOTICE = re.compile(rb"\r\n\[twisted-exec: (?:[^\r\n]|\r\n  (?=[^\r\n])){1,900}\]\r\n")
@@ -100,7 +81,7 @@ class Participant(Protocol):
 
     @property
     def has_terminal(self) -> bool:
-        """True if a user types; False for a script."""
+        """False for a script."""
 
     def tell(self, notice: Notice) -> None:
         """Show a notice to the user."""
@@ -116,11 +97,7 @@ class Participant(Protocol):
 
 
 class Floor:
-    """
-    The participants of one console.
-
-    All writers belong to one user at any time.
-    """
+    """The participants of one console, of whom all writers belong to one user."""
 
     def __init__(self, clock: IReactorTime) -> None:
         self._clock = clock
@@ -134,7 +111,6 @@ class Floor:
 
     @property
     def writers(self) -> list[Participant]:
-        """Sessions that have the floor, in the order in which they joined."""
         return [each for each in self._participants if each.role is Role.WRITER]
 
     @property
@@ -177,21 +153,16 @@ class Floor:
         self.follow_presence()
 
     def rejoin(self, participant: Participant, *, observe: bool = False) -> None:
-        """
-        Add a session of an earlier process, of which the role is unknown.
-
-        :param observe: as of :meth:`join`.
-        """
+        """Add a session of an earlier process, of which the role is unknown."""
         self.join(participant, observe=observe)
         if participant.role is Role.WRITER:
             self.remind(participant)
 
     def restore(self, participant: Participant) -> None:
-        """Add a session that goes on from an earlier process, with the role that it had there."""
+        """Add a session of an earlier process, with the role that it had there."""
         self._participants.append(participant)
 
     def leave(self, participant: Participant) -> None:
-        """Remove a session.  Repeated calls do nothing."""
         if participant in self:
             self._participants.remove(participant)
             self._forget(participant)
@@ -205,12 +176,11 @@ class Floor:
                 self.follow_presence()
 
     def dismiss(self, participants: Collection[Participant]) -> None:
-        """Remove sessions that end together."""
         self._participants = [each for each in self._participants if each not in participants]
         self.follow_presence()
 
     def request_role(self, participant: Participant, role: Role) -> None:
-        """Take over, or release.  Sessions without input, and those that left, keep their role."""
+        """Take over, or release."""
         if participant not in self._participants:
             return
         if participant.is_denied:
@@ -245,7 +215,9 @@ class Floor:
             self.follow_presence()
 
     def follow_presence(self) -> None:
-        """Tell observers that may write of the loss of all writers' connections, and of a writer's return."""
+        """
+        Tell observers when the connections of all writers are lost, and when a writer is back.
+        """
         writers, before = self.writers, self._lost
         is_lost = bool(writers) and all(each.is_away for each in writers)
         self._lost = writers[0].user if is_lost else None
@@ -261,7 +233,6 @@ class Floor:
                 each.tell(Notice(f"{self.writer} is back"))
 
     def remind(self, participant: Participant) -> None:
-        """Tell a user the role of the session."""
         if participant.role is Role.WRITER:
             participant.tell(_WRITER)
         elif participant.is_denied:
@@ -281,7 +252,6 @@ class Floor:
         return replace(to_observer, kind=refused.kind, why=refused.why)
 
     def _to_observer(self, text: str, hint: str) -> Notice:
-        """Return a notice to an observer, which ends with a hint."""
         writer = self.writer if self.writers else ""
         return Notice(
             f"{text} {hint}",
@@ -292,7 +262,6 @@ class Floor:
         )
 
     def _is_free_to(self, participant: Participant) -> bool:
-        """Return whether no other user has the floor."""
         writers = self.writers
         # A poollet of another make does not pass user names on: all of its users are one, who may
         # type.
@@ -338,11 +307,10 @@ class Floor:
             participant.became_writer()
 
     def _forget(self, participant: Participant) -> None:
-        """Give nothing back to a session."""
         self._taken_from = [each for each in self._taken_from if each is not participant]
 
     def _give_back(self, leaver: Participant) -> None:
-        """Make the sessions writers again that lost the floor to a script, which has left."""
+        """Return the floor that a script took to the sessions that can use it."""
         if self.writers:
             return
         for each in self._taken_from:
@@ -352,7 +320,7 @@ class Floor:
                 each.tell(replace(_WRITER, text=text))
 
     def _announce_later(self, leaver: Participant) -> None:
-        """Tell the observers that a writer has lost the right to type, if they keep theirs."""
+        """Announce a free floor after a writer has lost the right to type."""
         if self.writers:
             return
         self.stop()
@@ -364,7 +332,6 @@ class Floor:
         self._announcement = self._clock.callLater(ANNOUNCE_SECONDS, announce)
 
     def stop(self) -> None:
-        """Drop a notice that is due.  Repeated calls do nothing."""
         call, self._announcement = self._announcement, None
         if call is not None:
             call.cancel()
@@ -396,19 +363,16 @@ class RoleNotices:
     """
     Reads the notices of one session, for the user's end.
 
-    A resumable session gets its notices as marks, beside the output, so use :meth:`read` alone: then
-    nothing that a machine prints changes the role here, and no name in a notice does.  Other sessions get
-    them in the output, where a machine can print the same text; nothing that matters to security depends
-    on it.
+    A resumable session gets notices as marks beside the output, so use :meth:`read` alone: then no
+    output of the machine can pass for a notice. Other sessions get notices in the output, where a
+    machine can print the same text; nothing that matters to security may depend on them.
 
     :ivar is_observer: the last notice about the role is to an observer.
     :ivar is_denied: the last notice about the role says that the user may only observe.
-    :ivar not_sent: why input was discarded, by the last notice about that; empty if none was.
-    :ivar interruption: why the session had to wait for the machine to start again, by the last notice
-        about that; empty if none was.
+    :ivar not_sent: why input was last discarded; empty if none was.
+    :ivar interruption: why the session last had to wait for the machine to start again, or empty.
     :ivar is_off: the session waits for the machine to start again.
-    :ivar writer: the writer's name, from the last notice or attendance that says it; ``nobody`` if the
-        floor is free.  Empty before that, and after a notice that the user itself is the writer.
+    :ivar writer: the writer's name, or ``nobody`` if the floor is free; may be empty.
     """
 
     def __init__(self) -> None:
@@ -430,7 +394,6 @@ class RoleNotices:
         self._tail = window[end:][-_LONGEST_BYTES:]
 
     def read(self, notice: Notice) -> None:
-        """Handle one notice."""
         notice = understood(notice)
         if notice.kind is NoticeKind.DISCARDED:
             self.not_sent = notice.why or notice.text
@@ -449,10 +412,9 @@ class RoleNotices:
 
     def attended(self, attendance: Attendance) -> str:
         """
-        Handle the sessions at the console, which name the writer after each change.
+        Handle an attendance, which names the writer.
 
-        :return: a line for an observer that names the new writer; empty for the same writer, if none was
-            known before, and for a console without a writer.
+        :return: a line that tells an observer of a new writer, or empty.
         """
         before, self.writer = self.writer, display_name(attendance.writer or "nobody")
         if not before or self.writer in (before, "nobody"):
@@ -463,10 +425,11 @@ class RoleNotices:
 
 def understood(notice: Notice) -> Notice:
     """
-    Return a notice with its kind, if known; that of a runtime of an earlier release is read from the wording.
+    Return a notice with its kind, if known; that of a runtime of an earlier release is read from
+    the wording.
 
-    The name of a user may read like a sentence.  So a text counts only as a whole, and not if it has two meanings:
-    "you have taken over this console from ann is back" may be about a user of either name.
+    User names may read like sentences, so a text with two meanings has no kind: "you have taken
+    over this console from ann is back" may be about a user of either name.
     """
     if notice.kind is not None:
         return notice

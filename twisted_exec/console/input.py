@@ -36,7 +36,7 @@ class InputState:
 
     :param discarded: the ending of a script whose input was discarded.
     :param is_told: the user has the notice about that.
-    :param missing_people: why the machine gets no input from this writer; empty if it does.
+    :param missing_people: why a policy withholds this writer's input, or empty.
     :param restarted_at: where the present boot of the machine begins, if input may have been typed
         before.
     """
@@ -53,7 +53,7 @@ class ViewerInput:
     """
     The input of a viewer.
 
-    :ivar is_interrupted: the line that the user saw has ended, and the next one is not open yet.
+    :ivar is_interrupted: the session waits for the console's next line.
     :ivar is_behind: input that arrives now may have been typed before the machine started again.
     :ivar bytes_to_machine: accepted input, for audit.
     """
@@ -71,7 +71,6 @@ class ViewerInput:
 
     @property
     def state(self) -> InputState:
-        """The state for another process."""
         return InputState(
             self._discarded,
             self._is_told,
@@ -82,7 +81,6 @@ class ViewerInput:
         )
 
     def restore(self, state: InputState) -> None:
-        """Go on from an earlier process."""
         self._discarded, self._is_told = state.discarded, state.is_told
         self._missing_people = state.missing_people
         self.bytes_to_machine = state.bytes_to_machine
@@ -104,12 +102,15 @@ class ViewerInput:
         self._console.typed(data, self._viewer)
 
     def may_send_break(self) -> bool:
-        """Return whether this user may send BREAK, also while the line is lost; otherwise tell the user why not."""
+        """
+        Return whether this user may send BREAK, also while the line is lost; otherwise tell the
+        user why not.
+        """
         return self._is_accepted(outage=False)
 
     def _is_accepted(self, *, outage: bool = True) -> bool:
         """
-        Return whether input reaches the machine now; otherwise tell the user why not.
+        Return whether input may reach the machine now; otherwise tell the user why not.
 
         :param outage: check the line, too.
         """
@@ -125,17 +126,15 @@ class ViewerInput:
 
     @property
     def _missing_recording(self) -> str:
-        """Why the recording that a policy requires is not written at present."""
         recording = self._viewer.terms.recording
         return str(self._console.recorder.problem(recording)) if recording else ""
 
     def refuse(self) -> None:
-        """Discard the input of an observer."""
         reason = INPUT_DENIED if self._viewer.is_denied else CONSOLE_IN_USE
         self._discard(reason, self._console.floor.refusal(self._viewer))
 
     def _discard(self, reason: str, notice: Notice) -> None:
-        """Tell the user that input is discarded: once, and again for another cause or after :meth:`tell_again`."""
+        """Tell the user that input is discarded, unless the last notice said the same."""
         if reason != LINE_LOST:
             writers = self._console.floor.writers
             user = self._viewer.user
@@ -152,7 +151,6 @@ class ViewerInput:
         self._is_told = False
 
     def became_writer(self) -> None:
-        """Forget the input that was discarded before."""
         self._discarded = None
 
     # Causes to discard it.
@@ -165,15 +163,16 @@ class ViewerInput:
     @property
     def is_discarded(self) -> bool:
         """
-        True while input is discarded at once: then it is read even if the line accepts none.
+        True while input is read only to be discarded.
 
-        So withheld input is not sent when more people have come, nor input for a line that has ended.
+        So withheld input is not sent when more people have come, nor input for a line that has
+        ended.
         """
         return self.is_withheld or self.is_interrupted or self.is_behind
 
     @property
     def outage(self) -> str:
-        """Why this user's input is discarded at present, if not for the role or for a policy; or empty."""
+        """Why the state of the line discards this user's input at present; or empty."""
         if self.is_interrupted:
             return self._console.interruption.why or "the machine is starting"
         return TYPED_BEFORE if self.is_behind else self._console.outage
@@ -196,11 +195,7 @@ class ViewerInput:
         return True
 
     def restarted(self, offset: int) -> None:
-        """
-        Go on with the next boot of the machine.
-
-        :param offset: where its output begins.
-        """
+        """Go on with the next boot of the machine, whose output begins at ``offset``."""
         self.is_interrupted = False
         self._viewer.tell(Notice(LINE_AGAIN))
         if self._viewer.ask():
@@ -216,9 +211,7 @@ class ViewerInput:
 
     def catch_up(self, position: Position) -> None:
         """
-        Repeat the notice of the present boot.
-
-        :param position: what the user has seen.
+        Repeat the notice of the present boot to a user who has seen the output up to ``position``.
         """
         if self.is_behind and not self.is_interrupted and position.offset <= self._restarted_at:
             self._viewer.output.tell(Notice(LINE_AGAIN), self._restarted_at)
@@ -231,15 +224,14 @@ class ViewerInput:
 
     @property
     def has_ended(self) -> bool:
-        """True if the user sends no more input."""
         return self._ended_at is not None
 
     def end(self) -> None:
         """
         End the session, but never the line, after a quiet period.
 
-        A session whose input was discarded is a script that failed: it ends at once.  Becoming the writer
-        clears that.
+        A session whose input was discarded is a script that failed: it ends without the quiet
+        period.
         """
         if self._discarded is not None:
             self._viewer.finish(self._discarded)
@@ -248,12 +240,10 @@ class ViewerInput:
             self.resume_waiting()
 
     def resume_waiting(self) -> None:
-        """Wait for a quiet period, if the input has ended."""
         if self._ended_at is not None:
             self._wait_for_quiet(self._console.limits.quiet_seconds)
 
     def stop_waiting(self) -> None:
-        """Stop the time of the quiet period."""
         if self._quiet is not None and self._quiet.active():
             self._quiet.cancel()
 

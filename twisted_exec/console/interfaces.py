@@ -13,46 +13,42 @@ class ILineTransport(Interface):
     """
     The transport of a console line.
 
-    Every stream transport of Twisted has these methods, without declaring this interface. The
-    transport calls the protocol's ``dataReceived`` with at least 1 byte, and ``connectionLost``
-    once, also when the line ends by itself.
+    Stream transports of Twisted have these methods, without declaring this interface. The transport
+    calls the protocol's ``dataReceived`` with at least 1 byte, and ``connectionLost`` once, also
+    when the line ends by itself.
     """
 
     def write(data: bytes) -> None:
         """
         Send the users' input to the machine; must not block.
 
-        A line that cannot deliver input (it is output only, or its connection is lost) discards it.
-        It must neither raise nor close, and must not send the input later: keys that arrive at
-        another prompt do harm.  It may discard silently, or pass a notice (:func:`.floor.notice`)
-        to the protocol's ``notice_received``, at most once while the line is open or lost.
+        A line that cannot deliver input discards it. It must neither raise nor close, and must not
+        send the input later: keys that arrive at another prompt do harm. It may pass a notice
+        (:func:`.floor.notice`) to the protocol's ``notice_received``, at most once while the line
+        is open or lost.
 
-        :param data: at least 1 byte.  May be called until ``connectionLost``, even after
+        :param data: at least 1 byte. May be called until ``connectionLost``, even after
             ``loseConnection``.
         """
 
     def registerProducer(producer: Any, streaming: bool) -> None:
         """
-        Pause and resume the users' input; called once, when the line is open, unless the console closes it at once.
+        Pause and resume the users' input; called at most once, when the line is open.
 
         :param producer: an :class:`~twisted.internet.interfaces.IPushProducer`. Call its
             ``pauseProducing`` while the line accepts no more, then ``resumeProducing``; both may
-            repeat. A transport that always accepts input never calls them.
+            repeat.
         :param streaming: true.
         """
 
     def unregisterProducer() -> None:
-        """Forget a registered producer; called before ``loseConnection``, or when the console lets go of the line."""
+        """Forget a registered producer."""
 
     def loseConnection() -> None:
-        """
-        Close the line; ``connectionLost`` follows.
-
-        Pending input may be discarded.
-        """
+        """Close the line; ``connectionLost`` follows. Pending input may be discarded."""
 
     def pauseProducing() -> None:
-        """Stop calling ``dataReceived``.  Done only if the console is ``paced``."""
+        """Stop calling ``dataReceived``. Called only if the console is ``paced``."""
 
     def resumeProducing() -> None:
         """Call ``dataReceived`` again, first with the output that was held back."""
@@ -70,7 +66,7 @@ class IConsoleRecorder(Interface):
         """
         Record the console from now on, for a session that requires it.
 
-        :raises APIError: that is not possible.
+        :raises APIError: the console cannot be recorded.
         """
 
     def problem(recording: str) -> str:
@@ -80,8 +76,9 @@ class IConsoleRecorder(Interface):
         """
         Record input, as far as recordings need it, before the machine gets it.
 
-        :param session: the id of the session in the journal, or ``runtime`` for an answer of the runtime.
-        :return: false if a recording needs it, and it cannot be written.
+        :param session: the id of the session in the journal, or ``runtime`` for an answer of the
+            runtime.
+        :return: false if a recording needs the input and cannot get it.
         """
 
 

@@ -20,11 +20,7 @@ if TYPE_CHECKING:
 
 @implementer(IPushProducer)
 class Line(Protocol):
-    """
-    The line's protocol.  As a producer it stands for the viewers' input.
-
-    :param number: tells the lines of a console apart.
-    """
+    """The line's protocol. As a producer it stands for the viewers' input."""
 
     transport: Any  # provides ILineTransport
 
@@ -71,7 +67,7 @@ class LineEnded(Exception):
 
 
 def has_exited(reason: Failure) -> bool:
-    """Return whether a process has ended itself with an exit code, and was not killed by a signal."""
+    """Return whether a process has ended itself, and was not killed by a signal."""
     error = reason.value
     return isinstance(error, ProcessDone) or (
         isinstance(error, ProcessTerminated) and error.signal is None
@@ -107,7 +103,6 @@ class ReadRateLimit:
 
     :param pause: called when the bucket overflows.
     :param resume: called when it is half full again.
-    :param bytes_per_second: how fast it drains.
     """
 
     def __init__(
@@ -125,7 +120,6 @@ class ReadRateLimit:
 
     @property
     def is_paused(self) -> bool:
-        """True between ``pause`` and ``resume``."""
         return self._timer is not None
 
     def charge(self, amount: int) -> None:
@@ -139,7 +133,6 @@ class ReadRateLimit:
             self._pause()
 
     def stop(self) -> None:
-        """Cancel the timer; the line has ended."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,15 +1,12 @@
 """
-The log of a console: its journal as lines of text.
+The log of a console: what its journal has retained, as lines of text.
 
-A *line* ends with a newline. All bytes are passed on unchanged. With timestamps, each line is
-preceded by the time of its first byte. Plain text is different: see
-:class:`~twisted_exec.wire.escape_sequences.PlainLines`.
+Bytes are passed on unchanged, except as plain text
+(:class:`~twisted_exec.wire.escape_sequences.PlainLines`). Timestamps are those of the first bytes
+of lines. The console never waits for readers of its log: a reader that is too slow gets a line
+about the missing output.
 
-A log contains what the journal has retained.  A reader that is too slow gets a line
-about the missing output; the console never waits for readers of its log.
-
-A reader can continue the log of another reader from its :meth:`JournalLogReader.frame`: both together have
-returned what one reader would have returned.
+Another reader can continue a log from a :meth:`JournalLogReader.frame`.
 """
 
 from __future__ import annotations
@@ -48,7 +45,7 @@ class JournalLogReader:
     One reader's position in a journal, and the format of what it reads.
 
     :param machine: its name, for messages.
-    :raises BadRequest: the journal does not have the boot, or ends before the offset.
+    :raises BadRequest: the journal does not have the requested boot or offsets.
     :raises OSError: the journal cannot be read at present.
     :ivar framing: the facts of the log for a reader that wants frames.
     """
@@ -73,7 +70,6 @@ class JournalLogReader:
 
     @property
     def over(self) -> bool:
-        """True if the log is complete."""
         if self._remaining == 0:
             return True
         if self._notice or (self._end is None and not self._journal.closed):
@@ -87,7 +83,7 @@ class JournalLogReader:
 
         :return: empty if the journal's next piece has no plain text; ``None`` if there is nothing
             to read yet, or the log is :attr:`over`.
-        :raises OSError: the journal cannot be read at present; the next call returns the piece.
+        :raises OSError: the journal cannot be read at present; call again later.
         """
         if self.over:
             return None
@@ -120,7 +116,6 @@ class JournalLogReader:
         return LogFrame(text, offset, self._journal.time_at(max(offset - 1, 0)), state)
 
     def _skip(self) -> bytes:
-        """Return a notice for output that is missing, or nothing."""
         journal, first = self._journal, self._offset
         start = journal.next_available(first)
         if self._end is not None:
@@ -156,13 +151,11 @@ class JournalLogReader:
         return data
 
     def _text(self, data: bytes) -> bytes:
-        """Format the output at the current offset."""
         if self._options.timestamps:
             return b"".join(self._stamped(data))
         return data if self._plain is None else self._plain.feed(data)
 
     def _stamped(self, data: bytes) -> Iterator[bytes]:
-        """Insert times before the lines of ``data``."""
         begins_line, at = self._begins_line, 0
         lines = _LINES if self._plain is None else _REDRAWN_LINES
         for piece in lines.findall(data):
@@ -185,8 +178,7 @@ def _range(journal: IJournal, options: LogOptions, machine: str) -> tuple[int, i
     """
     Return the first offset of a log, and its end; ``None`` for the end of a log that is followed.
 
-    First the boot or the offsets, then the times and ``tail_lines`` within.  The tail is that of
-    the whole range, and ``since`` applies to it, as in the kubelet
+    The tail is that of the whole range, and ``since`` applies to it, as in the kubelet
     (``pkg/kubelet/kuberuntime/logs``).
     """
     first, last = journal.start, None if options.follow else journal.end
@@ -224,7 +216,6 @@ def _range_of_offsets(
 
 
 def _range_of_boot(journal: IJournal, boot: int, machine: str) -> tuple[int, int | None]:
-    """:param boot: as :attr:`~twisted_exec.api.logs.LogOptions.boot`."""
     boots = journal.boots()
     if boot == 0 and not boots:
         return journal.start, None
@@ -243,7 +234,6 @@ def _range_of_boot(journal: IJournal, boot: int, machine: str) -> tuple[int, int
 
 
 def _known(boots: Sequence[Boot]) -> str:
-    """Return how many boots there are, and the numbers of the newest, for a message."""
     newest = ", ".join(str(each.number) for each in boots[-9:])
     if len(boots) < 2:
         return f"there is 1 boot: {newest}" if boots else "there are no boots"
@@ -252,11 +242,7 @@ def _known(boots: Sequence[Boot]) -> str:
 
 
 class LogStream(PacedResponse):
-    """
-    One reader's response.
-
-    :param machine: its name, for messages.
-    """
+    """One reader's response."""
 
     most_pieces: ClassVar[int] = 8
     _log = Logger()

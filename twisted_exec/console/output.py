@@ -1,14 +1,12 @@
 """
 The output of a console on its way to one user.
 
-A stream that provides :class:`~twisted_exec.streaming.interfaces.IMarkTransport` gets what the
-machine printed and nothing else as output; positions and notices are marks beside it.  Any other
-stream has notices, and the sizes of gaps, in its output.
+A stream that provides :class:`~twisted_exec.streaming.interfaces.IMarkTransport` gets positions and
+notices as marks beside the machine's output. Any other stream has notices, and the sizes of gaps,
+in its output.
 
-A user may lose the stream and come back over another stream. From the loss until the user has read
-everything again, output is not skipped to catch up.
-
-A terminal gets what was printed before its stream without the queries in it.
+A terminal gets old output without the queries in it, because its answers would be typed into
+whatever reads input now.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ class OutputState:
     The output of a session that goes on in another process.
 
     :param offset: of the next byte for the user.
-    :param oldest: where the oldest output begins that the user may have.
+    :param oldest: the offset of the oldest output that the user may have.
     :param notices: those that wait, and the offset after which each is sent.
     :param bytes_to_user: output that was written, without notices.
     """
@@ -56,11 +54,10 @@ class HarmlessOutput:
         self.forget()
 
     def forget(self) -> None:
-        """Keep nothing, until output is read again."""
         self._filter, self._offset, self._newest = QueryFilter(), -1, b""
 
     def of(self, offset: int, data: bytes) -> bytes:
-        """Return as many bytes as a piece of output has, in which a terminal finds nothing to answer."""
+        """Return output of the same length in which a terminal finds nothing to answer."""
         if offset == self._offset and len(data) == len(self._newest):
             return self._newest
         if offset != self._offset + len(self._newest):
@@ -87,8 +84,9 @@ class ViewerOutput:
     Copies from the journal to a stream whenever the stream accepts more.
 
     :param drained: called when everything before ``last`` was written, maybe more than once.
-    :param oldest: where the oldest output begins that the user may have.
-    :param answers: returns whether queries that the machine prints now are for this user's terminal.
+    :param oldest: the offset of the oldest output that the user may have.
+    :param answers: returns whether queries that the machine prints now are for this user's
+        terminal.
     :param harmless: that of the console; by default one for this output alone.
     :param readable: called when output may be read that the disk has not given before; by default
         :meth:`pump`.
@@ -157,7 +155,6 @@ class ViewerOutput:
         self._is_terminal = stream.options.tty
 
     def start(self, offset: int) -> None:
-        """Begin at an offset."""
         is_oldest = offset == self._journal.start
         exact = True
         # A slow disk, which knows whether earlier output is missing, does not delay a session.
@@ -185,7 +182,6 @@ class ViewerOutput:
         self._start(offset if self.last is None else min(offset, self.last), exact=exact)
 
     def _is_size_known(self, first: int, last: int) -> bool:
-        """Return whether it is known how much is missing between the user's position and an offset."""
         try:
             missing = missing_bytes(self._journal, first, last)
         except OSError:
@@ -204,7 +200,10 @@ class ViewerOutput:
 
     @property
     def state(self) -> OutputState:
-        """The state for another process; its offset is before skipped output of which the user does not know yet."""
+        """
+        The state for another process; its offset is before skipped output of which the user does
+        not know yet.
+        """
         offset = self.offset - self.skipped
         return OutputState(offset, self.oldest, dict(self._notices), self.bytes_to_user)
 
@@ -221,17 +220,14 @@ class ViewerOutput:
         self._catching_up = True
 
     def stop(self) -> None:
-        """Write nothing more to this stream."""
         self._stream = self._marks = None
         self._paused = True
         self._stop_waiting()
 
     def pause_writing(self) -> None:
-        """The stream accepts no more at present."""
         self._paused = True
 
     def resume_writing(self) -> None:
-        """The stream accepts more."""
         self._paused = self._stream is None
         self.pump()
 
@@ -251,10 +247,10 @@ class ViewerOutput:
 
     def precede(self, notices: Iterable[Notice]) -> None:
         """
-        Queue notices that precede the prompt at the end of the output so far, or follow the output if there is none.
-        They are not sent yet.
+        Queue notices that precede the prompt at the end of the output so far, so the prompt stays
+        the last line.
 
-        More output would scroll them out of the user's sight, and the machine's prompt stays the last line.
+        The notices are sent with later output.
         """
         end = self._journal.end
         line = self._harmless.before(end).rpartition(b"\n")[2]
@@ -266,8 +262,7 @@ class ViewerOutput:
         """
         Queue a notice.
 
-        :param at: the offset that it precedes; by default it follows everything that the machine has
-            printed until now.
+        :param at: the offset that it precedes; by default it follows the output so far.
         """
         self._notices.pop(notice, None)  # a stalled client gets a repeated notice once
         end = self._journal.end if self.last is None else self.last
@@ -277,13 +272,14 @@ class ViewerOutput:
         self.pump()
 
     def tell_attendance(self, attendance: Attendance) -> None:
-        """Send the number of sessions and the writer, if the stream has marks; only the newest counts."""
+        """
+        Send an attendance, if the stream has marks; a newer attendance replaces one that waits.
+        """
         if self._marks is not None:
             self._attendance = attendance
             self.pump()
 
     def pump(self) -> None:
-        """Write output and notices until the stream accepts no more."""
         if self._pumping:
             return
         self._pumping = True  # a write may pause and resume synchronously
@@ -297,14 +293,13 @@ class ViewerOutput:
 
     @property
     def _pending(self) -> bool:
-        """True if a gap or a notice waits to be sent."""
         return bool(self.skipped or self._notices)
 
     def _write_some(self) -> bool:
         """
         Write one notice or one piece of output.
 
-        :return: whether anything was written, or a gap was found.
+        :return: whether to call again.
         """
         assert self._stream is not None
         if self._marks is not None and self._attendance is not None:
@@ -344,7 +339,6 @@ class ViewerOutput:
         return True
 
     def _skip_gap(self, end: int) -> bool:
-        """Skip a gap of the journal; return whether there was one."""
         journal = self._journal
         first, last = self.offset, min(end, journal.next_available(self.offset))
         missing = None

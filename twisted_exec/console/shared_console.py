@@ -1,17 +1,14 @@
 """
 A shared console: one line and its viewers.
 
-Output of a shared console goes into one journal, from which each viewer reads at its own pace:
-
-* A paced line (a pty) is paused when even the *fastest* viewer is 512 KiB behind (:class:`Pacing`).
-  A machine's serial line does not wait for viewers.
-* A viewer that is more than 1 MiB behind skips to the newest byte, and learns that bytes are
-  missing.  A viewer with a lost stream does not skip until it has read everything.
+Output goes into a journal, from which each viewer reads at its own pace. The fastest viewer slows
+down a paced line, such as a pty (:class:`Pacing`); a machine's serial line does not wait for
+viewers. A viewer that is too far behind skips to the newest byte, and learns that bytes are
+missing.
 
 Input of writers (:mod:`.floor`) goes to the line if nothing withholds it (:mod:`.input`).
 
-A console may have several lines, one after the other. Between two lines users at terminals wait for the
-next line.
+A console may have several lines, one after the other. Between two lines, users at terminals wait.
 """
 
 from __future__ import annotations
@@ -78,11 +75,7 @@ class Lifecycle(Protocol):
 
 
 def build(console: type[SharedConsole]) -> Any:
-    """
-    Build the state machine.
-
-    A console that lets go of its line is New again.
-    """
+    """Build the state machine. A console that lets go of its line is New again."""
     builder = TypeMachineBuilder(Lifecycle, console)
     new, opening, live, waiting, reopening, over = (
         builder.state(name) for name in ("New", "Opening", "Live", "Waiting", "Reopening", "Over")
@@ -145,11 +138,9 @@ class Interruption:
     """
     The sessions of one console that wait for its next line.
 
-    The time usually counts from the end of the last line that was open.
-
-    The sessions of users at terminals wait.  Their input meanwhile was meant for the machine that
-    has ended, so it is discarded: a shell that comes up must not execute it.  All other
-    sessions, and those that wait too long, end as the last line did.
+    Input meanwhile was meant for the machine that has ended, so it is discarded: a shell that comes
+    up must not execute it. Sessions of scripts do not wait. They, and sessions that wait too long,
+    end as the last line did.
     """
 
     def __init__(self, console: SharedConsole) -> None:
@@ -159,15 +150,12 @@ class Interruption:
 
     @property
     def why(self) -> str:
-        """The reason for the end of the last line."""
         return "" if self._ending is None else self._ending.message
 
     def begin(self, ending: Ending) -> None:
         """
-        Let the sessions wait.
-
-        :param ending: of the line.  It replaces that of an interruption that has begun already: a
-            machine that restarts may be switched off.
+        Let the sessions wait, now with this ending of the line: a machine that restarts may be
+        switched off.
         """
         before, self._ending = self.why, ending
         self.unsuspend()
@@ -187,35 +175,31 @@ class Interruption:
         viewer.tell(Notice(text, NoticeKind.INTERRUPTED, why=self.why))
 
     def end(self) -> None:
-        """The next line is open."""
         self.stop()
         for viewer in self._waiting():
             viewer.input.restarted(self._console.boot_offset)
 
     def stop(self) -> None:
-        """Forget the ending and the time."""
         self.suspend()
         self._ending = None
 
     def suspend(self) -> None:
-        """Stop the clock."""
         timer, self._timer = self._timer, None
         if timer is not None:
             timer.cancel()
 
     def unsuspend(self) -> None:
-        """Go on with the whole time."""
+        """Start the time anew."""
         if self._ending is not None and self._timer is None:
             seconds = self._console.limits.restart_seconds
             self._timer = self._console.clock.callLater(seconds, self._expire)
 
     @property
     def ending(self) -> Ending | None:
-        """The ending of sessions that wait too long."""
         return self._ending
 
     def restore(self, viewer: Viewer, ending: Ending) -> None:
-        """Let a session wait on that has waited in an earlier process."""
+        """Go on with a session that has waited in an earlier process."""
         if self._console.is_live:
             viewer.input.restarted(self._console.boot_offset)
         else:
@@ -226,7 +210,7 @@ class Interruption:
         return [each for each in self._console.viewers if each.input.is_interrupted]
 
     def _expire(self) -> None:
-        """End the sessions that wait; new sessions, which have joined meanwhile, stay."""
+        """End the sessions that wait; sessions that have joined meanwhile stay."""
         assert self._ending is not None
         self._timer = None
         waiting = self._waiting()
@@ -263,11 +247,10 @@ class Pacing:
         self._unwatched = ReadRateLimit(clock, self.follow, self.follow, UNWATCHED_BYTES_PER_SECOND)
 
     def use(self, line: ILineTransport) -> None:
-        """Set the line, which is not paused; :meth:`follow` follows."""
+        """Set the line, which is not paused."""
         self._line = line
 
     def stop(self) -> None:
-        """Forget the line.  Repeated calls do nothing."""
         self._line, self._is_paused = None, False
         self._unwatched.stop()
 
@@ -277,7 +260,6 @@ class Pacing:
             self._unwatched.charge(size)
 
     def follow(self) -> None:
-        """Pause or resume the line."""
         if self._line is None:
             return
         wait = self._fastest_is_behind() if self._viewers else self._unwatched.is_paused
@@ -299,15 +281,14 @@ class Pacing:
 
 
 LONGEST_SECONDS = 2.0
-"""Later output is no echo.  At a password prompt, for example, a machine prints nothing for what is typed."""
+"""
+Later output is no echo. At a password prompt, for example, a machine prints nothing for what is
+typed.
+"""
 
 
 class Echo:
-    """
-    Measures the time from input to the next output, for the session that typed.
-
-    Input that follows within :data:`LONGEST_SECONDS`, before the machine has answered, is not measured.
-    """
+    """Measures the time from input to the next output, for the session that typed."""
 
     __slots__ = ("_clock", "_typed_at", "_viewer")
 
@@ -318,13 +299,11 @@ class Echo:
         self._typed_at = 0.0
 
     def typed(self, viewer: Viewer) -> None:
-        """Input of a session goes to the line."""
         now = self._clock.seconds()
         if self._viewer is None or now - self._typed_at > LONGEST_SECONDS:
             self._viewer, self._typed_at = ref(viewer), now
 
     def printed(self) -> None:
-        """The machine has printed something."""
         if self._viewer is None:
             return
         viewer, self._viewer = self._viewer(), None
@@ -333,7 +312,6 @@ class Echo:
             viewer.echoed(seconds)
 
     def forget(self) -> None:
-        """Expect no answer: the line is closed."""
         self._viewer = None
 
 
@@ -350,16 +328,15 @@ class Answers:
     """
     The answers to one machine.
 
-    Programs on a serial line ask the terminal for its size.  Without a terminal each of them waits:
-    systemd 257 and later a third of a second for each of two questions, at every boot.  So the
+    Programs on a serial line ask the terminal for its size, and wait if no terminal answers:
+    systemd 257 and later a third of a second for each of two questions, at every boot. So the
     runtime answers while no user can.
 
     A machine, or a file that it prints, may ask as well in order to have the answer typed into a
-    program that reads input.  So the answers are few, and have a fixed form: one escape sequence, which
-    ends no line and is itself no query.  They are limited in rate, and go only to the machine that has
-    asked, while no user has the floor.  Output from before this process is not answered.
+    program that reads input. So the answers are few and limited in rate, and have a fixed form: one
+    escape sequence, which ends no line and is itself no query.
 
-    :param size: returns the size of the last terminal; ``None`` if there was none.
+    :param size: returns the size of the last terminal.
     :param send: sends an answer to the machine.
     """
 
@@ -375,7 +352,6 @@ class Answers:
         self._filter = QueryFilter(self._queries.append)
 
     def printed(self, data: bytes) -> None:
-        """Answer the queries of some output."""
         self._filter.feed(data)
         # The same list, because the filter appends to it.
         queries, self._queries[:] = self._queries[:MOST_PER_SECOND], []
@@ -433,9 +409,8 @@ class ConsoleLimits:
     :param scrollback_bytes: past output that a new viewer gets.
     :param lag_bytes: a viewer farther behind usually skips to the newest byte.
     :param pace_bytes: a paced line is paused while its fastest viewer is this far behind.
-    :param quiet_seconds: time without output after which a viewer whose input ended is ended.
-    :param restart_seconds: how long viewers wait for the next line when one has ended; 0: not at
-        all.
+    :param quiet_seconds: time without output after which a session whose input ended is ended.
+    :param restart_seconds: how long viewers wait for the next line; 0: not at all.
     """
 
     scrollback_bytes: int = 256 << 10
@@ -453,7 +428,6 @@ _OLD_OUTPUT_SECONDS = 10.0
 
 
 def _never(ending: Ending, has_exited: bool) -> bool:
-    """Expect no other line."""
     return False
 
 
@@ -463,15 +437,15 @@ class SharedConsole:
 
     :param journal: continues that of an earlier console of the same machine.
     :param size: initial size of the line, until a writer has another.
-    :param before_output: called once for each line, before its first output is written to the
-        journal; that may be before the line is open.
+    :param before_output: called before the first output of a line is written to the journal; that
+        may be before the line is open.
     :param acted: called with acts of users such as take-overs, see :mod:`.acts`.
-    :param restarts: returns whether another line follows one that ended by itself.  Called with its
-        ending, and whether that is the exit code of a process.
-    :param recorder: provides :class:`.interfaces.IConsoleRecorder`; ``None`` if the console cannot be
-        recorded.
-    :param answers_queries: answer queries of the machine, such as for the size of a terminal, while no
-        user has the floor.
+    :param restarts: returns whether another line follows a line that ended by itself. Called with
+        its ending, and whether that is the exit code of a process.
+    :param recorder: provides :class:`.interfaces.IConsoleRecorder`; ``None`` if the console cannot
+        be recorded.
+    :param answers_queries: answer queries of the machine, such as for the size of a terminal, while
+        no user has the floor.
     :ivar ending: how the console ended; ``None`` while it lasts.
     :ivar is_new_boot: the machine of the line starts with it.
     :ivar interruption: lets sessions wait for the next line.
@@ -527,7 +501,6 @@ class SharedConsole:
             console.window_changed(size)
 
     def use(self, console: IConsole) -> None:
-        """Take the console of the next line, before it is opened."""
         self._console = console
         self._is_silent = True
         if self.size is not None:
@@ -535,7 +508,6 @@ class SharedConsole:
 
     @property
     def floor(self) -> Floor:
-        """The right to type at this console."""
         return self._viewers.floor
 
     @property
@@ -545,7 +517,6 @@ class SharedConsole:
 
     @property
     def is_live(self) -> bool:
-        """True while the line is open."""
         return self._line is not None
 
     @property
@@ -566,7 +537,6 @@ class SharedConsole:
 
     @property
     def missing_people(self) -> str:
-        """Why a ConsolePolicy withholds input at present; otherwise empty."""
         return self._viewers.missing_people
 
     def viewer(self, banner: Sequence[str] = ()) -> Viewer:
@@ -594,15 +564,15 @@ class SharedConsole:
         Open the line; call this once for each line, and again after :meth:`suspend`.
 
         :return: fires when the line is open; fails as the console's ``connect`` does, or with
-            :class:`LineEnded` if the console is over already.  A failure ends the viewers first,
-            unless they wait for the next line.
+            :class:`LineEnded` if the console is over. A failure ends the viewers, unless they wait
+            for the next line.
         """
         opened = self._opened = Deferred()
         self._lifecycle.open()
         return opened
 
     def end(self, ending: Ending) -> None:
-        """End every viewer with this status and close the line.  Repeated calls do nothing."""
+        """End every viewer with this status and close the line."""
         self._lifecycle.over(ending)
 
     def interrupt(self, ending: Ending) -> None:
@@ -620,8 +590,8 @@ class SharedConsole:
         """
         Let go of the line, which goes on without this console, and of the journal.
 
-        Viewers stay: they get no output, and their input waits.  Must not be called while the line is
-        being opened.
+        Viewers stay: they get no output, and their input waits. Must not be called while the line
+        is being opened.
         """
         self._viewers.suspend()
         self.interruption.suspend()
@@ -643,11 +613,12 @@ class SharedConsole:
 
     @property
     def is_suspended(self) -> bool:
-        """True from :meth:`suspend` to :meth:`unsuspend`."""
         return self._viewers.is_suspended
 
     def when_line_over(self) -> Deferred[Ending]:
-        """:return: fires when the line has ended, could not be opened, or was closed."""
+        """
+        :return: fires when the line has ended, could not be opened, or was closed.
+        """
         waiter: Deferred[Ending] = Deferred()
         if self._line_ending is not None:
             waiter.callback(self._line_ending)
@@ -656,7 +627,6 @@ class SharedConsole:
         return waiter
 
     def window_changed(self, size: TerminalSize) -> None:
-        """Resize the line; before it is open, the console remembers the size."""
         if self.is_suspended:
             self.size = size
             return
@@ -667,12 +637,11 @@ class SharedConsole:
 
     @property
     def has_break(self) -> bool:
-        """Return whether the driver of this console has BREAK."""
         return IBreakable.providedBy(self._console)
 
     def send_break(self, signal: Break) -> bool:
         """
-        Send BREAK and pause all input until it has ended.
+        Send BREAK and pause input until it has ended.
 
         A request during a BREAK, or while the line is not open, is ignored.
 
@@ -692,7 +661,6 @@ class SharedConsole:
         self._viewers.update_input()
 
     def recordings_changed(self) -> None:
-        """Tell the viewers about recordings that have begun or ended."""
         self._viewers.recordings_changed()
 
     def restore_size(self, size: TerminalSize) -> None:
@@ -704,7 +672,6 @@ class SharedConsole:
 
     @property
     def accepts_input(self) -> bool:
-        """True while the line accepts input."""
         return self._line_writable and self._breaking is None
 
     def typed(self, data: bytes, viewer: Viewer) -> None:
@@ -714,13 +681,11 @@ class SharedConsole:
             self._line.transport.write(data)
 
     def pace(self) -> None:
-        """Pause or resume a line that can be paused."""
         self._pacing.follow()
 
     # Called by the line.
 
     def printed(self, data: bytes) -> None:
-        """Pass output of the machine to the journal and the viewers."""
         if self._is_silent:
             self._is_silent = False
             if self._before_output is not None:
@@ -745,7 +710,6 @@ class SharedConsole:
                 self._answers.printed(data)
 
     def _answer(self, answer: bytes) -> None:
-        """Send an answer of this program."""
         line = self._line
         if line is None or not self.accepts_input or self.outage:
             return
@@ -753,7 +717,6 @@ class SharedConsole:
             line.transport.write(answer)
 
     def noticed(self, text: bytes) -> None:
-        """Pass a notice of the line to the viewers."""
         if self.outage:
             self.journal.missed()
         notice = Notice(decode_notice(text))
@@ -776,7 +739,6 @@ class SharedConsole:
             self._lifecycle.over(ending)
 
     def line_accepts(self, is_accepting: bool) -> None:
-        """Take note of whether the line accepts input."""
         self._line_writable = is_accepting
         self._viewers.update_input()
 
@@ -784,8 +746,8 @@ class SharedConsole:
         """
         Discard output that neither a new viewer nor the slowest viewer needs.
 
-        Some output before the slowest viewer stays, as much as a new viewer gets: if the viewer's stream is
-        lost, the last output may be lost with it, and is sent again.
+        Some output before the slowest viewer stays: if the viewer's stream is lost, its last output
+        may be lost too, and is sent again.
         """
         end = self.journal.end
         slowest = min((viewer.output.offset for viewer in self._viewers), default=end)
@@ -864,7 +826,6 @@ class SharedConsole:
         self._drop_line(ending)
 
     def _drop_line(self, ending: Ending) -> None:
-        """Close the line, unless it has ended."""
         self._line_ending = ending
         self._line_number += 1
         line, self._line = self._line, None

@@ -1,20 +1,16 @@
 """
 One user's session at a console: its stream, role and ending, and its state for another process.
 
-The session's input is in :mod:`.input`, and its output in :mod:`.output`.
+A viewer may lose its stream and get another (:class:`.IResumableAttachment`). While it is away it
+keeps its role and its place in the console, but it does not count as a person. A viewer that has
+ended has left the console; a new stream gets the rest of its output and its ending again.
 
-A viewer may lose its stream and get another stream (:class:`.IResumableAttachment`).  While it is away
-it stays in the console: it keeps its role and its place, but it does not count as a person.  A
-viewer that has ended is not in the console any more, and a new stream gets the rest of its output
-and its ending again.
+:attr:`Viewer.session` is the id of the newest stream, by which the user's hops know the session.
+The journal names the session by the id of its first stream.
 
-:attr:`Viewer.session` is the id of the newest stream, by which the user's hops know the session at
-present.  The journal names the session by the id of the stream with which it joined.
-
-A viewer can go on in another process.  Its state there, a :class:`ViewerState`, is what its user
-would miss: the role, the terms, the place in the output, and notices that are not sent yet.  The
-console is suspended while its viewers are exported, so none of their input is acknowledged and none
-of their output is sent afterwards.
+A viewer can go on in another process (:class:`ViewerState`). The console is suspended while its
+viewers are exported, so none of their input is acknowledged afterwards, and none of their output is
+sent.
 """
 
 from __future__ import annotations
@@ -60,7 +56,7 @@ if TYPE_CHECKING:
 
 _STALLED_SECONDS = 10.0
 _RETURN_SECONDS = 10.0
-"""From the change of the process until a session that has no stream yet counts as away."""
+"""From the change of the process until a session without a stream counts as away."""
 
 
 @implementer(IOperable, IResumableAttachment, IPushProducer)
@@ -68,8 +64,6 @@ class Viewer:
     """
     The attachment of one user's session to a console; :meth:`SharedConsole.viewer` creates it.
 
-    :ivar output: what the user reads.
-    :ivar input: what the user sends.
     :ivar terms: what the session is held to at present.
     :ivar is_away: the stream is lost, and the user may come back.
     :ivar joined_as: the session's id in the journal: that of its first stream.
@@ -108,12 +102,11 @@ class Viewer:
 
     @property
     def session(self) -> str:
-        """The session's id from the newest stream; empty before :meth:`attached`."""
+        """The id of the newest stream; empty before :meth:`attached`."""
         return self._session
 
     @property
     def size(self) -> TerminalSize | None:
-        """The last size of the user's terminal."""
         return self._size
 
     @property
@@ -121,7 +114,7 @@ class Viewer:
         """
         True if the user has a terminal, as far as it is known: the client has said its size.
 
-        A session that may not write needs no size: read-only sessions pass none on.
+        Read-only sessions pass no size on, so they need none.
         """
         if self._options is None or not self._options.tty:
             return False
@@ -134,7 +127,6 @@ class Viewer:
 
     @property
     def bytes_to_machine(self) -> int:
-        """Input that was accepted for the machine, for audit."""
         return self.input.bytes_to_machine
 
     @property
@@ -144,7 +136,6 @@ class Viewer:
 
     @property
     def oldest(self) -> Position:
-        """The position of the oldest output that the session may have."""
         return Position(self._console.journal.epoch, self.output.oldest)
 
     @oldest.setter
@@ -158,32 +149,26 @@ class Viewer:
 
     @property
     def may_write(self) -> bool:
-        """True if the session asked for input, and its user has the right to drive."""
         return self._asked_for_input and self.terms.right >= Right.DRIVE
 
     @property
     def is_denied(self) -> bool:
-        """True if the session asked for input, but its user has no right to drive."""
         return self._asked_for_input and not self.may_write
 
     @property
     def may_take_over(self) -> bool:
-        """True if the user may take the floor from another user."""
         return self.terms.right >= Right.TAKEOVER
 
     @property
     def forces(self) -> bool:
-        """True if the session asked to take over."""
         return self._options is not None and self._options.force
 
     @property
     def observes(self) -> bool:
-        """True if the session asked to begin as an observer."""
         return self._options is not None and self._options.observe
 
     @property
     def reads_marks(self) -> bool:
-        """True if the stream has marks beside the output."""
         return IMarkTransport.providedBy(self._transport)
 
     @property
@@ -197,7 +182,6 @@ class Viewer:
 
     @property
     def is_ending(self) -> bool:
-        """True if the session has ended or is about to."""
         return self._ended or self._ending is not None
 
     @property
@@ -207,11 +191,10 @@ class Viewer:
 
     def admit(self, terms: Terms) -> None:
         """
-        Check whether there is a place for one more session; a session that resumes has one.
+        Check whether there is a place for one more session, and begin the recording that it
+        requires.
 
-        A recording that the session requires begins now.
-
-        :raises TooManyRequests: there is none.
+        :raises TooManyRequests: there is no place.
         :raises APIError: the console cannot be recorded.
         """
         if self._options is None and (why := self._viewers.missing_place(terms)):
@@ -286,7 +269,8 @@ class Viewer:
         """
         Find out when all input of the client until now has arrived.
 
-        :return: whether :meth:`answered` follows, as soon as there is a stream: the client can resume.
+        :return: whether :meth:`answered` follows, maybe only from the next stream; false if the
+            client cannot resume.
         """
         if self._transport is None:
             return True
@@ -303,7 +287,7 @@ class Viewer:
             self._viewers.update_input_of(self)
 
     def suspend(self) -> None:
-        """Let the stream rest, with the console; the stream of a session that is ending goes on."""
+        """Let the stream rest, with the console; a session that is ending goes on."""
         if self.is_ending:
             return
         self._cancel_timers()
@@ -314,7 +298,6 @@ class Viewer:
                 self._transport.hold_acks(True)
 
     def unsuspend(self) -> None:
-        """Go on after :meth:`suspend`."""
         if self.is_ending:
             return
         if self._transport is not None:
@@ -328,7 +311,7 @@ class Viewer:
         self.input.resume_waiting()
 
     def take_stream(self) -> IAttachmentTransport | None:
-        """Leave the console, which is suspended; return the stream, of which the caller is the owner now."""
+        """Leave the console, which is suspended, and hand its stream to the caller."""
         transport, self._transport = self._transport, None
         self._leave()
         return transport
@@ -366,7 +349,6 @@ class Viewer:
         self.input.restore(state.input)
 
     def expect(self) -> None:
-        """Wait for the stream of a session that goes on from an earlier process."""
         self.input.resume_waiting()
         if not self.is_away:
             # Other users notice nothing of the change of the process if this user is back soon.
@@ -413,7 +395,9 @@ class Viewer:
         self._viewers.attendance_changed()
 
     def window_changed(self, size: TerminalSize) -> None:
-        """Resize the line, now if this viewer is a writer, else when it becomes one."""
+        """
+        Resize the line, if this viewer is a writer; an observer's size applies when it becomes one.
+        """
         self._size = size
         if self.role is Role.WRITER:
             self._console.window_changed(size)
@@ -427,7 +411,6 @@ class Viewer:
 
     @property
     def role(self) -> Role:
-        """Writer or observer; set by the :class:`~.floor.Floor`."""
         return self._role
 
     @role.setter
@@ -437,33 +420,24 @@ class Viewer:
             self._viewers.role_changed(self)
 
     def took_over(self, previous: str) -> None:
-        """Report a take-over from another user."""
         text = f"{display_name(self.user)} has taken over the console from {display_name(previous)}"
         self.report(acts.TAKEOVER, previous, text)
 
     def takeover_denied(self, writer: str) -> None:
-        """Report a take-over that the user's right does not allow."""
         of = f" from {display_name(writer)}" if writer else ""
         text = f"{display_name(self.user)} may not take over the console{of}"
         self.report(acts.TAKEOVER_DENIED, writer, text)
 
     def report(self, kind: str, other: str, text: str) -> None:
-        """
-        Report an act of this user.
-
-        :param kind: see :mod:`.acts`.
-        :param other: as of :class:`.acts.Act`.
-        """
+        """Report an act of this user; the parameters are those of :class:`.acts.Act`."""
         act = acts.Act(kind, self.session, self.user, other, text)
         self._console.reports.report(act)
 
     def echoed(self, seconds: float) -> None:
-        """Tell the stream how long the machine took to answer input of this session."""
         if IEchoTransport.providedBy(self._transport):
             self._transport.echoed(seconds)
 
     def became_writer(self) -> None:
-        """Apply this viewer's size to the line."""
         self.input.became_writer()
         if self._size is not None:
             self._console.window_changed(self._size)
@@ -482,12 +456,10 @@ class Viewer:
         self._console.pace()
 
     def _read_on(self) -> None:
-        """Read what the disk has not given before."""
         self.output.pump()
         self._console.pace()
 
     def stopProducing(self) -> None:
-        """The transport is dying; :meth:`detached` or :meth:`away` follows."""
         self.output.pause_writing()
 
     def pause_input(self) -> None:
@@ -499,11 +471,9 @@ class Viewer:
             self._transport.resume_input()
 
     def tell(self, notice: Notice) -> None:
-        """Queue a notice; it follows everything that the machine has printed until now."""
         self.output.tell(notice)
 
     def tell_attendance(self, attendance: Attendance) -> None:
-        """Send the number of sessions and the writer, if the stream has marks."""
         self.output.tell_attendance(attendance)
 
     def finish(self, ending: Ending) -> None:
@@ -527,7 +497,6 @@ class Viewer:
         self.output.pump()
 
     def _end(self) -> None:
-        """Send the status, when the output is drained or the client has stalled."""
         if self._ended or self._ending is None or self._transport is None:
             return
         transport = self._transport
@@ -536,7 +505,6 @@ class Viewer:
         transport.end(self._ending)
 
     def _leave(self) -> None:
-        """Leave the console."""
         self._ended = True
         self._cancel_timers()
         self.output.stop()

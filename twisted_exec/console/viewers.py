@@ -23,7 +23,6 @@ class Viewers:
     """
     The viewers of a console, with those that are away.
 
-    :ivar floor: the right to type.
     :ivar harmless_output: output without queries, for terminals that must not answer.
     """
 
@@ -57,11 +56,9 @@ class Viewers:
 
     @property
     def missing_people(self) -> str:
-        """Why a ConsolePolicy withholds input at present; otherwise empty."""
         return missing_people(self._all)
 
     def missing_place(self, terms: Terms) -> str:
-        """Return why a ConsolePolicy has no place for a session with these terms."""
         return missing_place(self._all, terms)
 
     def attendance_changed(self) -> None:
@@ -83,19 +80,16 @@ class Viewers:
             self.update_input()
 
     def recordings_changed(self) -> None:
-        """Tell the viewers about recordings that have begun or ended."""
         if self._console.ending is None and not self.is_suspended:
             self._presence.recordings_changed()
 
     def role_changed(self, viewer: Viewer) -> None:
-        """Record the role of a viewer."""
         if viewer in self._all and not self.is_suspended:
             self._console.journal.role_changed(
                 viewer.joined_as, viewer.user, viewer.role.name.lower()
             )
 
     def stop(self) -> None:
-        """Cancel the notices to viewers that are due: of the attendance, and of a console without a writer."""
         self._presence.stop()
         self.floor.stop()
 
@@ -103,7 +97,8 @@ class Viewers:
         """
         Return whether a viewer gets the queries that the machine prints now.
 
-        Of all terminals at most one does, that of the writer; of a user's several terminals the newest.
+        At most one terminal does: the newest of the writer. Streams without a terminal do, too:
+        they answer nothing.
         """
         if not viewer.has_terminal:
             return True
@@ -124,7 +119,6 @@ class Viewers:
             self.update_input_of(viewer)
 
     def update_input_of(self, viewer: Viewer) -> None:
-        """As :meth:`update_input`, for one viewer."""
         is_read = self._console.accepts_input or viewer.input.is_discarded
         if is_read and not self.is_suspended:
             viewer.resume_input()
@@ -186,7 +180,6 @@ class Viewers:
         return boots[-1].offset if boots and boots[-1].number > 1 else None
 
     def restore(self, viewer: Viewer, state: ViewerState) -> None:
-        """Add a viewer that goes on from an earlier process."""
         viewer.restore(state)
         self._may_be_withheld = True
         if state.waits_after is not None:
@@ -196,13 +189,11 @@ class Viewers:
         viewer.expect()
 
     def went_away(self) -> None:
-        """Follow the loss of a viewer's stream."""
         self.floor.follow_presence()
         self.attendance_changed()
         self._console.pace()
 
     def came_back(self, viewer: Viewer) -> None:
-        """Go on with a viewer that has another stream."""
         self.floor.follow_presence()
         self.attendance_changed()
         self.update_input_of(viewer)
@@ -210,7 +201,6 @@ class Viewers:
         self._console.pace()
 
     def leave(self, viewer: Viewer) -> None:
-        """Remove a viewer.  Repeated calls do nothing."""
         if viewer in self._all:
             self._all.remove(viewer)
             if not self._all:
@@ -228,11 +218,13 @@ class Viewers:
 
     @property
     def is_suspended(self) -> bool:
-        """True from :meth:`suspend` to :meth:`unsuspend`."""
         return self._left_meanwhile is not None
 
     def suspend(self) -> None:
-        """Let output and input wait; nothing is written to the journal, which another process may have."""
+        """
+        Let output and input wait; nothing is written to the journal, which another process may
+        have.
+        """
         self._left_meanwhile = []
         self.update_input()
         for viewer in self:
@@ -271,11 +263,11 @@ class Present(Protocol):
 
 class Presence:
     """
-    Tells the sessions of one console about changes of their number, of the writer, and of the recordings.
+    Tells the sessions of one console about changes of their number, of the writer, and of the
+    recordings.
 
     :param sessions: the open sessions, which change.
     :param recordings: returns those that go on.
-    :param has_break: returns whether the console has BREAK.
     """
 
     def __init__(
@@ -294,7 +286,6 @@ class Presence:
 
     @property
     def attendance(self) -> Attendance:
-        """The present state."""
         viewers = sum(not each.is_ending for each in self._sessions)
         seconds = int(self._clock.seconds() - self._since) if self._writer else 0
         return Attendance(viewers, self._writer, seconds, self._recordings(), self._has_break())
@@ -316,7 +307,6 @@ class Presence:
             self.changed()
 
     def stop(self) -> None:
-        """Do not tell the sessions of the last changes any more.  Repeated calls do nothing."""
         call, self._call = self._call, None
         if call is not None:
             call.cancel()
@@ -360,12 +350,10 @@ def missing_people(sessions: Collection[Attendant]) -> str:
     """
     Return why the machine gets no input while these sessions are open; empty if it does.
 
-    A policy may require several people before a machine gets input (the rule of four eyes).  A
-    session counts by its user's name, whatever its right: two sessions of one user are one person.
-    Users without a name and anonymous users do not count.  The number is that of the writers' terms;
-    if they differ, the strictest terms count, since the policy protects the machine.  The terms of
-    observers do not count: they have no input to withhold.  A session whose connection is lost
-    is not a person either: nobody sees what the machine prints.
+    A policy may require several people before a machine gets input (the rule of four eyes). People
+    are counted by their names, whatever their rights: two sessions of one user are one person. A
+    session whose connection is lost does not count, because nobody sees what the machine prints.
+    Only the terms of writers matter, the strictest of them, since the policy protects the machine.
     """
     strictest = FULL
     for each in sessions:
@@ -385,10 +373,9 @@ def missing_place(sessions: Collection[Attendant], terms: Terms) -> str:
     """
     Return why these sessions leave no place for another session with these terms; empty if they do.
 
-    A policy may limit the number of sessions.  The limit concerns new sessions: none that is open
-    has to leave, neither for a user with a higher right nor after a change of the policy.  A
-    session whose connection is lost keeps its place.  Only the terms of the new session count: any
-    client can send stricter terms for its own session, and would keep all others out with them.
+    No open session has to leave, not even after a change of the policy, and a session whose
+    connection is lost keeps its place. Only the terms of the new session count: any client can send
+    stricter terms for its own session, and would keep all others out with them.
     """
     present = sum(not each.is_ending for each in sessions)
     if not terms.viewers or present < terms.viewers:

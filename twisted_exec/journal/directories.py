@@ -1,10 +1,6 @@
 """
-The directories of journals, and the file ``run`` beside them.
-
-A directory, named like the key of its journal, has the files of the journal, and once the machine
-is deleted, a mark and the facts about the machine.
-
-The file ``run`` tells whether the last run of the program lost output in a power cut.
+The directories of journals, named by their keys, and the file ``run`` beside them, which tells
+whether the last run of the program may have lost output.
 """
 
 from __future__ import annotations
@@ -35,9 +31,7 @@ def is_key(text: str) -> bool:
 
 class Directories:
     """
-    The directories of one store.
-
-    Methods raise :class:`OSError`, unless they say otherwise.
+    The directories of one store. Methods raise :class:`OSError`.
 
     :ivar removing: called with the path of each segment before it is removed, maybe in a thread.
     """
@@ -47,7 +41,6 @@ class Directories:
         self.removing: Callable[[str], None] = lambda path: None
 
     def file(self, *names: str) -> str:
-        """Return the path of a file of the store."""
         return os.path.join(self._path, *names)
 
     def keys(self) -> Iterator[str]:
@@ -60,7 +53,7 @@ class Directories:
         """
         Note that a machine was deleted, and the facts about it.
 
-        :param now: in nanoseconds since the epoch.
+        :param now: nanoseconds since the epoch.
         """
         with opened(self._layer, self.file(key, _DELETED), os.O_WRONLY | os.O_CREAT) as file:
             self._layer.write(file, f"{now}\n".encode())
@@ -69,7 +62,6 @@ class Directories:
             self._layer.write(file, json.dumps(dict(facts)).encode())
 
     def unmark_deleted(self, key: str) -> None:
-        """Remove the note that a machine was deleted."""
         self._layer.unlink(self.file(key, _DELETED))
 
     def deleted(self) -> Iterator[tuple[str, Mapping[str, str]]]:
@@ -87,7 +79,7 @@ class Directories:
     # Retention.
 
     def usages(self, retentions: Mapping[str, Retention]) -> Iterator[JournalUsage]:
-        """Iterate over the sizes and ages of all journals."""
+        """Iterate over the sizes and ages of journals."""
         for key in self.keys():
             segments = {}
             deleted_at = 0
@@ -113,7 +105,9 @@ class Directories:
         return int(text) if text.isdigit() else 1
 
     def remove_segment(self, key: str, first: int) -> None:
-        """Remove a segment of a journal that is not in use; with the last one, all of it."""
+        """
+        Remove a segment of a journal that is not in use; with the last segment, the whole journal.
+        """
         for kind in ("open", "sealed"):
             path = self.file(key, f"{first:016x}.{kind}")
             self.removing(path)
@@ -144,7 +138,8 @@ class ProgramRun:
 
     :param kernel: identifies the boot of the kernel.
     :param clean: the run ended, and everything is on the disk.
-    :param cut: number of the last run that may have lost output that viewers saw; 0 if there was none.
+    :param cut: number of the last run that may have lost output that viewers saw; 0 if there was
+        none.
     :param time_ns: when the file was written.
     :param front: name of the file in memory of the run; empty after a clean end.
     """
@@ -158,7 +153,7 @@ class ProgramRun:
 
 
 def kernel_boot() -> str:
-    """Return what identifies the boot of the kernel; empty if it does not say."""
+    """Return an id of the boot of the kernel, or an empty text."""
     try:
         with open(_BOOT_ID) as file:
             return file.read(100).strip()
@@ -178,8 +173,8 @@ def next_run(
     """
     Return the run that begins now.
 
-    :param last: the last run; ``None`` if there was none, or its file is damaged.
-    :param front: name of the file in memory of the run that begins.
+    :param last: the last run, if its file can be read.
+    :param is_new: there are no journals.
     :param has_lost: the file in memory of the last run is gone.
     """
     if last is None:
@@ -194,7 +189,7 @@ def next_run(
 
 
 def read_run(layer: Any, path: str) -> ProgramRun | None:
-    """Read the file; ``None`` if it is missing or damaged."""
+    """Read the file, or return ``None`` if that fails."""
     try:
         with opened(layer, path) as descriptor:
             return ProgramRun(**json.loads(layer.pread(descriptor, 4096, 0)))

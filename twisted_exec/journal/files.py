@@ -1,7 +1,7 @@
 """
 The directory of one journal: its epoch, its segments and its cursors.
 
-Segments are named by the offset of their first byte.  An offset of an epoch is never used twice.
+Segments are named by the offset of their first byte. An offset of an epoch is never used twice.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ class JournalPlace:
     """
     The directory of a journal, and the circumstances of its use.
 
-    :param cut: number of the last run that may have lost output that viewers saw; 0 if there was none.
+    :param cut: number of the last run that may have lost output that viewers saw; 0 if there was
+        none.
     :param removing: called with the path of a segment before it is removed.
     :param begin: called before anything is written; raises :class:`OSError` if that cannot begin.
     """
@@ -85,18 +86,16 @@ class JournalFiles:
     """
     The segments of one journal.
 
-    :meth:`begin` comes before anything is written, except by :meth:`reserve`.  Methods that use files
-    may run in a thread, as long as there is one at a time.
+    :meth:`begin` comes before anything is written, except by :meth:`reserve`. Methods that use
+    files may run in a thread, one at a time.
 
-    :param now: the time, in nanoseconds since the epoch.
+    :param now: nanoseconds since the epoch.
     :param epoch: that of a new journal.
-    :param full: called by :meth:`tell_full` with this object, for each full segment that can be sealed.
+    :param full: called by :meth:`tell_full`, for each full segment that can be sealed.
     :ivar has_new_names: the directory has names that are not forced to the disk.
     :ivar pending: full segments that are not sealed yet, by first offset.
     :ivar unsynced: full segments that are not known to be on the disk, by first offset.
-    :raises OSError: the directory cannot be read.
-    :raises ForeignFile: the path is no directory, or the directory is open to others or of another
-        user.
+    :raises OSError: the directory cannot be read, or is not private (:class:`ForeignFile`).
     """
 
     def __init__(
@@ -185,7 +184,6 @@ class JournalFiles:
     # Start.
 
     def _recover(self, found: dict[int, set[str]], now: int) -> None:
-        """Find the segments, and where the journal continues."""
         self.firsts = sorted(found)
         damaged = {
             first
@@ -248,7 +246,7 @@ class JournalFiles:
         return self.firsts[-1] if self.firsts else 0
 
     def _start_new(self, now: int) -> None:
-        """Begin at offset 0; all segments are lost if there is an epoch."""
+        """Begin at offset 0; if there is an epoch, all segments are lost."""
         if self._has_epoch:
             self.epoch, self._has_epoch = self._new_epoch, False
             self._gap = Event(0, now, EventKind.GAP, {"bytes": None, "end": 0})
@@ -303,7 +301,6 @@ class JournalFiles:
 
     @property
     def has_begun(self) -> bool:
-        """True if :meth:`begin` has succeeded."""
         return self._has_begun
 
     def reserve(self, until: int) -> bool:
@@ -351,7 +348,6 @@ class JournalFiles:
 
     @property
     def open(self) -> OpenSegment:
-        """The newest segment."""
         assert self._newest is not None
         return self._newest
 
@@ -362,7 +358,6 @@ class JournalFiles:
 
     @property
     def end(self) -> int:
-        """Offset of the next byte."""
         return self.open.end
 
     def segment(self, first: int) -> Segment | None:
@@ -405,9 +400,8 @@ class JournalFiles:
 
     def at(self, offset: int) -> Segment | None:
         """
-        Return the segment in which an offset is, or behind which it is.
-
-        :return: ``None`` if it cannot be read.
+        Return the segment with an offset, or the last segment before it; ``None`` if it cannot be
+        read.
         """
         while True:
             first = self.firsts[self.number(offset)]
@@ -416,7 +410,7 @@ class JournalFiles:
                 return segment
 
     def events(self, first: int, kind: EventKind | None = None) -> list[Event]:
-        """Return the events of the segment that begins at an offset, or only those of one kind."""
+        """Return the events of the segment that begins at an offset."""
         segment = self.segment(first)
         events = [] if segment is None else list(segment.events(kind))
         if self._gap is not None and first == self.open.first and kind in (None, EventKind.GAP):
@@ -445,7 +439,7 @@ class JournalFiles:
         return self._headers[first]
 
     def number(self, offset: int) -> int:
-        """Return the number of the segment in which an offset is, or behind which it is."""
+        """Return the number of the segment with an offset, or of the last segment before it."""
         return max(0, bisect_right(self.firsts, offset) - 1)
 
     # Writing.
@@ -466,7 +460,7 @@ class JournalFiles:
 
     @property
     def takes_events(self) -> bool:
-        """False if there are too many events without output in between."""
+        """False if the segment has too many events."""
         return self.open.is_full or self.open.takes_events
 
     def roll(self) -> None:
@@ -490,12 +484,11 @@ class JournalFiles:
 
     @property
     def unsynced_bytes(self) -> int:
-        """The number of bytes that are not known to be on the disk."""
         # Without the gaps between segments, which may be as large as offsets are.
         return sum(each.end - each.synced[1] for each in (*self.unsynced.values(), self.open))
 
     def synchronized(self, segment: OpenSegment) -> None:
-        """Take over that a full segment is on the disk."""
+        """Take note that a full segment is on the disk."""
         if segment is not self._newest:
             self.unsynced.pop(segment.first, None)
 
@@ -514,7 +507,7 @@ class JournalFiles:
         """
         Use the sealed file of a segment from now on.
 
-        :return: the path of the open one, which the caller removes; ``None`` if there is none.
+        :return: the path of the open file, which the caller removes; ``None`` if there is none.
         """
         segment = self.pending.pop(first, None)
         if segment is None:
@@ -544,7 +537,7 @@ class JournalFiles:
             del self.holes[begin]
 
     def sizes(self) -> list[tuple[int, int]]:
-        """Return offset and length of each segment, the oldest first."""
+        """Return offset and file size of each segment, the oldest first."""
         return [(first, self._size(first)) for first in self.firsts]
 
     def _size(self, first: int) -> int:
@@ -564,7 +557,6 @@ class JournalFiles:
 
     @property
     def is_awake(self) -> bool:
-        """True if there is an open descriptor, or memory for reading."""
         return self.open.is_active or bool(self._sealed or self._headers)
 
     def rest(self) -> None:
@@ -583,7 +575,6 @@ def _beyond(end: int) -> int:
 
 
 def _make(layer: Any, path: str) -> None:
-    """Create a private directory, unless it exists; see :func:`_check`."""
     try:
         layer.mkdir(path, 0o700)
     except FileExistsError:
@@ -591,7 +582,9 @@ def _make(layer: Any, path: str) -> None:
 
 
 def _check(layer: Any, path: str) -> None:
-    """:raises ForeignFile: it is a symbolic link, not a directory, open to others, or not ours."""
+    """
+    :raises ForeignFile: the path is not a private directory of this program's user.
+    """
     entry = layer.lstat(path)
     if not stat.S_ISDIR(entry.st_mode):
         raise ForeignFile(errno.ENOTDIR, "it is not a directory", path)

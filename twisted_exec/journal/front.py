@@ -2,7 +2,7 @@
 A file in memory, with the output that the files of journals do not have yet.
 
 If the program is killed, the next run finds in this file what it still has to write, unless the
-file was given up (:data:`MOST_BYTES`).  A power cut ends the file together with the program.
+file was given up. A power cut ends the file together with the program.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from twisted_exec.journal.records import Damaged, decode_event, encode, encode_e
 from twisted_exec.journal.segments import open_file, opened
 
 MEMORY = "/dev/shm"
-"""A file system in memory, which every user may write."""
+"""A file system in memory, to which every user may write."""
 MOST_BYTES = 64 << 20
 """A file beyond this size is given up: the next start then assumes that output was lost."""
 
@@ -41,7 +41,6 @@ class Unwritten:
     Output or an event of a journal that may not be in its files.
 
     :param offset: of the output's first byte, or that of the event.
-    :param time_ns: nanoseconds since the epoch.
     """
 
     key: str
@@ -55,7 +54,7 @@ class Front:
     """
     The file of one run.
 
-    :param directory: where it is; a file system in memory.
+    :param directory: in a file system in memory.
     """
 
     _log = Logger()
@@ -106,7 +105,6 @@ class Front:
                 os.write(descriptor, _LOST)
 
     def add_output(self, key: str, epoch: bytes, offset: int, time_ns: int, data: bytes) -> None:
-        """Add output of a journal."""
         if self._descriptor is None:
             return
         for at in range(0, len(data), _PIECE_BYTES):
@@ -115,7 +113,6 @@ class Front:
             self._add(encode(_OUTPUT, time_ns, prefix + piece, _SEED))
 
     def add_event(self, key: str, epoch: bytes, event: Event) -> None:
-        """Add an event of a journal."""
         if self._descriptor is not None:
             prefix = _PREFIX.pack(key.encode("ascii"), epoch, event.offset)
             record = prefix + encode_event(event, 0, _SEED)
@@ -167,13 +164,14 @@ class Front:
 
 
 def remove(path: str) -> None:
-    """Remove the file of a run, if that is possible."""
     with suppress(OSError):
         os.unlink(path)
 
 
 def read(path: str) -> list[Unwritten] | None:
-    """Return what a run left in its file, in the order in which it was added; ``None`` if it is lost."""
+    """
+    Return what a run left in its file, in the order in which it was added; ``None`` if it is lost.
+    """
     try:
         with opened(os, path) as descriptor:
             data = os.pread(descriptor, MOST_BYTES, 0)

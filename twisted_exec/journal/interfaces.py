@@ -58,7 +58,7 @@ class Boot:
     One start of the machine.
 
     :param number: grows by one with each boot of the journal, from 1.
-    :param offset: the offset of the first byte that the machine printed since.
+    :param offset: of the first byte that the machine printed since.
     :param time_ns: nanoseconds since the epoch.
     """
 
@@ -79,11 +79,10 @@ class ICursor(Interface):
 
     def save(offset: int) -> None:
         """
-        Store an offset.
+        Store an offset. After a power cut an older offset may be loaded.
 
-        After a power cut an older offset may be loaded.
-
-        :raises OSError: the disk is full or read-only, or does not answer; the older offset may remain.
+        :raises OSError: the disk is full or read-only, or does not answer; the older offset may
+            remain.
         """
 
 
@@ -94,8 +93,9 @@ class IJournal(Interface):
     Each byte has an offset (64 bits) that is never used for another byte of the same epoch.
 
     These methods raise :class:`OSError` if files cannot be read at present: :meth:`last_lines`,
-    :meth:`line_start`, :meth:`time_at`, :meth:`printed_since`, :meth:`boots` and :meth:`events`.  The error
-    is :class:`.Unanswered` if the disk does not answer; the watchers are called when it does.
+    :meth:`line_start`, :meth:`time_at`, :meth:`printed_since`, :meth:`boots` and :meth:`events`.
+    The error is :class:`.Unanswered` if the disk does not answer; the watchers are called when it
+    does.
     """
 
     start = Attribute("Offset of the oldest retained byte (int).")
@@ -110,8 +110,8 @@ class IJournal(Interface):
 
     def append(data: bytes) -> None:
         """
-        Add output, then call the watchers; drop it if the journal is closed.  Never fails; the first
-        use waits up to half a second for a slow disk.
+        Add output, then call the watchers; drop it if the journal is closed. Never fails, but may
+        wait a moment for a slow disk.
 
         :param data: at least 1 byte.
         """
@@ -120,29 +120,26 @@ class IJournal(Interface):
         """Mark the journal as complete."""
 
     def watch(changed: Callable[[], None]) -> None:
-        """
-        Call ``changed`` after each append, after :meth:`close`, and when readers may get more, such as
-        when the disk answers again.
-        """
+        """Call ``changed`` after :meth:`close`, and whenever readers may get more."""
 
     def unwatch(changed: Callable[[], None]) -> None:
         """Undo :meth:`watch`."""
 
     def read(offset: int, limit: int) -> bytes:
         """
-        Return output from ``offset``: 1 to ``limit`` bytes, of one boot as far as the boots are known;
-        none at the end, at a gap, and if files cannot be read at present.  The watchers are called when
-        the disk answers.
+        Return output from ``offset``: 1 to ``limit`` bytes, of one boot as far as the boots are
+        known. Return nothing at the end, at a gap, and if files cannot be read at present.
 
         :raises ValueError: ``offset`` is not between ``start`` and ``end``.
         """
 
     def next_available(offset: int) -> int:
         """
-        Return the first offset from ``offset`` on whose byte can be read.
+        Return the first offset from ``offset`` on whose byte can be read, as far as the journal
+        knows.
 
-        It is at least ``start``, the end of the gap for an offset within a gap, and at most ``end``.
-        Reading may discover damage: call this again when :meth:`read` returns nothing before the end.
+        The result is between ``start`` and ``end``. Reading may discover damage: call this again
+        when :meth:`read` returns nothing before the end.
         """
 
     def discard_before(offset: int, slowest: int | None = None) -> None:
@@ -155,29 +152,33 @@ class IJournal(Interface):
 
     def last_lines(count: int, end: int | None = None) -> int:
         """
-        Return the offset of the last ``count`` lines before ``end``, or ``start`` if there are fewer.
+        Return the offset of the last ``count`` lines before ``end``, or ``start`` if there are
+        fewer.
+
+        Text after the last newline counts as a line.
 
         :param end: an offset from ``start`` on; by default the end of the journal.
-
-        A line ends with a newline; text after the last newline counts as a line.
         """
 
     def line_start(offset: int) -> int:
-        """Return the beginning of the line around ``offset``, or ``start`` if that was discarded."""
+        """
+        Return the beginning of the line around ``offset``, or ``start`` if that was discarded.
+        """
 
     def time_at(offset: int) -> int:
         """
-        Return when the byte at ``offset`` was printed, in nanoseconds since the epoch.
+        Return when the byte at ``offset`` was printed, in nanoseconds since the epoch; 0 if the
+        journal is empty.
 
-        Times never decrease with the offset.  0 if the journal is empty.
+        Times never decrease with the offset.
         """
 
     def printed_since(moment: int) -> int:
         """
-        Return the start of the first line with output at ``moment`` or later.
+        Return the start of the first line with output at ``moment`` or later; ``end`` if there is
+        none.
 
         :param moment: nanoseconds since the epoch.
-        :return: an offset; ``end`` if there was no such output.
         """
 
     def boots() -> Sequence[Boot]:
@@ -191,13 +192,19 @@ class IJournal(Interface):
         """
 
     def missed() -> None:
-        """Record that an unknown amount of output is missing here; the offsets continue without a gap."""
+        """
+        Record that an unknown amount of output is missing here; the offsets continue without a gap.
+        """
 
     def resized(rows: int, columns: int) -> None:
         """Record a new size of the terminal."""
 
     def joined(session: str, user: str, role: str) -> None:
-        """Record a new viewer.  ``role``: ``writer`` or ``observer``."""
+        """
+        Record a new viewer.
+
+        :param role: ``writer`` or ``observer``.
+        """
 
     def left(session: str, user: str) -> None:
         """Record that a viewer left."""
@@ -207,11 +214,10 @@ class IJournal(Interface):
 
     def typed(session: str, data: bytes, *, echoed: bool) -> bool:
         """
-        Record input of a viewer.
+        Record input of a viewer; return whether that worked.
 
         :param data: at most 4 KiB.
         :param echoed: the machine has echoed it; else it is recorded before the machine gets it.
-        :return: whether it is recorded.
         """
 
     def events(first: int, last: int, kind: EventKind | None = None) -> Iterator[Event]:
@@ -235,9 +241,8 @@ def of_kind(events: Iterable[Event], kind: EventKind | None) -> list[Event]:
 
 def missing_bytes(journal: Any, first: int, last: int) -> int | None:
     """
-    Return how many bytes of gaps are between two offsets of an :class:`IJournal`.
-
-    :return: ``None`` if the journal does not know.
+    Return how many bytes of gaps are between two offsets of an :class:`IJournal`; ``None`` if
+    unknown.
     """
     total = 0
     for event in journal.events(first, last, EventKind.GAP):

@@ -1,8 +1,8 @@
 """
 The journal of one console.
 
-If the disk fails or does not answer, the journal continues in memory.  When the disk works again, the
-journal writes the output that memory still has; older output becomes a gap.
+If the disk fails, the journal continues in memory. When the disk works again, the journal writes
+the output that memory still has; older output becomes a gap.
 """
 
 from __future__ import annotations
@@ -73,13 +73,15 @@ class JournalDisk(Protocol):
         """Retain an event until it is in the files."""
 
     def behind(self, journal: Journal) -> None:
-        """Handle the first output or event that the files lack; :meth:`Journal.writing` comes later."""
+        """
+        Handle the first output or event that the files lack; :meth:`Journal.writing` comes later.
+        """
 
     def settle(self, journal: Journal) -> bool:
         """Write what the files lack now; return whether they lack nothing."""
 
     def refused(self, journal: Journal) -> None:
-        """Handle that a reader got nothing because the disk does not answer; it waits for a change."""
+        """Handle that a reader waits because the disk does not answer."""
 
     def changed(self, journal: Journal) -> None:
         """Handle the first write since :attr:`Journal.is_dirty` became false."""
@@ -93,7 +95,7 @@ class Journal:
     """
     One journal; without a disk, it ends with the process.
 
-    :param now_nanoseconds: returns the time of day, in nanoseconds since the epoch.
+    :param now_nanoseconds: returns nanoseconds since the epoch.
     :ivar memory_epoch: the epoch of a new journal.
     :ivar is_behind: there is output, or an event, that the files lack; false while the disk fails.
     :ivar is_dirty: the files were written since the last sync began.
@@ -163,7 +165,6 @@ class Journal:
         return self._files
 
     def _open(self) -> tuple[JournalFiles, OSError | None]:
-        """Open the files, and prepare them for writing; in the thread of the disk."""
         assert self._disk is not None
         files = self._disk.open(self)
         try:
@@ -176,7 +177,7 @@ class Journal:
         return files, None
 
     def _start_unread(self, error: Exception) -> None:
-        """Continue in memory, at offsets that the disk cannot have, because it cannot be read."""
+        """Continue in memory, at offsets that the unreadable disk cannot have."""
         self._unread = ahead_of_all(self.now())
         self._tail = _tail(self._unread)
         self.fail(error)
@@ -190,7 +191,6 @@ class Journal:
         self._last_time = max(self._last_time, files.open.last_time)
 
     def _take_over(self, files: JournalFiles) -> None:
-        """Take over what an earlier run did not write."""
         assert self._disk is not None
         left = self._disk.left(files)
         written = {
@@ -212,7 +212,9 @@ class Journal:
             self._be_behind()
 
     def _call(self, function: Callable[[], Any]) -> Any:
-        """Use the files; :raises Unanswered: that is not possible at present."""
+        """
+        :raises Unanswered: the disk does not answer.
+        """
         assert self._disk is not None
         try:
             return self._disk.thread.call(function)
@@ -231,7 +233,6 @@ class Journal:
 
     @property
     def is_awake(self) -> bool:
-        """True if the journal has output in memory, or an open descriptor."""
         return self._files is not None and (
             self._tail.start < self._tail.end
             or self._files.is_awake
@@ -240,11 +241,9 @@ class Journal:
 
     @property
     def has_descriptor(self) -> bool:
-        """True if the journal has an open descriptor."""
         return self._files is not None and self._files.open.is_active
 
     def close_descriptor(self) -> None:
-        """Close the descriptor until the next use."""
         if self._files is not None and self._disk is not None:
             self._run(self._files.open.close)
 
@@ -264,8 +263,7 @@ class Journal:
         """
         Remove the oldest segment, if it is still the one that begins at ``first``.
 
-        :raises OSError: that failed.
-        :raises Unanswered: the disk does not answer.
+        :raises OSError: that failed, or the disk does not answer (:class:`Unanswered`).
         """
         files = self.files
         if files is not None and self._reading is not None:
@@ -294,7 +292,6 @@ class Journal:
         self._disk.failed(self, self.failure)
 
     def _reserve(self) -> None:
-        """Note on disk that viewers may have seen more; best effort."""
         self._reserved = self.end + UNSYNCED_BYTES
         if self._files is not None and self._disk is not None:
             self._run(partial(self._files.reserve, self._reserved))
@@ -311,7 +308,7 @@ class Journal:
         return Writing(files, tail, self._events or (), is_again=is_again)
 
     def wrote(self, writing: Writing) -> None:
-        """Handle that the thread of the disk has written, or that it failed."""
+        """Handle that the thread of the disk has written, or has failed to write."""
         for event in writing.recorded:
             if self._events and self._events[0] is event:
                 self._events.popleft()
@@ -325,7 +322,6 @@ class Journal:
             self._trim()
 
     def still_behind(self) -> bool:
-        """Return whether the files lack something now."""
         self.is_behind = bool(self._files and not self.failure and self._is_behind(self._files))
         return self.is_behind
 
@@ -339,9 +335,8 @@ class Journal:
 
     def open_again(self) -> bool:
         """
-        Use the files after the disk failed; :meth:`writing` then returns what they lack.
-
-        :return: whether they can be used.
+        Open the files after the disk failed, and return whether that worked; :meth:`writing`
+        follows.
         """
         if self._files is None:
             try:
@@ -365,7 +360,7 @@ class Journal:
             self._reserve()
 
     def works_again(self) -> None:
-        """Handle that the files have everything, after the disk failed."""
+        """Handle that the files lack nothing, after the disk failed."""
         assert self._disk is not None
         self.failure, self._reserved = "", 0
         if self._files is not None:
@@ -388,7 +383,7 @@ class Journal:
             self._disk.changed(self)
 
     def rest(self) -> None:
-        """Free the memory and the descriptor of an idle journal; the next use takes them again."""
+        """Free the memory and the descriptor of an idle journal, until the next use."""
         if self._files is None or self._reading is None or self.failure or self.is_behind:
             return
         if self._disk is not None:
@@ -416,7 +411,7 @@ class Journal:
 
     @property
     def last_time(self) -> int:
-        """The time of the newest entry; two entries may have the same."""
+        """The time of the newest entry; other entries may have the same time."""
         return self._last_time
 
     def append(self, data: bytes) -> None:
@@ -460,7 +455,6 @@ class Journal:
         return _FAILING_TAIL_BYTES if self._disk is None else self._disk.most_bytes
 
     def _time(self) -> int:
-        """Return the time for the next event: never before that of the last entry."""
         self._last_time = max(self._last_time, self.now())
         return self._last_time
 
@@ -532,7 +526,9 @@ class Journal:
         return self._after_newline(1, offset)
 
     def _after_newline(self, count: int, end: int) -> int:
-        """Return the offset after a newline, counted back from ``end``; ``start`` if there are fewer."""
+        """
+        Return the offset after a newline, counted back from ``end``; ``start`` if there are fewer.
+        """
         offset, newlines = self._tail.after_newline(count, end)
         if offset is None and self._reading is not None and self._files is not None:
             end = min(end, self._tail.start, self._files.end)
@@ -573,7 +569,9 @@ class Journal:
         return self._boots
 
     def _boots_for_now(self) -> list[Boot]:
-        """Return the boots; without those that are on disk, if it cannot be read: the line goes on."""
+        """
+        Return the boots; without those on disk if it cannot be read, because the line goes on.
+        """
         try:
             return self._boot_list()
         except OSError:
@@ -663,7 +661,7 @@ class Journal:
 
 class Writing:
     """
-    Output and events that the thread of a disk writes to the files of a journal.
+    Output and events for the files of a journal.
 
     :ivar lost: size of the gap before the output.
     :ivar error: why the rest was not written.
@@ -682,7 +680,6 @@ class Writing:
         self._take(tail, deque(events))
 
     def _take(self, tail: Tail, events: deque[Event]) -> None:
-        """Copy what is due, because the journal goes on while the thread writes."""
         for first, last, time_ns in tail.runs(self._begin):
             while first < last:
                 while events and events[0].offset <= first:
@@ -718,12 +715,11 @@ class Writing:
 
 
 def _tail(start: int) -> Tail:
-    """Return the memory of a journal with files: its times are as exact as those that the files get."""
+    """Return the memory of a journal with files."""
     return Tail(start, _TAIL_SEGMENT_BYTES, _MARK_NANOSECONDS)
 
 
 def _after(boots: int, events: Iterable[Event]) -> Iterator[Event]:
-    """Number the boots among events after those that there were before."""
     for event in events:
         if event.kind == EventKind.BOOT:
             event = replace(event, data={**event.data, "number": event.data["number"] + boots})

@@ -29,7 +29,10 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
 def _uses_files(method: _Method) -> _Method:
-    """Call a method where files are used; it raises :class:`OSError` if they cannot be read at present."""
+    """
+    Call a method where files are used; it raises :class:`OSError` if they cannot be read at
+    present.
+    """
 
     @wraps(method)
     def call(self: Reading, *arguments: Any) -> Any:
@@ -45,7 +48,8 @@ class Reading:
     """
     The output of the segments of a journal.
 
-    :param call: calls a function that uses files; raises :class:`Unanswered` if the disk does not answer.
+    :param call: calls a function that uses files; raises :class:`Unanswered` if the disk does not
+        answer.
     """
 
     def __init__(self, files: JournalFiles, call: Callable[[Callable[[], Any]], Any]) -> None:
@@ -55,17 +59,15 @@ class Reading:
 
     @property
     def is_awake(self) -> bool:
-        """True if there is a block in memory."""
         return self._cached is not None
 
     def rest(self) -> None:
-        """Free the memory."""
         self._cached = self._boots = None
 
     # Bytes.
 
     def read(self, offset: int, limit: int) -> bytes:
-        """Return 1 to ``limit`` bytes; none at a gap, at the end, and if they cannot be read at present."""
+        """See :meth:`.IJournal.read`."""
         try:
             block = self._cached_at(offset) or self._read_block_at(offset)
         except OSError:
@@ -96,7 +98,6 @@ class Reading:
         return block if block is not None and offset < block.last else None
 
     def _block(self, segment: Segment, number: int) -> Block | None:
-        """Read a block; ``None`` if it is damaged."""
         if number >= len(segment.firsts):
             return None
         first = segment.firsts[number]
@@ -114,7 +115,6 @@ class Reading:
         return block
 
     def next_available(self, offset: int) -> int:
-        """See :meth:`.IJournal.next_available`."""
         offset = max(self._files.start, offset)
         if self._cached_at(offset) is not None:
             return offset
@@ -253,7 +253,6 @@ class Reading:
 
     @property
     def has_boots(self) -> bool:
-        """True if :meth:`boots` need not read files."""
         return self._boots is not None
 
     def boots(self) -> list[Boot]:
@@ -292,8 +291,8 @@ async def when_answered(
     Read a journal; if the disk does not answer, wait, and read again.
 
     :param read: called once or more, so it changes nothing until it returns.
-    :raises ServiceUnavailable: the disk does not answer within :data:`ANSWER_SECONDS`, or files cannot be
-        read at present.
+    :raises ServiceUnavailable: the files cannot be read at present, or the disk does not answer
+        within :data:`ANSWER_SECONDS`.
     """
     until = clock.seconds() + ANSWER_SECONDS
     while True:
@@ -311,7 +310,7 @@ async def when_answered(
 
 
 async def _changed(journal: IJournal, clock: IReactorTime, seconds: float) -> None:
-    """Wait until a journal calls its watchers, at most so long."""
+    """Wait until a journal calls its watchers, or the time is over."""
     changed: Deferred[None] = Deferred()
 
     def wake() -> None:

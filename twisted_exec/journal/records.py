@@ -41,7 +41,7 @@ MAX_RECORD_BYTES = HEAD_BYTES + MAX_PAYLOAD_BYTES
 
 
 class Damaged(Exception):
-    """A file or a part of it is not what the writer wrote."""
+    """A file, or a part of it, is not as it was written."""
 
 
 class NewerFormat(Exception):
@@ -122,7 +122,7 @@ def open_header(data: bytes, epoch: bytes, first: int) -> tuple[Header, int]:
     :param first: the offset that the file's name says.
     :return: the header, which may be of another journal; and the seed of the records.
     :raises NewerFormat: the segment is of a later release.
-    :raises Damaged: neither the header, nor a checkpoint, nor the first record is correct.
+    :raises Damaged: neither the header nor a checksum that depends on it is correct.
     """
     try:
         header = decode_header(data, OPEN_MAGIC)
@@ -167,14 +167,12 @@ class Checkpoint:
     """
     The state of an open segment at one position.
 
-    :param generation: grows with each checkpoint.
     :param position: where the next record begins in the file.
     :param offset: offset of the next byte of output.
     :param time_ns: time of the newest record.
     :param index: position of the newest index record; 0 if there is none.
     :param event: position of the newest event; 0 if there is none.
-    :param reserved: offsets below this offset may have been shown to viewers although they are not
-        on disk; else 0.
+    :param reserved: viewers may have seen offsets below this offset that are not on disk; else 0.
     :param newlines: newlines since the start of the segment.
     :param boots: number of the newest boot.
     """
@@ -211,10 +209,9 @@ class Checkpoint:
 
 def decode_checkpoint(head: bytes, seed: int, size: int) -> Checkpoint | None:
     """
-    Return the newest valid checkpoint.
+    Return the newest valid checkpoint, or ``None``.
 
     :param head: the file up to :data:`FIRST_RECORD`.
-    :return: ``None`` without a valid one.
     :raises Damaged: its position is beyond the end of the file.
     """
     newest: Checkpoint | None = None
@@ -240,7 +237,7 @@ def encode(kind: int, time_ns: int, payload: bytes, seed: int) -> bytes:
 
 
 def encode_output(time_ns: int, data: bytes, seed: int) -> bytes:
-    """Return output as records, of which each has at most 65535 bytes."""
+    """Return output as records."""
     if len(data) <= MAX_PAYLOAD_BYTES:
         return encode(RecordKind.OUTPUT, time_ns, data, seed)
     return b"".join(
@@ -266,7 +263,7 @@ def encode_index(time_ns: int, offset: int, previous: int, newlines: int, seed: 
     """
     Return an index record.
 
-    :param previous: position of the index record before; 0 if there is none in the segment.
+    :param previous: position of the index record before; 0 if there is none.
     :param newlines: newlines since the start of the segment.
     """
     payload = _INDEX.pack(offset, previous, newlines)
@@ -292,7 +289,7 @@ def records(data: bytes, seed: int, at: int = 0) -> Iterator[tuple[int, int, int
 
 
 def is_torn(data: bytes, at: int) -> bool:
-    """Return whether ``data`` from ``at`` on may be the beginning of one record that is not complete."""
+    """Return whether ``data`` from ``at`` on may be the beginning of an incomplete record."""
     if len(data) - at < HEAD_BYTES:
         return True
     length: int = _HEAD.unpack_from(data, at)[1]
@@ -317,9 +314,9 @@ def decode_event(kind: int, time_ns: int, payload: bytes) -> tuple[Event | None,
 
 def event_before(payload: bytes) -> int:
     """
-    Return the position of the previous event, 0 without one, from the payload of an event.
+    Return the position of the previous event, or 0, from the payload of an event.
 
-    :raises Damaged: the payload is not of the format.
+    :raises Damaged: the payload is too short.
     """
     if len(payload) < _EVENT.size:
         raise Damaged("an event is too short")
@@ -331,7 +328,7 @@ def decode_index(payload: bytes) -> tuple[int, int, int]:
     """
     Decode the payload of an index record: offset, position of the index record before, newlines.
 
-    :raises Damaged: the payload is not of the format.
+    :raises Damaged: the payload has another length.
     """
     if len(payload) != _INDEX.size:
         raise Damaged("an index record has another length")
@@ -353,7 +350,9 @@ _MAX_EVENT_BYTES = 32 << 20
 
 
 class Times:
-    """Times of a block's output: each from its offset, relative to the block, until the next offset."""
+    """
+    Times of a block's output: each from its offset, relative to the block, until the next offset.
+    """
 
     __slots__ = ("offsets", "times")
 
@@ -361,13 +360,11 @@ class Times:
         self.offsets, self.times = array("I"), array("q")
 
     def add(self, offset: int, time_ns: int) -> None:
-        """Add a time, unless it is that of the previous output."""
         if not self.times or self.times[-1] != time_ns:
             self.offsets.append(offset)
             self.times.append(time_ns)
 
     def at(self, offset: int) -> int:
-        """Return the time of a byte."""
         return self.times[max(0, bisect_right(self.offsets, offset) - 1)]
 
     def since(self, moment: int) -> int | None:
@@ -376,7 +373,9 @@ class Times:
         return self.offsets[at] if at < len(self.times) else None
 
     def encode(self) -> bytes:
-        """Encode as pairs of numbers of variable length: difference of offset, difference of time."""
+        """
+        Encode as pairs of numbers of variable length: difference of offset, difference of time.
+        """
         encoded = bytearray()
         offset = time_ns = 0
         for next_offset, next_time in zip(self.offsets, self.times, strict=True):
@@ -391,8 +390,6 @@ class Times:
     @classmethod
     def decode(cls, encoded: bytes) -> Times:
         """
-        Undo :meth:`encode`.
-
         :raises Damaged: the numbers are not of the format.
         """
         numbers, number, shift = [], 0, 0
@@ -457,7 +454,6 @@ class IndexEntry:
 
     @property
     def last(self) -> int:
-        """The offset after the block."""
         return self.first + self.raw_bytes
 
 
@@ -495,7 +491,6 @@ class SegmentEncoder:
         self._data, self._times = bytearray(), Times()
 
     def begin(self) -> bytes:
-        """Return the header."""
         return self._header.encode()
 
     def add(self, time_ns: int, data: bytes) -> bytes:
@@ -513,7 +508,6 @@ class SegmentEncoder:
         return b"".join(encoded)
 
     def event(self, event: Event) -> None:
-        """Add an event."""
         self._events.append(event)
         self._last_time = max(self._last_time, event.time_ns)
 
@@ -603,7 +597,7 @@ def index_place(trailer: bytes, size: int) -> tuple[int, int]:
     Return where the index is in the file: position and length.
 
     :param trailer: the last 64 bytes of the file.
-    :raises Damaged: the trailer is not of the format, is corrupted, or does not fit the file.
+    :raises Damaged: the trailer is corrupted, or does not fit the file.
     """
     _check_trailer(trailer)
     _, position, _, _, blocks, events, *_ = _TRAILER.unpack_from(trailer)

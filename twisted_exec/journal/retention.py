@@ -1,9 +1,8 @@
 """
 Retention of journals, sans I/O.
 
-Whole segments are removed, the oldest first: those beyond their age, those of a journal beyond its
-size, and those of all journals beyond their size in all or while the file system has less free
-space than configured.  Of a machine deleted long ago, all is removed.
+Whole segments are removed, the oldest of a journal first, for reasons of age or size. The journal
+of a machine deleted long ago is removed entirely.
 """
 
 from __future__ import annotations
@@ -36,8 +35,8 @@ class StoreLimits:
     Limits of all journals of a store.
 
     :param total_bytes: of all journals; 0 for a tenth of the file system.
-    :param free_bytes: space of the file system that the journals leave free; ``None`` for 1 GiB, or a
-        twentieth of a file system below 20 GiB.
+    :param free_bytes: space of the file system that the journals leave free; ``None`` for 1 GiB, or
+        a twentieth of a file system below 20 GiB.
     :param deleted_days: the journal of a deleted machine is removed after this time.
     """
 
@@ -101,8 +100,8 @@ class Removal:
 
 class ClockTrust:
     """
-    Decides whether ages can be trusted: not for a day after the time of day has jumped by more than
-    an hour, or after a start more than an hour before or after the time that the run before has noted.
+    Decides whether ages can be trusted: not for a day after the time of day has jumped, or after a
+    start far from the time that the last run has noted.
 
     Times are seconds of a clock that never jumps, and nanoseconds since the epoch.
     """
@@ -115,14 +114,13 @@ class ClockTrust:
         """
         Take the times of a start.
 
-        :param last: the time of day that the run before has noted; ``None`` without one.
+        :param last: the time of day that the run before has noted, if any.
         """
         if last is not None and abs(now - last) > _JUMP_SECONDS * 1e9:
             self._distrust(seconds)  # the clock may be wrong, or it is long ago: nothing is urgent
         self._seen = seconds, now
 
     def check(self, seconds: float, now: int) -> bool:
-        """Return whether ages can be trusted now."""
         if self._seen is not None:
             before, then = self._seen
             if abs((now - then) / 1e9 - (seconds - before)) > _JUMP_SECONDS:
@@ -166,7 +164,6 @@ def plan(
 
 
 def _beyond(usage: JournalUsage, now: int, by_age: bool) -> Iterator[SegmentFile]:
-    """Iterate over the segments beyond the limits of their own journal."""
     size = sum(each.size for each in usage.segments)
     days, limit = usage.retention.days, usage.retention.machine_bytes
     for segment in usage.segments:
@@ -187,7 +184,7 @@ def _free_bytes(limits: StoreLimits, space: Space) -> int:
 
 
 def _fair(remaining: dict[str, list[SegmentFile]], excess: int) -> Iterator[Removal]:
-    """Remove ``excess`` bytes, always from the journal that is the largest then."""
+    """Remove ``excess`` bytes, each time from the journal that is the largest then."""
     heap = [(-sum(each.size for each in segments), key) for key, segments in remaining.items()]
     heapq.heapify(heap)
     while excess > 0 and heap:

@@ -69,8 +69,8 @@ class OpenSegment:
     The segment that grows.
 
     :ivar synced: the position and the offset that count as forced to the disk.
-    :ivar reserved: viewers may have seen output below this offset that is not in the file; 0 if not.
-
+    :ivar reserved: viewers may have seen output below this offset that is not in the file; 0 if
+        not.
     :param seed: of the CRCs of records, if it is not that of the header.
     """
 
@@ -97,7 +97,7 @@ class OpenSegment:
     @classmethod
     def create(cls, layer: Any, path: str, header: Header, gap: Event | None = None) -> OpenSegment:
         """
-        Create the file, which appears when it is complete.
+        Create the file, which gets its name when it is complete.
 
         :param gap: the first record.
         :raises OSError: the disk is full, or not writable.
@@ -186,7 +186,6 @@ class OpenSegment:
         self._block_first = self.end
 
     def _add(self, kind: int, time_ns: int, payload: bytes, position: int) -> None:
-        """Take over the effect of a record that is at ``position``."""
         self.last_time = max(self.last_time, time_ns)
         if kind == RecordKind.OUTPUT:
             self.end += len(payload)
@@ -222,7 +221,6 @@ class OpenSegment:
 
     @property
     def is_active(self) -> bool:
-        """True if the segment has an open descriptor."""
         return self._descriptor is not None
 
     @property
@@ -236,11 +234,11 @@ class OpenSegment:
 
     @property
     def takes_events(self) -> bool:
-        """False if there are too many events without output in between."""
+        """False if the segment has too many events."""
         return self._events_count < _MAX_EVENTS * 10
 
     def close(self) -> None:
-        """Close the descriptor and forget the index; the next use opens it again."""
+        """Close the descriptor and forget the index, until the next use."""
         self._positions = None
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
@@ -274,7 +272,7 @@ class OpenSegment:
 
     def record(self, event: Event) -> None:
         """
-        Append an event; without output in between, only the first 10 000.
+        Append an event, unless the segment has too many.
 
         :raises OSError: the disk is full, or not writable; then nothing is appended.
         """
@@ -306,7 +304,7 @@ class OpenSegment:
 
     def reserve(self, until: int) -> None:
         """
-        Note that offsets below ``until`` may be shown to viewers, although they are not on disk.
+        Note that viewers may have seen offsets below ``until``, although they are not on disk.
         """
         self._write_checkpoint(self._fd, self.checkpoint(until))
 
@@ -322,7 +320,7 @@ class OpenSegment:
             self._write_checkpoint(descriptor, checkpoint)
 
     def synchronized(self, checkpoint: Checkpoint) -> None:
-        """Take over that :meth:`sync` is done."""
+        """Take note that :meth:`sync` is done."""
         self.synced = max(self.synced, (checkpoint.position, checkpoint.offset))
 
     def _write_checkpoint(self, descriptor: int, checkpoint: Checkpoint) -> None:
@@ -423,7 +421,6 @@ class OpenSegment:
         return Block(first, b"".join(parts), times)
 
     def events(self, kind: EventKind | None = None) -> Sequence[Event]:
-        """Return the events, or only those of one kind, by the chain of their records."""
         if kind != EventKind.GAP:
             return self._read_events(kind)
         if self._gaps is None:
@@ -442,7 +439,6 @@ class OpenSegment:
         return events[::-1]
 
     def _event_records(self) -> Iterator[tuple[int, int, bytes]]:
-        """Iterate over kind, time and payload of each event, the newest first."""
         position, start, data = self._event_position, 0, b""
         for _ in range(_MAX_EVENTS * 10 + 1):
             if not position:
@@ -458,7 +454,7 @@ class OpenSegment:
             position = previous if previous < position else 0
 
     def _record_in(self, data: bytes, at: int) -> tuple[int, int, bytes] | None:
-        """Return the record that begins at a place in ``data``; ``None`` if it is not there, or not whole."""
+        """Return the record that begins at a place in ``data``, or ``None``."""
         if at < 0:
             return None
         for kind, time_ns, first, last in records(data, self._seed, at):
@@ -546,7 +542,7 @@ def seal(layer: Any, path: str, target: str, first: int, epoch: bytes, level: in
     Write the sealed file of a full segment, and force it to the disk; for another thread.
 
     :param path: the open segment, to which nothing is appended any more.
-    :param target: the path of the sealed file; it appears when it is complete.
+    :param target: the path of the sealed file, which appears when it is complete.
     :return: its length.
     :raises Damaged: the open segment cannot be read.
     :raises OSError: the disk is full, or not writable.
@@ -601,7 +597,7 @@ def opened(layer: Any, path: str, flags: int = os.O_RDONLY) -> Iterator[int]:
     """
     Open a file of a journal for a block of code.
 
-    :raises ForeignFile: it is a symbolic link, not a file, or belongs to another user.
+    :raises ForeignFile: it is not a regular file of this program's user.
     """
     descriptor = open_file(layer, path, flags)
     try:

@@ -31,11 +31,7 @@ _MAX_SEGMENT_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class PrintedOutput:
-    """
-    Output that was printed at one time.
-
-    :param time_ns: nanoseconds since the epoch.
-    """
+    """Output that was printed at one time."""
 
     offset: int
     time_ns: int
@@ -84,9 +80,10 @@ class Snapshot:
 
     def entries(self, begin: int = 0) -> Iterator[PrintedOutput | Event]:
         """
-        Iterate over everything that is retained, in order.
+        Iterate over what is retained, in order.
 
-        Missing output is an event of the kind ``gap``, also if the journal has none.
+        Missing output between two pieces is an event of the kind ``gap``, also if the journal has
+        none.
 
         :param begin: begin at the segment with this offset, or one before.
         :raises OSError: a file cannot be read.
@@ -116,7 +113,6 @@ class Snapshot:
         return sorted(firsts)
 
     def _segment(self, first: int) -> Iterator[PrintedOutput | Event]:
-        """Iterate over a segment; over nothing, if it was removed or is damaged."""
         epoch = bytes.fromhex(self.epoch)
         names = [
             os.path.join(directory, f"{first:016x}.{suffix}")

@@ -1,8 +1,8 @@
 """
 The journals of one runtime on disk, with their metrics.
 
-A thread reads and writes (:mod:`twisted_exec.program.disk_thread`): output is collected for a tenth
-of a second, and is in a file in memory meanwhile (:mod:`.front`).
+A thread writes the output of many journals together (:mod:`.writer`); until then it is also in a
+file in memory (:mod:`.front`).
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class JournalStore:
 
     :param path: private directory; created if missing.
     :param limits: of all journals together.
-    :param now: the time of day, in nanoseconds since the epoch.
+    :param now: nanoseconds since the epoch.
     :param in_thread: runs a function that takes long; a thread of the store by default.
     :param thread: where files are read and written; another thread of the store by default.
     :param memory: a file system in memory, for output that is not written yet.
@@ -185,7 +185,6 @@ class JournalStore:
         return front.read(os.path.join(self._memory, last.front))
 
     def _take_over(self, left: Iterable[front.Unwritten], last: ProgramRun | None) -> None:
-        """Write what the last run did not write."""
         assert self._front is not None
         self._left = {}
         for each in left:
@@ -263,7 +262,6 @@ class JournalStore:
         self.thread.stop()
 
     async def _write_all(self) -> bool:
-        """Write everything; return whether the disk answered in time."""
         ended: Deferred[bool] = Deferred()
 
         def written(_: Any) -> None:
@@ -299,11 +297,11 @@ class JournalStore:
         return place.journal
 
     def has(self, key: str) -> bool:
-        """Return whether there is a journal with this key, also of a machine that is no more."""
+        """Return whether there is a journal with this key, also of a deleted machine."""
         return key in self._places or (is_key(key) and os.path.isdir(self._directories.file(key)))
 
     def of_deleted(self, key: str) -> Journal | None:
-        """Return the journal of a machine that is no more; ``None`` if it is not retained."""
+        """Return the journal of a deleted machine; ``None`` if it is not retained."""
         if not self.has(key):
             return None
         journal = self.journal(key)
@@ -318,7 +316,7 @@ class JournalStore:
                 yield journal, facts
 
     def revive(self, key: str) -> None:
-        """The machine with this key exists again; its journal continues."""
+        """Continue the journal of a machine that exists again."""
         place = self._places.get(key)
         if place is not None and place.journal.closed:
             if self.writer.settle(place.journal):
@@ -330,7 +328,7 @@ class JournalStore:
 
     def deleted(self, key: str, facts: Mapping[str, str] | None = None) -> None:
         """
-        The machine was deleted: its journal is complete, and is retained for a while.
+        End the journal of a machine that was deleted; it is retained for a while.
 
         :param facts: names of the machine, for :meth:`deleted_machines`.
         """
@@ -349,7 +347,6 @@ class JournalStore:
 
     @property
     def failing(self) -> int:
-        """The number of journals that cannot be written at present."""
         return len(self._failing)
 
     @property
@@ -500,7 +497,7 @@ class JournalStore:
     # Failures.
 
     def fail(self, key: str, journal: Journal, reason: str) -> None:
-        """Handle that a journal cannot be written: try again soon, then less often."""
+        """Try again later to write a journal."""
         if key not in self._failing:
             if not self._failing:  # the others are on the same disk
                 self._log.warn("journals are not on disk at present: {why}", why=reason)
@@ -528,7 +525,6 @@ class JournalStore:
         self._later(self._retry_seconds, self._retrying.start)
 
     async def _write_again(self, journal: Journal) -> int | None:
-        """Write to a disk that has failed."""
         lost = 0
         writing = journal.writing(is_again=True) if journal.open_again() else None
         if writing is None:
@@ -551,7 +547,6 @@ class JournalStore:
         self._removing.start()
 
     async def remove_old(self) -> None:
-        """Remove what is beyond the limits."""
         by_age = self._clock_trust.check(self._clock.seconds(), self._now())
         retentions = {key: place.retention for key, place in self._places.items()}
         now = self._now()
@@ -586,7 +581,7 @@ class JournalStore:
     # Descriptors.
 
     def opened(self, journal: Journal) -> None:
-        """Limit the number of open descriptors: close that of the journal that was quiet longest."""
+        """Limit the number of open descriptors."""
         self._active[journal] = None
         self._active.move_to_end(journal)
         if len(self._active) > self._open_limit:

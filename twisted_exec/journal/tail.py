@@ -1,9 +1,9 @@
 """
 The newest output of a console, in memory.
 
-A mark is an offset with a time: output from this offset on was printed at that time.  Output within
-10 ms shares a mark; within a line, output within one second does, unless the output goes to files.
-Beyond 8192 marks the intervals double.  A time may be too early by the interval.
+A mark is an offset with a time: output from this offset on was printed at that time. Output within
+a short interval shares a mark, so a time may be too early by the interval. Too many marks double
+the interval.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ class Tail:
         """
         Find newline ``count`` (from 1), counted back from offset ``end``.
 
-        :return: the offset after it, or ``None`` if there are fewer; and the number of newlines that
-            were counted.
+        :return: the offset after it, or ``None`` if there are fewer; and the number of counted
+            newlines.
         """
         total = 0
         segment_start = self.end
@@ -106,7 +106,6 @@ class Tail:
         return None, total
 
     def time_at(self, offset: int) -> int:
-        """Return when the byte at ``offset`` was printed; 0 if unknown."""
         return self._marks.time_at(offset)
 
     def since(self, moment: int) -> int | None:
@@ -140,7 +139,6 @@ class _Marks:
         self._interval_factor = 1
 
     def add(self, offset: int, now: int, has_line: bool) -> None:
-        """Record that output at ``offset`` was printed now."""
         self._last = now
         interval = _LINE_START_NANOSECONDS if has_line else self._mid_line_ns
         interval *= self._interval_factor
@@ -173,7 +171,6 @@ class _Marks:
         return self._offsets[-1] if self._times and self._last >= moment else None
 
     def runs(self, last: int) -> Iterator[tuple[int, int, int]]:
-        """Iterate over begin, end and time of the output, up to offset ``last``."""
         offsets = [*self._offsets, last]
         for (begin, end), time_ns in zip(pairwise(offsets), list(self._times), strict=True):
             yield begin, end, time_ns

@@ -29,7 +29,7 @@ _SLICE_BYTES, _SLICE_JOURNALS = 128 << 10, 64
 
 class JournalWriter:
     """
-    Writes what was printed in the last tenth of a second, many journals with one call of the thread.
+    Writes output soon after it was printed, for many journals with one call of the thread.
 
     :param written: called when no journal waits to be written.
     :param answered: called when the disk answers again.
@@ -61,11 +61,9 @@ class JournalWriter:
         thread.late, thread.answered = self._late, self._answered
 
     def __len__(self) -> int:
-        """The number of journals whose files lack something."""
         return len(self._behind) + len(self._due)
 
     def close(self) -> None:
-        """Stop the timers."""
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
@@ -79,7 +77,7 @@ class JournalWriter:
             self._timers[function] = self._clock.callLater(seconds, call)
 
     def printed(self, size: int) -> None:
-        """Note that so many bytes were printed, which the files lack."""
+        """Count output that the files lack."""
         self._printed_bytes += size
         if self._printed_bytes > _SLICE_BYTES:
             self._printed_bytes = 0
@@ -119,7 +117,6 @@ class JournalWriter:
             self._all_written()
 
     def _next(self) -> list[tuple[Journal, Writing]]:
-        """Return what is written with one call of the thread."""
         found: list[tuple[Journal, Writing]] = []
         size = 0
         for journal in list(self._due):
@@ -135,7 +132,10 @@ class JournalWriter:
         return found
 
     async def finish(self, function: Callable[[], None]) -> bool:
-        """Call a function in the thread; return false, after a wait, if an earlier call was in its way."""
+        """
+        Call a function in the thread; return false, after a wait, if an earlier call was in its
+        way.
+        """
         try:
             self._thread.call(function)
         except Unanswered as late:
@@ -175,7 +175,6 @@ class JournalWriter:
         self._later(0, self._go_on)
 
     def _go_on(self) -> None:
-        """Go on with what waits for the disk."""
         waiting, self._waiting = self._waiting, []
         for each in waiting:
             each.callback(None)
@@ -194,7 +193,6 @@ class JournalWriter:
         return (Unanswered().strerror or "") if self._has_stalled else ""
 
     async def write_now(self) -> None:
-        """Write what was printed until now to files."""
         await self._writing.ended()
         self._writing.start()
         await self._writing.ended()
@@ -249,7 +247,7 @@ class Sealer:
         self._wait(SEAL_SECONDS)
 
     async def stop(self) -> None:
-        """Finish the segment in hand, and leave the others to the next start."""
+        """Finish the present segment, and leave the others to the next start."""
         timer, self._timer = self._timer, None
         if timer is not None:
             timer.cancel()
@@ -290,7 +288,7 @@ class Sealer:
                 self._log.warn("journal {path}: {why}", path=path, why=str(error))
 
     def _level(self) -> int:
-        """Return the level of compression: fast while more than one segment per second becomes full."""
+        """Return the level of compression: fast while segments become full quickly."""
         before, self._sealed_at = self._sealed_at, self._clock.seconds()
         return FAST_LEVEL if self._sealed_at - before < 1 else LEVEL
 
