@@ -44,17 +44,12 @@ class Directories:
         return os.path.join(self._path, *names)
 
     def keys(self) -> Iterator[str]:
-        """Iterate over the keys of all journals on disk."""
         return (name for name in self._layer.listdir(self._path) if is_key(name))
 
     # Deleted machines.
 
     def mark_deleted(self, key: str, facts: Mapping[str, str], now: int) -> None:
-        """
-        Note that a machine was deleted, and the facts about it.
-
-        :param now: nanoseconds since the epoch.
-        """
+        """Note that a machine was deleted, and the facts about it."""
         with opened(self._layer, self.file(key, _DELETED), os.O_WRONLY | os.O_CREAT) as file:
             self._layer.write(file, f"{now}\n".encode())
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
@@ -65,7 +60,6 @@ class Directories:
         self._layer.unlink(self.file(key, _DELETED))
 
     def deleted(self) -> Iterator[tuple[str, Mapping[str, str]]]:
-        """Iterate over the keys of deleted machines, with the facts about them."""
         for key in self.keys():
             try:
                 self._layer.stat(self.file(key, _DELETED))
@@ -79,7 +73,6 @@ class Directories:
     # Retention.
 
     def usages(self, retentions: Mapping[str, Retention]) -> Iterator[JournalUsage]:
-        """Iterate over the sizes and ages of journals."""
         for key in self.keys():
             segments = {}
             deleted_at = 0
@@ -119,7 +112,6 @@ class Directories:
             self.remove(key)
 
     def remove(self, key: str) -> None:
-        """Remove a journal that is not in use."""
         for name in self._layer.listdir(self.file(key)):
             if _SEGMENT.fullmatch(name):
                 self.removing(self.file(key, name))
@@ -140,7 +132,6 @@ class ProgramRun:
     :param clean: the run ended, and everything is on the disk.
     :param cut: number of the last run that may have lost output that viewers saw; 0 if there was
         none.
-    :param time_ns: when the file was written.
     :param front: name of the file in memory of the run; empty after a clean end.
     """
 
@@ -198,11 +189,7 @@ def read_run(layer: Any, path: str) -> ProgramRun | None:
 
 
 def write_run(layer: Any, path: str, run: ProgramRun) -> None:
-    """
-    Write the file, and force it to the disk.
-
-    :raises OSError: the disk is full or not writable.
-    """
+    """Write the file, and force it to the disk."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
     with opened(layer, f"{path}.new", flags) as descriptor:
         fields = asdict(run)

@@ -59,8 +59,7 @@ class JournalPlace:
     """
     The directory of a journal, and the circumstances of its use.
 
-    :param cut: number of the last run that may have lost output that viewers saw; 0 if there was
-        none.
+    :param cut: as of :class:`.ProgramRun`.
     :param removing: called with the path of a segment before it is removed.
     :param begin: called before anything is written; raises :class:`OSError` if that cannot begin.
     """
@@ -74,11 +73,7 @@ class JournalPlace:
 
 
 def ahead_of_all(now: int) -> int:
-    """
-    Return an offset beyond those that earlier runs used without a note on the disk.
-
-    :param now: nanoseconds since the epoch.
-    """
+    """Return an offset beyond those that earlier runs used without a note on the disk."""
     return max(0, now - _AHEAD_SINCE) // _MINUTE * _AHEAD_BYTES
 
 
@@ -89,7 +84,6 @@ class JournalFiles:
     :meth:`begin` comes before anything is written, except by :meth:`reserve`. Methods that use
     files may run in a thread, one at a time.
 
-    :param now: nanoseconds since the epoch.
     :param epoch: that of a new journal.
     :param full: called by :meth:`tell_full`, for each full segment that can be sealed.
     :ivar has_new_names: the directory has names that are not forced to the disk.
@@ -125,14 +119,12 @@ class JournalFiles:
     # Names.
 
     def path(self, first: int, kind: str) -> str:
-        """Return the path of a segment; ``kind`` is ``open`` or ``sealed``."""
         return os.path.join(self.place.path, f"{first:016x}.{kind}")
 
     def _file(self, name: str) -> str:
         return os.path.join(self.place.path, name)
 
     def _look(self) -> dict[int, set[str]]:
-        """Return the kinds of the segments by their offset."""
         found: dict[int, set[str]] = {}
         try:
             _check(self._layer, self.place.path)
@@ -274,11 +266,7 @@ class JournalFiles:
         self.firsts.append(first)
 
     def begin(self) -> None:
-        """
-        Prepare the directory for writing.
-
-        :raises OSError: the disk is full, or not writable.
-        """
+        """Prepare the directory for writing."""
         if self._has_begun:
             return
         self.place.begin()
@@ -353,7 +341,6 @@ class JournalFiles:
 
     @property
     def start(self) -> int:
-        """Offset of the oldest byte."""
         return self.firsts[0]
 
     @property
@@ -445,7 +432,9 @@ class JournalFiles:
     # Writing.
 
     def append(self, data: bytes, now: int) -> None:
-        """:raises OSError: the disk is full, or not writable; then nothing is appended."""
+        """
+        :raises OSError: nothing was appended.
+        """
         if self.open.is_full:
             self.roll()
         if self.unsynced_bytes > UNSYNCED_BYTES:
@@ -453,7 +442,9 @@ class JournalFiles:
         self.open.append(data, now)
 
     def record(self, event: Event) -> None:
-        """:raises OSError: the disk is full, or not writable; then nothing is appended."""
+        """
+        :raises OSError: nothing was appended.
+        """
         if self.open.is_full:
             self.roll()
         self.open.record(event)
@@ -493,11 +484,7 @@ class JournalFiles:
             self.unsynced.pop(segment.first, None)
 
     def skip(self, offset: int, missing: int | None) -> None:
-        """
-        Continue at a later offset, after a gap.
-
-        :param missing: bytes of the gap, or ``None`` if unknown.
-        """
+        """Continue at a later offset, after a gap of ``missing`` bytes."""
         old = self.open
         gap = Event(old.end, old.last_time, EventKind.GAP, {"bytes": missing, "end": offset})
         self._newest = self._create(offset, old.last_time, old.boots, gap)
@@ -505,9 +492,8 @@ class JournalFiles:
 
     def sealed(self, first: int) -> str | None:
         """
-        Use the sealed file of a segment from now on.
-
-        :return: the path of the open file, which the caller removes; ``None`` if there is none.
+        Use the sealed file of a segment from now on; return the path of the open file, which the
+        caller removes.
         """
         segment = self.pending.pop(first, None)
         if segment is None:
@@ -552,7 +538,6 @@ class JournalFiles:
         return self._sizes[first]
 
     def sync_directory(self) -> None:
-        """Force the names of the files to the disk; for another thread."""
         sync_directory(self._layer, self.place.path)
 
     @property
@@ -560,7 +545,7 @@ class JournalFiles:
         return self.open.is_active or bool(self._sealed or self._headers)
 
     def rest(self) -> None:
-        """Close every descriptor, and free the memory for reading."""
+        """Close the descriptors, and free the memory for reading."""
         self.open.close()
         for segment in self.pending.values():
             segment.close()

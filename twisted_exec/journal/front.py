@@ -37,11 +37,7 @@ _SEED = 0x54584A46  # "TXJF" in ASCII
 
 @dataclass(frozen=True)
 class Unwritten:
-    """
-    Output or an event of a journal that may not be in its files.
-
-    :param offset: of the output's first byte, or that of the event.
-    """
+    """Output or an event of a journal that may not be in its files."""
 
     key: str
     epoch: bytes
@@ -51,11 +47,7 @@ class Unwritten:
 
 
 class Front:
-    """
-    The file of one run.
-
-    :param directory: in a file system in memory.
-    """
+    """The file of one run."""
 
     _log = Logger()
 
@@ -119,7 +111,6 @@ class Front:
             self._add(encode(_EVENT, event.time_ns, record, _SEED))
 
     def add(self, each: Unwritten) -> None:
-        """Add what an earlier run has left."""
         if isinstance(each.entry, Event):
             self.add_event(each.key, each.epoch, each.entry)
         else:
@@ -150,7 +141,6 @@ class Front:
         )
 
     def clear(self) -> None:
-        """Empty the file: all journals have written their output."""
         if self._descriptor is not None and self._size:
             self._size = 0
             os.ftruncate(self._descriptor, 0)
@@ -169,9 +159,7 @@ def remove(path: str) -> None:
 
 
 def read(path: str) -> list[Unwritten] | None:
-    """
-    Return what a run left in its file, in the order in which it was added; ``None`` if it is lost.
-    """
+    """Return what a run left in its file, oldest first; ``None`` if it is lost."""
     try:
         with opened(os, path) as descriptor:
             data = os.pread(descriptor, MOST_BYTES, 0)

@@ -43,7 +43,6 @@ class Event:
 
     :param offset: the offset of the first byte that was printed after the event; of a gap, the
         offset at which it begins.
-    :param time_ns: nanoseconds since the epoch.
     """
 
     offset: int
@@ -59,7 +58,6 @@ class Boot:
 
     :param number: grows by one with each boot of the journal, from 1.
     :param offset: of the first byte that the machine printed since.
-    :param time_ns: nanoseconds since the epoch.
     """
 
     number: int
@@ -235,7 +233,6 @@ class IJournal(Interface):
 
 
 def of_kind(events: Iterable[Event], kind: EventKind | None) -> list[Event]:
-    """Return the events of a kind; all for ``None``."""
     return [each for each in events if kind in (None, each.kind)]
 
 

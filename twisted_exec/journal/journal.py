@@ -95,7 +95,6 @@ class Journal:
     """
     One journal; without a disk, it ends with the process.
 
-    :param now_nanoseconds: returns nanoseconds since the epoch.
     :ivar memory_epoch: the epoch of a new journal.
     :ivar is_behind: there is output, or an event, that the files lack; false while the disk fails.
     :ivar is_dirty: the files were written since the last sync began.
@@ -263,7 +262,7 @@ class Journal:
         """
         Remove the oldest segment, if it is still the one that begins at ``first``.
 
-        :raises OSError: that failed, or the disk does not answer (:class:`Unanswered`).
+        :raises OSError: that failed, or the disk does not answer.
         """
         files = self.files
         if files is not None and self._reading is not None:
@@ -284,7 +283,6 @@ class Journal:
         self._disk.thread.run(function).addErrback(lambda failure: failure.trap(OSError))
 
     def fail(self, error: Exception) -> None:
-        """Continue in memory, because the disk cannot be used."""
         assert self._disk is not None
         self.failure = getattr(error, "strerror", None) or str(error)
         self.is_behind = False
@@ -297,18 +295,12 @@ class Journal:
             self._run(partial(self._files.reserve, self._reserved))
 
     def writing(self, *, is_again: bool = False) -> Writing | None:
-        """
-        Return the next output and events that the files lack.
-
-        :param is_again: the disk has failed before.
-        """
         files, tail = self._files, self._tail
         if files is None or not (is_again or self._is_behind(files)):
             return None
         return Writing(files, tail, self._events or (), is_again=is_again)
 
     def wrote(self, writing: Writing) -> None:
-        """Handle that the thread of the disk has written, or has failed to write."""
         for event in writing.recorded:
             if self._events and self._events[0] is event:
                 self._events.popleft()
@@ -464,7 +456,6 @@ class Journal:
             self._notify()
 
     def reopen(self) -> None:
-        """Undo :meth:`close`: the machine exists again."""
         self.closed = False
 
     def watch(self, changed: Callable[[], None]) -> None:
@@ -474,7 +465,6 @@ class Journal:
         self._watchers.pop(changed, None)
 
     def is_readable(self) -> None:
-        """Tell readers that they may read again what the disk did not answer."""
         self._notify()
 
     def _notify(self) -> None:

@@ -102,7 +102,7 @@ def decode_header(data: bytes, magic: bytes) -> Header:
     Decode the header of a segment.
 
     :raises NewerFormat: the segment is of a later release.
-    :raises Damaged: the header is too short, of another file, or corrupted.
+    :raises Damaged: the header is of another file, or corrupted.
     """
     if len(data) < HEADER_BYTES or data[:8] != magic:
         raise Damaged("not a segment of a journal")
@@ -122,7 +122,7 @@ def open_header(data: bytes, epoch: bytes, first: int) -> tuple[Header, int]:
     :param first: the offset that the file's name says.
     :return: the header, which may be of another journal; and the seed of the records.
     :raises NewerFormat: the segment is of a later release.
-    :raises Damaged: neither the header nor a checksum that depends on it is correct.
+    :raises Damaged: the header cannot be repaired.
     """
     try:
         header = decode_header(data, OPEN_MAGIC)
@@ -168,8 +168,6 @@ class Checkpoint:
     The state of an open segment at one position.
 
     :param position: where the next record begins in the file.
-    :param offset: offset of the next byte of output.
-    :param time_ns: time of the newest record.
     :param index: position of the newest index record; 0 if there is none.
     :param event: position of the newest event; 0 if there is none.
     :param reserved: viewers may have seen offsets below this offset that are not on disk; else 0.
@@ -250,7 +248,7 @@ def encode_event(event: Event, previous: int, seed: int) -> bytes:
     """
     Return an event as a record.
 
-    :param previous: position of the previous event; 0 if there is none in the segment.
+    :param previous: position of the previous event, or 0.
     :raises ValueError: the event is too large.
     """
     payload = _EVENT.pack(previous, event.offset) + json.dumps(dict(event.data)).encode()
@@ -263,7 +261,7 @@ def encode_index(time_ns: int, offset: int, previous: int, newlines: int, seed: 
     """
     Return an index record.
 
-    :param previous: position of the index record before; 0 if there is none.
+    :param previous: position of the previous index record, or 0.
     :param newlines: newlines since the start of the segment.
     """
     payload = _INDEX.pack(offset, previous, newlines)
@@ -326,7 +324,7 @@ def event_before(payload: bytes) -> int:
 
 def decode_index(payload: bytes) -> tuple[int, int, int]:
     """
-    Decode the payload of an index record: offset, position of the index record before, newlines.
+    Decode the payload of an index record: offset, position of the previous index record, newlines.
 
     :raises Damaged: the payload has another length.
     """
@@ -368,7 +366,6 @@ class Times:
         return self.times[max(0, bisect_right(self.offsets, offset) - 1)]
 
     def since(self, moment: int) -> int | None:
-        """Return the first offset with output at ``moment`` or later."""
         at = bisect_left(self.times, moment)
         return self.offsets[at] if at < len(self.times) else None
 
@@ -421,7 +418,6 @@ class Block:
 
     @property
     def last(self) -> int:
-        """The offset after the block."""
         return self.first + len(self.data)
 
     def runs(self) -> Iterator[tuple[int, int, int]]:
@@ -434,11 +430,7 @@ class Block:
 
 @dataclass(frozen=True)
 class IndexEntry:
-    """
-    One block in the index of a segment.
-
-    :param position: where the block begins in the file.
-    """
+    """One block in the index of a segment, and its position in the file."""
 
     first: int
     first_time: int
@@ -459,11 +451,7 @@ class IndexEntry:
 
 @dataclass
 class Index:
-    """
-    The index of a sealed segment.
-
-    :param end: the offset after the segment.
-    """
+    """The index of a sealed segment; ``end`` is the offset after the segment."""
 
     entries: Sequence[IndexEntry]
     events: Sequence[Event]
@@ -494,7 +482,6 @@ class SegmentEncoder:
         return self._header.encode()
 
     def add(self, time_ns: int, data: bytes) -> bytes:
-        """Add output; return the blocks that are complete, encoded."""
         encoded = []
         at = 0
         while at < len(data):
@@ -520,11 +507,7 @@ class SegmentEncoder:
         return block
 
     def end(self, end: int, boots: int) -> bytes:
-        """
-        Return the last block, the index, and the trailer.
-
-        :param end: the offset after the segment.
-        """
+        """Return the last block, the index, and the trailer."""
         block = self._block() if self._data else b""
         events = zlib.compress(
             json.dumps(
@@ -594,7 +577,7 @@ def _pack(entry: IndexEntry) -> bytes:
 
 def index_place(trailer: bytes, size: int) -> tuple[int, int]:
     """
-    Return where the index is in the file: position and length.
+    Return position and length of the index in the file.
 
     :param trailer: the last 64 bytes of the file.
     :raises Damaged: the trailer is corrupted, or does not fit the file.
@@ -618,9 +601,8 @@ def _check_trailer(trailer: bytes) -> None:
 
 def decode_block_index(trailer: bytes, data: bytes) -> Index:
     """
-    Decode the index.
+    Decode the index, which is at :func:`index_place`.
 
-    :param data: the bytes at :func:`index_place`.
     :raises Damaged: the index is corrupted.
     """
     _, _, end, last_time, blocks, _, newlines, boots, crc = _TRAILER.unpack_from(trailer)

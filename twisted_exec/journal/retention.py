@@ -88,11 +88,7 @@ class Space:
 
 @dataclass(frozen=True)
 class Removal:
-    """
-    A segment to remove, or the whole journal.
-
-    :param first: offset of the segment; ``None`` for the whole journal.
-    """
+    """A segment to remove; ``first`` is ``None`` for the whole journal."""
 
     key: str
     first: int | None
@@ -111,11 +107,7 @@ class ClockTrust:
         self._distrust_until = 0.0
 
     def begin(self, seconds: float, now: int, last: int | None) -> None:
-        """
-        Take the times of a start.
-
-        :param last: the time of day that the run before has noted, if any.
-        """
+        """Take the times of a start; ``last`` is the time of day that the last run has noted."""
         if last is not None and abs(now - last) > _JUMP_SECONDS * 1e9:
             self._distrust(seconds)  # the clock may be wrong, or it is long ago: nothing is urgent
         self._seen = seconds, now
@@ -143,7 +135,6 @@ def plan(
     """
     Decide what to remove.
 
-    :param now: nanoseconds since the epoch.
     :param by_age: false while the clock cannot be trusted.
     """
     removals: list[Removal] = []

@@ -100,7 +100,6 @@ class OpenSegment:
         Create the file, which gets its name when it is complete.
 
         :param gap: the first record.
-        :raises OSError: the disk is full, or not writable.
         """
         segment, new = cls(layer, path, header), f"{path}.new"
         segment._descriptor = open_file(layer, new, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
@@ -247,7 +246,9 @@ class OpenSegment:
     # Writing.
 
     def append(self, data: bytes, time_ns: int) -> None:
-        """:raises OSError: the disk is full, or not writable; then nothing is appended."""
+        """
+        :raises OSError: nothing was appended.
+        """
         index = b""
         if self._records >= _BLOCK_RECORDS or self.end - self._block_first >= _BLOCK_BYTES:
             index = self._encode_index(time_ns)
@@ -274,7 +275,7 @@ class OpenSegment:
         """
         Append an event, unless the segment has too many.
 
-        :raises OSError: the disk is full, or not writable; then nothing is appended.
+        :raises OSError: nothing was appended.
         """
         if not self.takes_events:
             return
@@ -309,25 +310,19 @@ class OpenSegment:
         self._write_checkpoint(self._fd, self.checkpoint(until))
 
     def sync(self, checkpoint: Checkpoint) -> None:
-        """
-        Force the output up to a checkpoint to the disk; for another thread.
-
-        :raises OSError: that failed.
-        """
+        """Force the output up to a checkpoint to the disk; for another thread."""
         with opened(self._layer, self.path, os.O_RDWR) as descriptor:
             # Before the checkpoint, which says that this is on the disk.
             self._layer.fdatasync(descriptor)
             self._write_checkpoint(descriptor, checkpoint)
 
     def synchronized(self, checkpoint: Checkpoint) -> None:
-        """Take note that :meth:`sync` is done."""
         self.synced = max(self.synced, (checkpoint.position, checkpoint.offset))
 
     def _write_checkpoint(self, descriptor: int, checkpoint: Checkpoint) -> None:
         self._layer.pwrite(descriptor, checkpoint.encode(self._seed), checkpoint.slot)
 
     def checkpoint(self, reserved: int = 0) -> Checkpoint:
-        """Return the present state, for :meth:`sync`."""
         self._generation += 1
         return Checkpoint(
             generation=self._generation,
@@ -356,7 +351,6 @@ class OpenSegment:
         self._times.append(time_ns)
 
     def _load_index(self) -> None:
-        """Read the index records, from the newest to the oldest."""
         if self._positions is not None:
             return
         blocks = []
@@ -454,7 +448,6 @@ class OpenSegment:
             position = previous if previous < position else 0
 
     def _record_in(self, data: bytes, at: int) -> tuple[int, int, bytes] | None:
-        """Return the record that begins at a place in ``data``, or ``None``."""
         if at < 0:
             return None
         for kind, time_ns, first, last in records(data, self._seed, at):
@@ -545,7 +538,6 @@ def seal(layer: Any, path: str, target: str, first: int, epoch: bytes, level: in
     :param target: the path of the sealed file, which appears when it is complete.
     :return: its length.
     :raises Damaged: the open segment cannot be read.
-    :raises OSError: the disk is full, or not writable.
     """
     segment, _ = OpenSegment.recover(layer, path, first, epoch)
     try:
@@ -633,7 +625,6 @@ def read_output(layer: Any, descriptor: int, size: int, position: int) -> bytes:
     Read a part of a file.
 
     :raises Damaged: the disk cannot read it.
-    :raises OSError: another error.
     """
     try:
         data: bytes = layer.pread(descriptor, size, position)
@@ -645,7 +636,6 @@ def read_output(layer: Any, descriptor: int, size: int, position: int) -> bytes:
 
 
 def sync_directory(layer: Any, path: str) -> None:
-    """Force the names in a directory to the disk."""
     descriptor = layer.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         layer.fsync(descriptor)

@@ -50,7 +50,6 @@ class Snapshot:
     :param retained: further directories with segments of the journal.
     :param epoch: of the journal, if it is known; then the directory may be missing.
     :raises NotAJournal: the directory has no epoch.
-    :raises OSError: it cannot be read.
     """
 
     def __init__(
@@ -86,7 +85,6 @@ class Snapshot:
         none.
 
         :param begin: begin at the segment with this offset, or one before.
-        :raises OSError: a file cannot be read.
         :raises NewerFormat: a segment is of a later release.
         """
         expected: int | None = None

@@ -81,7 +81,6 @@ class JournalStore:
 
     :param path: private directory; created if missing.
     :param limits: of all journals together.
-    :param now: nanoseconds since the epoch.
     :param in_thread: runs a function that takes long; a thread of the store by default.
     :param thread: where files are read and written; another thread of the store by default.
     :param memory: a file system in memory, for output that is not written yet.
@@ -145,7 +144,6 @@ class JournalStore:
 
         :raises FormatError: a later release wrote the journals.
         :raises TLSConfigError: the directory is not private or cannot be created.
-        :raises OSError: it cannot be read.
         """
         private_directory(self.path)
         self._check_format()
@@ -175,7 +173,6 @@ class JournalStore:
         self._later(_RETENTION_SECONDS, self._retention_pass)
 
     def _read_front(self, last: ProgramRun | None) -> Sequence[front.Unwritten] | None:
-        """Return what the last run did not write; ``None`` if that is lost."""
         if front.is_own(self._spare):  # of a run whose name the disk did not take
             return front.read(self._spare)
         if last is None or last.clean or last.kernel != self._kernel or not last.front:
@@ -327,11 +324,7 @@ class JournalStore:
         unmarking.addErrback(lambda failure: None)
 
     def deleted(self, key: str, facts: Mapping[str, str] | None = None) -> None:
-        """
-        End the journal of a machine that was deleted; it is retained for a while.
-
-        :param facts: names of the machine, for :meth:`deleted_machines`.
-        """
+        """End the journal of a machine that was deleted; it is retained for a while."""
         place = self._places.get(key)
         if place is None:
             return
@@ -351,7 +344,6 @@ class JournalStore:
 
     @property
     def lost_bytes(self) -> int:
-        """Output that was lost because the disk failed or did not answer."""
         return self._lost_bytes + self.writer.lost_bytes
 
     def _require_run(self) -> ProgramRun:
@@ -397,7 +389,6 @@ class JournalStore:
     # Recordings.
 
     def directory(self, key: str) -> str:
-        """Return the directory of a journal, which may not exist."""
         return self._directories.file(key)
 
     def before_removal(self, removing: Callable[[str], None]) -> None:
@@ -430,7 +421,6 @@ class JournalStore:
 
     @property
     def most_bytes(self) -> int:
-        """Output that each journal may have in memory because it is not in files."""
         least, most = _MEMORY_BYTES_EACH
         journals = len(self.writer) + len(self._failing)
         return max(least, min(most, _MEMORY_BYTES // max(1, journals)))
@@ -497,7 +487,6 @@ class JournalStore:
     # Failures.
 
     def fail(self, key: str, journal: Journal, reason: str) -> None:
-        """Try again later to write a journal."""
         if key not in self._failing:
             if not self._failing:  # the others are on the same disk
                 self._log.warn("journals are not on disk at present: {why}", why=reason)
@@ -581,7 +570,6 @@ class JournalStore:
     # Descriptors.
 
     def opened(self, journal: Journal) -> None:
-        """Limit the number of open descriptors."""
         self._active[journal] = None
         self._active.move_to_end(journal)
         if len(self._active) > self._open_limit:
@@ -667,7 +655,6 @@ class JournalMetrics(Collector):
         registry.register(self)
 
     def collect(self) -> Iterable[Metric]:
-        """Return the present values; called by the registry."""
         yield GaugeMetricFamily(
             "twisted_exec_journals_failing",
             "Consoles whose output is in memory only, because their disk fails or does not answer.",

@@ -25,7 +25,6 @@ class Tail:
     """
     The newest bytes of one console.
 
-    :param start: offset of the first byte.
     :param segment_bytes: the unit in which memory is freed.
     :param mid_line_ns: nanoseconds within which output within a line shares a time.
     :ivar start: offset of the oldest byte in memory.
@@ -49,7 +48,6 @@ class Tail:
         """
         Add output.
 
-        :param data: at least 1 byte.
         :param now: nanoseconds since the epoch; never decreases.
         """
         begins_line = not self._segments or self._segments[-1].endswith(_NEWLINE)
@@ -64,11 +62,7 @@ class Tail:
         self.end += len(data)
 
     def read(self, offset: int, limit: int) -> bytes:
-        """
-        Return output from ``offset``: 1 to ``limit`` bytes, none only at the end.
-
-        :raises ValueError: ``offset`` is not between ``start`` and ``end``.
-        """
+        """Return output from ``offset``: 1 to ``limit`` bytes, none only at the end."""
         if not self.start <= offset <= self.end:
             raise ValueError(f"offset {offset} is not within {self.start} to {self.end}")
         # Backwards, because most readers are near the end.
@@ -81,7 +75,6 @@ class Tail:
         return b""
 
     def discard_before(self, offset: int) -> None:
-        """Discard whole segments before ``offset``."""
         while self._segments and self.start + len(self._segments[0]) <= offset:
             self.start += len(self._segments.popleft())
         self._marks.discard_before(self.start)
@@ -163,7 +156,6 @@ class _Marks:
         return self._times[at] if at >= 0 else 0
 
     def since(self, moment: int) -> int | None:
-        """Return the first offset with output at ``moment`` or later."""
         at = bisect_left(self._times, moment)
         if at < len(self._times):
             return self._offsets[at]

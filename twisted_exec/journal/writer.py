@@ -77,7 +77,6 @@ class JournalWriter:
             self._timers[function] = self._clock.callLater(seconds, call)
 
     def printed(self, size: int) -> None:
-        """Count output that the files lack."""
         self._printed_bytes += size
         if self._printed_bytes > _SLICE_BYTES:
             self._printed_bytes = 0
@@ -87,7 +86,6 @@ class JournalWriter:
         self._writing.start()
 
     def behind(self, journal: Journal) -> None:
-        """Write to the files of a journal soon."""
         if self._has_stalled:
             journal.fail(Unanswered())
             return
@@ -211,7 +209,6 @@ class JournalWriter:
         return journal not in self._due and not journal.failure
 
     def forget(self, journal: Journal) -> None:
-        """Write nothing more of a journal that is removed."""
         self._behind.pop(journal, None)
 
 
@@ -288,7 +285,6 @@ class Sealer:
                 self._log.warn("journal {path}: {why}", path=path, why=str(error))
 
     def _level(self) -> int:
-        """Return the level of compression: fast while segments become full quickly."""
         before, self._sealed_at = self._sealed_at, self._clock.seconds()
         return FAST_LEVEL if self._sealed_at - before < 1 else LEVEL
 
