@@ -46,17 +46,13 @@ def block_line(number: int, chain: bytes) -> bytes:
 
 
 def omitted_line(number: int, text: bytes) -> bytes:
-    """
-    Return the line that stands for a block that was left out.
-
-    :param text: SHA-256 of the text of the block.
-    """
+    """Return the line that stands for a block that was left out, with the SHA-256 of its text."""
     return b"%s%d %s\n" % (OMITTED, number, text.hex().encode())
 
 
 def decode_omitted(line: bytes) -> tuple[int, bytes]:
     """
-    Decode the line of :func:`omitted_line`.
+    Undo :func:`omitted_line`.
 
     :raises InvalidRecording: the line is not of the format.
     """
@@ -90,13 +86,12 @@ class Info:
     format: int = FORMAT
 
     def encode(self) -> bytes:
-        """Return the line."""
         return RECORDING + compact(asdict(self)) + b"\n"
 
 
 def decode_info(line: bytes) -> Info:
     """
-    Decode the line of :meth:`Info.encode`.
+    Undo :meth:`Info.encode`.
 
     :raises InvalidRecording: the line is not of the format, or of a later one.
     """
@@ -147,13 +142,12 @@ class HeadContent:
         return _SIGNED + compact(asdict(self))
 
     def encode(self, signature: bytes) -> bytes:
-        """Return the line."""
         return b"%s%s %s\n" % (HEAD, compact(asdict(self)), b64encode(signature))
 
 
 def decode_head(line: bytes) -> tuple[HeadContent, bytes]:
     """
-    Decode the line of :meth:`HeadContent.encode`: return the head and its signature, which is not verified.
+    Return a head and its signature, which is not verified.
 
     :raises InvalidRecording: the line is not exactly as :meth:`HeadContent.encode` writes it.
     """
@@ -176,13 +170,12 @@ def decode_head(line: bytes) -> tuple[HeadContent, bytes]:
 
 
 def certificate_line(certificate: bytes) -> bytes:
-    """Return the line with a certificate, which is in DER."""
     return b"%s%s\n" % (CERTIFICATE, b64encode(certificate))
 
 
 def decode_certificate(line: bytes) -> bytes:
     """
-    Decode the line of :func:`certificate_line`.
+    Return a certificate in DER.
 
     :raises InvalidRecording: the line is not exactly as :func:`certificate_line` writes it.
     """
@@ -196,7 +189,7 @@ def decode_certificate(line: bytes) -> bytes:
 
 
 def compact(fields: Any) -> bytes:
-    """Return JSON as the header and the lines of proof have it: sorted, without spaces."""
+    """Return JSON with sorted keys, without spaces."""
     return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 

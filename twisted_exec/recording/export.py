@@ -48,7 +48,7 @@ def export(
     """
     Iterate over the text of a closed recording.
 
-    :param now: the time of day, in nanoseconds since the epoch.
+    :param now: returns nanoseconds since the epoch.
     :param machine: see :class:`Info`.
     :param first: only what was printed at this time or later, in nanoseconds since the epoch.
     :param last: only what was printed at this time or before.
@@ -128,13 +128,10 @@ _COPY_BYTES = 1 << 20
 
 def excerpt(file: BinaryIO, first: int, last: int) -> Iterator[bytes]:
     """
-    Iterate over the text of an excerpt.
-
-    It has whole blocks, so it may begin earlier and end later.
+    Iterate over the text of an excerpt, which has whole blocks.
 
     :param file: a closed recording; an excerpt is one, too.
-    :param first: milliseconds since the epoch.
-    :param last: the same.
+    :param first: milliseconds since the epoch, as is ``last``.
     :raises InvalidRecording: the recording is damaged or not closed, or has nothing in the range.
     """
     file.seek(0)
@@ -158,7 +155,6 @@ def excerpt(file: BinaryIO, first: int, last: int) -> Iterator[bytes]:
 
 
 def _begin(file: BinaryIO, section: Section) -> BlockStart | None:
-    """Return the beginning of a block with output."""
     if section.omitted >= 0:
         return None
     at = block_from(file, section.first)

@@ -1,5 +1,5 @@
 """
-The content of a recording by time: output, input, sizes and markers; also as an asciicast of version 2.
+The content of a recording by time; also as an asciicast of version 2.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class BlockStart:
     The beginning of the output and the events of a block.
 
     :param time: of the newest event before, in milliseconds since the epoch.
-    :param offset: of its first byte of output; if it has none, of the next output.
+    :param offset: of the next byte of output.
     """
 
     position: int
@@ -52,11 +52,10 @@ class BlockStart:
 
 def frames(file: BinaryIO, position: int = 0) -> Iterator[PlayedFrame]:
     """
-    Iterate over the content of a recording.
+    Iterate over the content of a recording, which may still be written.
 
     :param position: where a block begins; see :func:`block_before`.
-    :raises InvalidRecording: a line is not of the format.  A file that is still being written may
-        end anywhere.
+    :raises InvalidRecording: a line is not of the format.
     """
     file.seek(position)
     time, block = 0, position
@@ -83,8 +82,7 @@ def version_2(lines: Iterable[bytes]) -> Iterator[bytes]:
     """
     Convert a recording to an asciicast of version 2, for players that read no newer version.
 
-    That version has neither the proof nor the bytes of output that is not UTF-8; its times count
-    from the beginning.
+    The result has no proof, and replaces output that is not UTF-8.
 
     :param lines: those of a recording, the last of which may be incomplete.
     :raises InvalidRecording: a line is not of the format.
@@ -142,7 +140,7 @@ def _at(line: bytes, position: int) -> BlockStart:
 
 
 def first_block(file: BinaryIO) -> BlockStart | None:
-    """Return the first block with output or events; ``None`` if there is none."""
+    """Return the first block with output or events, if any."""
     return block_from(file, 0)
 
 

@@ -1,7 +1,7 @@
 """
 Recordings that grow: a range of a journal, and the heads that were signed in it, sans I/O.
 
-The text is rendered from the journal, as often as it is needed, and is the same each time.
+The text is rendered from the journal whenever it is needed, and is the same each time.
 """
 
 from __future__ import annotations
@@ -27,11 +27,7 @@ class MissingOutput(Exception):
 
 @dataclass(frozen=True, order=True)
 class JournalPosition:
-    """
-    A place in a journal.
-
-    :param events: the number of events with this offset that are before the place.
-    """
+    """A place in a journal, behind ``events`` events with this offset."""
 
     offset: int
     events: int = 0
@@ -99,7 +95,6 @@ class RangeReader:
 def _numbered(
     entries: Iterator[PrintedOutput | Event],
 ) -> Iterator[tuple[PrintedOutput | Event, int]]:
-    """Number the events at each offset, from 1."""
     offset, number = -1, 0
     for entry in entries:
         if not isinstance(entry, PrintedOutput):
@@ -150,7 +145,6 @@ class SignedHead:
 
     @property
     def is_closed(self) -> bool:
-        """True if the recording ends here."""
         return decode_head(self.progress.head.encode() + b"\n")[0].closed
 
     @property
@@ -159,7 +153,6 @@ class SignedHead:
         return decode_head(self.progress.head.encode() + b"\n")[0].time
 
     def encode(self) -> bytes:
-        """Return one line of JSON."""
         fields = {
             "position": asdict(self.position),
             "progress": asdict(self.progress),
@@ -170,7 +163,7 @@ class SignedHead:
 
 def decode_signed_head(line: bytes) -> SignedHead:
     """
-    Decode the line of :meth:`SignedHead.encode`.
+    Undo :meth:`SignedHead.encode`.
 
     :raises ValueError: the line is not complete, or not that of a signed head.
     """
@@ -192,8 +185,8 @@ class Range:
     """
     The facts about a recording that grows.
 
-    :param secret: makes the salts of its blocks.  With it, a reader of an excerpt can check guesses of
-        the blocks that the excerpt leaves out.
+    :param secret: makes the salts of its blocks. With it, a reader of an excerpt can check guesses
+        of the blocks that the excerpt leaves out.
     :param input: the input that it contains: ``none``, ``masked`` or ``all``.
     """
 
@@ -217,7 +210,6 @@ class Range:
         return writer.event(entry)
 
     def writer(self, signer: Signing) -> RecordingWriter:
-        """Return a writer of the text."""
         machine = self.info.machine
         names = [machine[key] for key in ("namespace", "name") if key in machine]
         return RecordingWriter(
@@ -243,11 +235,7 @@ class Range:
         return SignedHead(position, writer.progress(writer.sign_head(now_ns)), signer.certificate)
 
     def go_on(self, last: SignedHead, signer: HeadSigner, certificate: bytes) -> NextHead:
-        """
-        Continue after a head.
-
-        :param certificate: of the head, in DER.
-        """
+        """Continue after a head with this certificate, in DER."""
         writer = self.writer(signer)
         writer.go_on(last.progress)
         is_new = certificate != signer.certificate
@@ -261,7 +249,6 @@ class NextHead:
         self._range, self._writer, self._certificate = range_, writer, certificate
 
     def add(self, entry: PrintedOutput | Event | None) -> None:
-        """Add an entry of the journal."""
         self._range.write(self._writer, entry)
 
     def end(

@@ -29,8 +29,7 @@ class HeadSigner:
     """
     Signs heads with one certificate.
 
-    :raises UnusableCertificate: it is not for recordings, or the key is of another kind or does
-        not belong to it.
+    :raises UnusableCertificate: the certificate and the key cannot sign recordings.
     """
 
     def __init__(self, certificate: x509.Certificate, key: object) -> None:
@@ -46,7 +45,6 @@ class HeadSigner:
 
     @property
     def certificate(self) -> bytes:
-        """The certificate in DER."""
         return self._certificate.public_bytes(Encoding.DER)
 
     def require_valid(self, time: int) -> None:
@@ -67,7 +65,6 @@ class HeadSigner:
             )
 
     def sign(self, head: HeadContent) -> bytes:
-        """Return the signature of a head."""
         if isinstance(self._key, ed25519.Ed25519PrivateKey):
             return self._key.sign(head.content)
         return self._key.sign(head.content, ec.ECDSA(hashes.SHA256()))
@@ -81,11 +78,7 @@ class _Recorder:
 
 
 class TrustedRecorders:
-    """
-    The certificate authorities of trusted recorders.
-
-    :param authorities: certificates of authorities, several while one is replaced.
-    """
+    """The certificate authorities of trusted recorders, several while one is replaced."""
 
     def __init__(self, authorities: Sequence[x509.Certificate]) -> None:
         self._authorities = authorities

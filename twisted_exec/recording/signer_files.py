@@ -16,7 +16,6 @@ from twisted_exec.tls.files import read_file
 class SignerFiles:
     """
     :param certificate: path of a PEM file; empty if there is none.
-    :param key: path of its private key.
     :param warn: writes a line to the log.
     """
 
@@ -33,8 +32,6 @@ class SignerFiles:
 
     def __call__(self) -> HeadSigner:
         """
-        Return the signer.
-
         :raises UnusableCertificate: there is none, or it cannot be used.
         """
         certificate, key = self._paths

@@ -1,7 +1,7 @@
 """
 Verification of recordings, whose blocks are read from a file in constant memory.
 
-Each link covers all text before it.  A signed head has the newest link, so it proves all blocks
+Each link covers all text before it. A signed head has the newest link, so it proves all blocks
 before it.
 """
 
@@ -62,9 +62,8 @@ def verify(file: BinaryIO, trust: TrustedRecorders, stored: HeadContent | None =
     """
     Verify a recording.
 
-    :param file: is read once, from its present position.
-    :param stored: a head of this recording that was stored elsewhere: the recording must have its
-        block.
+    :param file: is read from its present position.
+    :param stored: a head that was stored elsewhere: the recording must have its block.
     :raises InvalidRecording: something before the newest head was changed, removed or added; or a
         signature is missing or not valid.
     """
@@ -108,7 +107,6 @@ class _Verifier:
         )
 
     def _take_lines(self, section: Section) -> None:
-        """Take the lines at the beginning of a section."""
         position = section.first
         for number, line in enumerate(section.lines):
             position += len(line)
@@ -178,7 +176,7 @@ class Section:
     The text of one block, without most of it.
 
     :ivar line: the line that ends the block; empty if the file ends before it.
-    :ivar omitted: the number of the block, if a line stands for it; else -1.
+    :ivar omitted: the number of a block that was left out; else -1.
     """
 
     first: int
@@ -190,11 +188,7 @@ class Section:
 
 
 class Blocks:
-    """
-    Reads blocks.
-
-    :param file: from its present position on, which counts as 0.
-    """
+    """Reads blocks from the present position of a file, which counts as 0."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -214,7 +208,6 @@ class Blocks:
             yield section
 
     def _section(self, header_lines: int) -> Section:
-        """Read one section."""
         section = Section(self._position)
         digest = sha256()
         while line := self._whole_line():

@@ -80,8 +80,8 @@ class RecordingWriter:
     """
     Writes one recording.
 
-    The methods that write return text to append to the file.  The times of output and events are nanoseconds
-    since the epoch and never decrease.
+    The methods that write return text to append to the file. The times of output and events are
+    nanoseconds since the epoch and never decrease.
 
     :param columns: of the terminal at the beginning.
     :param title: for players.
@@ -117,11 +117,7 @@ class RecordingWriter:
         self._add(progress.head.encode() + b"\n")
 
     def progress(self, head: bytes) -> WriterProgress:
-        """
-        Return the state after a head.
-
-        :param head: the line of the head, which is the last one that was written.
-        """
+        """Return the state after a head, whose line was the last that was written."""
         columns, rows = self._size
         return WriterProgress(
             self._number,
@@ -149,11 +145,7 @@ class RecordingWriter:
         return text + self._end_block()
 
     def output(self, time_ns: int, offset: int, data: bytes) -> bytes:
-        """
-        Write output.
-
-        :param offset: of the first byte.
-        """
+        """Write output, whose first byte is at ``offset``."""
         begun, _ = self._character
         text = b""
         if offset != self._offset + len(begun):
@@ -175,7 +167,6 @@ class RecordingWriter:
 
     @property
     def _room(self) -> int:
-        """The number of bytes that the present block may still take."""
         return BLOCK_BYTES - (self._offset - self._block_first if self._is_begun else 0)
 
     def _output(self, time_ns: int, data: bytes) -> bytes:
@@ -192,7 +183,6 @@ class RecordingWriter:
         return text
 
     def event(self, event: Event) -> bytes:
-        """Write an event of the journal."""
         text = self._flush() + self._begin_block()
         fields = {"data": dict(event.data), "kind": event.kind, "offset": event.offset}
         text += self._add(EVENT + compact(fields) + b"\n")
@@ -215,7 +205,8 @@ class RecordingWriter:
         """
         Sign everything that was written so far.
 
-        :raises UnusableCertificate: the certificate of the signer is not valid now; nothing changed.
+        :raises UnusableCertificate: the certificate of the signer is not valid now; nothing
+            changed.
         """
         self._signer.require_valid(now_ns // MILLISECOND)
         return self._flush() + self._end_block() + self._head(now_ns, closed=False)
@@ -244,13 +235,13 @@ class RecordingWriter:
         """
         Sign the whole recording, which ends.
 
-        :raises UnusableCertificate: the certificate of the signer is not valid now; nothing changed.
+        :raises UnusableCertificate: the certificate of the signer is not valid now; nothing
+            changed.
         """
         self._signer.require_valid(now_ns // MILLISECOND)
         return self._flush() + self._end() + self._head(now_ns, closed=True)
 
     def _end(self) -> bytes:
-        """Write the end of the recording, and end its block."""
         text = self._begin_block()
         end = {"offset": self._offset, "time": max(self._time, self._info.time)}
         return text + self._add(END + compact(end) + b"\n") + self._end_block()
@@ -268,7 +259,6 @@ class RecordingWriter:
         return self._add(head.encode(self._signer.sign(head)))
 
     def _flush(self) -> bytes:
-        """Write the bytes of a character that is not complete."""
         (data, time_ns), self._character = self._character, (b"", 0)
         return self._output(time_ns, data) if data else b""
 
@@ -307,7 +297,6 @@ class RecordingWriter:
         return self._add(f'[{seconds}.{milliseconds:03d}, "{code}", {_quoted(data)}]\n'.encode())
 
     def _add(self, text: bytes) -> bytes:
-        """Add text to the present block."""
         self._digest.update(text)
         self._text_bytes += len(text)
         return text
@@ -360,9 +349,9 @@ class EchoedInput:
     """
     The typed bytes of one console that were not echoed yet.
 
-    Typed bytes count as echoed only if the next output is exactly their echo.  With the first
-    difference everything that waits is forgotten: a password, whose echo is off, is followed by output
-    that the user did not type.
+    Typed bytes count as echoed only if the next output is exactly their echo. The first difference
+    forgets everything that waits: a password, whose echo is off, is followed by output that the
+    user did not type.
     """
 
     def __init__(self) -> None:
@@ -371,15 +360,10 @@ class EchoedInput:
 
     @property
     def is_expected(self) -> bool:
-        """True if typed bytes wait for their echo."""
         return bool(self._waiting)
 
     def typed(self, session: str, data: bytes, now: float) -> None:
-        """
-        Take note of input.
-
-        :param now: in seconds.
-        """
+        """Take note of input; ``now`` is in seconds."""
         self._waiting.extend((byte, session, now) for byte in data[-_MOST_WAITING:])
         while len(self._waiting) > _MOST_WAITING:
             self._waiting.popleft()
@@ -391,9 +375,8 @@ class EchoedInput:
 
     def printed(self, data: bytes, now: float) -> list[tuple[str, bytes]]:
         """
-        Take note of output; return the input that it echoes, by session.
-
-        :param data: all output since the previous call.
+        Take note of all output since the previous call; return the input that it echoes, by
+        session.
         """
         while self._waiting and now - self._waiting[0][2] > ECHO_SECONDS:
             self._waiting.popleft()

@@ -2,7 +2,6 @@
 Screens from journals: the selection of the output for the emulator.
 
 An emulator begins at the nearest key frame, or at most :data:`LOOK_BACK` bytes before the screen.
-Key frames are states of screens at offsets of journals; :class:`KeyFrames` keeps them in memory.
 """
 
 from __future__ import annotations
@@ -52,7 +51,8 @@ class Screens:
 
         :param key: as of :meth:`IRenderer.render`.
         :raises BadRequest: there is no such output.
-        :raises ServiceUnavailable: the disk cannot be read, or the screen is not rendered within :data:`SECONDS`.
+        :raises ServiceUnavailable: the disk cannot be read, or the screen is not rendered within
+            :data:`SECONDS`.
         :raises APIError: as of :meth:`IRenderer.render`.
         """
         until = self._clock.seconds() + SECONDS
@@ -71,7 +71,6 @@ class Screens:
         return rendered.body
 
     async def _read(self, journal: IJournal, options: ScreenOptions) -> tuple[int, Job]:
-        """Return the offset behind the screen's output, and what is rendered."""
         turns = ShortTurns(self._clock)
         end = await _end(journal, options, turns)
         frame = self._key_frames.nearest(journal.epoch, end - LOOK_BACK, end)
@@ -99,7 +98,6 @@ class Screens:
 
 
 async def _end(journal: IJournal, options: ScreenOptions, turns: ShortTurns) -> int:
-    """Return the offset behind the screen's output."""
     offset = options.at_offset
     if offset is not None:
         if not journal.start <= offset <= journal.end:
@@ -134,7 +132,6 @@ def _behind_newline(journal: IJournal, offset: int) -> int:
 
 
 async def _size_at(journal: IJournal, offset: int, turns: ShortTurns) -> tuple[int, int]:
-    """Return rows and columns of the terminal at an offset."""
     last = offset
     for _ in range(_SIZE_STEPS):
         await turns.breathe()
@@ -168,7 +165,6 @@ class _History:
         self.output = bytearray()
 
     async def read(self, turns: ShortTurns) -> None:
-        """Read the output."""
         offset = self._begin
         while offset < self._end:
             await turns.breathe()
@@ -185,7 +181,6 @@ class _History:
             offset += len(data)
 
     def resizes(self) -> Sequence[Resize]:
-        """Return the changes of the size; call it after :meth:`read`."""
         events: Any = _sizes(self._journal, self._begin, self._end)
         return [
             Resize(self._position(each.offset), each.data["columns"], each.data["rows"])
@@ -223,18 +218,13 @@ class KeyFrame:
 
 
 class KeyFrames:
-    """
-    Key frames of all journals; the least recently used ones are discarded.
-
-    :param limit_bytes: of all.
-    """
+    """Key frames of all journals; the least recently used ones are discarded."""
 
     def __init__(self, limit_bytes: int = MAX_BYTES) -> None:
         self._limit_bytes, self._bytes = limit_bytes, 0
         self._frames: OrderedDict[tuple[str, int], KeyFrame] = OrderedDict()
 
     def add(self, epoch: str, frame: KeyFrame) -> None:
-        """Add a key frame of a journal."""
         old = self._frames.pop((epoch, frame.offset), None)
         self._frames[epoch, frame.offset] = frame
         self._bytes += _size(frame) - (_size(old) if old is not None else 0)

@@ -37,11 +37,7 @@ class IScreen(Interface):
 
 @dataclass(frozen=True)
 class Resize:
-    """
-    A change of the terminal's size.
-
-    :param position: the number of bytes of a job's output before it.
-    """
+    """A change of the terminal's size, behind ``position`` bytes of a job's output."""
 
     position: int
     columns: int
@@ -55,7 +51,6 @@ class Job:
 
     :param columns: the size at the beginning; limits apply.
     :param key_frame: output before ``output``, see :meth:`IScreen.key_frame`.
-    :param output: bytes of the machine.
     :param resizes: in order.
     :param form: a :class:`~twisted_exec.api.screens.ScreenForm`.
     :param facts: further facts for the forms that are JSON.
@@ -81,7 +76,7 @@ class Rendered:
     :param body: the screen in the job's form.
     :param key_frame: the state after the output, without its last ``pending`` bytes.
     :param pending: bytes of an incomplete UTF-8 character at the end of the output.
-    :param columns: the size at the end, that of the key frame.
+    :param columns: the size at the end.
     """
 
     body: bytes
@@ -98,12 +93,11 @@ class IRenderer(Interface):
         """
         Render a screen.
 
-        :param key: names the machine.  Machines take turns.
-        :return: fires with a :class:`Rendered`.  Cancelling gives the turn to another job, unless the
-            job has begun.  Fails with
-            :class:`~twisted_exec.api.status.NotImplementedByBackend` if there is no emulator, and with
-            :class:`~twisted_exec.api.status.ServiceUnavailable`, for example if too many jobs wait or
-            the process takes too long.
+        :param key: names the machine. Machines take turns.
+        :return: fires with a :class:`Rendered`. Cancelling gives the turn to another job, unless
+            the job has begun. Fails with :class:`~twisted_exec.api.status.NotImplementedByBackend`
+            if there is no emulator, and with :class:`~twisted_exec.api.status.ServiceUnavailable`,
+            for example if too many jobs wait or the process takes too long.
         """
 
 

@@ -61,7 +61,6 @@ class ScreenProcesses:
         self._processes = JobProcesses(reactor, argv, kind)
 
     def render(self, job: Job, key: str) -> Deferred[Rendered]:
-        """See :meth:`IRenderer.render`."""
         if not self._installed():
             message = (
                 "the machine's runtime renders no screens: on its host, install the Python package "
@@ -71,7 +70,7 @@ class ScreenProcesses:
         return self._processes.do(encode_job(job), key).addErrback(_unavailable)
 
     def close(self) -> Deferred[None]:
-        """End all processes; jobs fail.  Fires when no process is left."""
+        """End all processes; jobs fail. Fires when no process is left."""
         return self._processes.close()
 
 

@@ -1,10 +1,7 @@
 """
 The process that runs a terminal emulator: ``pyavt``, of the asciinema project.
 
-Its limits are those of the kernel: a job that takes too much memory or time ends the process, and
-the pool notices.
-
-The emulator ignores requests of the machine to resize the terminal.
+The kernel limits it: a job that takes too much memory or time ends the process.
 """
 
 from __future__ import annotations
@@ -111,7 +108,6 @@ class AvtScreen:
         self._is_resized = False
 
     def feed(self, text: str) -> None:
-        """See :meth:`IScreen.feed`."""
         text = text.replace("\x7f", "")  # DEL: terminals ignore it, and the emulator prints it
         if not text.isascii():
             # The emulator gives a combining character a column of its own.
@@ -121,7 +117,6 @@ class AvtScreen:
             self._terminal.feed_str(text[at : at + _CHUNK])
 
     def resize(self, columns: int, rows: int) -> None:
-        """See :meth:`IScreen.resize`."""
         # Rows that are wrapped anew push others off the top, although the rows below the cursor are
         # blank.  So the emulator gets spare rows first.
         self._terminal.resize(columns, max(rows, _SPARE_ROWS))
@@ -129,7 +124,6 @@ class AvtScreen:
         self._is_resized = True
 
     def key_frame(self) -> str:
-        """See :meth:`IScreen.key_frame`."""
         # Few terminals, and no modes here, know control characters above U+007F.
         frame = _CONTROLS.sub(
             lambda match: "\x1b" + chr(ord(match[0]) - 0x40), self._terminal.dump()
@@ -141,7 +135,6 @@ class AvtScreen:
         return self._modes.reports().decode() + frame
 
     def screen(self) -> Screen:
-        """See :meth:`IScreen.screen`."""
         columns, rows = self._terminal.size
         cursor = self._terminal.cursor
         return Screen(

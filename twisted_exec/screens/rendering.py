@@ -51,7 +51,6 @@ class CellRun:
 
     @property
     def columns(self) -> int:
-        """Return the columns of all characters."""
         return len(self.text) * self.width
 
 
@@ -134,7 +133,7 @@ def as_text(screen: Screen, facts: Facts) -> bytes:
 
 
 def as_json(screen: Screen, facts: Facts) -> bytes:
-    """Return an object with the facts, size, cursor and rows, and with the runs of each row that have a style."""
+    """Return a JSON object with the facts and the screen."""
     value = {
         **facts,
         "columns": screen.columns,
@@ -279,8 +278,8 @@ class Animation:
     """
     An SVG that shows screens one after the other, again and again.
 
-    It contains each different row and each different screen once. For readers who prefer reduced
-    motion it shows the last screen.
+    It contains each different row and screen once. For readers who prefer reduced motion it shows
+    the last screen.
     """
 
     def __init__(self) -> None:
@@ -295,8 +294,7 @@ class Animation:
         Show a screen from a time on.
 
         :param time: in milliseconds; 0 for the first screen, and then never less than before.
-        :raises AnimationTooLarge: there are more than :data:`MAX_SCREENS` screens, or more than
-            :data:`MAX_ANIMATION_BYTES` bytes.
+        :raises AnimationTooLarge: there are too many screens or bytes.
         """
         self._columns = max(self._columns, screen.columns)
         self._lines = max(self._lines, screen.rows)
@@ -330,7 +328,7 @@ class Animation:
         """
         Return the picture; it refers to nothing outside, and has no script.
 
-        :param end: when it begins again, in milliseconds, after the time of the last of the screens.
+        :param end: when it begins again, in milliseconds, after the time of the last screen.
         """
         height = self._lines * _CELL_HEIGHT + 2 * _MARGIN
         steps = "".join(
@@ -373,9 +371,8 @@ def as_state(key_frame: str, columns: int, rows: int, facts: Mapping[str, object
     """
     Return an object with the output that brings a new terminal of this size to the state.
 
-    A picture of the screen is not enough for that: it lacks the screen behind the alternate one, the
-    attributes of the next characters, scroll regions, modes, and the beginning of an incomplete escape
-    sequence.
+    A picture of the screen would lack the screen behind the alternate one, modes, and the beginning
+    of an incomplete escape sequence, for example.
 
     :param key_frame: see :meth:`.IScreen.key_frame`.
     :param facts: further keys.
@@ -404,8 +401,8 @@ def _without_blanks(row: str, columns: int) -> str:
     """
     Return a row without the blanks at its end.
 
-    A row that is wrapped may end with rows of the screen that are blank, and these remain: the
-    first blank of the last one makes the terminal wrap.
+    A wrapped row may end with blank rows of the screen, and these remain: the first blank of the
+    last one makes the terminal wrap.
     """
     text = row.rstrip(" ")
     blanks = len(row) - len(text)

@@ -65,11 +65,7 @@ class SinkConfig:
 
 @dataclass(frozen=True)
 class ShippingConfig:
-    """
-    The whole file.
-
-    :param labels: added to every line.
-    """
+    """The whole file; ``labels`` are added to every line."""
 
     sinks: Sequence[SinkConfig]
     labels: Mapping[str, str]

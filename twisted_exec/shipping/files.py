@@ -1,8 +1,8 @@
 """
 Plain files, one for each machine: ``NAMESPACE_NAME_UID.log``.
 
-Each batch opens its files anew, so programs such as logrotate may rename them at any time.  With a
-size limit the sink rotates the files itself.  The disk may be slow, so all of this is done in a thread.
+Each batch opens its files anew, so programs such as logrotate may rename them at any time. With a
+size limit the sink rotates the files itself.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class FilesBatch:
     Text for any number of files.
 
     :param timestamps: begin each line with its time.
-    :ivar texts: the text for each file, by the file's name.
+    :ivar texts: by the file's name.
     """
 
     def __init__(self, timestamps: bool) -> None:
@@ -55,7 +55,6 @@ class FilesBatch:
         self.size = self.lines = 0
 
     def add(self, labels: Labels, line: ShippedLine) -> None:
-        """Append a line."""
         if labels is not self._labels:
             self._labels = labels
             self._text = self.texts.setdefault(file_name(labels), bytearray())
@@ -106,15 +105,12 @@ class FilesSink:
         self._unsynced: set[str] = set()
 
     def new_batch(self) -> FilesBatch:
-        """See :meth:`ILineSink.new_batch`."""
         return FilesBatch(self._timestamps)
 
     def send(self, batch: Any) -> Deferred[Receipt]:
-        """See :meth:`ILineSink.send`."""
         return self._in_thread(partial(self._write_all, batch.texts), Receipt())
 
     def settle(self) -> Deferred[None]:
-        """See :meth:`ILineSink.settle`: the files are written to the disk."""
         return self._in_thread(self._sync_all, None)
 
     def close(self) -> Deferred[None]:

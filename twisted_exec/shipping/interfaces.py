@@ -20,7 +20,6 @@ class Labels:
     :param machine: name of the API object; the runtime's id if the name is unknown.
     :param namespace: its namespace, or empty.
     :param uid: its UID, or empty.
-    :param machine_class: name of its class.
     :param epoch: epoch of the journal: offsets of different epochs are not comparable.
     :param others: labels of the configuration, such as ``pool``.
     """
@@ -39,10 +38,11 @@ class ShippedLine(NamedTuple):
 
     :param offset: of its first byte in the journal.
     :param end: offset of the next line.
-    :param time: of the line or gap, in nanoseconds since the epoch.
+    :param time: nanoseconds since the epoch.
     :param boot: number of the machine's boot; 0 if unknown.
     :param text: without its newline.
-    :param missing: for a gap, the number of missing bytes, or ``None`` if that is unknown; 0 for a line.
+    :param missing: for a gap, the number of missing bytes, or ``None`` if that is unknown; 0 for a
+        line.
     """
 
     offset: int
@@ -67,7 +67,7 @@ class SinkError(Exception):
     """
     A sink failed; usually the shipper tries again.
 
-    :param kind: one word for the metric: ``unreachable``, ``refused``, ``answer`` or ``disk``.
+    :param kind: one word for the metric, such as ``unreachable``.
     :param retry_seconds: the wait that the receiver requested; 0 if it requested none.
     """
 
@@ -122,16 +122,16 @@ class ILineSink(Interface):
         Send a batch.
 
         :return: fires when the receiver has accepted it, as far as the protocol tells; fails with
-            :class:`SinkError`.  When it is cancelled the batch may have arrived or not.
+            :class:`SinkError`. A cancelled batch may have arrived.
         """
 
     def settle() -> Deferred[None]:
         """
-        Make sure that all accepted batches survive a failure of the receiver, as far as the
-        protocol permits.
+        Make sure that accepted batches survive a failure of the receiver, as far as the protocol
+        permits.
 
-        :return: fires when they do; fails with :class:`SinkError` if some may be lost.  The shipper
-            then sends everything since the last success again.
+        :return: fails with :class:`SinkError` if some may be lost. The shipper then sends
+            everything since the last success again.
         """
 
     def close() -> Deferred[None]:

@@ -1,10 +1,10 @@
 """
 OTLP over HTTP: OpenTelemetry collectors, Loki, VictoriaLogs and others.
 
-A batch is one POST.  The receiver acknowledges it with its answer, so nothing has to settle.
+A batch is one POST, which the receiver acknowledges with its answer.
 
-The log messages are in protobuf's encoding, and are written by hand, because an object for each line
-would take most of the time.
+The messages in protobuf's encoding are written by hand, because an object for each line would take
+most of the time.
 
 Sources: opentelemetry-proto, ``opentelemetry/proto/logs/v1/logs.proto``, ``common/v1/common.proto``
 and ``collector/logs/v1/logs_service.proto``; the OTLP specification 1.8, "OTLP/HTTP".
@@ -89,12 +89,10 @@ class OTLPSink:
         self._transport = HTTPTransport(config, reactor, peer="the collector")
 
     def new_batch(self) -> LogsBatch:
-        """See :meth:`ILineSink.new_batch`."""
         return LogsBatch(self._now())
 
     @as_deferred
     async def send(self, batch: Any) -> Receipt:
-        """See :meth:`ILineSink.send`."""
         try:
             headers = read_headers(self._headers_file) if self._headers_file else []
         except TLSConfigError as problem:
@@ -119,7 +117,6 @@ class OTLPSink:
         return succeed(None)
 
     def close(self) -> Deferred[None]:
-        """See :meth:`ILineSink.close`."""
         return self._transport.close()
 
 
@@ -181,11 +178,7 @@ def read_headers(path: str) -> list[tuple[str, str]]:
 def collector_config(
     url: SplitResult, *, ca: str, certificate: str, key: str, token_file: str
 ) -> ClientConfig:
-    """
-    Return the configuration of the connection to a collector.
-
-    The files are read for each connection or request, so they may be renewed.
-    """
+    """Return the configuration of the connection to a collector."""
     return ClientConfig(
         server=f"{url.scheme}://{url.netloc}",
         ca=Material(path=ca),
@@ -212,7 +205,6 @@ class LogsBatch:
     An ``ExportLogsServiceRequest``.
 
     :param now: when the lines were read, in nanoseconds since the epoch.
-    :ivar lines: number of log records.
     """
 
     def __init__(self, now: int) -> None:
@@ -228,7 +220,6 @@ class LogsBatch:
         return self._finished_bytes + len(self._records)
 
     def add(self, labels: Labels, line: ShippedLine) -> None:
-        """Append a log record."""
         if labels is not self._labels:
             self._finish_resource()
             self._labels = labels
@@ -253,7 +244,6 @@ class LogsBatch:
         return b"".join(self._resources)
 
     def _finish_resource(self) -> None:
-        """Write the ``ResourceLogs`` of a machine."""
         if self._labels is not None and self._records:
             scope = _field(1, _field(1, b"twisted-exec") + _field(2, __version__.encode()))
             logs = _field(1, _resource(self._labels)) + _field(2, scope + self._records)

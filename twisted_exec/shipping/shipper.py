@@ -2,11 +2,9 @@
 Sends the lines of many journals to sinks.
 
 A :class:`Shipper` sends to one sink, and has no queue: it remembers an offset for each journal and
-builds a batch from the journals when the sink can take one. A failed batch is built again later.
-So an outage may last as long as the journals' retention, or the largest age of the sink's lines.
-
-A cursor on disk follows the accepted offsets. After a crash of this program or of the receiver, the
-lines since the last save may be sent again.
+builds a batch from the journals when the sink can take one. So an outage may last as long as the
+journals retain output. A cursor on disk follows the accepted offsets; after a crash, lines since
+the last save may be sent again.
 
 The work is done in short turns of the reactor, because consoles share the thread.
 """
@@ -96,7 +94,6 @@ class Shipper:
     # Start and stop.
 
     def start(self) -> None:
-        """Begin to ship."""
         self._tasks = [
             Deferred.fromCoroutine(each).addErrback(self._crashed)
             for each in (self._send_all(), self._settle_all())
@@ -321,7 +318,7 @@ class Shipper:
             await self._pause(error)
 
     async def _refused(self, error: BatchRefused, ends: dict[ShippedJournal, int]) -> None:
-        """Find the line that the receiver does not take, by smaller batches, and leave it out."""
+        """Find the line that the receiver refuses, by smaller batches, and leave it out."""
         if self._most_bytes > 1:
             self._most_bytes = max(1, self._most_bytes // 4)
             return
@@ -339,7 +336,6 @@ class Shipper:
         self._log.warn("{sink} refused a line: {why}", sink=self.sink.name, why=str(error))
 
     async def _pause(self, error: SinkError) -> None:
-        """Report a failure, and wait with exponential back-off."""
         self._metrics.failed(error.kind)
         self._note_problem(str(error))
         doubled = max(_FIRST_DELAY_SECONDS, self._delay_seconds * 2)
@@ -444,7 +440,7 @@ class Lagging(Protocol):
     """Anything with a lag."""
 
     def lag(self) -> tuple[int, float]:
-        """Return the bytes that are not accepted yet, and the age of the oldest in seconds."""
+        """See :meth:`Shipper.lag`."""
 
 
 class ShippingMetrics(Collector):
@@ -469,15 +465,12 @@ class ShippingMetrics(Collector):
         return SinkMetrics(self._counters, sink)
 
     def watch(self, sink: str, lagging: Lagging) -> None:
-        """Report the lag of a sink."""
         self._lagging[sink] = lagging
 
     def describe(self) -> Iterable[Metric]:
-        """Called by the registry before the first scrape."""
         return self._families()
 
     def collect(self) -> Iterable[Metric]:
-        """Called by the registry for each scrape."""
         sizes, ages = self._families()
         for sink, lagging in self._lagging.items():
             size, age = lagging.lag()
@@ -509,11 +502,9 @@ class SinkMetrics:
         self._missing = counters["missing_bytes"].labels(sink)
 
     def lines(self, count: int) -> None:
-        """Lines were accepted."""
         self._lines.inc(count)
 
     def bytes(self, count: int) -> None:
-        """Bytes of the journals were accepted."""
         self._bytes.inc(count)
 
     def rejected(self, count: int) -> None:
@@ -521,20 +512,14 @@ class SinkMetrics:
         self._rejected.inc(count)
 
     def gap(self, count: int) -> None:
-        """The journal lacks bytes."""
         self._missing.inc(count)
 
     def failed(self, kind: str) -> None:
-        """An attempt failed."""
         self._failures[kind].inc()
 
 
 class Shipping(Service):
-    """
-    Ships the lines of all machines to all sinks of a configuration.
-
-    :param registry: gets the metrics.
-    """
+    """Ships the lines of all machines to all sinks of a configuration."""
 
     def __init__(
         self, config: ShippingConfig, registry: CollectorRegistry, reactor: IReactorTime
@@ -564,7 +549,6 @@ class Shipping(Service):
             shipper.add(labels, journal)
 
     def startService(self) -> None:
-        """Begin to ship."""
         super().startService()
         for shipper in self.shippers:
             shipper.start()

@@ -1,9 +1,8 @@
 """
 The position of one sink in one journal, and the lines from there.
 
-A line ends with a newline, at a boot, at a gap and at the end of a closed journal, and is split into
-parts when it is too long.  Text at the end of an open journal is a line only if the caller says so:
-more of it may come.
+A line ends with a newline, or where no more of it can follow, such as at a boot or a gap. A long
+line is split into parts.
 """
 
 from __future__ import annotations
@@ -30,9 +29,10 @@ class ShippedJournal:
     :ivar accepted: offset after the lines that the receiver has accepted.
     :ivar settling: :attr:`accepted` when the last settling began.
     :ivar saved: offset in the cursor.
-    :ivar waiting_since: the time of the oldest line that is not accepted, in nanoseconds since
-        the epoch; 0 if there is none.
-    :ivar partial_end: end of the journal when text remained there, perhaps without a newline; else -1.
+    :ivar waiting_since: the time of the oldest line that is not accepted, in nanoseconds since the
+        epoch; 0 if there is none.
+    :ivar partial_end: end of the journal when text remained there, perhaps without a newline; else
+        -1.
     :ivar partial_due: when that text counts as a line, by the reactor's clock.
     """
 
@@ -67,7 +67,7 @@ class ShippedJournal:
         Load the position and watch the journal.
 
         :param name: name of the cursor.
-        :param newest: where to begin without a cursor: at the end, or at the oldest byte.
+        :param newest: without a cursor, begin at the end instead of the oldest byte.
         """
         journal = self.journal
         self.labels = replace(self.labels, epoch=journal.epoch)
@@ -83,7 +83,6 @@ class ShippedJournal:
         journal.watch(self.changed)
 
     def close(self) -> None:
-        """Stop watching."""
         self.journal.unwatch(self.changed)
 
     def changed(self) -> None:
@@ -98,11 +97,7 @@ class ShippedJournal:
         return bool(self.journal.closed) and self.saved >= self.journal.end
 
     def accept(self, offset: int) -> int:
-        """
-        Move :attr:`accepted`.
-
-        :return: the number of bytes.
-        """
+        """Move :attr:`accepted`; return the number of bytes."""
         count = offset - self.accepted
         self.accepted = offset
         self._wait_since(offset)
@@ -116,7 +111,6 @@ class ShippedJournal:
             self._wait_since(max(offset, self.journal.start))
 
     def _wait_since(self, offset: int) -> None:
-        """Note since when the output from an offset waits."""
         with suppress(OSError):
             self.waiting_since = self.journal.time_at(offset) if offset < self.journal.end else 0
 
@@ -145,8 +139,7 @@ def read_lines(
     """
     Read lines from a journal without changing it.
 
-    :raises OSError: the journal cannot be read at present; it may raise that after some lines.
-    :param offset: where the first line starts.
+    :raises OSError: the journal cannot be read at present; maybe after some lines.
     :param budget: stop after about this many bytes.
     :param line_bytes: most bytes of a line.
     :param unfinished: also return text at the end that has no newline yet.

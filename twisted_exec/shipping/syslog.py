@@ -1,14 +1,14 @@
 """
 Syslog over TLS (RFC 5425): rsyslog, syslog-ng and others.
 
-The protocol has no acknowledgement.  A receiver that crashes takes with it what it has received and
-not yet written.  So lines count as safe only when the receiver's kernel has acknowledged them *and*
-the connection has lasted for some time after that.  After a lost connection the other lines are sent
+The protocol has no acknowledgement. A receiver that crashes loses what it has received and not yet
+written. So lines count as safe only when the receiver's kernel has acknowledged them *and* the
+connection has lasted for some time after that. After a lost connection the other lines are sent
 again: they may arrive twice.
 
-Messages are those of RFC 5424, each with its length in front (RFC 5425).  The host name is the machine's
-name, the process id its boot, and the message id ``line`` or ``gap``; further labels are structured data.
-The text is passed on byte for byte.
+Messages are those of RFC 5424. The host name is the machine's name, the process id its boot, and
+the message id ``line`` or ``gap``; further labels are structured data. The text is passed on byte
+for byte.
 """
 
 from __future__ import annotations
@@ -67,13 +67,7 @@ _NOTHING = "-"
 
 @implementer(ILineBatch)
 class SyslogBatch:
-    """
-    Messages of any number of machines.
-
-    :param facility: number of the facility.
-    :ivar data: the encoded messages.
-    :ivar lines: their number.
-    """
+    """Messages of any number of machines."""
 
     def __init__(self, facility: int) -> None:
         self._facility = facility
@@ -88,7 +82,6 @@ class SyslogBatch:
         return len(self.data)
 
     def add(self, labels: Labels, line: ShippedLine) -> None:
-        """Append a message."""
         if labels is not self._labels:
             self._labels = labels
             self._host = _UNPRINTABLE.sub("?", labels.machine)[:_MAX_NAME] or _NOTHING
@@ -206,7 +199,6 @@ class SyslogSink:
     Sends messages on one connection, which is opened on demand.
 
     :param credentials: CA, and the client's certificate if the receiver requires one.
-    :param facility: number of the facility.
     :param send_seconds: time that the receiver has to take a batch.
     """
 
@@ -234,7 +226,6 @@ class SyslogSink:
         self._resting: Deferred[None] | None = None
 
     def new_batch(self) -> SyslogBatch:
-        """See :meth:`ILineSink.new_batch`."""
         return SyslogBatch(self._facility)
 
     @as_deferred
@@ -290,7 +281,7 @@ class SyslogSink:
 
     @as_deferred
     async def settle(self) -> None:
-        """See :meth:`ILineSink.settle`: fires when the connection has lasted long enough."""
+        """See :meth:`ILineSink.settle`; fires when the connection has lasted long enough."""
         sent, connection = self._sent, self._connection
         if connection is not None:
             while connection is self._connection and connection.unacknowledged:
@@ -313,7 +304,6 @@ class SyslogSink:
 
     @as_deferred
     async def close(self) -> None:
-        """See :meth:`ILineSink.close`."""
         connection = self._connection
         if connection is None:
             return

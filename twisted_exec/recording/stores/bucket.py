@@ -3,7 +3,6 @@ The address of a bucket, and the credentials for it.
 
 The address is the URL in ``--recording-store``:
 ``s3://BUCKET/PREFIX?endpoint=https://HOST:PORT&region=...&style=...&ca=...&credentials=...``
-The credentials are in the file that the URL names, or else in the environment.
 """
 
 from __future__ import annotations
@@ -76,7 +75,6 @@ class BucketTarget:
 
     @property
     def server(self) -> str:
-        """URL of the server of requests."""
         return f"{self.endpoint.scheme}://{self.host}"
 
 
@@ -152,12 +150,10 @@ def credentials_of(
     target: BucketTarget, environ: Mapping[str, str], clock: IReactorTime
 ) -> Callable[[], AccessKey]:
     """
-    Return a function that returns the present credentials.
+    Return a function that returns the present credentials, or raises :class:`StoreError`.
 
-    They never come from the metadata service of a cloud: this program should not connect to such an
-    address.
-
-    :return: raises :class:`StoreError` if there are none that can be used.
+    They do not come from the metadata service of a cloud: this program should not connect to such
+    an address.
     """
     path = target.credentials
     if path:

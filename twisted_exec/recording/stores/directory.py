@@ -1,8 +1,7 @@
 """
 A directory as a store of recordings.
 
-A recording is written to a temporary file, forced to the disk, and then renamed, so that a file
-with the name of a recording is always complete.
+A recording gets its name when it is complete and on the disk.
 """
 
 from __future__ import annotations
@@ -56,11 +55,9 @@ class DirectoryStore:
         self._threads = DeferredSemaphore(_MOST_THREADS)
 
     def location(self, name: str) -> str:
-        """See :meth:`IRecordingStore.location`."""
         return f"{self.url}/{require_name(name)}{SUFFIX}"
 
     def put(self, name: str, read: ReadText) -> Deferred[Stored]:
-        """See :meth:`IRecordingStore.put`."""
         return Deferred.fromCoroutine(self._put(require_name(name), read))
 
     async def _put(self, name: str, read: ReadText) -> Stored:
@@ -77,21 +74,17 @@ class DirectoryStore:
         return Stored(size, digest.hexdigest())
 
     def read(self, name: str, offset: int, limit: int) -> Deferred[bytes]:
-        """See :meth:`IRecordingStore.read`."""
         return Deferred.fromCoroutine(
             self._in_thread(partial(self._read, require_name(name), offset, limit))
         )
 
     def list(self, after: str = "", limit: int = 1000) -> Deferred[Sequence[StoreEntry]]:
-        """See :meth:`IRecordingStore.list`."""
         return Deferred.fromCoroutine(self._in_thread(partial(self._list, after, limit)))
 
     def delete(self, name: str) -> Deferred[None]:
-        """See :meth:`IRecordingStore.delete`."""
         return Deferred.fromCoroutine(self._in_thread(partial(self._delete, require_name(name))))
 
     def close(self) -> Deferred[None]:
-        """See :meth:`IRecordingStore.close`: there are no connections."""
         return succeed(None)
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
@@ -164,7 +157,6 @@ class DirectoryStore:
             self._sync()
 
     def _sync(self) -> None:
-        """Force changed names to the disk."""
         directory = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(directory)

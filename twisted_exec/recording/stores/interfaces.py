@@ -16,7 +16,7 @@ from zope.interface import Attribute, Interface
 ReadText = Callable[[int, int], "Deferred[bytes]"]
 """
 Reads a recording: takes an offset and a limit, fires with 1 to ``limit`` bytes, or with none at the
-end.  The same offset always has the same bytes.
+end. The same offset always has the same bytes.
 """
 
 MAX_READ_BYTES = 1 << 20
@@ -51,11 +51,7 @@ class NotStored(StoreError):
 
 @dataclass(frozen=True)
 class Stored:
-    """
-    A recording as it was sent to a store.
-
-    :param sha256: of all bytes, in hexadecimal digits.
-    """
+    """A recording as it was sent to a store, with its SHA-256 in hexadecimal digits."""
 
     size: int
     sha256: str
@@ -70,11 +66,7 @@ class StoreEntry:
 
 
 class IRecordingStore(Interface):
-    """
-    Closed recordings by their names.
-
-    Deferreds fail with :class:`StoreError`.
-    """
+    """Closed recordings by their names. Deferreds fail with :class:`StoreError`."""
 
     url = Attribute("The store without credentials, for messages (str).")
 
@@ -82,8 +74,8 @@ class IRecordingStore(Interface):
         """
         Store a recording, or complete an earlier attempt to do so.
 
-        Readers see nothing of the recording before it is complete.  After a crash at any moment, another
-        call leads to exactly one complete recording.  Calls for one name must not overlap.
+        Readers see nothing of the recording before it is complete. After a crash, another call
+        completes the recording. Calls for one name must not overlap.
 
         :param name: as :func:`require_name` demands.
         :param read: its errors are passed on.
@@ -101,12 +93,14 @@ class IRecordingStore(Interface):
         """
         Return complete recordings.
 
-        :param after: only those behind the one with this name.
+        :param after: only those behind this name.
         :param limit: at most 1000.
         """
 
     def delete(name: str) -> Deferred[None]:
-        """Delete a recording, and what incomplete attempts have left; succeeds if there is nothing."""
+        """
+        Delete a recording, and what incomplete attempts have left; succeeds if there is nothing.
+        """
 
     def location(name: str) -> str:
         """Return the URL of a recording, without credentials."""
@@ -146,15 +140,15 @@ async def fill(read: ReadText, offset: int, size: int) -> bytes:
 
 
 def reader(store: Any, name: str) -> ReadText:
-    """Return the function that reads a stored recording."""
+    """Return a function that reads a stored recording."""
     return lambda offset, limit: store.read(name, offset, limit)
 
 
 async def digest(read: ReadText, most: int | None = None) -> Stored:
     """
-    Return size and hash of a recording; reads it in pieces of at most 1 MiB.
+    Return size and hash of a recording.
 
-    :param most: a larger one is not read to its end, which may not exist.
+    :param most: a larger recording is not read to its end, which may not exist.
     """
     size, content = 0, sha256()
     while (most is None or size <= most) and (piece := await read(size, MAX_READ_BYTES)):

@@ -21,7 +21,6 @@ FORMS = "file:///DIRECTORY or s3://BUCKET/PREFIX?endpoint=https://HOST:PORT&regi
 """The forms of the option's value."""
 
 MakeStore = Callable[[Any], IRecordingStore]
-"""Creates a store from a reactor."""
 
 
 def store_option(text: str) -> MakeStore:

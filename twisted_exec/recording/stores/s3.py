@@ -1,12 +1,11 @@
 """
 An S3-compatible bucket as a store of recordings.
 
-A short recording is uploaded in one request.  A longer one is uploaded in parts, and becomes an object
-when the last request joins them.  S3 itself remembers the parts of an upload, so an attempt after a
-crash needs no state of ours.
+A long recording is uploaded in parts, and becomes an object when the last request joins them. S3
+remembers the parts, so an attempt after a crash needs no state of ours.
 
-boto3 makes and signs the requests, and reads the answers.  It opens no connections: they are those of
-:class:`HTTPTransport`.
+boto3 makes and signs the requests, and reads the answers. It opens no connections: they are those
+of :class:`HTTPTransport`.
 """
 
 from __future__ import annotations
@@ -63,8 +62,9 @@ _BODY_SECONDS = 600.0
 """Time limit of a request with a body."""
 _MOST_MARKS = 60_000
 """
-Opening brackets, and equals signs, of an answer; a full page has some 25 000.  Python parses a million of them in
-a second, in which no console is served: the parser does not let other threads run.
+Opening brackets, and equals signs, of an answer; a full page has some 25 000. Python parses a
+million of them in a second, in which no console is served: the parser does not let other threads
+run.
 """
 _MESSAGE_CHARACTERS = 200
 _FULL = ("EntityTooLarge", "QuotaExceeded", "XMinioStorageFull", "InsufficientCapacity")
@@ -73,7 +73,7 @@ _NOT_S3 = "the bucket's answer is not one of S3: check the URL of the store"
 _PARSING = (ValueError, TypeError, LookupError, AttributeError)
 """Exceptions of boto3's parser, other than its own classes."""
 _OTHER_HEADERS = ("content-length", "expect", "user-agent", "x-amzn-trace-id")
-"""Headers of boto3 that the transport has itself, or that come from the environment; boto3 signs none of them."""
+"""Unsigned headers of boto3 that the transport has itself, or that come from the environment."""
 
 
 def transport_of(target: BucketTarget, reactor: Any) -> HTTPTransport:
@@ -107,8 +107,8 @@ class BucketClient:
     """
     Calls operations of S3.
 
-    boto3 is called once or twice: its hook ``before-send`` first takes the signed request from it, and
-    then gives it the answer.  Only answers that report success come to boto3, which could repeat the
+    boto3's hook ``before-send`` hands over the signed request, and in a second call of boto3
+    returns the answer. boto3 reads only answers that report success, because it could repeat
     others, or follow them to another server.
 
     :param credentials: returns the present credentials, or raises :class:`StoreError`.
@@ -127,11 +127,7 @@ class BucketClient:
         self._local = local()
 
     async def call(self, operation: str, **parameters: Any) -> Mapping[str, Any]:
-        """
-        Call an operation; see :meth:`send`.
-
-        :return: what the method of boto3's client returns.
-        """
+        """Call an operation as :meth:`send` does; return what boto3 reads in the answer."""
         answer = await self.send(operation, **parameters)
         if not _is_harmless(answer[1]):
             raise StoreError("answer", _NOT_S3)
@@ -148,8 +144,7 @@ class BucketClient:
         :param parameters: without the bucket.
         :return: code and body of the answer, which reports success.
         :raises Refusal: the bucket answered with an error.
-        :raises StoreError: the bucket does not answer, or not as S3 does; or no request can be
-            made.
+        :raises StoreError: there is no usable answer, or no request can be made.
         """
         signed = await self.in_thread(self._call, self._credentials(), operation, parameters)
         # boto3 makes a stream of bytes.
@@ -168,12 +163,10 @@ class BucketClient:
         return code, body
 
     def in_thread(self, work: Callable[..., Any], *arguments: Any) -> Deferred[Any]:
-        """Call a function in a thread."""
         pool = self._reactor.getThreadPool()
         return deferToThreadPool(self._reactor, pool, work, *arguments)
 
     def close(self) -> Deferred[None]:
-        """Close connections."""
         closed: Deferred[None] = self._transport.close()
         return closed
 
@@ -224,7 +217,9 @@ class BucketClient:
             raise StoreError("answer", _NOT_S3) from None
 
     def _send(self, request: Any, **_: Any) -> Any:
-        """Return the answer to a request, as the hook ``before-send``; without one, raise the request."""
+        """
+        Return the answer, as the hook ``before-send``; before there is one, raise the request.
+        """
         from botocore.awsrequest import AWSResponse
 
         if self._local.answer is None:
@@ -252,9 +247,7 @@ _creating = Lock()
 
 @cache
 def _session() -> Any:
-    """
-    Return a session of boto3 that reads no file but boto3's own, and no variable of the environment.
-    """
+    """Return a session of boto3 that ignores configuration files and the environment."""
     import boto3.session
     from botocore.configprovider import ConstantProvider
     from botocore.loaders import Loader
@@ -276,7 +269,6 @@ def _session() -> Any:
 
 
 def create_client(target: BucketTarget, key: AccessKey, send: Callable[..., Any]) -> Any:
-    """Return boto3's client of a bucket."""
     from botocore.config import Config
 
     client = _session().client(
@@ -307,15 +299,14 @@ def _is_harmless(body: bytes) -> bool:
     """
     Return whether an answer may be parsed.
 
-    A declaration could define entities that expand to any amount of memory; no answer of S3 has one.  In
-    UTF-16, which the parser detects, all markup has zeros.
+    A declaration could define entities that expand to any amount of memory; no answer of S3 has
+    one. In UTF-16, which the parser detects, all markup has zeros.
     """
     marks = max(body.count(b"<"), body.count(b"="))
     return b"<!" not in body and b"\0" not in body and marks <= _MOST_MARKS
 
 
 def _refusal(code: int, body: bytes) -> Refusal:
-    """Return the error of an answer."""
     text = f"the bucket answered {code}"
     if 300 <= code < 400:
         return Refusal(
@@ -330,7 +321,7 @@ def _refusal(code: int, body: bytes) -> Refusal:
 
 
 def _error(body: bytes) -> tuple[str, str]:
-    """Return code and message of an error; they are empty if there are none."""
+    """Return code and message of an error; empty if there are none."""
     try:
         # In another encoding entities would be overlooked.
         tree = ElementTree.fromstring(body.strip().decode() if _is_harmless(body) else "")
@@ -347,19 +338,13 @@ def _one_line(text: str) -> str:
 
 
 class UploadPart(NamedTuple):
-    """A part of an upload."""
-
     size: int
     etag: str
 
 
 @implementer(IRecordingStore)
 class S3Store:
-    """
-    Recordings as objects ``PREFIX/NAME.cast``.
-
-    :param part_bytes: smaller only in tests.
-    """
+    """Recordings as objects ``PREFIX/NAME.cast``."""
 
     def __init__(self, bucket: BucketClient, *, part_bytes: int = PART_BYTES) -> None:
         self.url = str(bucket.target)
@@ -367,20 +352,16 @@ class S3Store:
         self._prefix = f"{bucket.target.prefix}/" if bucket.target.prefix else ""
 
     def location(self, name: str) -> str:
-        """See :meth:`IRecordingStore.location`."""
         return f"{self.url}/{require_name(name)}{SUFFIX}"
 
     def put(self, name: str, read: ReadText) -> Deferred[Stored]:
-        """See :meth:`IRecordingStore.put`."""
         return Deferred.fromCoroutine(self._put(require_name(name), read))
 
     def read(self, name: str, offset: int, limit: int) -> Deferred[bytes]:
-        """See :meth:`IRecordingStore.read`."""
         return Deferred.fromCoroutine(self._read(require_name(name), offset, limit))
 
     @as_deferred
     async def list(self, after: str = "", limit: int = _PAGE) -> Sequence[StoreEntry]:
-        """See :meth:`IRecordingStore.list`."""
         entries: list[StoreEntry] = []
         start, is_last = self._key(after) if after else self._prefix, False
         while len(entries) < limit and not is_last:
@@ -401,11 +382,9 @@ class S3Store:
         return entries[:limit]
 
     def delete(self, name: str) -> Deferred[None]:
-        """See :meth:`IRecordingStore.delete`."""
         return Deferred.fromCoroutine(self._delete(self._key(require_name(name))))
 
     def close(self) -> Deferred[None]:
-        """See :meth:`IRecordingStore.close`."""
         return self._bucket.close()
 
     def _key(self, name: str) -> str:
@@ -543,7 +522,6 @@ class S3Store:
 
 
 def _entries(page: Mapping[str, Any], name: str) -> Sequence[Mapping[str, Any]]:
-    """Return the entries of a page of a list."""
     if "IsTruncated" not in page:
         raise StoreError("answer", _NOT_S3)
     entries: Sequence[Mapping[str, Any]] = page.get(name, ())

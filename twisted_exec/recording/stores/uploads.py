@@ -1,8 +1,8 @@
 """
 Uploads of closed recordings, until a store has each of them.
 
-There is no queue on disk: the owner of the recordings adds those that are not stored yet after each
-start, and retains their source until :meth:`Uploads.store` has fired.
+There is no queue on disk: after a start, the owner of the recordings adds those that are not stored
+yet. It retains their source until :meth:`Uploads.store` has fired.
 """
 
 from __future__ import annotations
@@ -58,7 +58,6 @@ class UploadMetrics:
             self.failures.labels(kind)
 
     def register(self, registry: CollectorRegistry) -> UploadMetrics:
-        """Show the metrics; return this object."""
         for metric in (self.stored, self.stored_bytes, self.failures, self.waiting):
             registry.register(metric)
         return self
@@ -76,9 +75,10 @@ class _Job:
 
 class Uploads(BackgroundTask):
     """
-    Stores and deletes recordings one after the other; repeats what failed, with exponential back-off.
+    Stores and deletes recordings one after the other; repeats what failed, with exponential
+    back-off.
 
-    :ivar problem: why the last attempt failed; empty after one that succeeded.
+    :ivar problem: why the last attempt failed; empty after a success.
     :ivar failing: called with name and reason when a recording could not be stored.
     """
 
@@ -106,8 +106,8 @@ class Uploads(BackgroundTask):
         Store a recording.
 
         :return: fires when the recording is in the store, and a copy read back from it was the
-            same.  It never fails; it does not fire at all if the recording is deleted, or if the
-            program stops before.
+            same. It never fails, and does not fire if the recording is deleted or the program stops
+            before.
         """
         return self._add(_Job(name, read))
 
@@ -132,7 +132,7 @@ class Uploads(BackgroundTask):
         return job.done
 
     def stop(self) -> Deferred[None]:
-        """End the present attempt; fires when it has ended, and connections are closed."""
+        """End the present attempt, and close connections."""
         self.is_stopped = True
         stopped: Deferred[None] = super().stop()
         return stopped.addCallback(lambda _: self.backend.close())
@@ -168,7 +168,7 @@ class Uploads(BackgroundTask):
         self._is_working = False
 
     def _next(self) -> _Job:
-        """Return a job; one that could not be read before only if there is no other."""
+        """Return a job, preferably one that could be read."""
         jobs = self._jobs.values()
         return next((each for each in jobs if not each.is_unreadable), next(iter(jobs)))
 
@@ -195,7 +195,6 @@ class Uploads(BackgroundTask):
         _fire(job.done, result)
 
     async def _failed(self, job: _Job, kind: str, why: str) -> None:
-        """Report a failure, put the recording behind the others, and wait."""
         self._metrics.failures.labels(kind).inc()
         if not self.problem:
             self._log.warn(
