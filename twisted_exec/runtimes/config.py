@@ -94,7 +94,6 @@ class RuntimeClass:
 
     @property
     def has_hardware(self) -> bool:
-        """True if machines have volumes, network interfaces and ignition data."""
         return bool(IHardware.providedBy(self.driver))
 
 
@@ -191,7 +190,6 @@ def _class(entry: object, where: str) -> ClassConfig:
 
 
 def _retention(reader: Reader) -> Retention | None:
-    """Read how long the class retains output; ``None`` if it does not say."""
     limits = reader.take("journal", dict, {})
     if not limits:
         return None

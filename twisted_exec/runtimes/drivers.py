@@ -1,8 +1,7 @@
 """
-Twisted plugins for the drivers of machine classes.
+Twisted plugins for the drivers of machine classes; packages can add plugins.
 
-Packages add drivers by plugins of their own.  This module must not import anything heavy:
-every twistd that writes the plugin cache imports it.
+This module must not import anything heavy: every twistd that writes the plugin cache imports it.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ class IDriverMaker(Interface):
         """
         Read the driver's keys of a class, without access to the host.
 
-        :param reader: (:class:`~twisted_exec.program.config_file.Reader`) the class.  Keys that
+        :param reader: (:class:`~twisted_exec.program.config_file.Reader`) the class. Keys that
             nobody takes are refused.
         :param resources: the capabilities: ``memory`` in bytes, ``cpu`` in whole units.
         :return: creates the driver from the reactor and the runtime's
@@ -41,8 +40,6 @@ class IDriverMaker(Interface):
 class DriverMaker:
     """
     A plugin for a module with a function ``configure``, imported when a class uses the driver.
-
-    :param module: dotted name.
     """
 
     def __init__(self, name: str, module: str) -> None:

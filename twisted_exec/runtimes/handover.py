@@ -1,8 +1,8 @@
 """
 Hand-over of a machine runtime: another process goes on with its machines and sessions.
 
-The new process creates the sessions of the old one before it accepts requests
-(:class:`SessionsHandOver`), and adopts its machines (:class:`MachinesHandOver`).
+The new process adopts the machines (:class:`MachinesHandOver`), and creates the sessions
+(:class:`SessionsHandOver`) before it accepts requests.
 """
 
 from __future__ import annotations
@@ -80,7 +80,9 @@ if TYPE_CHECKING:
 
 
 SOCKET = "sessions.sock"
-"""Name of the socket in the runtime's private directory, for predecessors that still serve streams."""
+"""
+Name of the socket in the runtime's private directory, for predecessors that still serve streams.
+"""
 
 _KEY_BYTES = 32
 _OPEN_SECONDS = 5.0
@@ -93,7 +95,6 @@ Stop = Callable[[], Awaitable[None]]
 
 
 def _listen_at(reactor: Any, path: str, site: Site) -> Stop:
-    """Listen at a socket in the private directory."""
     remove_stale(path)
     port = reactor.listenUNIX(path, site, backlog=BACKLOG, mode=0o600)
     return partial(stop_unix_port, port)
@@ -103,14 +104,10 @@ class SomeMachines(Protocol):
     """The machines of a runtime, as its sessions need them."""
 
     def viewers(self) -> list[tuple[str, Any, dict[str, Any]]]:
-        """Return all viewers in order: the id of the machine, the viewer, and its state."""
+        """See :meth:`MachinesHandOver.viewers`."""
 
     def console(self, machine_id: str, *, waits: bool = False) -> SharedConsole | None:
-        """
-        Return the console of a machine; ``None`` if it is off, or unknown.
-
-        :param waits: for a session that waits until the machine is on.
-        """
+        """See :meth:`MachinesHandOver.console`."""
 
 
 class SessionsHandOver:
@@ -183,7 +180,6 @@ class SessionsHandOver:
         reservation: TokenReservation,
         terms: Terms,
     ) -> bool:
-        """See :data:`.RejoinElsewhere`."""
         key = digest(rejoin.key)
         bridged = self._elsewhere.get(key)
         owner = StreamOwner(subject.session, subject.user, subject.uid)
@@ -260,14 +256,12 @@ class SessionsHandOver:
 
     @property
     def _own_socket(self) -> str:
-        """Path of the socket at which this process lets hops rejoin the streams that it serves."""
         return os.path.join(self._directory, self._name)
 
     async def retire(self, seconds: float) -> None:
         """
-        Leave the sessions to a successor, which is ready; serve the streams that cannot move.
-
-        :param seconds: how long.
+        Leave the sessions to a successor, which is ready; for a while, serve the streams that
+        cannot move.
         """
         sessions = self._server.sessions
         moving, self._moving = self._moving, []
@@ -313,7 +307,6 @@ class SessionsHandOver:
     def _open(
         self, subject: Subject, query: bytes, resume: str, user: MarkUser, protocol: str
     ) -> Deferred[ConsoleClient]:
-        """Open a connection to a session in the successor."""
         path = f"/sessions/{quote(subject.session, safe='')}?".encode("ascii") + query
         headers = [
             (USER_HEADER, quote(subject.user, safe="").encode("ascii")),
@@ -362,22 +355,21 @@ class MachinesHandOver:
         await gatherResults([each.when_settled() for each in supervisors])
 
     def stop_alerts(self) -> None:
-        """Search no output any more, and answer the calls that wait for matches and recordings."""
+        """Search no output any more, and answer the calls that wait."""
         self._machines.stop_alerts()
         if self._machines.recordings is not None:
             self._machines.recordings.statuses.stop()
 
     def start_alerts(self) -> None:
-        """Search the output again, once poollets have sent their patterns again."""
+        """Search the output again, once poollets have sent their patterns."""
         self._machines.start_alerts()
         if self._machines.recordings is not None:
             self._machines.recordings.statuses.go_on()
 
     async def suspend(self) -> dict[str, Any]:
         """
-        Let go of the machines and of the state directory.
+        Let go of the machines and of the state directory; return the machines as JSON values.
 
-        :return: the machines as JSON values.
         :raises CannotHandOver: as of :meth:`check`.
         """
         self.check()
@@ -444,8 +436,8 @@ class MachinesHandOver:
         Prepare the runtime with the machines of another process.
 
         :param values: see :meth:`suspend`.
-        :raises ValueError: a message in the values cannot be decoded, or a machine is of a class that
-            is not offered.  Other errors are those of :meth:`.MachineRuntime.prepare`.
+        :raises ValueError: the values are not valid. Other errors are those of
+            :meth:`.MachineRuntime.prepare`.
         """
         records = self._machines.records
         machines: Sequence[Mapping[str, Any]] = values["machines"]
@@ -493,7 +485,8 @@ def _decode(kind: Any, text: str) -> Any:
 
 _LOST_SECONDS = 30.0
 """
-Longest time without the session: a successor that is replaced may take 20 s to fail, and then goes on.
+Longest time without the session: a successor that is replaced may take 20 s to fail, and then goes
+on.
 """
 
 
@@ -530,7 +523,6 @@ class SessionBridge:
         :param transport: the stream, whose terms the other process enforces from now on.
         :param key: with which the session is resumed.
         :param position: of the next byte of output for the stream.
-        :param size: the last size of the user's terminal.
         """
         self._transport = transport
         transport.hold_to(FULL)
@@ -644,8 +636,7 @@ class BridgeRoutes(SocketRoutes):
     The routes of the socket at which predecessors of this process reach the sessions of their
     streams.
 
-    The socket is in the private directory of the runtime, so only processes of the same account,
-    and root's, reach it.
+    The socket is in the runtime's private directory, so other accounts except root do not reach it.
     """
 
     _server: StreamServer
@@ -678,8 +669,8 @@ class BridgeRoutes(SocketRoutes):
 _PATH = b"/streams"
 _TIMEOUT_SECONDS = 60.0
 """
-Longest wait for the process that serves the stream.  The hop before waits longer at each attempt, and
-leaves first: a shorter limit here would fail all attempts while this host is busy.
+Longest wait for the process that serves the stream. The hop before waits longer at each attempt,
+and leaves first: a shorter limit here would fail all attempts while this host is busy.
 """
 _DRAIN_SECONDS = 1.0
 _PASSED = frozenset({b"connection", b"upgrade", b"x-stream-protocol-version", REJOIN.lower()})
@@ -693,7 +684,7 @@ async def pass_on(
     """
     Pass a request that rejoins a stream on to the process that serves it.
 
-    :raises APIError: it refuses, or cannot be reached.
+    :raises APIError: that process refuses, or cannot be reached.
     :raises ConnectionDone: the hop has left.
     """
     subject = bridged.subject
@@ -729,7 +720,7 @@ class LeftStreamRoutes(SocketRoutes):
     """
     The routes of a socket for successors of this process, which serves streams.
 
-    The newest process of the runtime passes requests that rejoin such a stream on to it.
+    The newest process of the runtime passes on requests that rejoin such a stream.
     """
 
     serves_while_frozen = True

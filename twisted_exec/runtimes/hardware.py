@@ -1,8 +1,8 @@
 """
 Changes of volumes and network interfaces of machines.
 
-A change of a machine that is off takes effect at its next start.  Some runs can change the volumes
-of a machine that is on, immediately; other changes are refused.
+A change of a machine that is off takes effect at its next start. Some runs can change the volumes
+of a machine that is on.
 """
 
 from __future__ import annotations
@@ -62,8 +62,7 @@ class Hardware:
         """
         Check the volumes and interfaces of a new machine.
 
-        :raises APIError: a name is not valid or occurs twice, there are too many, or the class does
-            not support one of them.
+        :raises APIError: the machine cannot have one of them.
         """
         name = str(getattr(machine.spec, "class"))
         if name not in self._offered:
@@ -110,8 +109,7 @@ class Hardware:
         """
         Add an interface for the next start.
 
-        :raises APIError: the driver refuses the interface, its name is not valid or in use, or the
-            machine has too many.
+        :raises APIError: the machine cannot have the interface.
         :raises Conflict: the machine is on.
         """
         self._driver(record.class_name, _INTERFACES).check_network_interface(interface)
@@ -141,7 +139,6 @@ class Hardware:
         return driver
 
     def _plug(self, record: MachineRecord, change: str, what: Any) -> Deferred[None]:
-        """Change a machine that is on; a machine that is off changes at its next start."""
         if record.id in self._busy:
             raise Conflict(f'the volumes of machine "{record.label}" are being changed: try again')
         supervisor = self._supervisors[record.id]

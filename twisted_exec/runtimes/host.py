@@ -73,8 +73,8 @@ class Settings(MachineSettings):
     :param iri_revision: the revision of ``machine.v1alpha1``, see
         :mod:`twisted_exec.iri.revisions`; spheric's service is always served, too.
     :param allowed_uids: users besides root and the runtime's own that may use the UNIX sockets.
-    :param sessions: limits of concurrent sessions; ``None`` for as many as file descriptors allow, up
-        to 10000.
+    :param sessions: limits of concurrent sessions; ``None`` for as many as file descriptors allow,
+        up to 10000.
     :param shipping: where to send the lines of all consoles; ``None`` for nowhere.
     :param resume_seconds: how long a session waits for its user after the loss of a connection, and
         for its machine to start again; 0 disables both.
@@ -156,10 +156,8 @@ _Runtime: Any = proxyForInterface(_AllOfIt, "runtime")
 @implementer(IHandsOver)
 class RuntimeHost(_Runtime, StreamHost):  # type: ignore[misc]
     """
-    Runs a runtime, and provides its :class:`~twisted_exec.iri.interfaces.IMachineRuntime`
-    with :class:`~twisted_exec.iri.interfaces.IMachineLogs`,
-    :class:`~twisted_exec.iri.interfaces.IConsoleAlerts` and
-    :class:`~twisted_exec.iri.interfaces.IConsoleRecordings`.
+    Runs a runtime, and provides its :class:`~twisted_exec.iri.interfaces.IMachineRuntime` and
+    further interfaces.
 
     :raises TargetError: the IRI target is not valid.
     """
@@ -222,7 +220,6 @@ class RuntimeHost(_Runtime, StreamHost):  # type: ignore[misc]
         RecordingMetrics(self.streams.registry, lambda: self.runtime.machines.recordings)
 
     def _acted(self, act: Act) -> None:
-        """Write the audit record of an act at a console."""
         sessions = self.streams.sessions.with_id(act.session)
         subject = sessions[0].subject if sessions else Subject(act.session, user=act.user)
         fields = {"other_user": act.other, "reason": act.message}
@@ -240,7 +237,6 @@ class RuntimeHost(_Runtime, StreamHost):  # type: ignore[misc]
             self.shipping.add(labels, journal)
 
     async def start(self) -> None:
-        """See :meth:`AsyncService.start`."""
         self._check()
         await self._handover.prepare_machines()
         secret = os.path.join(self.settings.state_directory, "resume-secret")
@@ -256,7 +252,7 @@ class RuntimeHost(_Runtime, StreamHost):  # type: ignore[misc]
         """
         Begin to ship, also what deleted machines have printed.
 
-        New machines are added when their journals are opened; after a stop, all open journals again.
+        New machines are added when their journals are opened.
         """
         if self.shipping is None:
             return
@@ -269,7 +265,6 @@ class RuntimeHost(_Runtime, StreamHost):  # type: ignore[misc]
             self._ship(facts, journal)  # lines that the last runtime has not sent
 
     async def stop(self) -> None:
-        """See :meth:`AsyncService.stop`."""
         await self._screen_processes.close()
         if self._handover.is_retired:
             await self.streams.stopService()
@@ -286,19 +281,15 @@ class RuntimeHost(_Runtime, StreamHost):  # type: ignore[misc]
     # IHandsOver.
 
     def inherit(self, inherited: ServiceState) -> None:
-        """See :meth:`.IHandsOver.inherit`."""
         self._handover.inherit(inherited)
 
     def freeze(self) -> Deferred[ServiceState]:
-        """See :meth:`.IHandsOver.freeze`."""
         return Deferred.fromCoroutine(self._handover.freeze())
 
     def thaw(self) -> Deferred[None]:
-        """See :meth:`.IHandsOver.thaw`."""
         return Deferred.fromCoroutine(self._handover.thaw())
 
     def retire(self, linger_seconds: float) -> Deferred[None]:
-        """See :meth:`.IHandsOver.retire`."""
         return Deferred.fromCoroutine(self._handover.retire(linger_seconds))
 
     # Probes.
@@ -346,7 +337,6 @@ class RuntimeHandOver:
     # The new process.
 
     def inherit(self, inherited: ServiceState) -> None:
-        """Continue the runtime of another process at the start."""
         if not {"machines", "sessions"} <= inherited.values.keys():
             raise ValueError("the state of a runtime has machines and sessions")
         self._inherited = inherited.values
@@ -374,13 +364,11 @@ class RuntimeHandOver:
         self._sessions.listen(self._host.runtime.directory)
 
     async def stop_listening(self) -> None:
-        """Accept no predecessors any more."""
         await self._sessions.stop_listening()
 
     # The old process.
 
     async def freeze(self) -> ServiceState:
-        """See :meth:`.IHandsOver.freeze`."""
         host = self._host
         self._machines.check()
         self._undo.append(self._thaw_streams)
@@ -402,17 +390,14 @@ class RuntimeHandOver:
         return ServiceState({"machines": machines, "sessions": self._sessions.export()})
 
     async def thaw(self) -> None:
-        """See :meth:`.IHandsOver.thaw`."""
         while self._undo:
             await self._undo.pop()()
 
     @property
     def is_frozen(self) -> bool:
-        """True from :meth:`freeze` to :meth:`thaw` or :meth:`retire`."""
         return bool(self._undo) and not self.is_retired
 
     async def retire(self, seconds: float) -> None:
-        """See :meth:`.IHandsOver.retire`."""
         self.is_retired = True
         self._undo.clear()
         await self._sessions.retire(seconds)

@@ -59,8 +59,8 @@ class MachineFacts:
 
     :param label: ``NAMESPACE/NAME``, for messages and logs.
     :param hostname: the guest's desired hostname, or empty.
-    :param directory: private directory of this machine with a short path, for sockets;
-        the runtime creates and removes it.
+    :param directory: private directory of this machine with a short path, for sockets; the runtime
+        creates and removes it.
     :param marker: ``(variable, value)`` for the environment of every process of the machine.
     :param started: call this immediately with each process that leads a session.
     :param event: call this with type (``Normal``, ``Warning``), reason and message to post an
@@ -108,9 +108,9 @@ class IRun(IConsole):
     """
     One machine from power on to power off.
 
-    ``connect`` is called once: it powers the machine on and opens its line.  A size that was set
-    before is the line's initial size.  The protocol's transport provides
-    :class:`~twisted_exec.console.interfaces.ILineTransport`.  Its ``connectionLost`` reason may be a
+    ``connect`` is called once: it powers the machine on and opens its line. A size that was set
+    before is the line's initial size. The protocol's transport provides
+    :class:`~twisted_exec.console.interfaces.ILineTransport`. Its ``connectionLost`` reason may be a
     :class:`~twisted_exec.console.line.LineEnded`.
     """
 
@@ -129,9 +129,7 @@ class IMachineDriver(Interface):
 
     def missing() -> str:
         """
-        Check the host for everything that the class needs.
-
-        :return: one line that says what to install or to change; empty if machines can run.
+        Return what to install or to change on the host, in one line; empty if machines can run.
         """
 
     def run(facts: MachineFacts) -> IRun:
@@ -139,7 +137,7 @@ class IMachineDriver(Interface):
 
 
 class IHardware(Interface):
-    """A driver that supports volumes and network interfaces; for other drivers they are refused."""
+    """A driver that supports volumes and network interfaces."""
 
     def check_volume(volume: pb.Volume) -> None:
         """
@@ -164,7 +162,7 @@ class IRestartPolicy(Interface):
 
 
 class IShutdown(Interface):
-    """A run whose machine can shut itself down; provided in addition to :class:`IRun`."""
+    """A run whose machine can shut itself down."""
 
     def shut_down() -> Deferred[None]:
         """
@@ -178,10 +176,10 @@ class ISharedLineTransport(ILineTransport):
     """
     The transport of one connection of a line that is reopened after a loss.
 
-    It may also have ``window_changed(size)`` and ``hand_on()``.  ``hand_on()`` closes the transport
-    so that the next connection goes on without a loss, and returns the input that was not sent.  The
-    transport must have ``send_break(milliseconds)`` if the line is ``breakable``.  ``pauseProducing``
-    must work for every line.
+    It may also have ``window_changed(size)`` and ``hand_on()``. ``hand_on()`` closes the transport
+    so that the next connection goes on without a loss, and returns the input that was not sent. The
+    transport must have ``send_break(milliseconds)`` if the line is ``breakable``.
+    ``pauseProducing`` must work for every line.
     """
 
     def abortConnection() -> None:
@@ -189,7 +187,7 @@ class ISharedLineTransport(ILineTransport):
 
 
 class IHotPlug(Interface):
-    """A run whose volumes can change while it is on; provided in addition to :class:`IRun`."""
+    """A run whose volumes can change while it is on."""
 
     def attach_volume(volume: pb.Volume) -> Deferred[None]:
         """:return: fires when the guest has the volume; fails with an ``APIError``."""
@@ -203,7 +201,8 @@ class IHotPlug(Interface):
 
 class IRunsHostProcesses(Interface):
     """
-    A marker for drivers whose machines are processes of this host, with the rights of one of its users.
+    A marker for drivers whose machines are processes of this host, with the rights of one of its
+    users.
 
     Our poollets select such a class only by its name, unless the class has ``match: capabilities``:
     a user who asks for a CPU does not ask for a shell of the host.
@@ -224,14 +223,11 @@ class IAdoptsMachines(Interface):
 
 
 class IJournalWriter(Interface):
-    """
-    A run that writes boots into the machine's journal itself; provided in addition to
-    :class:`IRun`.
-    """
+    """A run that writes boots into the machine's journal itself."""
 
 
 class IReleasable(Interface):
-    """A run whose machine can be left running; provided in addition to :class:`IRun`."""
+    """A run whose machine can be left running."""
 
     is_complete = Attribute(
         "True if the journal has everything that an adopted machine printed without the runtime (bool)."
@@ -241,16 +237,12 @@ class IReleasable(Interface):
         """
         Disconnect from the machine, which continues without the runtime.
 
-        :return: input that only this run keeps and the machine has not got; ``None`` for none.
+        :return: input that the machine has not got and nothing else keeps; ``None`` for none.
         """
 
 
 class IReopenable(Interface):
-    """
-    A run of a line that exists without the runtime; provided in addition to :class:`IRun`.
-
-    ``stop`` only closes the line.
-    """
+    """A run of a line that exists without the runtime; ``stop`` only closes the line."""
 
     def leave() -> Deferred[bytes]:
         """

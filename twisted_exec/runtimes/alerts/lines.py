@@ -1,8 +1,8 @@
 """
 The lines of a journal.
 
-A line ends with a newline, at a gap, or with a carriage return.  Lines come without escape
-sequences and control characters other than tabs, and only their first 4 KiB.
+A line ends with a newline, at a gap, or with a carriage return. It is searched without escape
+sequences, and only in its first 4 KiB.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Piece:
     A part of the output.
 
     :param offset: in the journal, of its first line.
-    :param is_line: ``data`` is the text of one line, without escape sequences.  Otherwise it is
+    :param is_line: ``data`` is the text of one line, without escape sequences. Otherwise it is
         whole lines as they were printed.
     """
 
@@ -44,10 +44,8 @@ class Piece:
 
 def matching_lines(piece: Piece, patterns: PatternSet) -> Iterator[tuple[int, bytes, list[int]]]:
     """
-    Search a piece.
-
-    :return: the lines that match: the offset at which the line begins, its text, and the numbers of
-        the patterns.
+    Iterate over the lines that match: the offset of the line, its text, and the numbers of the
+    patterns.
     """
     data = piece.data
     if piece.is_line:
@@ -72,7 +70,7 @@ class LineReader:
     """
     Reads lines from an offset on.
 
-    :ivar line_start: offset at which the line begins that is not complete yet.
+    :ivar line_start: the offset of the line that is not complete yet.
     """
 
     def __init__(self, journal: IJournal, offset: int) -> None:
@@ -83,12 +81,10 @@ class LineReader:
 
     @property
     def at_end(self) -> bool:
-        """True if everything that was printed has been read."""
         return bool(self.position >= self._journal.end)
 
     @property
     def incomplete(self) -> bytes:
-        """The text of the line that is not complete yet."""
         return bytes(self._held)
 
     def read(self) -> list[Piece]:
@@ -107,7 +103,7 @@ class LineReader:
         return pieces
 
     def consume(self) -> None:
-        """Regard the incomplete line as complete; the next output begins another line."""
+        """Regard the incomplete line as complete."""
         self._held.clear()
         self._stripper = None
         self.line_start = self.position
@@ -134,7 +130,6 @@ class LineReader:
         return at
 
     def _hold(self, part: bytes) -> None:
-        """Append to the incomplete line, which may end within an escape sequence."""
         room = MOST_LINE_BYTES - len(self._held)
         if room <= 0:
             return

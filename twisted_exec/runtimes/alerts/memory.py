@@ -28,8 +28,8 @@ class Unhealthy:
     """
     Why a machine needs a person.
 
-    :param boot: number of the boot in which the line was printed, or :data:`UNKNOWN_BOOT`; a later boot ends the
-        condition.
+    :param boot: number of the boot in which the line was printed, or :data:`UNKNOWN_BOOT`; a later
+        boot ends the condition.
     """
 
     pattern_id: str
@@ -41,7 +41,7 @@ class Unhealthy:
 
 class Memory:
     """
-    :param path: of the file, which is read at once and written by :meth:`save`.
+    :param path: of the file, which is read now and written by :meth:`save`.
     :param thread: where it is written.
     """
 
@@ -60,7 +60,6 @@ class Memory:
         return self._reports.get(uid, {}).get(pattern_id)
 
     def report(self, uid: str, pattern_id: str, time_ns: int) -> None:
-        """Record a match that is reported."""
         of_machine = self._reports.setdefault(uid, {})
         self._reports.move_to_end(uid)
         self._count += pattern_id not in of_machine
@@ -71,11 +70,10 @@ class Memory:
         self._is_changed = True
 
     def unhealthy(self, uid: str) -> Unhealthy | None:
-        """Return why a machine needs a person; ``None`` if it does not."""
+        """Return why a machine needs a person, if it does."""
         return self._unhealthy.get(uid)
 
     def set_unhealthy(self, uid: str, why: Unhealthy | None) -> None:
-        """Record why a machine needs a person, or that it no longer does."""
         if self._unhealthy.get(uid) == why:
             return
         self._is_changed = True
@@ -94,7 +92,7 @@ class Memory:
         self._is_changed |= bool(of_machine)
 
     def save(self) -> None:
-        """Write the file if anything has changed.  A full disk is logged once; the next call tries again."""
+        """Write the file if anything has changed. If that fails, the next call tries again."""
         if not self._is_changed:
             return
         document = {
@@ -118,7 +116,6 @@ class Memory:
         os.replace(temporary, self._path)
 
     def _load(self) -> None:
-        """Read the file."""
         try:
             with open(self._path, "rb") as file:
                 document = json.loads(file.read(_MOST_FILE_BYTES))

@@ -1,8 +1,8 @@
 """
 The process that searches the output of machines.
 
-It reads jobs from its standard input and writes matches to its standard output, one at a time,
-until the input ends.
+It reads jobs from its standard input and writes matches to its standard output, until the input
+ends.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class Searcher:
     """
     Does jobs.
 
-    A job has pieces of output, and the keys of groups of patterns.  Each group in each piece is
-    one step.  The answer says with which step the next job goes on, or which keys are unknown.
+    A job has pieces of output, and the keys of groups of patterns. Each group in each piece is one
+    step. The answer says with which step the next job goes on, or which keys are unknown.
     """
 
     def __init__(self) -> None:
@@ -70,7 +70,6 @@ class Searcher:
         self._compiled: OrderedDict[str, PatternSet] = OrderedDict()
 
     def answer(self, job: dict[str, Any], body: bytes) -> bytes:
-        """Do one job."""
         for key, several in job["patterns"].items():
             self._groups[key] = tuple(Pattern(text, is_regex) for text, is_regex in several)
         unknown = [key for key in job["groups"] if key not in self._groups]
@@ -95,7 +94,6 @@ class Searcher:
         return encode(head, b"".join(found.texts))
 
     def _search(self, job: dict[str, Any], pieces: list[Piece], found: _Found) -> int:
-        """Return the number of steps that are done."""
         until = thread_time() + TURN_SECONDS
         steps = list(product(enumerate(pieces), enumerate(job["groups"])))
         step = first = int(job["first"])
@@ -124,7 +122,6 @@ class Searcher:
         return step
 
     def _patterns(self, key: str) -> PatternSet:
-        """:raises PatternError: they cannot be compiled."""
         several = self._groups[key]
         if not any(pattern.is_regex for pattern in several):
             return PatternSet(several)

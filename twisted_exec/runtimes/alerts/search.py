@@ -1,7 +1,7 @@
 """
 The search for patterns of alerts, in processes of low priority, and the patterns of each owner.
 
-A group (the patterns of one alert) that has used up its budget of CPU time is no longer searched.
+A group (the patterns of one alert) that has used up its CPU time is no longer searched.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from twisted_exec.program.tasks import ShortTurns
 from twisted_exec.runtimes.alerts.lines import Piece
 
 SECONDS = 30.0
-"""For one job, on a host where others have the processors; the CPU time has a limit of its own."""
+"""For one job, on a host where others have the processors; the CPU time has its own limit."""
 RETRY_SECONDS = 1.0
 _WAITING = 20_000
 
@@ -57,11 +57,7 @@ OVER_BUDGET = (
 
 @dataclass(frozen=True)
 class Group:
-    """
-    The patterns of one alert for a machine.
-
-    :param key: identifies alert and patterns.
-    """
+    """The patterns of one alert for a machine; ``key`` identifies alert and patterns."""
 
     key: str
     numbers: tuple[int, ...]
@@ -70,8 +66,6 @@ class Group:
 
 @dataclass(frozen=True)
 class LineMatch:
-    """A line that matches."""
-
     piece: int
     offset: int
     text: bytes
@@ -91,7 +85,6 @@ def command() -> list[str]:
 
 
 def search_processes(reactor: Any) -> IJobs:
-    """Return the processes of one runtime."""
     kind = JobKind(
         _result,
         "the search for alerts",
@@ -112,11 +105,10 @@ class CPUBudget:
 
     def spend(self, seconds: float, size: int, now: float) -> bool:
         """
-        Count a search.
+        Count a search; return false if the budget is used up.
 
         :param size: bytes that were searched.
         :param now: seconds of any clock.
-        :return: false if the budget is used up.
         """
         rested = max(0.0, now - self._at) * SHARE
         self._at = now
@@ -273,7 +265,6 @@ class AlertRule:
 
     @property
     def has_conditions(self) -> bool:
-        """Return whether a pattern has a condition."""
         return any(pattern.condition for pattern in self.patterns.values())
 
 
@@ -295,9 +286,7 @@ class Rules:
 
 def check_rules(request: console_pb2.SetAlertsRequest) -> None:
     """
-    Check a request before anything is made of it.
-
-    :raises BadRequest: it exceeds a limit, or contradicts itself.
+    :raises BadRequest: the request exceeds a limit, or contradicts itself.
     """
     if len(request.patterns) > MOST_PATTERNS:
         raise BadRequest(f"{len(request.patterns)} patterns are more than {MOST_PATTERNS}")
@@ -316,7 +305,7 @@ async def read_rules(
     Read a checked request, in short turns of the reactor.
 
     :param suspended: why groups are not searched, by their keys.
-    :raises BadRequest: it contradicts itself.
+    :raises BadRequest: the request contradicts itself.
     """
     turns = ShortTurns(clock)
     wrong: dict[int, str] = {}

@@ -1,7 +1,7 @@
 """
 Searches the output of machines for the patterns of alerts.
 
-Matches wait until their owner, a poollet, acknowledges them; only then the machine's cursor on disk
+Matches wait until their owner, a poollet, acknowledges them; then the machine's cursor on disk
 moves past them.
 """
 
@@ -137,7 +137,8 @@ class _Batch:
 
 def _newest_boot(journal: IJournal, offset: int | None = None) -> int:
     """
-    Return the number of the newest boot; 0 for none, and ``UNKNOWN_BOOT`` if the disk does not answer.
+    Return the number of the newest boot; 0 for none, and ``UNKNOWN_BOOT`` if the disk does not
+    answer.
     """
     try:
         boots: Sequence[Boot] = journal.boots()
@@ -149,11 +150,7 @@ def _newest_boot(journal: IJournal, offset: int | None = None) -> int:
 
 
 class ConsoleAlerts:
-    """
-    The alerts of one runtime.
-
-    :param path: of the file of :class:`Memory`.
-    """
+    """The alerts of one runtime."""
 
     _log = Logger()
 
@@ -184,11 +181,7 @@ class ConsoleAlerts:
     # Machines.
 
     def add(self, uid: str, journal: IJournal) -> None:
-        """
-        Search a machine's output from now on.
-
-        :param uid: of the API object; nothing is searched without one.
-        """
+        """Search a machine's output from now on, if its API object has a UID."""
         if not uid or uid in self._machines or self._stopped:
             return
         searched = _Searched(uid, journal, lambda: self._printed(searched))
@@ -210,7 +203,7 @@ class ConsoleAlerts:
             self._memory.forget(searched.uid)
 
     def condition(self, uid: str) -> ConditionValue | None:
-        """Return the condition ``ConsoleHealthy`` of a machine; ``None`` without alerts for it."""
+        """Return the condition ``ConsoleHealthy`` of a machine, if there are alerts for it."""
         searched = self._machines.get(uid)
         if searched is None or searched.rule is None or not searched.rule.has_conditions:
             return None
@@ -237,7 +230,7 @@ class ConsoleAlerts:
         return newest > why.boot
 
     def stop(self) -> Deferred[None]:
-        """Write all positions; nothing is searched any more."""
+        """Write the positions; nothing is searched any more."""
         self._stopped = True
         stopped = self._search.stop()
         for call in (self._turn, self._saving):
@@ -256,7 +249,6 @@ class ConsoleAlerts:
     def set_alerts(
         self, request: console_pb2.SetAlertsRequest
     ) -> Deferred[console_pb2.SetAlertsResponse]:
-        """As :meth:`IConsoleAlerts.set_alerts`."""
         check_rules(request)
         return Deferred.fromCoroutine(self._set_alerts(request, self._owner(request.owner)))
 
@@ -295,7 +287,6 @@ class ConsoleAlerts:
     def list_matches(
         self, request: console_pb2.ListMatchesRequest
     ) -> Deferred[console_pb2.ListMatchesResponse]:
-        """As :meth:`IConsoleAlerts.list_matches`."""
         owner = self._owner(request.owner)
         if request.instance == self._instance:
             self._acknowledge(owner, request.acknowledged)
@@ -320,7 +311,9 @@ class ConsoleAlerts:
         return owner
 
     def _expire_owner(self) -> None:
-        """:raises TooManyRequests: there are too many owners, and all have called lately."""
+        """
+        :raises TooManyRequests: there are too many owners, and all have called lately.
+        """
         if len(self._owners) < MOST_OWNERS:
             return
         name, oldest = min(self._owners.items(), key=lambda item: item[1].called_at)
@@ -338,7 +331,6 @@ class ConsoleAlerts:
         )
 
     def _answer(self, owner: _Owner) -> None:
-        """Answer the call that waits, if there is one."""
         listing, owner.listing = owner.listing, None
         if owner.limit is not None and owner.limit.active():
             owner.limit.cancel()
@@ -397,7 +389,6 @@ class ConsoleAlerts:
             self._saving = self._reactor.callLater(SAVE_SECONDS, self._save_positions)
 
     def _take_turn(self) -> None:
-        """Read for about two milliseconds; machines take turns."""
         self._turn = None
         until = perf_counter() + TURN_SECONDS
         while self._new and self._held_bytes < MOST_HELD_BYTES:
@@ -466,7 +457,6 @@ class ConsoleAlerts:
         self._continue()
 
     def _read_all(self, searched: _Searched) -> None:
-        """Read the rest of a deleted machine's output, in one turn at most."""
         until = perf_counter() + TURN_SECONDS
         while perf_counter() < until and self._read(searched):
             pass
@@ -509,7 +499,6 @@ class ConsoleAlerts:
         self._log.failure("alerts", failure)
 
     def _searched(self, _: object, batch: _Batch) -> None:
-        """Go on after a batch."""
         if self._stopped:
             return
         self._busy.discard(batch.rule.key)
@@ -576,7 +565,6 @@ class ConsoleAlerts:
     # Positions.
 
     def _end(self, searched: _Searched, *, save: bool) -> None:
-        """Stop to search a machine's output."""
         searched.journal.unwatch(searched.watcher)
         if searched.quiet is not None:
             searched.quiet.cancel()
@@ -600,7 +588,6 @@ class ConsoleAlerts:
             searched.saved = searched.safe_offset
 
     def _save_positions(self) -> None:
-        """Write the positions that have changed, in short turns of the reactor."""
         self._saving = None
         until = perf_counter() + TURN_SECONDS
         for searched in self._machines.values():

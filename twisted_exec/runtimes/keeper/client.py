@@ -38,7 +38,7 @@ SOCKET = "keeper"
 """Name of the socket in the runtime's private directory."""
 _MARK = "reading"
 LOG = "keeper.log"
-"""Name of the keeper's log in the state directory; it has only errors of the keeper itself."""
+"""Name of the keeper's log in the state directory."""
 
 _BACKLOG = 64
 _ATTEMPTS = 3
@@ -70,7 +70,6 @@ class KeptCommand:
     raw: bool = False
 
     def fields(self) -> list[tuple[str, object]]:
-        """Return the fields of a request ``spawn``."""
         fields: list[tuple[str, object]] = [
             ("path", os.fsencode(self.path)),
             ("cwd", os.fsencode(self.directory)),
@@ -110,11 +109,7 @@ class Held:
 
 
 class Keeper:
-    """
-    The keeper of one state directory.
-
-    :param directory: private, with a short path.
-    """
+    """The keeper of one state directory; ``directory`` is private, with a short path."""
 
     _log = Logger()
 
@@ -223,7 +218,7 @@ class Keeper:
         """
         Let the keeper hold a terminal for a later :meth:`take_stored`, perhaps of another runtime.
 
-        The caller may close its own descriptor at once.
+        The caller may close its own descriptor.
         """
         self.forget(name)
         storing = Deferred.fromCoroutine(self.store(name, descriptor, keep=True))
@@ -234,11 +229,7 @@ class Keeper:
         )
 
     async def take_stored(self, name: str) -> int | None:
-        """
-        Return a stored descriptor, which the keeper then forgets; ``None`` if it has none.
-
-        It never fails.
-        """
+        """Return a stored descriptor, which the keeper then forgets, or ``None``."""
         try:
             if self._connection is None and not self._connect():
                 return None
@@ -323,7 +314,6 @@ class Keeper:
     # The connection.
 
     def _connect(self) -> bool:
-        """Connect to a keeper that runs."""
         kind = socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK
         try:
             handle = socket.socket(socket.AF_UNIX, kind)
@@ -347,7 +337,6 @@ class Keeper:
         return True
 
     def _start(self) -> None:
-        """Start the keeper, and connect to it."""
         try:
             self._spawn_process()
         except OSError as error:
@@ -406,13 +395,11 @@ class Keeper:
     # Called by the connection.
 
     def _exited(self, name: str, status: int) -> None:
-        """Report the end of a command."""
         ended = self._ended.pop(name, None)
         if ended is not None:
             ended(status)
 
     def _lost(self, requests: Sequence[KeeperRequest], was_greeted: bool) -> None:
-        """Handle the end of the connection, with requests that were not answered."""
         self._connection = None
         self._attempts += 1
         if not was_greeted and self._attempts < _ATTEMPTS:
@@ -588,15 +575,11 @@ class ReadMark:
         self.clear()
 
     def was_interrupted(self, name: bytes) -> bool:
-        """Return whether an earlier runtime has lost output of this terminal; true if that is unknown."""
+        """Return whether an earlier runtime may have lost output of this terminal."""
         return self._found is None or self._found == name
 
     def set(self, name: bytes) -> None:
-        """
-        Note that a terminal is read.
-
-        :param name: at most 255 bytes.
-        """
+        """Note that a terminal is read; its name has at most 255 bytes."""
         # The length comes last: it makes the note valid.
         self._note[1 : 1 + len(name)] = name
         self._note[0] = len(name)

@@ -22,8 +22,8 @@ class Holding:
     """
     One descriptor.
 
-    :param owner: the client that gets the report of the command's end.  The holding ends together
-        with the owner's connection, unless ``keep`` is set.
+    :param owner: the client that gets the report of the command's end. Without ``keep``, the
+        holding ends with the owner's connection.
     :ivar descriptor: -1 after it was closed.
     :ivar status: of the ended command, as of wait(2); ``None`` while it runs.
     :ivar body: input that the terminal has not accepted.

@@ -65,11 +65,6 @@ class Message:
         self.body = body
 
     def encode(self) -> bytes:
-        """
-        Return the bytes of this message.
-
-        :raises ValueError: a value contains a NUL byte, or the message is too long.
-        """
         words = [
             self.kind.encode(),
             *(b"%s=%s" % (key.encode(), value) for key, value in self.fields),
@@ -86,9 +81,7 @@ class Message:
     @classmethod
     def decode(cls, data: bytes) -> Message:
         """
-        Read a message.
-
-        :raises BadMessage: it is not valid.
+        :raises BadMessage: the message is not valid.
         """
         head, _, body = data.partition(b"\0\0")
         kind, *words = head.split(b"\0")
@@ -101,7 +94,6 @@ class Message:
         return cls(kind.decode("ascii", "replace"), fields, body)
 
     def all(self, key: str) -> list[bytes]:
-        """Return all values of a key, in order."""
         return [value for name, value in self.fields if name == key]
 
     def text(self, key: str, default: bytes | None = None) -> bytes:
@@ -121,7 +113,7 @@ class Message:
         """
         Return the value of a key as a number.
 
-        :raises BadMessage: there is none, and no default; or it is no number.
+        :raises BadMessage: it is no number, or is missing without a default.
         """
         value = self.text(key, b"" if default is not None else None)
         if not value and default is not None:

@@ -57,7 +57,7 @@ _LINE_ENDS = b"\r\n"
 
 
 class Escaper:
-    """Encodes the input of one program."""
+    """Encodes the input of one program with an escape character."""
 
     def __init__(self, character: bytes = b"~") -> None:
         self._character = character
@@ -98,7 +98,6 @@ class Typing:
         self._break_keys = break_keys
 
     def encode(self, data: bytes) -> bytes:
-        """Encode input so that ``data`` reaches the machine."""
         return data
 
     def break_input(self) -> bytes:
@@ -110,9 +109,8 @@ class EscapedInput(Typing):
     """
     Encodes input for a program with an escape character and the command ``B`` for BREAK.
 
-    ssh(1) and ipmitool(1) interpret an escape character, but only at the start of a line: at the
-    very beginning, and after a carriage return or newline.  Users' input is for the machine, so
-    :class:`Escaper` doubles each ``~`` at the start of a line.
+    ssh(1) and ipmitool(1) interpret an escape character at the start of a line. Users' input is for
+    the machine, so :class:`Escaper` doubles each ``~`` there.
     """
 
     def __init__(self) -> None:
@@ -131,16 +129,16 @@ class CommandEndpoint:
     """
     Runs a command for each connection.
 
-    Each connection is a :class:`~twisted_exec.runtimes.pty.PtyRun`; its end is a lost line.  If the
+    Each connection is a :class:`~twisted_exec.runtimes.pty.PtyRun`; its end is a lost line. If the
     command fails, its last message becomes the reason.
 
     :param typing: creates the encoder of input.
     :param leave: run after a connection that had reached the machine and was closed by this side.
     :param begins: takes the output so far (the newest 64 KiB); returns the offset at which the
-        machine's output begins, or ``None`` if the machine is not reached yet.  Called until the
+        machine's output begins, or ``None`` if the machine is not reached yet. Called until the
         machine is reached, at each output and every ``look_seconds`` (0 is never).
-    :param complaint: takes the same output; returns the program's message about its end.  By
-        default the last line, if the command ended within ``early_end_seconds``.
+    :param complaint: takes the same output; returns the program's message about its end. By default
+        the last line, if the command ended within ``early_end_seconds``.
     :param settle_seconds: a command without such a report that still runs after this time has
         reached the machine.
     """
@@ -234,7 +232,6 @@ class CommandLine(Protocol):
             del self._printed[:-_MAX_EARLY_BYTES]
 
     def _look(self) -> None:
-        """Connect the upper protocol if the machine is reached."""
         if self._looking is not None and self._looking.active():
             self._looking.cancel()
         if self._upper is not None or self._ended or self.up.called:
@@ -370,7 +367,6 @@ class CommandDriver(LineDriver[CommandLineOptions]):
     Runs a class of machines behind commands.
 
     :ivar settle_seconds: a command that still runs after this time has reached its machine.
-    :ivar early_end_seconds: see :class:`.CommandEndpoint`.
     """
 
     name = "command"
@@ -430,9 +426,9 @@ async def run_program(
 
     :param path: search path for the program.
     :param marker: environment variable by which a later runtime finds it.
-    :return: fires when the program has ended, also after a cancellation, which kills it.  The
-        result is the first 64 KiB of its output; fails with :class:`ServiceUnavailable` and a
-        reason if it did not end with exit code 0.
+    :return: fires when the program has ended, also after a cancellation, which kills it. The result
+        is the first 64 KiB of its output; fails with :class:`ServiceUnavailable` and a reason if it
+        did not end with exit code 0.
     """
     program = _Program(words[0])
     executable = shutil.which(words[0], path=path) or words[0]

@@ -14,11 +14,10 @@ The driver ``ipmi``: consoles by Serial over LAN (SOL) of BMCs, with ipmitool(1)
       capabilities: {cpu: "16", memory: 64Gi}
 
 With ``power: true``, power on and power off switch the chassis; power off first requests a
-shutdown.  Without it, and when the machine is deleted or the runtime stops, only the line is closed.
+shutdown. Without that key, and when the machine is deleted or the runtime stops, only the line is
+closed.
 
-The driver ends a session of another client only if ``force`` is true.
-
-ipmitool reads the password from a file; it is never on a command line or in an environment.
+ipmitool reads the password from a file, because command lines and environments can be seen.
 """
 
 from __future__ import annotations
@@ -68,6 +67,7 @@ class IPMILine:
 
     :param password_file: a file with the password in its first line.
     :param cipher_suite: 0 lets ipmitool negotiate with the BMC.
+    :param force: end a session of another client.
     :param shutdown_seconds: time for a shutdown before the chassis is switched off.
     """
 
@@ -119,7 +119,6 @@ def _line(reader: Reader, common: IPMILine) -> IPMILine:
 
 
 def arguments(line: IPMILine, *words: str) -> Sequence[str]:
-    """Return ipmitool's command line."""
     common = [PROGRAM, "-I", "lanplus", "-H", line.host, "-p", str(line.port)]
     common += ["-U", line.user, "-f", line.password_file, *_PATIENCE]
     if line.cipher_suite:
@@ -160,8 +159,7 @@ class IPMIDriver(LineDriver[IPMILine]):
         """
         Run one command of ipmitool.
 
-        :return: fires with its output; fails with ``ServiceUnavailable`` and a reason, such as its
-            last line.
+        :return: fires with its output; fails with ``ServiceUnavailable`` and a reason.
         """
         return run_program(
             self.reactor,
@@ -252,7 +250,6 @@ class Chassis:
             self._facts.event("Warning", "PowerFailed", problem.message)
 
     async def _shut_down(self) -> bool:
-        """Request a shutdown."""
         clock = self._driver.reactor
         until = clock.seconds() + self._line.shutdown_seconds
         try:

@@ -113,9 +113,8 @@ class LibvirtDriver(LineDriver[LibvirtDomain]):
         self, facts: MachineFacts, domain: LibvirtDomain, command: str, *words: str
     ) -> str:
         """
-        Run one command of virsh for a domain.
+        Run one command of virsh for a domain; return its output.
 
-        :return: its output.
         :raises ServiceUnavailable: it failed, or took too long; the message says why.
         """
         argv = [PROGRAM, "-q", "-c", domain.uri, command, *words, "--domain", domain.domain]
@@ -132,11 +131,6 @@ class DomainPower:
         self._driver, self._facts, self._domain = driver, facts, domain
 
     async def on(self) -> None:
-        """
-        Start or resume the domain.
-
-        :raises CannotStart: libvirt failed to do so.
-        """
         try:
             state = await self._ask("domstate")
             if state in _OFF:
@@ -149,7 +143,6 @@ class DomainPower:
             raise CannotStart("PowerFailed", problem.message) from None
 
     async def off(self) -> None:
-        """Shut the domain down; destroy it if that takes too long."""
         try:
             if not await self._shut_down():
                 await self._ask("destroy")

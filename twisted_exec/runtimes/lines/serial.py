@@ -120,9 +120,7 @@ _PROBLEMS = {
 
 class DeviceLock:
     """
-    The lock file of one device.
-
-    While a device is open it has a lock file in the form of UUCP, if the runtime may create one:
+    The lock file of one device, in the form of UUCP, if the runtime may create one:
     ``/run/lock/LCK..ttyUSB0`` contains the process id of the owner.
 
     :param path: the device; for a symbolic link, its target's name is locked.
@@ -168,7 +166,6 @@ class DeviceLock:
             pass  # already removed, or owned by another user
 
     def _clear(self) -> None:
-        """Remove a lock file whose process has ended."""
         try:
             # The directory is world-writable: do not block on a FIFO or follow a link.
             flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -184,7 +181,7 @@ class DeviceLock:
 @implementer(IStreamClientEndpoint)
 class SerialEndpoint:
     """
-    Opens a device.  ``connect`` fails with ``ServiceUnavailable`` and the reason.
+    Opens a device. ``connect`` fails with ``ServiceUnavailable`` and the reason.
 
     :param path: such as ``/dev/ttyUSB0``.
     :param hangup: drop DTR on close, which modems and some machines take for a hang-up.
@@ -332,7 +329,6 @@ class SerialPort(FileDescriptor):
         self.protocol = protocol
 
     def begin(self) -> None:
-        """Connect the protocol and start reading."""
         self.protocol.makeConnection(self)
         self.startReading()
 

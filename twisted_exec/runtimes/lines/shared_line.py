@@ -1,7 +1,7 @@
 """
 Lines to machines that exist without the runtime, and the common part of their drivers.
 
-A lost line does not end the console.  It is reopened with exponential back-off; input in between is
+A lost line does not end the console. It is reopened with exponential back-off; input in between is
 discarded.
 """
 
@@ -45,8 +45,8 @@ class LineTiming:
     """
     Time limits for opening and closing a line, and the delays between attempts.
 
-    :ivar first_delay_seconds: from the loss of a line until it is opened again; each further delay is
-        twice as long, until a line is open for 10 seconds.
+    :ivar first_delay_seconds: from the loss of a line until it is opened again; further delays
+        double.
     :ivar longest_delay_seconds: limit of these delays.
     :ivar close_seconds: how long a peer may take to accept pending input before the line is cut.
     """
@@ -64,8 +64,7 @@ class Power(Protocol):
     """
     The power switch of a machine, for drivers that have one.
 
-    It is switched on at each start of the Machine, and off only by the Machine's power.  When the
-    Machine is deleted or the runtime stops, the machine itself keeps running.
+    When the Machine is deleted or the runtime stops, the machine itself keeps running.
     """
 
     async def on(self) -> None:
@@ -195,7 +194,6 @@ class SharedLine:
             self._reconnect(failure)
 
     async def _open(self) -> Any:
-        """Open one connection; return its :class:`_Link`."""
         factory = Factory.forProtocol(lambda: _Link(self, self._clock))
         factory.noisy = False
         assert self._endpoint is not None
@@ -208,18 +206,15 @@ class SharedLine:
         self._send_size()
 
     def send_break(self, milliseconds: int) -> None:
-        """See :meth:`.IBreakable.send_break`."""
         if self._link is not None:
             self._link.transport.send_break(milliseconds)
 
     def shut_down(self) -> Deferred[None]:
-        """See :meth:`.IShutdown.shut_down`."""
         assert self._power is not None
         return Deferred.fromCoroutine(self._power.off())
 
     @as_deferred
     async def leave(self) -> bytes:
-        """See :meth:`.IReopenable.leave`."""
         unsent = b""
         hand_on = getattr(self._link and self._link.transport, "hand_on", None)
         if hand_on is not None:
@@ -397,11 +392,7 @@ _Options = TypeVar("_Options")
 
 
 class LineDriver(Generic[_Options]):
-    """
-    Base of these drivers; each provides ``IMachineDriver``.
-
-    :ivar timing: of the lines of machines that start from now on.
-    """
+    """Base of these drivers; each provides ``IMachineDriver``."""
 
     def __init__(self, lines: Mapping[str, _Options], reactor: Any) -> None:
         self.lines = Lines(lines)
@@ -409,7 +400,6 @@ class LineDriver(Generic[_Options]):
         self.timing: LineTiming = DEFAULT_TIMING
 
     def run(self, facts: MachineFacts) -> SharedLine:
-        """See :meth:`.IMachineDriver.run`."""
         line = self.lines.options_of(facts)
         return SharedLine(
             facts,
@@ -428,11 +418,10 @@ class LineDriver(Generic[_Options]):
         raise NotImplementedError
 
     def _has_break(self, line: _Options) -> bool:
-        """Return whether a BREAK can be sent over a line."""
         return True
 
     def _power(self, facts: MachineFacts, line: _Options) -> Power | None:
-        """Return the switch of the machine at a line; ``None`` if it has none."""
+        """Return the switch of the machine at a line, if it has one."""
         return None
 
 
@@ -446,8 +435,8 @@ class Lines(Generic[_Options]):
     """
     The lines of one class, and their owners.
 
-    A Machine gets the line with its own name: ``NAMESPACE/NAME`` first, then ``NAME``.  From power
-    on to power off the line is reserved for this Machine.
+    A Machine gets the line with its own name: ``NAMESPACE/NAME`` first, then ``NAME``. While it is
+    on, the line is reserved for it.
     """
 
     def __init__(self, lines: Mapping[str, _Options]) -> None:
@@ -456,15 +445,14 @@ class Lines(Generic[_Options]):
         self._used: set[str] = set()
 
     def options_of(self, facts: MachineFacts) -> _Options | None:
-        """Return the options of the machine's line, reserved or not; ``None`` if there is none."""
+        """Return the options of the machine's line, if there is one, reserved or not."""
         name = self._name(facts)
         return None if name is None else self._lines[name]
 
     def claim(self, facts: MachineFacts) -> tuple[str, _Options]:
         """
-        Reserve the machine's line until :meth:`release` and power off.
+        Reserve the machine's line until :meth:`release` and power off; return its name and options.
 
-        :return: the line's name and options.
         :raises CannotStart: there is no line for the machine, or another machine owns it.
         """
         name = self._name(facts)

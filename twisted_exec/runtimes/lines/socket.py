@@ -167,7 +167,7 @@ _SECONDS_BETWEEN_CARRIERS = 10.0
 @implementer(IStreamClientEndpoint)
 class TelnetEndpoint:
     """
-    Connects to a telnet port.  Protocols get a :class:`TelnetLine` as their transport.
+    Connects to a telnet port. Protocols get a :class:`TelnetLine` as their transport.
 
     :param settings: of the serial line, for RFC 2217; ``None`` for plain telnet.
     """

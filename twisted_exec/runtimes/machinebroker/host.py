@@ -83,8 +83,8 @@ class Settings:
 
     :param place: namespace and pools of the machines in the target.
     :param state_directory: for the socket of consoles without another address.
-    :param sessions: limits of concurrent sessions; ``None`` for as many as file descriptors allow, up
-        to 10000.
+    :param sessions: limits of concurrent sessions; ``None`` for as many as file descriptors allow,
+        up to 10000.
     :param token_key: path of the key that all replicas share; empty for a single broker.
     """
 
@@ -193,7 +193,6 @@ class BrokerHost(StreamHost):
         self._tokens = Tokens(self._key.get, self._leases)
 
     async def start(self) -> None:
-        """See :meth:`AsyncService.start`."""
         self._check()
         if self._key is not None:
             self._key.load()
@@ -221,7 +220,6 @@ class BrokerHost(StreamHost):
             await deferLater(self._reactor, _LOOK_SECONDS)
 
     async def stop(self) -> None:
-        """See :meth:`AsyncService.stop`."""
         await self._stop_iri()
         await self.streams.stopService()
         if self._leases is not None:
@@ -237,7 +235,6 @@ class BrokerHost(StreamHost):
     # Hand-over
 
     def inherit(self, inherited: ServiceState) -> None:
-        """See :meth:`IHandsOver.inherit`."""
         self._is_successor = True
         try:
             key = bytes.fromhex(inherited.values["key"])
@@ -249,20 +246,17 @@ class BrokerHost(StreamHost):
 
     @as_deferred
     async def freeze(self) -> ServiceState:
-        """See :meth:`IHandsOver.freeze`."""
         self.streams.freeze()
         await self.iri.suspend()
         key = "" if self.settings.token_key else self._own_key.hex()
         return ServiceState({"key": key, "claims": self._claims.export()})
 
     def thaw(self) -> Deferred[None]:
-        """See :meth:`IHandsOver.thaw`."""
         self.iri.unsuspend()
         self.streams.thaw()
         return succeed(None)
 
     def retire(self, linger_seconds: float) -> Deferred[None]:
-        """See :meth:`IHandsOver.retire`."""
         return leave_to_successor(
             self.streams.sessions, self._reactor, linger_seconds, "the machine broker"
         )
@@ -362,7 +356,6 @@ class BrokerStreamServer(TokenServer):
         )
 
     def make_routes(self) -> ServerRoutes:
-        """See :meth:`TokenServer.make_routes`."""
         origins = self.listening.allowed_origins
         arguments = self._upstream, self._broker.cache, self._tokens, origins
         return BrokerRoutes(
@@ -397,8 +390,8 @@ class SpaceTarget:
     :param make_spaces: creates the client of Spaces; this object starts and stops it.
     :param provider: provider of the Space, see
         :class:`~twisted_exec.spaces.interfaces.ISpaceClient`.
-    :ivar available: called with true when there is a new server, and with false when the
-        Space has changed.
+    :ivar available: called with true when there is a new server, and with false when the Space has
+        changed.
     :ivar lost: called with the reason when the Space has disappeared.
     """
 
@@ -431,7 +424,6 @@ class SpaceTarget:
         self._unfollow: Callable[[], None] = _nothing
 
     def start(self) -> None:
-        """Follow the Space until :meth:`stop`."""
         self._finding = Deferred.fromCoroutine(self._begin()).addErrback(self._ended)
 
     def stop(self) -> Deferred[Any]:
@@ -493,19 +485,16 @@ class SpaceTarget:
         return self._space.config()
 
     def engaged(self, space: ISpaceConnection) -> None:
-        """See :meth:`ISpaceListener.engaged`."""
         self._look_up()
 
     def changed(self, space: ISpaceConnection) -> None:
-        """See :meth:`ISpaceListener.changed`."""
         if space is self._space:
             self.available(False)
 
     def waiting_changed(self) -> None:
-        """See :meth:`ISpaceListener.waiting_changed`; :attr:`problem` reads the current reason."""
+        """Do nothing: :attr:`problem` reads the current reason."""
 
     def disengaged(self, space: ISpaceConnection, reason: str) -> None:
-        """See :meth:`ISpaceListener.disengaged`."""
         if space is self._space:
             self._space, self._loss = None, reason
             self.lost(reason)
@@ -516,7 +505,6 @@ class SpaceTarget:
             self._log.warn("{why}; waiting for it", why=self._why())
 
     def _look_up(self) -> None:
-        """Find the Space if it exists by now."""
         if self._space is None:
             self._space = self._lookup()
             if self._space is not None:

@@ -54,7 +54,6 @@ class MachineCache:
         )
 
     def start(self) -> None:
-        """Watch the target until :meth:`stop`."""
         self._reflector.start()
 
     def stop(self) -> Deferred[None]:
@@ -62,7 +61,6 @@ class MachineCache:
         return self._reflector.stop()
 
     def forget(self) -> None:
-        """See :meth:`~twisted_exec.kube.informers.Reflector.forget`."""
         self._reflector.forget()
 
     def when_synced(self) -> Deferred[None]:
@@ -71,9 +69,7 @@ class MachineCache:
 
     def check(self) -> None:
         """
-        Check that the cache is current.
-
-        :raises ServiceUnavailable: it is not; the message says why.
+        :raises ServiceUnavailable: the cache is not current; the message says why.
         """
         why = self._trouble() or self._reflector.problem
         if why or not self._reflector.synced:
@@ -81,7 +77,6 @@ class MachineCache:
             raise ServiceUnavailable(f"the target cluster is not available: {why}")
 
     def __iter__(self) -> Iterator[CachedMachine]:
-        """Iterate over the complete machines."""
         return iter([entry for entry in self._entries.values() if entry.complete])
 
     def of(self, uid: str) -> list[CachedMachine]:
@@ -183,5 +178,7 @@ class MachineCache:
 
 
 def _newer(version: str, than: str) -> bool:
-    """Compare versions of one resource as Kubernetes does; false for versions that are not numbers."""
+    """
+    Compare versions of one resource as Kubernetes does; false for versions that are not numbers.
+    """
     return version.isdigit() and than.isdigit() and int(version) > int(than)

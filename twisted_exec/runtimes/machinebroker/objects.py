@@ -1,12 +1,11 @@
 """
 Conversion between machines of the runtime interface and objects of the target cluster, sans I/O.
 
-Labels and annotations of a machine are stored as JSON, each in one annotation of its object.
 Labels and annotations have the names of ironcore's own machinebroker
 (``broker/machinebroker/api/v1alpha1`` and ``server/machine_create.go``), except
 :attr:`BrokerPlace.parts_annotation`, so the two can replace each other.
 
-The name of the object is the machine's id.  It is a hash of the UID of the source's Machine, if the
+The name of the object is the machine's id. It is a hash of the UID of the source's Machine, if the
 request has one, so repeated requests create one object.
 """
 
@@ -123,8 +122,6 @@ def _spec(machine: pb.Machine, machine_id: str, place: BrokerPlace) -> Object:
 
 def power_of(power: int) -> str:
     """
-    Convert a power state.
-
     :raises BadRequest: an unknown value.
     """
     if power not in _POWERS:
@@ -173,7 +170,6 @@ class CachedMachine:
 
     @property
     def is_on(self) -> bool:
-        """True if the desired power is on."""
         return bool(self.machine.spec.power == pb.POWER_ON)
 
 
@@ -477,7 +473,7 @@ _CLUSTER = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?")
 
 def cluster_name(text: str) -> str:
     """
-    Check the name of a cluster.
+    Return the name of a cluster.
 
     :raises ValueError: it cannot be a prefix of users' names.
     """
@@ -495,9 +491,9 @@ class BrokerIdentity:
     The identities for consoles in the target.
 
     Unless ``own``, consoles are opened by impersonation: ``jane`` of the source cluster ``site-a``
-    is ``site-a:jane`` in the target, with the rights of that user.  Groups are not passed on: those
-    of one cluster mean nothing in another.  With impersonation, users whose names begin with
-    ``system:`` are refused; a cluster's components have no business at consoles of another cluster.
+    is ``site-a:jane`` in the target, with the rights of that user. Groups are not passed on: those
+    of one cluster mean nothing in another. Users whose names begin with ``system:`` are refused; a
+    cluster's components have no business at consoles of another cluster.
 
     :param source: name of the source cluster.
     :param own: open consoles with the broker's own identity, without impersonation.
@@ -508,11 +504,10 @@ class BrokerIdentity:
 
     def acting_as(self, user: str) -> ImpersonatedUser:
         """
-        Return the impersonation for a user.
+        Return the impersonation for a user of the source cluster.
 
-        :param user: name in the source cluster; empty if unknown.
-        :raises Forbidden: the user is unknown, a component, or has a name that is too long or not
-            printable.
+        :param user: empty if unknown.
+        :raises Forbidden: the user cannot be impersonated.
         """
         if self.own:
             return ImpersonatedUser()
@@ -556,17 +551,18 @@ class BrokerPlace:
 
     @property
     def labels_annotation(self) -> str:
-        """Annotation with the machine's labels."""
         return f"{self.prefix}labels"
 
     @property
     def annotations_annotation(self) -> str:
-        """Annotation with the machine's annotations."""
         return f"{self.prefix}annotations"
 
     @property
     def parts_annotation(self) -> str:
-        """Annotation with descriptions of volumes and network interfaces; unknown to ironcore's broker."""
+        """
+        Annotation with descriptions of volumes and network interfaces; unknown to ironcore's
+        broker.
+        """
         return f"{self.prefix}parts"
 
     @property
@@ -586,9 +582,7 @@ class BrokerPlace:
 
     @property
     def machines(self) -> Resource:
-        """The kind of machines in the target."""
         return self.dialect.workload
 
     def labels(self) -> dict[str, str]:
-        """Return the labels of all objects of brokers."""
         return {self.manager_label: "machinebroker"}

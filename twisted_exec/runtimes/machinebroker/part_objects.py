@@ -1,8 +1,8 @@
 """
-The objects of volumes and network interfaces in the target: create, change and delete them.
+The objects of volumes and network interfaces in the target.
 
 They have the form of those of ironcore's broker (``server/machine_volume_attach.go``,
-``server/machine_networkinterface_attach.go``).  The machine owns all of them except the Network.
+``server/machine_networkinterface_attach.go``). The machine owns them, except the Network.
 """
 
 from __future__ import annotations
@@ -157,14 +157,12 @@ class PartObjects:
                 await self.remove_interface(name, interface["name"])
 
     async def remove_volume(self, machine_id: str, volume: str) -> None:
-        """Delete the objects of a volume, if there are any."""
         name = part_name(machine_id, "volume", volume)
         await self._delete(self._volumes, name)
         await self._delete(SECRETS, name)
         await self._delete(SECRETS, part_name(machine_id, "encryption", volume))
 
     async def remove_interface(self, machine_id: str, interface: str) -> None:
-        """Delete the object of a network interface, if there is one."""
         await self._delete(self._interfaces, part_name(machine_id, "interface", interface))
 
     def _name(self, machine: Object, kind: str, name: str) -> str:
