@@ -1,10 +1,8 @@
 """
 A client of machine runtimes over gRPC, with the interface of a local runtime.
 
-The runtime may use any revision of the interface (:mod:`.revisions`).
-
-Answers are checked: malformed answers and excessive lists become a ``BadGateway`` with the likely
-cause. A machine in an undefined state becomes a pending machine with a condition that says so.
+The runtime may use any revision of the interface (:mod:`.revisions`). Malformed answers and
+excessive lists become a ``BadGateway`` with the likely cause.
 """
 
 from __future__ import annotations
@@ -139,8 +137,8 @@ class IRIClient(Service):
 
     :param target: in the form of :func:`~twisted_exec.iri.target.parse_target`.
     :param tls: required for TCP targets.
-    :param trusted_uids: users besides root and this process's own that may own
-        the runtime's UNIX socket.
+    :param trusted_uids: users besides root and this process's own that may own the runtime's UNIX
+        socket.
     :param revision: name of the runtime's revision, one of
         :data:`~twisted_exec.iri.revisions.REVISIONS`.
     :param timeout_seconds: deadline of every call; by default that of its method.
@@ -176,7 +174,9 @@ class IRIClient(Service):
         self.trouble = ""
 
     def stopService(self) -> None:
-        """Close the connection.  Calls in flight on it are cancelled; a later call connects again."""
+        """
+        Close the connection. Calls in flight on it are cancelled; a later call connects again.
+        """
         super().stopService()
         self._callers.stop()
         link, self._link = self._link, None
@@ -248,32 +248,27 @@ class IRIClient(Service):
         machine_uid: str = "",
         session: str = "",
     ) -> Deferred[console_pb2.LogResponse]:
-        """Fails with ``NotImplementedByBackend`` for runtimes of other projects."""
         metadata = exec_metadata(user=user, machine_uid=machine_uid, session=session)
         return self._call("log", request, metadata)
 
     def set_alerts(
         self, request: console_pb2.SetAlertsRequest
     ) -> Deferred[console_pb2.SetAlertsResponse]:
-        """Fails with ``NotImplementedByBackend`` for runtimes of other projects."""
         return self._call("set_alerts", request)
 
     def list_matches(
         self, request: console_pb2.ListMatchesRequest
     ) -> Deferred[console_pb2.ListMatchesResponse]:
-        """Fails with ``NotImplementedByBackend`` for runtimes of other projects."""
         return self._call("list_matches", request)
 
     def set_recordings(
         self, request: console_pb2.SetRecordingsRequest
     ) -> Deferred[console_pb2.SetRecordingsResponse]:
-        """Fails with ``NotImplementedByBackend`` for runtimes of other projects."""
         return self._call("set_recordings", request)
 
     def list_recordings(
         self, request: console_pb2.ListRecordingsRequest
     ) -> Deferred[console_pb2.ListRecordingsResponse]:
-        """Fails with ``NotImplementedByBackend`` for runtimes of other projects."""
         return self._call("list_recordings", request)
 
     def recording(
@@ -284,12 +279,11 @@ class IRIClient(Service):
         machine_uid: str = "",
         session: str = "",
     ) -> Deferred[console_pb2.RecordingResponse]:
-        """Fails with ``NotImplementedByBackend`` for runtimes of other projects."""
         metadata = exec_metadata(user=user, machine_uid=machine_uid, session=session)
         return self._call("recording", request, metadata)
 
     def _call(self, attribute: str, request: Message, metadata: Metadata = ()) -> Deferred[Any]:
-        """One unary call; fails with an :class:`APIError`."""
+        """Make one unary call; it fails with an :class:`APIError`."""
         try:
             call = CONSOLE.calls.get(attribute) or self.revision.call(attribute)
             raw = call.encode_request(request)
@@ -322,7 +316,6 @@ class IRIClient(Service):
         return DEADLINE_SECONDS.get(attribute, CHANGE_SECONDS)
 
     def _open(self) -> Link:
-        """Return the channel for a call."""
         if self.target.is_unix:
             check_socket(self.target.path, self._trusted)
         stamp = self._current_stamp()
@@ -353,7 +346,6 @@ class IRIClient(Service):
     def _outcome(
         self, future: Any, read: Message | APIError | None, machine_id: str
     ) -> Message | APIError:
-        """Return the answer or the error of a finished call."""
         if future.cancelled():
             return ServiceUnavailable("the call to the machine runtime was cancelled")
         code = future.code()
@@ -407,7 +399,6 @@ class IRIClient(Service):
 def _made(
     call: RevisedCall, stub: Any, raw: bytes, seconds: float, metadata: Metadata
 ) -> tuple[Any, Message | APIError | None]:
-    """Wait for a call, in a thread."""
     try:
         answer, finished = stub.with_call(raw, timeout=seconds, metadata=metadata)
     except grpc.RpcError as finished:
@@ -418,7 +409,6 @@ def _made(
 
 
 def _read(call: RevisedCall, future: Any) -> Message | APIError | None:
-    """Return the answer of a successful call."""
     if future.cancelled() or future.code() is not grpc.StatusCode.OK:
         return None
     return _checked(call, future.result())

@@ -1,7 +1,5 @@
 """
-Interfaces of machine runtimes.
-
-Methods take protobuf messages (``iri.protos``).
+Interfaces of machine runtimes, with protobuf messages (``iri.protos``).
 """
 
 from __future__ import annotations
@@ -14,11 +12,7 @@ from twisted_exec.iri.protos import machine_pb2 as pb
 
 
 class IMachineRuntime(Interface):
-    """
-    Runs machines.
-
-    Deferreds fail with :class:`~twisted_exec.api.status.APIError`.
-    """
+    """Runs machines. Deferreds fail with :class:`~twisted_exec.api.status.APIError`."""
 
     def version(request: pb.VersionRequest) -> Deferred[pb.VersionResponse]:
         """Name and semantic version of the runtime."""
@@ -30,7 +24,7 @@ class IMachineRuntime(Interface):
         """All machines, or those the filter matches; an unknown id gives an empty list."""
 
     def create_machine(request: pb.CreateMachineRequest) -> Deferred[pb.CreateMachineResponse]:
-        """Create a machine; fires when it is accepted, with id, annotations and status."""
+        """Create a machine; fires when it is accepted."""
 
     def delete_machine(request: pb.DeleteMachineRequest) -> Deferred[pb.DeleteMachineResponse]:
         """Delete a machine with its sessions and its storage; fires when it is deleted."""
@@ -76,7 +70,8 @@ class IMachineRuntime(Interface):
 
 class IMachineLogs(Interface):
     """
-    Logs of consoles.  A runtime may provide it besides :class:`IMachineRuntime`.
+    Logs of consoles. A runtime may provide it besides :class:`IMachineRuntime`; the methods of a
+    client fail with ``NotImplementedByBackend`` otherwise.
     """
 
     def log(
@@ -85,17 +80,14 @@ class IMachineLogs(Interface):
         """
         Return a URL that reads the log of the machine's console once, within a short time.
 
-        Fails like the methods of :class:`IMachineRuntime`.  The machine may be powered off.
+        The machine may be powered off.
 
         :param user: this and the other parameters as of :meth:`IMachineRuntime.exec`.
         """
 
 
 class IConsoleAlerts(Interface):
-    """
-    Patterns that are searched in the output of machines.  A runtime may provide it besides
-    :class:`IMachineRuntime`.
-    """
+    """Patterns that are searched in the output of machines; optional as :class:`IMachineLogs`."""
 
     def set_alerts(
         request: console_pb2.SetAlertsRequest,
@@ -103,31 +95,29 @@ class IConsoleAlerts(Interface):
         """
         Replace the patterns of one owner.
 
-        Fails with ``BadRequest`` if a pattern or the owner's name is not valid or there are too many
-        patterns, and with ``TooManyRequests`` if there are too many owners.
+        Fails with ``BadRequest`` if the request is not valid or too large, and with
+        ``TooManyRequests`` if there are too many owners.
         """
 
     def list_matches(
         request: console_pb2.ListMatchesRequest,
     ) -> Deferred[console_pb2.ListMatchesResponse]:
         """
-        Return matches of the owner's patterns, or wait for the first one as long as the request says.
+        Return matches of the owner's patterns, or wait for the first one as long as the request
+        says.
 
         A later call of the same owner ends the wait of the earlier one.
         """
 
 
 class IConsoleRecordings(Interface):
-    """
-    Recordings of consoles.  A runtime may provide it besides :class:`IMachineRuntime`.
-    """
+    """Recordings of consoles; optional as :class:`IMachineLogs`."""
 
     def set_recordings(
         request: console_pb2.SetRecordingsRequest,
     ) -> Deferred[console_pb2.SetRecordingsResponse]:
         """
-        Begin, change and end recordings of one owner; a recording that cannot begin yet is reported by
-        :meth:`list_recordings`.
+        Begin, change and end recordings of one owner; :meth:`list_recordings` reports the result.
 
         Fails with ``BadRequest`` if a recording or the owner's name is not valid, and with
         ``TooManyRequests`` if there are too many owners.

@@ -1,28 +1,14 @@
 """
 Revisions of onmetal-api, ironcore's predecessor, translated to and from the current messages.
 
-onmetal-api's later ORI has the current names, but other field numbers in the machine's spec, and the image
-is part of it.  It does not support:
-
-* images of disks, except one for the machine (see below);
-* the guest's hostname;
-* the machine's conditions (left out of answers);
-* events and changes of volumes: the methods do not exist;
-* encryption and size of volumes (the size is left out);
-* the states stopped and terminating: they become suspended and terminated;
-* resources of classes other than CPU and memory; classes with others are left out of answers.
-
-In these revisions a *machine* has an image, and its disks are empty or connected. The machine's
-image becomes the disk :data:`IMAGE_DISK`.
+onmetal-api's later ORI has the current names, but other field numbers in the machine's spec. It
+cannot express much of the current revision, such as the guest's hostname, encryption of volumes,
+and the states stopped and terminating. A *machine* has an image there, which becomes the disk
+:data:`IMAGE_DISK`; other disks are empty or connected.
 
 onmetal-api v0.1 has the ORI before volumes and network interfaces became part of a machine. They
 are separate objects there, created first and then attached by id. This project's runtimes list none
-and cannot create any. Besides the limits of onmetal's later revision, it does not support:
-
-* connections of volumes, except the id of such an object (the handle of a connection without a
-  driver);
-* network interfaces, except by id (:data:`ID_ATTRIBUTE`);
-* the number of machines of a class: :data:`UNCOUNTED`.
+and cannot create any.
 
 Numbers as in ``ori/apis/machine/v1alpha1/api.proto`` of onmetal-api v0.1.1.
 """
@@ -53,8 +39,8 @@ def split_image(volumes: Iterable[pb.Volume], lose: Lose) -> tuple[str, list[pb.
     """
     Return the image of the machine (may be empty), and its other disks.
 
-    If :class:`~twisted_exec.iri.revision.Lose` permits, another disk's image becomes the machine's, and that disk
-    loses it.
+    If :class:`~twisted_exec.iri.revision.Lose` permits, another disk's image becomes the machine's,
+    and that disk loses it.
     """
     image, rest = "", []
     for volume in volumes:
@@ -207,7 +193,6 @@ class Older:
         )
 
     def one_out(self, to: type[Message], message: Any, lose: Lose) -> Message:
-        """Translate a request or an answer with one machine."""
         if not message.HasField("machine"):
             return to()
         return to(machine=self.machine_out(message.machine, lose))
@@ -218,7 +203,6 @@ class Older:
         return to(machine=self.machine_in(message.machine))
 
     def disk_out(self, to: type[Message], request: Any, lose: Lose) -> Message:
-        """Translate a request about a volume of a machine."""
         result: Any = to(machine_id=request.machine_id)
         if request.HasField("volume"):
             if request.volume.local_disk.image.image:
@@ -280,7 +264,10 @@ def class_out(machine_class: pb.MachineClass, to: type[Any], lose: Lose) -> list
 
 
 def class_in(machine_class: Any, target: pb.MachineClassStatus) -> None:
-    """Translate a class; a fraction of a CPU is rounded up, as in ``Value()`` of a Kubernetes quantity."""
+    """
+    Translate a class; a fraction of a CPU is rounded up, as in ``Value()`` of a Kubernetes
+    quantity.
+    """
     target.machine_class.name = machine_class.name
     resources = target.machine_class.capabilities.resources
     resources["cpu"] = -(-machine_class.capabilities.cpu_millis // _MILLIS)
@@ -378,7 +365,6 @@ class _Onmetal01(Older):
         return result
 
     def nic_out(self, request: Any, lose: Lose) -> Message:
-        """Translate a request about a network interface of a machine."""
         result = there.CreateNetworkInterfaceAttachmentRequest(machine_id=request.machine_id)
         if request.HasField("network_interface"):
             result.network_interface.CopyFrom(_nic_out(request.network_interface, lose))

@@ -1,10 +1,8 @@
 """
 Conventions of the gRPC client and server: errors, metadata and deadlines.
 
-Errors are gRPC status codes, mostly by ``google.rpc.Code``'s mapping to HTTP; those that say when
-to try again have ``retry-after`` (seconds) in their trailing metadata. Programs of this project
-also send the code, the reason and usually the details of the ``Status`` as binary metadata. Exec,
-Log and Recording carry user, machine UID and session as binary metadata, too.
+Errors are gRPC status codes, mostly by ``google.rpc.Code``'s mapping to HTTP. Programs of this
+project also send the ``Status`` as binary metadata, because the codes do not express all of it.
 """
 
 from __future__ import annotations
@@ -206,7 +204,7 @@ def exec_metadata(**facts: str) -> Metadata:
 
 def read_exec_metadata(metadata: Iterable[tuple[str, str | bytes]]) -> dict[str, Any]:
     """
-    Return the keyword arguments of a call that returns a URL, such as ``IMachineRuntime.exec``, from the metadata.
+    Return the keyword arguments of ``IMachineRuntime.exec`` and similar calls.
 
     :raises BadRequest: a value is not UTF-8.
     """

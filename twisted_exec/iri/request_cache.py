@@ -35,11 +35,11 @@ class Grant:
     """
     The rights of a token.
 
-    :param machine_id: the runtime's id of the machine; for :data:`RECORDING` the UID of the recording.
+    :param machine_id: the runtime's id of the machine; for :data:`RECORDING` the UID of the
+        recording.
     :param machine_uid: UID of the API object, or empty if unknown.
     :param user: the user who may use it, or empty if unknown.
     :param session: the session's id in audit records of every hop, or empty.
-    :param purpose: :data:`EXEC`, :data:`LOG` or :data:`RECORDING`.
     """
 
     machine_id: str
@@ -52,11 +52,8 @@ class Grant:
 @dataclass(frozen=True)
 class StreamLinks:
     """
-    URLs for tokens, which lead to the stream server of a runtime.
+    URLs for tokens, which lead to the stream server of a runtime; empty for what it does not serve.
 
-    :param exec_url: returns the URL of a console; empty if there are no consoles.
-    :param log_url: returns the URL of a log; empty if there are no logs.
-    :param recording_url: returns the URL of a recording; empty if there are no recordings.
     :param is_awaited: returns whether a session at a machine waits for its user; called with the
         user's name, and the machine's UID or its id in the runtime.
     """
@@ -118,7 +115,9 @@ class TokenReservation:
         self._cache._commit(self.digest, self.grant, stream)
 
     def release(self) -> None:
-        """Make the token usable again until it expires: the upgrade failed, before or after commit."""
+        """
+        Make the token usable again until it expires: the upgrade failed, before or after commit.
+        """
         self._cache._release(self.digest, self._expires, self.grant)
 
     def ended(self) -> None:
@@ -165,7 +164,7 @@ class RequestCache:
         """
         Add the tokens of an earlier process; call it first.
 
-        :raises ValueError: a grant, a digest or a time is not valid.
+        :raises ValueError: the values are not valid.
         """
         now = self._clock.seconds()
         for each in values:
@@ -179,11 +178,7 @@ class RequestCache:
         return [(digest, grant) for digest, (grant, each) in self._live.items() if each is stream]
 
     def expect(self, digest: bytes, grant: Grant, stream: LiveStream) -> None:
-        """
-        Take note of a stream that was opened with a token in an earlier process.
-
-        :param digest: see :attr:`TokenReservation.digest`.
-        """
+        """Take note of a stream that was opened with a token in an earlier process."""
         self._live[digest] = grant, stream
 
     def forget(self, digest: bytes) -> None:
@@ -198,9 +193,8 @@ class RequestCache:
 
     def insert(self, grant: Grant) -> str:
         """
-        Make a token.
+        Make a token: URL-safe, 43 characters.
 
-        :return: URL-safe, 43 characters.
         :raises TooManyRequests: too many are outstanding, in all or for this user.
         """
         outstanding = self.outstanding
@@ -225,9 +219,8 @@ class RequestCache:
         """
         Reserve a token for one upgrade.
 
-        :param user: user named by the request; may be empty only if the token has no user.
-        :param machine_uid: likewise.
-        :param purpose: purpose of the request.
+        :param user: named by the request; may be empty only if the token has no user. Likewise
+            ``machine_uid``.
         :raises NotFound: the token is not usable for this request.
         """
         self._expire()

@@ -53,7 +53,7 @@ class RevisedCall:
     One RPC of one revision.
 
     :param path: on the wire, ``/SERVICE/METHOD``.
-    :param attribute: name of the method in the interface, such as ``IMachineRuntime`` or ``IMachineLogs``.
+    :param attribute: name of the method in an interface such as ``IMachineRuntime``.
     :param request: type of the request on the wire; likewise ``response``.
     """
 
@@ -69,8 +69,7 @@ class RevisedCall:
 
     def encode_request(self, request: Message) -> bytes:
         """
-        :param request: of the current revision.
-        :raises NotImplementedByBackend: the revision cannot express it.
+        :raises NotImplementedByBackend: the revision cannot express the request.
         """
         raw: bytes = self.request_out(request, strict(self.revision)).SerializeToString()
         return raw
@@ -83,7 +82,6 @@ class RevisedCall:
         return self.request_in(self.request.FromString(raw), lenient)
 
     def encode_response(self, response: Message) -> bytes:
-        """:param response: of the current revision."""
         raw: bytes = self.response_out(response, lenient).SerializeToString()
         return raw
 

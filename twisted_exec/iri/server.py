@@ -4,7 +4,7 @@ A gRPC server for an ``IMachineRuntime``.
 One address has several services: ``machine.v1alpha1.MachineRuntime`` in one of its revisions,
 spheric's ``runtime.v1alpha1.RuntimeService``, and our ``Console`` if the runtime has logs.
 
-grpcio calls handlers in its own threads, and the runtime runs in the reactor's thread only.  A
+grpcio calls handlers in its own threads, and the runtime runs in the reactor's thread only. A
 change that has begun is completed even if the client disconnects.
 """
 
@@ -71,7 +71,7 @@ class CallLimits:
 
     :ivar connections: to a UNIX socket; further ones are closed.
     :ivar calls: further ones fail with ``RESOURCE_EXHAUSTED``.
-    :ivar changes: calls that change something and may take long; further ones fail with 429.  It is
+    :ivar changes: calls that change something and may take long; further ones fail with 429. It is
         lower than the number of threads, so that read-only calls never wait for them.
     """
 
@@ -87,17 +87,15 @@ class IRIServer(Service):
     """
     Serves a runtime at a gRPC target.
 
-    :param runtime: provides :class:`~twisted_exec.iri.interfaces.IMachineRuntime`.  If it has alerts or
-        recordings, it also provides their interfaces and
+    :param runtime: provides :class:`~twisted_exec.iri.interfaces.IMachineRuntime`. If it has alerts
+        or recordings, it also provides their interfaces and
         :class:`~twisted_exec.iri.interfaces.IMachineLogs`.
-    :param target: in the form of :func:`~twisted_exec.iri.target.parse_target`; TCP
-        port 0 listens on any free port, which :attr:`target` has afterwards.
-    :param reactor: the reactor that the runtime uses.
+    :param target: in the form of :func:`~twisted_exec.iri.target.parse_target`; TCP port 0 listens
+        on any free port, which :attr:`target` has afterwards.
     :param tls: required for TCP targets.
     :param allowed_uids: users besides root and this process's own that may use a UNIX socket.
     :param revision: name of the revision of ``machine.v1alpha1.MachineRuntime``, one of
         :data:`~twisted_exec.iri.revisions.REVISIONS`.
-    :param limits: of connections and calls.
     :raises TargetError: the target is malformed or unusable.
     :raises ValueError: there is no such revision.
     """
@@ -135,7 +133,8 @@ class IRIServer(Service):
         """
         Listen.
 
-        :raises TargetError: the socket or port cannot be listened on, or a file for TLS cannot be used.
+        :raises TargetError: the socket or port cannot be listened on, or a file for TLS cannot be
+            used.
         """
         self._start_server()
         super().startService()
@@ -292,7 +291,6 @@ class IRIServer(Service):
         return {path.rpartition("/")[2]: handler for path, handler in handlers.items()}
 
     def _nothing(self, raw: bytes, context: Any) -> bytes:
-        """Return the empty answer of methods for unsupported objects."""
         try:
             self._check_client(context)
         except APIError as error:
@@ -368,7 +366,6 @@ class IRIServer(Service):
         facts: dict[str, str],
         outcome: concurrent.futures.Future[Message],
     ) -> None:
-        """Execute one call in the reactor's thread."""
         if outcome.cancelled():
             return
 
@@ -388,7 +385,6 @@ class IRIServer(Service):
         answering.addCallbacks(succeeded, failed)
 
     def _method(self, attribute: str) -> Callable[..., Any]:
-        """Return a method of the runtime."""
 
         def missing(request: Message, **facts: str) -> None:
             raise NotImplementedByBackend(f"this machine runtime has no {attribute}")

@@ -1,19 +1,12 @@
 """
 spheric's ``runtime.v1alpha1.RuntimeService``: instances, their types, disks and subnets.
 
-It does not support:
-
-* events and changes of disks: the methods do not exist;
-* images of disks, except one for the machine (see :mod:`twisted_exec.iri.ironcore`);
-* the guest's hostname and the conditions of a machine (left out of answers);
-* encryption and size of volumes (the size is left out);
-* handles of disks (left out of answers);
-* the states stopped and terminating: they become suspended and terminated;
-* resources of types: ``Status`` has names and numbers of types only.
+It has the limits of onmetal's revision (:mod:`twisted_exec.iri.ironcore`), and its ``Status`` has
+only names and numbers of types.
 
 In the current revision a network interface has its subnet as attributes with the names
-:data:`SUBNET_ATTRIBUTES` and :data:`CIDRS_ATTRIBUTE`, and the network's UID as the id of the network.  Other attributes are not
-supported.  Numbers as in ``iri-api/apis/runtime/v1alpha1/api.proto``.
+:data:`SUBNET_ATTRIBUTES` and :data:`CIDRS_ATTRIBUTE`, and the network's UID as the id of the
+network. Numbers as in ``iri-api/apis/runtime/v1alpha1/api.proto``.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class RuntimeAddress:
 
     :param path: absolute path of a UNIX socket; empty for TCP.
     :param host: name or address, empty for UNIX.
-    :param port: 0 to 65535; 0 is any free port, for listening only.
+    :param port: 0 is any free port, for listening only.
     """
 
     path: str = ""
@@ -41,7 +41,6 @@ class RuntimeAddress:
 
     @property
     def is_unix(self) -> bool:
-        """True if the target is a UNIX socket."""
         return bool(self.path)
 
     @property
@@ -84,8 +83,8 @@ class MutualTLS:
     PEM files for TCP, where both sides present a certificate.
 
     :param ca: CA of the other side's certificate.
-    :param client_names: common names of clients that a server accepts; empty for
-        every client with a certificate of the CA.
+    :param client_names: common names of clients that a server accepts; empty for every client with
+        a certificate of the CA.
     """
 
     ca: str
@@ -118,12 +117,7 @@ class MutualTLS:
 
 
 class ReloadingTLS:
-    """
-    The contents of the files of :class:`MutualTLS`, as they last fitted together.
-
-    The last certificate and key that fit together stay in use, and the problem of later ones is
-    logged once.
-    """
+    """The contents of the files of :class:`MutualTLS`, as they last fitted together."""
 
     _log = Logger()
 
@@ -187,7 +181,7 @@ def check_directory(path: str, trusted_uids: Collection[int], *, sticky: bool) -
     Check that only trusted users can change the target of a path.
 
     :param sticky: whether ``path`` itself may be a sticky directory that all may write, such as
-        ``/tmp``.  Directories above it always may be.
+        ``/tmp``. Directories above it always may be.
     :raises TargetError: another user owns or may write it, or a directory above it.
     """
     trusted = {0, *trusted_uids}

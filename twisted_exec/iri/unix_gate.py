@@ -1,9 +1,9 @@
 """
 A UNIX socket that forwards only some users to a private one.
 
-grpcio gives no access to the credentials of a UNIX socket's peer.  So its own socket is in a
-private directory, and this gate in front of it checks the user of each connection (``SO_PEERCRED``)
-before it forwards any byte.
+grpcio gives no access to the credentials of a UNIX socket's peer. So its own socket is in a private
+directory, and this gate in front of it checks the user of each connection (``SO_PEERCRED``) before
+it forwards any byte.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def prepare_directory(path: str, *, shared: bool) -> None:
     """
     Create the directory of a socket if it is missing, and check its permissions.
 
-    :param shared: other users may enter the directory, because the gate checks them.
-        Otherwise it must be private (0700).
+    :param shared: other users may enter the directory, because the gate checks them. Otherwise it
+        must be private (0700).
     :raises TargetError: it cannot be created, is open to others, or others could replace it.
     """
     try:
@@ -93,7 +93,6 @@ class UnixGate(Factory):
     """
     Forwards connections of allowed users to the inner socket.
 
-    :param allowed_uids: the allowed users.
     :param inner: path of the private socket.
     :param most_connections: that are open at once; further ones are closed.
     """
@@ -118,7 +117,6 @@ class UnixGate(Factory):
         return None if len(self.open) >= self._most_connections else _Door(self)
 
     def arrived(self, outer: Any) -> None:
-        """Handle a new connection."""
         uid = peer_uid(outer)
         if uid not in self._allowed:
             self._log.warn("user {uid} is not allowed to use the runtime", uid=uid)

@@ -79,17 +79,15 @@ class MachineRecord:
 
     @property
     def journal_key(self) -> str:
-        """Return the key of the console's journal: the UID, which outlives this record, or the id."""
+        """The key of the console's journal: the UID, which outlives this record, or the id."""
         return self.uid if _UUID.fullmatch(self.uid) else self.id
 
     @property
     def namespace(self) -> str:
-        """Namespace of the API object, or empty."""
         return self._owner.namespace
 
     @property
     def name(self) -> str:
-        """Name of the API object, or empty."""
         return self._owner.name
 
     @property
@@ -98,7 +96,6 @@ class MachineRecord:
         return f"{self.namespace}/{self.name}" if self.name else self.id
 
     def subject(self) -> Subject:
-        """Return the facts of the machine for audit and metrics of a session."""
         return Subject(
             session="",
             namespace=self.namespace,
@@ -117,7 +114,7 @@ class MachineRecord:
         }
 
     def to_machine(self) -> pb.Machine:
-        """Return a copy for the runtime interface.  Volumes and interfaces are attached while it is on."""
+        """Return a copy for the runtime interface."""
         is_on = self.state in (pb.MACHINE_RUNNING, pb.MACHINE_SUSPENDED)
         volume_state = pb.VOLUME_ATTACHED if is_on else pb.VOLUME_PENDING
         interface_state = pb.NETWORK_INTERFACE_ATTACHED if is_on else pb.NETWORK_INTERFACE_PENDING
@@ -145,14 +142,13 @@ class MachineRecord:
         return machine
 
     def _handle(self, name: str) -> str:
-        """Return the runtime's id of a volume or interface."""
         return f"{self.id}/{name}"
 
 
 @dataclass(frozen=True)
 class Inherited:
     """
-    A machine that goes on from another process, which has handed it over.
+    A machine that goes on from another process.
 
     :param machine: metadata and spec, with the ignition data.
     :param unsent: input that the machine has not got.
@@ -236,11 +232,11 @@ class Machines:
         return record
 
     def of_uid(self, uid: str) -> MachineRecord | None:
-        """Return the machine of an API object; ``None`` if there is none, or ``uid`` is empty."""
+        """Return the machine of an API object, if there is one."""
         return self._by_uid.get(uid)
 
     def of_journal(self, key: str) -> MachineRecord | None:
-        """Return the machine with this :attr:`MachineRecord.journal_key`; ``None`` if there is none."""
+        """Return the machine with this :attr:`MachineRecord.journal_key`, if there is one."""
         return self._by_uid.get(key) or self._by_id.get(key)
 
     def find(self, filter: pb.MachineFilter) -> list[MachineRecord]:
@@ -257,11 +253,7 @@ class Machines:
             del self._by_uid[record.uid]
 
     def set_power(self, record: MachineRecord, power: int) -> bool:
-        """
-        Set the desired power.
-
-        :return: true if it was different.
-        """
+        """Set the desired power; return true if it was different."""
         if record.spec.power == power:
             return False
         record.spec.power = power  # type: ignore[assignment]
@@ -271,7 +263,7 @@ class Machines:
     def add_event(
         self, record: MachineRecord, type: str, reason: str, message: str, now_nanoseconds: int
     ) -> None:
-        """Store an Event; beyond 1000 the oldest are dropped."""
+        """Store an Event."""
         self.events.append(
             event_pb2.Event(
                 spec=event_pb2.EventSpec(

@@ -1,10 +1,8 @@
 """
 All processes of one machine: how to find and end them.
 
-The runtime finds those in a session of a leader (the first process, after ``setsid``) and those with
-a mark in their environment.  Most descendants stay in that session; the others usually still carry the
-mark.  Process ids are reused; a process is identified by its id *and* its start time.
-
+They are found by the session of a leader (the first process, after ``setsid``) and by a mark in
+their environment. A process is identified by its id *and* its start time, because ids are reused.
 Everything is read from ``/proc``: see proc(5) and proc_pid_stat(5).
 """
 
@@ -64,9 +62,8 @@ class Leader:
 
 def read_process(pid: int) -> Process | None:
     """
-    Read one process.
+    Read one process; ``None`` if there is no such process or it is a zombie.
 
-    :return: ``None`` if there is no such process or it is a zombie.
     :raises OSError: out of file descriptors or memory.
     """
     try:
@@ -164,7 +161,10 @@ class ProcessTable:
         self.clock.callLater(_RETRY_SECONDS, self._answer)
 
     def _read_mark(self, pid: int) -> str | None:
-        """Return ``None`` if there is no environment: for kernel threads and during exec."""
+        """
+        Return the mark or an empty text; ``None`` without an environment: for kernel threads and
+        during exec.
+        """
         try:
             with open(f"/proc/{pid}/environ", "rb") as file:
                 environment = file.read()
@@ -199,7 +199,7 @@ class ProcessFamily:
         """
         End all processes: by SIGHUP, SIGTERM, and at last SIGKILL.
 
-        :return: fires with the processes that are left: none, as a rule.
+        :return: fires with the processes that are left, which are usually none.
         """
         waiter: Deferred[list[Process]] = Deferred()
         self._waiting.append(waiter)
@@ -268,7 +268,6 @@ def _signal(process: Process, number: int) -> bool:
 
 
 def is_alive(leader: Leader) -> bool:
-    """Return true if the process runs, and its id was not reused."""
     process = read_process(leader.pid)
     return process is not None and process.start == leader.start
 
@@ -276,8 +275,6 @@ def is_alive(leader: Leader) -> bool:
 class RunRecords:
     """
     The leaders of running machines on disk, one file per machine, for the runtime after a crash.
-
-    :param directory: private; created if missing.
     """
 
     def __init__(self, directory: str) -> None:
@@ -285,9 +282,8 @@ class RunRecords:
 
     def open(self) -> dict[str, list[Leader]]:
         """
-        Create the directory if needed.
-
-        :return: the leaders that an earlier runtime recorded, by machine id.
+        Create the directory if needed; return the leaders that an earlier runtime recorded, by
+        machine id.
         """
         os.makedirs(self._directory, mode=0o700, exist_ok=True)
         boot = boot_id()
@@ -314,13 +310,11 @@ class RunRecords:
         os.replace(f"{path}.new", path)
 
     def remove(self, machine_id: str) -> None:
-        """Delete the record of a machine, if it has one."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(os.path.join(self._directory, machine_id))
 
 
 def _read_record(path: str, boot: str) -> list[Leader]:
-    """Read one file; return no leaders if it is of another boot or damaged."""
     try:
         with open(path) as file:
             record: Any = json.load(file)

@@ -1,10 +1,8 @@
 """
 The driver ``pty``: machines that are a command in a pseudo-terminal.
 
-The command's environment is built from scratch: the runtime's own may contain secrets.
-
-In a runtime the command is a child of the keeper (:mod:`.keeper`), so that it can outlive the
-runtime.
+The command's environment is built from scratch: the runtime's own may contain secrets. In a runtime
+the command is a child of the keeper (:mod:`.keeper`), so that it can outlive the runtime.
 """
 
 from __future__ import annotations
@@ -143,7 +141,6 @@ class PtyDriver:
         return PtyRun(self, facts, facts.keeper)
 
     def adopt(self, facts: MachineFacts, leaders: Sequence[Leader]) -> PtyRun:
-        """See :meth:`IAdoptsMachines.adopt`."""
         return PtyRun(self, facts, facts.keeper, leaders)
 
 
@@ -154,7 +151,6 @@ class PtyRun:
 
     :param keeper: the parent of the command; ``None`` for this process.
     :param adopted: the processes of a command that runs already; ``None`` for a new one.
-    :ivar is_complete: see :class:`IReleasable`.
     """
 
     paced = True
@@ -235,7 +231,6 @@ class PtyRun:
         return waiter
 
     def release(self) -> None:
-        """See :meth:`IReleasable.release`."""
         if self._process is not None and self._keeper is not None:
             self._keeper.release(self._facts.id, self._process.release())
 

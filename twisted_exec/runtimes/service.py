@@ -1,7 +1,7 @@
 """
 The machine runtime: machines of several classes on this host.
 
-By default machines end with the runtime.  With ``--keep-machines``, machines of drivers with
+By default machines end with the runtime. With ``--keep-machines``, machines of drivers with
 ``IAdoptsMachines`` outlive the runtime.
 """
 
@@ -211,7 +211,7 @@ class MachineRuntime(Service):
         }
 
     def stopService(self) -> Deferred[None]:
-        """End every session with the reason, and every machine that cannot outlive the runtime."""
+        """End the sessions, and every machine that cannot outlive the runtime."""
         super().stopService()
         return Deferred.fromCoroutine(self._stop())
 
@@ -226,7 +226,7 @@ class MachineRuntime(Service):
         Create a viewer for a token.
 
         :return: the names of the machine, and the viewer.
-        :raises NotFound: the machine is being deleted or was, or is another machine of the same name.
+        :raises NotFound: the machine does not exist, or is being deleted.
         :raises Conflict: the machine is off, or cannot start.
         """
         return self._consoles.attach(grant)
@@ -236,8 +236,7 @@ class MachineRuntime(Service):
         Find the journal for a token of a log.
 
         :return: the names of the machine, and its journal.
-        :raises NotFound: the machine is being deleted or was, or is another machine of the same name;
-            without a machine's id: nothing is retained of the machine with that UID.
+        :raises NotFound: there is no such machine or journal, or the machine is being deleted.
         """
         return self._consoles.read_log(grant)
 
@@ -430,7 +429,6 @@ class MachineRuntime(Service):
         return [(record.facts(), self._supervisors[record.id].journal) for record in self._machines]
 
     def _changeable(self, request: Any) -> MachineRecord:
-        """Return the record that a request changes."""
         record = self._machines.get(request.machine_id)
         if record.id in self._deleting:
             raise Conflict(f'machine "{record.label}" is being deleted')
@@ -451,11 +449,7 @@ def _check_size(texts: Mapping[str, str]) -> None:
 
 
 class RuntimeConsoles:
-    """
-    The consoles and logs of one runtime.
-
-    :param journals: those of deleted machines, too.
-    """
+    """The consoles and logs of one runtime; logs also of deleted machines."""
 
     def __init__(
         self,
@@ -492,7 +486,6 @@ class RuntimeConsoles:
         return self._links.log_url(self._cache.insert(grant))
 
     def attach(self, grant: Grant) -> tuple[Subject, IAttachment]:
-        """See :meth:`MachineRuntime.attach`."""
         record = self._machines.records.get(grant.machine_id)
         console = self._console(record, grant.machine_uid)
         # The poollet may be another program, so its texts are checked here, too.
@@ -500,7 +493,6 @@ class RuntimeConsoles:
         return record.subject(), console.viewer(banner)
 
     def read_log(self, grant: Grant) -> tuple[Subject, IJournal]:
-        """See :meth:`MachineRuntime.read_log`."""
         if not grant.machine_id:
             return self._retained(grant.machine_uid)
         record = self._machines.records.get(grant.machine_id)

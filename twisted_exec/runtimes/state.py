@@ -1,10 +1,9 @@
 """
 The state of one runtime on disk: lock, id, the machines' directories, and recovery after a crash.
 
-Without ``--keep-machines`` a machine ends with its runtime, which removes its directory.  With it,
-machines of drivers with ``IAdoptsMachines`` outlive the runtime: the file ``machine`` in the
-directory contains metadata, spec and ignition (a ``machine.v1alpha1.Machine``, in protobuf's
-encoding), from which the next runtime continues.
+With ``--keep-machines``, the file ``machine`` in a machine's directory contains metadata, spec and
+ignition (a ``machine.v1alpha1.Machine``, in protobuf's encoding), from which the next runtime
+continues.
 """
 
 from __future__ import annotations
@@ -47,8 +46,7 @@ class RuntimeState:
 
     :param path: the state directory; created if missing.
     :param journals: the journals of the machines' consoles, in this directory.
-    :ivar id: id of the state directory, which marks the processes of its machines; empty before
-        :meth:`open`.
+    :ivar id: marks the processes of the runtime's machines; empty before :meth:`open`.
     :ivar directory: private directory with a short path, for sockets; empty before :meth:`open`.
     :ivar keeper: holds terminals while no runtime runs; ``None`` before :meth:`open`.
     """
@@ -97,11 +95,12 @@ class RuntimeState:
 
     @property
     def is_open(self) -> bool:
-        """True from :meth:`open` to :meth:`close`."""
         return self._lock is not None
 
     async def read_leaders(self) -> dict[str, list[Leader]]:
-        """Return the processes that an earlier runtime started, by machine id; they may have ended."""
+        """
+        Return the processes that an earlier runtime started, by machine id; they may have ended.
+        """
         assert self._records is not None and self.keeper is not None
         leaders = self._records.open()
         try:
@@ -201,7 +200,6 @@ class RuntimeState:
         return directory
 
     def remove_sockets(self, machine_id: str) -> None:
-        """Delete a machine's directory for sockets."""
         shutil.rmtree(os.path.join(self.directory, machine_id), ignore_errors=True)
 
 
@@ -236,7 +234,7 @@ def lock(path: str) -> int:
 
 
 def identity(path: str) -> str:
-    """Read or create the id of this state directory, which marks the processes of its machines."""
+    """Read or create the id of this state directory."""
     try:
         with open(path) as file:
             text = file.read().strip()
@@ -252,7 +250,10 @@ def identity(path: str) -> str:
 
 
 class RetainedMachinesError(Exception):
-    """There are machines with disks of a runtime with ``--keep-machines``, and this runtime runs without."""
+    """
+    There are machines with disks of a runtime with ``--keep-machines``, and this runtime runs
+    without.
+    """
 
 
 class MachineStorage:
@@ -280,13 +281,13 @@ class MachineStorage:
         has_no_disks: Callable[[pb.Machine], bool] = lambda machine: False,
     ) -> list[pb.Machine]:
         """
-        Create the directory, and remove leftovers of other machines than the retained ones.
+        Create the directory, remove leftovers, and return the retained machines.
 
         :param inherited: ids of machines that go on from another process.
         :param has_no_disks: returns whether a machine can be removed without a loss of data, if
             ``keep`` is false.
-        :return: the retained machines.
-        :raises RetainedMachinesError: there are retained machines with disks, but ``keep`` is false.
+        :raises RetainedMachinesError: there are retained machines with disks, but ``keep`` is
+            false.
         """
         private_directory(self._path)
         retained = [name for name in os.listdir(self._path) if os.path.lexists(self._file(name))]

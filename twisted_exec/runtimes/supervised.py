@@ -76,8 +76,8 @@ class MachineSettings:
 
     :param keep_machines: let machines outlive the runtime if their driver supports it.
     :param retention: limits of the output of classes without limits of their own.
-    :param last_line_seconds: least time between updates of a console's last line, which all users see
-        who may read its machine; 0 to show none.
+    :param last_line_seconds: least time between updates of a console's last line, which all users
+        see who may read its machine; 0 to show none.
     """
 
     keep_machines: bool = field(
@@ -105,8 +105,8 @@ class SupervisedMachines:
     :param mark: the environment variable that marks the processes of machines.
     :param journal_opened: called with the facts and the journal of each new or retained machine.
     :param acted: called with the acts of users at consoles, for audit.
-    :ivar deleting: the callers that wait for the end of a machine that is being deleted, by its id.
     :param make_recordings: returns the recordings for a directory; called at each start.
+    :ivar deleting: the callers that wait for the end of a machine that is being deleted, by its id.
     :ivar alerts: searches the machines' output; ``None`` before :meth:`start_alerts`.
     :ivar recordings: records the consoles; ``None`` before :meth:`start_recordings`.
     """
@@ -216,7 +216,6 @@ class SupervisedMachines:
     # Recordings.
 
     def start_recordings(self) -> None:
-        """Go on with the recordings on disk."""
         if self.recordings is not None:
             self.recordings.abandon()
         path = os.path.join(self.state.path, "recordings")
@@ -233,7 +232,6 @@ class SupervisedMachines:
             await recordings.stop()
 
     def _follow_recordings(self, key: str) -> None:
-        """Follow a change of the recordings of a machine, by the key of its journal."""
         for id, recorder in self._recorders.items():
             if recorder.key != key:
                 continue
@@ -243,7 +241,6 @@ class SupervisedMachines:
                 console.recordings_changed()
 
     def _record(self, record: MachineRecord) -> None:
-        """Let a machine be recorded."""
         supervisor = self.supervisors[record.id]
 
         def size() -> tuple[int, int] | None:
@@ -263,8 +260,8 @@ class SupervisedMachines:
         """
         Add a new machine, and start it if it is to be on.
 
-        :raises ServiceUnavailable: the machine cannot be written to disk, or the directory for its sockets
-            cannot be created.
+        :raises ServiceUnavailable: the machine cannot be written to disk, or the directory for its
+            sockets cannot be created.
         """
         if not self._offered[record.class_name].has_hardware:
             # No such driver reads it; a secret that is not stored cannot leak.
@@ -358,7 +355,7 @@ class SupervisedMachines:
         )
 
     def observed(self, record: MachineRecord) -> pb.Machine:
-        """Return the machine with the conditions of its console: its writers, its output, and alerts."""
+        """Return the machine with the conditions of its console."""
         machine = record.to_machine()
         supervisor = self.supervisors.get(record.id)
         console = None if supervisor is None else supervisor.console
@@ -430,7 +427,7 @@ class SupervisedMachines:
         )
 
     async def stop(self, ending: Ending) -> None:
-        """End every session with the reason, and every machine that cannot outlive the runtime."""
+        """End the sessions, and every machine that cannot outlive the runtime."""
         stopping = self.stop_alerts()
         if self._unlogged and self._logging is not None:
             self._logging.cancel()
@@ -474,7 +471,7 @@ class SupervisedMachines:
         self._journal_event(key, "Normal", "JournalRecovered", message)
 
     def _journal_event(self, key: str, type: str, reason: str, message: str) -> None:
-        """Record it, and log it later: all machines share a disk, and one line names them."""
+        """Record an Event, and log it later: all machines share a disk, and one line names them."""
         record = self.records.of_journal(key)
         if record is None:
             return
@@ -509,9 +506,8 @@ _NANOSECONDS = 10**9
 
 def last_line(journal: IJournal) -> str:
     """
-    Return the last line that is not blank, at most 120 characters; empty if the last 4 KiB have none.
-
-    No control or format characters are left.
+    Return the last line that is not blank, without control characters, at most 120 characters;
+    empty if the last 4 KiB have none.
     """
     first = offset = journal.next_available(max(journal.start, journal.end - _READ_BYTES))
     text, lines = b"", PlainLines()
@@ -544,11 +540,11 @@ class _Line:
 
 class LastLines:
     """
-    The conditions of the machines of one runtime.
+    The conditions ``ConsoleOutput`` of the machines of one runtime, with the last line of the
+    console as message.
 
-    A condition, ``ConsoleOutput``, has the last line of the machine's console as its message.  All
-    users who may read a machine read its conditions, and not all of them may watch its console.  So
-    this is off unless the runtime's operator asks for it.
+    All users who may read a machine read its conditions, and not all of them may watch its console.
+    So this is off unless the runtime's operator asks for it.
 
     :param seconds: least time between changes of the line of a machine; 0 for no conditions.
     """
@@ -569,5 +565,4 @@ class LastLines:
         return ("True", "LastLine", line.text) if line.text else None
 
     def forget(self, machine_id: str) -> None:
-        """Forget a machine that was deleted."""
         self._lines.pop(machine_id, None)

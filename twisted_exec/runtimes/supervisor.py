@@ -1,9 +1,8 @@
 """
 The supervisor of one machine.
 
-While the machine should be on, the supervisor restarts it when it ends: 0.1 s later the first time,
-then with exponential back-off while it keeps ending early.  A machine that powers itself off, or that
-the driver does not restart, stays off.
+The supervisor restarts a machine that ends although it should be on, with exponential back-off. A
+machine that powers itself off, or that the driver does not restart, stays off.
 """
 
 from __future__ import annotations
@@ -113,7 +112,9 @@ class Supervisor:
 
     @property
     def is_off(self) -> bool:
-        """True if the machine is switched off and its line is closed; a shutdown can still be watched."""
+        """
+        True if the machine is switched off and its line is closed; a shutdown can still be watched.
+        """
         return not self._should_run and (self.console is None or not self.console.is_live)
 
     def waiting_console(self) -> SharedConsole:
@@ -135,8 +136,8 @@ class Supervisor:
         """
         Stop the machine and end its viewers with this status.
 
-        :param gently: the machine may be switched on again: request a shutdown first, if it supports
-            that, and let its viewers wait.
+        :param gently: the machine may be switched on again: request a shutdown first, if it
+            supports that, and let its viewers wait.
         :return: fires when the machine has stopped.
         """
         self._should_run, self._is_ending = False, True
@@ -182,7 +183,6 @@ class Supervisor:
 
     @property
     def is_suspended(self) -> bool:
-        """True from :meth:`suspend` to :meth:`unsuspend`."""
         return self._suspended is not None
 
     def when_settled(self) -> Deferred[None]:
@@ -257,7 +257,6 @@ class Supervisor:
         shutdown.addBoth(lambda _: console.interrupt(ending))
 
     async def _keep(self) -> None:
-        """Run and restart the machine until it is switched off."""
         self._is_ending = False
         run, console = self._prepare()
         while not self._is_ending:
@@ -302,7 +301,6 @@ class Supervisor:
             waiter.callback(None)
 
     async def _when_going_on(self) -> None:
-        """Wait while the supervisor is suspended."""
         while self._suspended is not None:
             waiter: Deferred[None] = Deferred()
             self._suspended.chainDeferred(waiter)
@@ -419,7 +417,6 @@ class Supervisor:
         self._delay_seconds = min(max(_FIRST_DELAY_SECONDS, last * 2), _LONGEST_DELAY_SECONDS)
 
     async def _wait(self) -> None:
-        """Wait before another start; power off cancels the wait."""
         self._rest = deferLater(self._clock, self._delay_seconds)
         try:
             await self._rest

@@ -75,7 +75,6 @@ class Options(ServingOptions):
         return path.endswith(".toml")
 
     def postOptions(self) -> None:
-        """See :meth:`ServingOptions.postOptions`."""
         if self["config"] and not self.is_options_file(self["config"]):
             self["classes"] = self["classes"] or self["config"]
         if bool(self["recorder-certificate"]) != bool(self["recorder-key"]):

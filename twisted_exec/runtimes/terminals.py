@@ -88,7 +88,6 @@ class TerminalProcess(ProcessProtocol):
         self._waiting: list[Deferred[None]] = []
 
     def connectionMade(self) -> None:
-        """Connect the line to the terminal."""
         self._line.makeConnection(self.transport)
 
     def childDataReceived(self, child_fd: int, data: bytes) -> None:
@@ -99,9 +98,7 @@ class TerminalProcess(ProcessProtocol):
         self._line.dataReceived(data)
 
     def _more(self, data: bytes) -> bytes:
-        """
-        Read what the process prints at full speed, up to 64 KiB, and for half a millisecond at most.
-        """
+        """Read what the process prints at full speed, within limits of size and time."""
         parts, fd = [data], self.transport.fd
         until = time.perf_counter() + READ_SECONDS
         for _ in range(_MOST_READS):
@@ -160,7 +157,9 @@ class TerminalProcess(ProcessProtocol):
         self._line.connectionLost(self._reason or Failure(ConnectionDone()))
 
     def release(self) -> bytes:
-        """Leave the command running, and the line as it is; return the input that was not written."""
+        """
+        Leave the command running, and the line as it is; return the input that was not written.
+        """
         if self._ended:
             return b""
         self._ended = True

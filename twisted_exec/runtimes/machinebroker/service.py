@@ -67,7 +67,6 @@ _Answer = TypeVar("_Answer")
 
 
 def _as_deferred(method: Callable[_P, Any]) -> Callable[_P, Deferred[Any]]:
-    """Turn a coroutine method into one that returns a Deferred, and translate its errors."""
 
     @wraps(method)
     def call(*args: _P.args, **kwargs: _P.kwargs) -> Deferred[Any]:
@@ -112,7 +111,6 @@ class MachineBroker:
         self._tokens, self._links = tokens, links
 
     def start(self) -> None:
-        """Watch the target until :meth:`stop`."""
         self.cache.start()
         self.capacity.start()
 
@@ -128,9 +126,7 @@ class MachineBroker:
 
     def check(self) -> None:
         """
-        Check that the caches are current.
-
-        :raises ServiceUnavailable: one is not; the message says why.
+        :raises ServiceUnavailable: a cache is not current; the message says why.
         """
         self.cache.check()
         self.capacity.check()
@@ -194,7 +190,6 @@ class MachineBroker:
             )
 
     async def _make(self, document: Object, uid: str) -> Object:
-        """Create the object, or return the existing one."""
         machines, namespace = self._place.machines, self._place.namespace
         try:
             return await self._client.create(machines, document, namespace)
@@ -207,7 +202,6 @@ class MachineBroker:
         return existing
 
     async def _complete(self, target_machine: Object, spec: pb.MachineSpec) -> Object:
-        """Create the other objects of a machine, then mark it as complete."""
         name = target_machine["metadata"]["name"]
         try:
             if spec.ignition_data:
@@ -223,7 +217,6 @@ class MachineBroker:
             raise
 
     async def _unmake(self, target_machine: Object) -> None:
-        """Delete a machine that cannot be completed."""
         name = target_machine["metadata"]["name"]
         try:
             await self._client.delete(self._place.machines, name, self._place.namespace)
@@ -338,11 +331,9 @@ class MachineBroker:
         return pb.DetachNetworkInterfaceResponse()
 
     async def _current(self, entry: CachedMachine) -> Object:
-        """Read the object from the target, for a change that depends on its current state."""
         return await self._client.get(self._place.machines, entry.id, self._place.namespace)
 
     async def _without(self, entry: CachedMachine, field: str, name: str) -> Object:
-        """Remove a part from a machine's spec."""
         target_machine = await self._current(entry)
         parts = target_machine["spec"].get(field) or []
         matches = [each for each in parts if each["name"] == name]
@@ -415,10 +406,8 @@ class TargetCapacity:
     Watches the target's pools and classes.
 
     A poollet subtracts its machines from the quantities of its runtime, but the target's pools have
-    subtracted them already.  So the broker reports the sum of what is left in the target and of its
+    subtracted them already. So the broker reports the sum of what is left in the target and of its
     own machines.
-
-    :param trouble: returns why the target is not available, or nothing.
     """
 
     _log = Logger()
@@ -439,7 +428,6 @@ class TargetCapacity:
         self._classes = Reflector(client, dialect.workload_class, clock)
 
     def start(self) -> None:
-        """Watch until :meth:`stop`."""
         for reflector in (self._pools, self._classes):
             reflector.start()
 
@@ -448,15 +436,12 @@ class TargetCapacity:
         return DeferredList([each.stop() for each in (self._pools, self._classes)])
 
     def forget(self) -> None:
-        """See :meth:`~twisted_exec.kube.informers.Reflector.forget`."""
         for reflector in (self._pools, self._classes):
             reflector.forget()
 
     def check(self) -> None:
         """
-        Check that pools and classes are current.
-
-        :raises ServiceUnavailable: they are not; the message says why.
+        :raises ServiceUnavailable: pools or classes are not current; the message says why.
         """
         for reflector in (self._pools, self._classes):
             why = self._trouble() or reflector.problem
@@ -465,11 +450,10 @@ class TargetCapacity:
                 raise ServiceUnavailable(f"the target cluster is not available: {why}")
 
     def names(self) -> list[str]:
-        """Return the names of the offered classes, sorted."""
         return sorted(self._offered())
 
     def shortage(self) -> str:
-        """Return why no class is offered, or empty.  Valid while :meth:`check` passes."""
+        """Return why no class is offered, or empty. Valid while :meth:`check` passes."""
         if self._offered():
             return ""
         place, pool_kind = self._place, self._pools.resource.kind
@@ -511,7 +495,6 @@ class TargetCapacity:
         self._logged_shortage = why
 
     def _offered(self) -> dict[str, tuple[dict[str, int], int]]:
-        """Return capabilities and remaining quantity of each class."""
         classes: dict[str, tuple[dict[str, int], int]] = {}
         left = self._left()
         for each in self._classes:

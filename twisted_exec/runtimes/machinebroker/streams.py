@@ -1,8 +1,6 @@
 """
 The streams of a broker, proxied to the target.
 
-The paths are ``/exec/TOKEN``, ``/log/TOKEN`` and ``/screen/TOKEN``.
-
 The target authorizes the user (with ``--own-identity`` the broker).
 """
 
@@ -79,7 +77,8 @@ def find(
     Find the machine of a request.
 
     :param machine_uid: UID of the source's Machine, or empty.
-    :raises NotFound: there is no such machine, it is being deleted, or it is another machine of the same name.
+    :raises NotFound: there is no such machine, it is being deleted, or it is another machine of the
+        same name.
     :raises ServiceUnavailable: see :meth:`.MachineCache.check`.
     :raises Conflict: the machine is off, and ``needs_power`` is true.
     """
@@ -138,7 +137,6 @@ class BrokerLocator:
     """
     Locates the console of a token, or the log or the screen of a token for a log.
 
-    :param allowed_origins: origins of web pages besides this server's own that may open consoles.
     :ivar claims: claims of tokens by pending requests, until the requests are answered.
     """
 
@@ -272,7 +270,9 @@ class BrokerRoutes(ServerRoutes):
         respond_json(request, 200, _DONE)
 
     async def _end_in_target(self, location: Any, ending: Ending) -> None:
-        """:raises APIError: the target does not know the session, or refuses."""
+        """
+        :raises APIError: the target does not know the session, or refuses.
+        """
         path = location.path + b"?" + ending_query(location.subject.session, ending)
         head = UpgradeRequest(b"DELETE", path, location.host, location.headers)
         try:

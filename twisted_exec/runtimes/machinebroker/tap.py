@@ -97,7 +97,6 @@ class Options(ServingOptions):
     )
 
     def postOptions(self) -> None:
-        """See :meth:`ServingOptions.postOptions`."""
         super().postOptions()
         for name, rule in (
             ("namespace", names.dns_label),
@@ -194,7 +193,6 @@ def _program(options: Options, reactor: Any) -> ServiceWithCleanup[BrokerHost]:
 
 
 def _target(options: Options, hub: KubeClient, reactor: Any) -> SpaceTarget | None:
-    """Return the Space that is the target, if it is one."""
     name, provider = options["space"], options["provider"]
     if not name:
         return None

@@ -1,8 +1,7 @@
 """
 Self-contained tokens: every replica with the key can read them, and each token works once.
 
-A token is a random nonce and an AES-256-GCM ciphertext (NIST SP 800-38D) of a grant and its expiry;
-without the key it can be neither created nor changed nor read.
+A token is a random nonce and an AES-256-GCM ciphertext (NIST SP 800-38D) of a grant and its expiry.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ class ILedger(Interface):
         Claim a token.
 
         :param digest: hash of the token, in hexadecimal digits.
-        :param expires: expiry in seconds since the epoch.
+        :param expires: seconds since the epoch.
         :return: fires with true if the token was not claimed before; fails with
             :class:`~twisted_exec.api.status.APIError` if that is unknown.
         """
@@ -72,7 +71,7 @@ class ILedger(Interface):
         """
         Return the claim of an unused token.
 
-        :return: fires afterwards; never fails.  If it cannot be returned, the token stays used.
+        :return: never fails; if the claim cannot be returned, the token stays used.
         """
 
 
@@ -81,8 +80,8 @@ class MemoryLedger:
     """
     The claims of this process.
 
-    :param seconds: a monotonic clock.  A claim is kept for two minutes: a token may be valid
-        so long if the clock is set back meanwhile.
+    :param seconds: a monotonic clock. A claim is kept for two minutes: a token may be valid so long
+        if the clock is set back meanwhile.
     """
 
     def __init__(self, seconds: Callable[[], float] = time.monotonic, limit: int = 10_000) -> None:
@@ -90,7 +89,6 @@ class MemoryLedger:
         self._claims: dict[str, float] = {}
 
     def take(self, digest: str, expires: float) -> Deferred[bool]:
-        """See :meth:`ILedger.take`."""
         now = self._seconds()
         if len(self._claims) >= self._limit:
             self._claims = {key: until for key, until in self._claims.items() if until > now}
@@ -102,7 +100,6 @@ class MemoryLedger:
         return succeed(True)
 
     def give_back(self, digest: str) -> Deferred[None]:
-        """See :meth:`ILedger.give_back`."""
         self._claims.pop(digest, None)
         return succeed(None)
 
@@ -124,7 +121,7 @@ def new_key() -> bytes:
 
 def key_of(content: bytes) -> bytes:
     """
-    Check the content of the shared key file; all of its bytes are the key, including a final
+    Return the content of the shared key file; all of its bytes are the key, including a final
     newline.
 
     :raises TLSConfigError: the key is too short.
@@ -171,9 +168,8 @@ class Tokens:
 
     def make(self, grant: Grant) -> str:
         """
-        Create a token for a grant.
+        Return a token for a grant: URL-safe text.
 
-        :return: URL-safe text.
         :raises BadRequest: the grant is too long.
         """
         expires = self._now() + self._life_seconds
@@ -190,8 +186,7 @@ class Tokens:
         """
         Read a token, even if it is used or expired.
 
-        :param user: user named by the request; empty if it names none.
-        :param machine_uid: UID named by the request; empty if it names none.
+        :param user: named by the request, or empty; likewise ``machine_uid``.
         :raises NotFound: the token is not valid, or is for another user or machine.
         """
         _, grant = self._open(_bytes(token))
@@ -203,13 +198,12 @@ class Tokens:
         self, token: str, *, user: str = "", machine_uid: str = "", purpose: str = EXEC
     ) -> TokenClaim:
         """
-        Claim a token for one request.  Cancelling may leave the token used.
+        Claim a token for one request. Cancelling may leave the token used.
 
         The request must repeat user and UID of the ``Exec`` call, if that had them, so a stolen
         token alone is useless.
 
-        :raises NotFound: see :meth:`read`; or the token has expired, is used, or is for another
-            purpose.
+        :raises NotFound: the token cannot be used for this request.
         :raises APIError: the ledger does not answer, or is full.
         """
         grant = self.read(token, user=user, machine_uid=machine_uid)
@@ -276,8 +270,8 @@ class LeaseLedger:
     """
     The ledger in the target cluster: one Lease per used token.
 
-    An API server creates an object of one name once, so one of two replicas gets the token.  The
-    name contains a hash of the token, from which the token cannot be derived.
+    An API server creates an object of one name once, so one of two replicas gets the token. The
+    token cannot be derived from the name, which contains its hash.
 
     :param holder: name of this replica, for operators.
     """
@@ -302,11 +296,9 @@ class LeaseLedger:
         self._problem = ""
 
     def start(self) -> None:
-        """Start to delete old Leases periodically."""
         self._sweeper.start(SWEEP_SECONDS)
 
     def stop(self) -> None:
-        """Stop deleting."""
         if self._sweeper.running:
             self._sweeper.stop()
         if self._sweeping is not None:
@@ -314,7 +306,6 @@ class LeaseLedger:
 
     @as_deferred
     async def take(self, digest: str, expires: float) -> bool:
-        """See :meth:`ILedger.take`."""
         # After a cancellation the owner of a Lease is unknown.  It may be another replica's, so it
         # must not be deleted: the token stays used.
         try:
@@ -326,7 +317,6 @@ class LeaseLedger:
         return True
 
     def give_back(self, digest: str) -> Deferred[None]:
-        """See :meth:`ILedger.give_back`."""
         return Deferred.fromCoroutine(self._give_back(digest))
 
     def _lease(self, digest: str, expires: float) -> Object:
@@ -382,11 +372,7 @@ class LeaseLedger:
             raise self._refusal(error) from None
 
     def sweep(self) -> Deferred[None]:
-        """
-        Delete the Leases of expired tokens.
-
-        :return: fires afterwards; never fails.
-        """
+        """Delete the Leases of expired tokens; never fails."""
         self._sweeping = Deferred.fromCoroutine(self._sweep()).addErrback(self._failed)
         return self._sweeping
 

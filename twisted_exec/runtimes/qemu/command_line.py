@@ -54,7 +54,6 @@ class Disk:
 
     @property
     def node(self) -> str:
-        """The node name in QEMU."""
         return node_name(self.volume)
 
     def blockdev(self) -> dict[str, Any]:
@@ -153,7 +152,6 @@ def arguments(
     """
     Build the command line.
 
-    :param accelerator: :data:`KVM`, :data:`TCG` or :data:`ICOUNT`.
     :param sandbox: deny system calls that a machine does not need (seccomp).
     """
     words = [program, "-nodefaults", "-no-user-config", "-machine", board.machine]
@@ -227,7 +225,6 @@ def _identity(parts: QemuParts) -> list[str]:
 
 
 def _escape(path: str) -> str:
-    """Double commas, which separate QEMU's options."""
     # QEMU ends a value at a single comma.
     return path.replace(",", ",,")
 
@@ -262,7 +259,7 @@ class Accelerator:
 
     A failure of KVM is recorded in the machine's storage, so that later starts do not try it again.
 
-    :param option: the class's option: ``auto``, ``kvm``, ``tcg`` or ``icount``.
+    :param option: the class's option.
     :ivar current: the accelerator of the running machine; empty before :meth:`choose`.
     """
 

@@ -1,8 +1,7 @@
 """
 Disks of QEMU machines: qcow2 files per machine, backed by shared images, and hot plugging.
 
-A volume may name an image in the class's directory of images.  The image's suffix determines its
-format.  A qcow2 image that refers to other files is refused.
+The suffix of an image determines its format. A qcow2 image that refers to other files is refused.
 
 Source: QEMU, ``docs/tools/qemu-img.rst``, and its ``docs/system/security.rst``.
 """
@@ -50,9 +49,7 @@ class DiskOptions:
 
 def check(options: DiskOptions, volume: pb.Volume) -> None:
     """
-    Check a volume against the options of a class.
-
-    :raises APIError: no machine of the class can have such a disk.
+    :raises APIError: no machine of a class with these options can have such a disk.
     """
     if volume.HasField("connection"):
         driver = volume.connection.driver
@@ -95,11 +92,7 @@ class _Image:
 
 
 class Disks:
-    """
-    The disks of one machine.
-
-    :param directory: directory of this machine only; created if missing.
-    """
+    """The disks of one machine, in a directory of their own."""
 
     def __init__(
         self, options: DiskOptions, directory: str, environment: Mapping[str, str], reactor: Any
@@ -149,7 +142,6 @@ class Disks:
         return Disk(volume.name, path, base, format)
 
     def remove(self, name: str) -> None:
-        """Delete the disk of a volume."""
         try:
             os.unlink(self._file(name))
         except FileNotFoundError:
@@ -304,8 +296,8 @@ class HotPlugSlots:
     The PCI slots of one running machine.
 
     To unplug a card, QEMU sends a request to the guest (ACPI) and reports when the guest has
-    released the card.  A guest may also release a card without a request; then only the block
-    device behind it remains to be removed.
+    released the card. A guest may also release a card without a request; then only the block device
+    behind it remains to be removed.
 
     Source: QEMU, ``docs/interop/qmp-intro.rst`` and ``qapi/{block-core,qdev}.json``.
 

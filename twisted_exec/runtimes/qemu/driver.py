@@ -1,9 +1,9 @@
 """
 The driver ``qemu``: virtual machines whose serial port is the console.
 
-By default, a class without kernel and images is emulated (``tcg``) by one thread, whose virtual clock
-sleeps when the guest is idle (``-icount``).  Other machines run with KVM, or are emulated if KVM is
-not available or fails.
+By default, a class without kernel and images is emulated (``tcg``) by one thread, whose virtual
+clock sleeps when the guest is idle (``-icount``). Other machines run with KVM, or are emulated if
+KVM is not available or fails.
 """
 
 from __future__ import annotations
@@ -86,7 +86,6 @@ class QemuOptions:
     The options of a class.
 
     :param program: name or path of QEMU for x86_64.
-    :param accelerator: ``auto``, ``kvm``, ``tcg`` or ``icount``.
     :param network: ``restricted``, ``open`` or ``none``.
     :param shutdown_seconds: time for a shutdown; 0 powers off without one.
     :param idle_seconds: see :class:`.IdlePause`.
@@ -189,11 +188,9 @@ class QemuDriver:
         return shutil.which(self.options.program, path=PATH)
 
     def check_volume(self, volume: pb.Volume) -> None:
-        """See :meth:`IHardware.check_volume`."""
         check(self.options.disks, volume)
 
     def check_network_interface(self, interface: pb.NetworkInterface) -> None:
-        """See :meth:`IHardware.check_network_interface`."""
         if self.options.network == "none":
             raise NotImplementedByBackend(
                 f"network interface {interface.name!r}: the class has no network"
@@ -203,7 +200,6 @@ class QemuDriver:
         return QemuRun(self, facts)
 
     def adopt(self, facts: MachineFacts, leaders: Sequence[Leader]) -> IRun:
-        """See :meth:`IAdoptsMachines.adopt`."""
         return QemuRun(self, facts, leaders)
 
 
@@ -217,9 +213,8 @@ class QemuRun:
     """
     One virtual machine.
 
-    QEMU listens on UNIX sockets in the machine's private directory; a machine that outlives the runtime
-    usually has none for its serial port (:class:`SerialConnection`).  QEMU starts with a stopped processor,
-    so the guest prints nothing before the serial port is connected.
+    QEMU listens on UNIX sockets in the machine's private directory. It starts with a stopped
+    processor, so the guest prints nothing before the serial port is connected.
     """
 
     paced = False
@@ -424,7 +419,6 @@ class QemuRun:
         raise ServiceUnavailable(f"QEMU ended immediately{self._complaint()}")
 
     async def _clear(self) -> None:
-        """Clean up after a failed attempt."""
         await self._family.end()
         if self._control is not None:
             self._control.transport.abortConnection()
@@ -473,7 +467,8 @@ class QemuRun:
         """
         End a QEMU whose machine is off.
 
-        QEMU ends by itself, but some of its releases wait for ever if a command comes at that moment.
+        QEMU ends by itself, but some of its releases wait for ever if a command comes at that
+        moment.
         """
         await self._wait_for_exit(self._driver.off_seconds)
         if not (self._exit.is_off or self._released):
@@ -483,7 +478,6 @@ class QemuRun:
             await self._family.end()
 
     async def _ask(self, command: str, **arguments: Any) -> Any:
-        """Run one QMP command."""
         if self._control is None:
             raise QMPError("QEMU is not connected")
         seconds = self._driver.answer_seconds
@@ -513,7 +507,6 @@ class QemuRun:
             sending.addErrback(lambda failure: failure.trap(QMPError))
 
     def _port_lost(self) -> None:
-        """Find out if the machine has ended or only the socket was closed."""
         done = Deferred.fromCoroutine(self._reopen())
         done.addErrback(lambda failure: self._log.failure("serial line", failure=failure))
 
@@ -582,7 +575,6 @@ class QemuRun:
             )
 
     def release(self) -> bytes:
-        """See :meth:`IReleasable.release`."""
         unsent = self._line.unsent() if self._line is not None else b""
         self._released = True
         self._exit.wake()
@@ -699,8 +691,8 @@ class SerialConnection:
         """
         Return the log of this QEMU, if it has no socket.
 
-        The files may be left from a QEMU before: an earlier release, to which the host had gone back,
-        starts QEMUs with a socket, and does not know the files.
+        The files may be left from an earlier QEMU: a release that does not know them starts QEMUs
+        with a socket.
         """
         log = self._log
         return log if log is not None and log.exists and not os.path.lexists(socket) else None

@@ -53,7 +53,6 @@ class ProcessExit:
     _waiting: list[Deferred[None]] = field(default_factory=list)
 
     def wake(self) -> None:
-        """End all waits."""
         waiting, self._waiting = self._waiting, []
         for waiter in waiting:
             waiter.callback(None)
@@ -86,11 +85,7 @@ class ChildProcess(ProcessProtocol):
     def start(
         self, words: Sequence[str], environment: Mapping[str, str], reactor: Any
     ) -> Leader | None:
-        """
-        Start QEMU.
-
-        :return: its process, or ``None`` if it has ended already.
-        """
+        """Start QEMU; return its process, or ``None`` if it has ended already."""
         # The hangup alone is not enough: on a busy host QEMU 7.2 with ``-icount`` was seen to wait
         # for its own threads forever.
         setpriv = shutil.which("setpriv", path=PATH)
@@ -116,7 +111,6 @@ class ChildProcess(ProcessProtocol):
         self._exited()
 
     def close(self) -> None:
-        """Close its terminal."""
         if self.transport is not None and self.transport.connected:
             self.transport.connectionLost(Failure(ConnectionDone()))
 
@@ -126,7 +120,7 @@ class DetachedProcess:
     A QEMU that outlives the runtime.
 
     :param log: path of its log file, for this machine only.
-    :param inherited: a descriptor that it keeps open, or ``None``.
+    :param inherited: a descriptor that it keeps open.
     """
 
     def __init__(self, exited: Callable[[], None], log: str, inherited: int | None = None) -> None:
@@ -139,9 +133,8 @@ class DetachedProcess:
         self, words: Sequence[str], environment: Mapping[str, str], reactor: Any
     ) -> Leader | None:
         """
-        Start QEMU.
+        Start QEMU; return its process, or ``None`` if it has ended already.
 
-        :return: its process, or ``None`` if it has ended already.
         :raises OSError: the log file cannot be created, or no process.
         """
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -200,7 +193,6 @@ class DetachedProcess:
             pass  # there is no log yet
 
     def close(self) -> None:
-        """Stop watching."""
         if self._watch is not None:
             self._watch.stop()
             self._watch = None

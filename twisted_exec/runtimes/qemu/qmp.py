@@ -29,8 +29,7 @@ class QMPError(Exception):
     """
     QEMU refused a command, or closed or violated the protocol.
 
-    :param kind: QEMU's error class, such as ``DeviceNotFound``; usually ``GenericError``, and empty without
-        an answer.
+    :param kind: QEMU's error class, such as ``DeviceNotFound``; empty without an answer.
     """
 
     def __init__(self, message: str, kind: str = "") -> None:
@@ -43,8 +42,8 @@ class QMP(LineOnlyReceiver):
     A QMP client.
 
     :param on_event: called with name and data of each event.
-    :ivar greeting: fires when commands may be sent; fails if QEMU refuses that, or closes the socket
-        first.
+    :ivar greeting: fires when commands may be sent; fails if QEMU refuses that, or closes the
+        socket first.
     """
 
     delimiter = b"\n"
@@ -169,7 +168,6 @@ class GuestHealth:
         self._event_times: dict[str, float] = {}
 
     def start(self, every_seconds: float) -> None:
-        """Start periodic queries."""
         self._over = False  # true after a failed attempt to start
         self._watching = Deferred.fromCoroutine(self._watch(every_seconds))
         self._watching.addErrback(lambda failure: None)
@@ -181,7 +179,6 @@ class GuestHealth:
             self._watching.cancel()
 
     def event_received(self, event: str, data: dict[str, Any]) -> None:
-        """Handle an event of QEMU."""
         # While the disk is full, each ``cont`` causes a RESUME that proves nothing.
         if event == "STOP" or (event == "RESUME" and self._trouble != _DISK_FULL):
             Deferred.fromCoroutine(self._query()).addErrback(lambda failure: None)
@@ -209,7 +206,6 @@ class GuestHealth:
             await deferLater(self._reactor, every_seconds)
 
     async def _query(self) -> None:
-        """Query the status and report a change."""
         try:
             status = (await self._ask("query-status")).get("status")
         except ServiceUnavailable as error:
@@ -283,7 +279,7 @@ class IdlePause:
         Pause now: this program leaves the machine alone, and the next one resumes it.
 
         :return: fires when QEMU has answered; close the connection only then, because QEMU ignores
-            commands of a closed connection.  ``None`` if there is nothing to do.
+            commands of a closed connection. ``None`` if there is nothing to do.
         """
         sending = self._send("stop") if self._seconds and not self.is_paused else None
         self.stop()

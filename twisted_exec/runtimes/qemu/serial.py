@@ -1,9 +1,8 @@
 """
 The serial port of a virtual machine: one line, over a socket, or over a file and a FIFO.
 
-A QEMU that outlives the runtime usually has a file for output and a FIFO for input
-(:class:`SerialLog`, :class:`LogPort`).  With a socket, output from while no runtime is connected
-would be lost.
+A QEMU that outlives the runtime usually has a file and a FIFO (:class:`SerialLog`,
+:class:`LogPort`): output to a socket would be lost while no runtime is connected.
 """
 
 from __future__ import annotations
@@ -96,7 +95,6 @@ class QemuSerialLine:
             self._producer.resumeProducing()
 
     def received(self, data: bytes) -> None:
-        """Pass output of the machine on."""
         self._active()
         if self._protocol is not None and not self._over:
             self._protocol.dataReceived(data)
@@ -111,7 +109,6 @@ class QemuSerialLine:
         self._lost()
 
     def end(self, reason: Failure) -> None:
-        """End the line's protocol."""
         if not self._over and self._protocol is not None:
             self._over = True
             self._protocol.connectionLost(reason)
@@ -129,8 +126,8 @@ class QemuSerialLine:
         """
         Hold input back until :meth:`break_ends`.
 
-        BREAK is a command of QMP, so QEMU could read a key that the user typed after it from the serial
-        socket first.
+        BREAK is a command of QMP, so QEMU could read a key that the user typed after it from the
+        serial socket first.
         """
         self._breaks += 1
         if self._producer is not None:
@@ -140,7 +137,7 @@ class QemuSerialLine:
         """
         Send the input that was held back, unless another BREAK is under way.
 
-        :param result: QEMU's answer to the BREAK, or a failure; it is returned.
+        :param result: returned, for a chain of callbacks.
         """
         self._breaks -= 1
         if not self._breaks:
@@ -152,7 +149,6 @@ class QemuSerialLine:
         return result
 
     def drop(self) -> None:
-        """Abort the connection."""
         if self._port is not None:
             self._port.transport.abortConnection()
 
@@ -222,12 +218,11 @@ class SerialLog:
     """
     The files of one QEMU.
 
-    The journal has the file's bytes up to some position, which follows from the end of the journal:
-    when a runtime was killed, the next one continues with the first byte that the journal lacks.  A
-    small file beside the log says which offset of the journal belongs to which position of the log.
+    A small file beside the log says which offset of the journal belongs to which position of the
+    log. So a runtime continues with the first byte that the journal lacks, also after a kill.
 
     The part that the journal has is deallocated (FALLOC_FL_PUNCH_HOLE), which changes neither the
-    log's size nor its positions.  Where the file system cannot do that, the log grows.
+    log's size nor its positions. Where the file system cannot do that, the log grows.
 
     :param directory: private directory of the machine; created on demand.
     """
@@ -268,7 +263,6 @@ class SerialLog:
         return os.open(self.input_path, flags)
 
     def remove(self) -> None:
-        """Delete the files."""
         for path in (self.path, self.input_path, self._base_path):
             with suppress(OSError):
                 os.unlink(path)
@@ -286,7 +280,7 @@ class SerialLog:
             return 0
 
     def read(self, position: int, limit: int) -> bytes:
-        """Return logged bytes; none if there are none or they cannot be read."""
+        """Return logged bytes; none if they cannot be read."""
         try:
             descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
             try:
@@ -312,11 +306,7 @@ class SerialLog:
         return max(int(base["punched"]), int(base["log"]) + read)
 
     def skip_excess(self) -> int:
-        """
-        Leave out the oldest bytes, if there are so many that reading them would take too long.
-
-        :return: the number of skipped bytes.
-        """
+        """Leave out the oldest bytes, if there are too many to read; return their number."""
         position, size = self.position(), self.size()
         skipped = size - _MAX_CATCH_UP_BYTES - position
         if skipped <= 0:
@@ -407,11 +397,7 @@ class LogWatcher:
         self._paths: set[str] = set()
 
     def watch(self, path: str, changed: Callable[[], None]) -> bool:
-        """
-        Call ``changed`` whenever a file has grown.
-
-        :return: false if that is not possible.
-        """
+        """Call ``changed`` whenever a file has grown; return false if that is not possible."""
         try:
             from twisted.internet.inotify import IN_MODIFY, INotify
         except ImportError:
@@ -460,16 +446,13 @@ class LogPort(FileDescriptor):
 
     @property
     def transport(self) -> LogPort:
-        """The port is its own transport."""
         return self
 
     def start(self) -> None:
-        """Begin to read."""
         self._polls = not self._watcher.watch(self._serial_log.path, self.read)
         self.read()
 
     def read(self) -> None:
-        """Pass on what QEMU has written."""
         if self._later is not None and self._later.active():
             self._later.cancel()
         self._later = None
@@ -496,19 +479,15 @@ class LogPort(FileDescriptor):
     # FileDescriptor.
 
     def fileno(self) -> int:
-        """Return the descriptor of the FIFO."""
         return self._descriptor
 
     def writeSomeData(self, data: bytes) -> Any:
-        """Write input as far as the FIFO has room."""
         return fdesc.writeToFD(self._descriptor, data)
 
     def pauseProducing(self) -> None:
-        """Stop reading output."""
         self._paused = True
 
     def resumeProducing(self) -> None:
-        """Read output again."""
         self._paused = False
         self.read()
 
@@ -520,7 +499,6 @@ class LogPort(FileDescriptor):
     abortConnection = loseConnection
 
     def connectionLost(self, reason: Failure) -> None:
-        """Release everything."""
         if self._later is not None and self._later.active():
             self._later.cancel()
         self._watcher.unwatch(self._serial_log.path)

@@ -23,10 +23,11 @@ class RecordingStream(PacedResponse):
     """
     One reader's response.
 
-    A response that ends properly is complete up to a signed head; else the connection is closed in the
-    middle.
+    A response that ends properly is complete up to a signed head; else the connection is closed in
+    the middle.
 
-    :param prepare: returns the pieces of the text, which may be empty; called once the response has begun.
+    :param prepare: returns the pieces of the text, which may be empty; called once the response has
+        begun.
     """
 
     _log = Logger()

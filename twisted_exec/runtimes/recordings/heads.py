@@ -44,7 +44,7 @@ class HeadParts:
     :param recordings: by UID; the mapping changes.
     :param journal: returns the journal with a key; ``None`` if it is not retained.
     :param signer: returns the recorder, or raises :class:`UnusableCertificate`.
-    :param now: the time of day, in nanoseconds since the epoch.
+    :param now: nanoseconds since the epoch.
     """
 
     recordings: dict[str, Recording]
@@ -100,7 +100,9 @@ class Heads:
         self._signing.start()
 
     def newest(self, recording: Recording, seconds: float) -> Deferred[None]:
-        """Sign the next head of a recording soon; fires when that is over, or after some seconds."""
+        """
+        Sign the next head of a recording soon; fires when that is over, or after some seconds.
+        """
         waiting: Deferred[None] = Deferred()
         waiting.addTimeout(seconds, self._parts.clock)
         self._readers.setdefault(recording, []).append(waiting)
@@ -115,7 +117,6 @@ class Heads:
                     waiting.callback(None)
 
     def stop(self) -> None:
-        """Let all readers go on."""
         for recording in list(self._readers):
             recording.is_due = False
             self._over(recording)
@@ -127,7 +128,6 @@ class Heads:
         self._signing.start()
 
     def ended(self) -> Deferred[None]:
-        """Wait until nothing is due."""
         return self._signing.ended()
 
     async def _sign_due(self) -> None:
@@ -208,7 +208,6 @@ class Heads:
             self._needs_changed(recording)
 
     def reader(self, facts: RecordingFacts, position: JournalPosition) -> RangeReader:
-        """Return a reader of the journal, and of what only recordings retain."""
         snapshot = Snapshot(
             self._parts.journals.directory(facts.key),
             self._parts.layer,
@@ -218,7 +217,6 @@ class Heads:
         return RangeReader(snapshot.entries(position.offset), position)
 
     def _take_lost(self) -> None:
-        """Follow segments that could not be retained."""
         while self._parts.retained.lost:
             lost = self._parts.retained.lost.pop(0)
             why = f"output from offset {lost.first} on is no longer retained: {lost.why}"
@@ -254,7 +252,6 @@ class Heads:
 
 
 def _unsigned(recording: Recording, target: _Target) -> int:
-    """Return the number of bytes that a head is to cover for the first time."""
     return target.position.offset - recording.last.position.offset
 
 
@@ -301,7 +298,7 @@ class Beginning:
     Begins recordings.
 
     :param signer: returns the recorder, or raises :class:`UnusableCertificate`.
-    :param now: the time of day, in nanoseconds since the epoch.
+    :param now: nanoseconds since the epoch.
     :ivar refusals: how often a recording could not begin.
     """
 

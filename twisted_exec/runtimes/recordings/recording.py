@@ -32,7 +32,8 @@ class Recording:
     :ivar trouble: why it cannot be written at present; else empty.
     :ivar waiting: why the store did not take it; else empty.
     :ivar number: grows with each change of the status, see ``RecordingStatus``.
-    :ivar covered: the end of the journal and the time of its newest entry, when a head was signed last.
+    :ivar covered: the end of the journal and the time of its newest entry, when a head was signed
+        last.
     """
 
     def __init__(self, stored: StoredRecording) -> None:
@@ -45,7 +46,6 @@ class Recording:
         self.is_due = False
 
     def head_signed(self, head: SignedHead) -> None:
-        """Take over a head that is on disk."""
         self.last, self.certificate = head, head.certificate or self.certificate
         self._is_closed = head.is_closed
         self.trouble = ""
@@ -56,7 +56,6 @@ class Recording:
 
     @property
     def state(self) -> str:
-        """Recording, Closed or Failed."""
         if self.facts.failure:
             return FAILED
         return CLOSED if self._is_closed else RECORDING
@@ -75,7 +74,6 @@ class Recording:
         return Needed(self.facts.first, end)
 
     def status(self) -> pb.RecordingStatus:
-        """Return the status for the owner."""
         return pb.RecordingStatus(
             number=self.number,
             uid=self.uid,
@@ -135,15 +133,12 @@ class RecordingFacts:
 
     @property
     def range(self) -> Range:
-        """The range of the journal."""
         info = Info(self.uid, self.machine, self.epoch, self.first, self.start_ns // 1_000_000)
         return Range(info, self.columns, self.rows, bytes.fromhex(self.secret), self.input)
 
 
 @dataclass(frozen=True)
 class StoredRecording:
-    """A recording on disk."""
-
     facts: RecordingFacts
     last: SignedHead
     certificate: bytes
@@ -153,7 +148,7 @@ class RecordingFiles:
     """
     The directory of all recordings of a runtime.
 
-    :ivar unreadable: the recordings whose files were damaged, removed or exchanged, by UID; with the reason.
+    :ivar unreadable: why the files of recordings cannot be used, by UID.
     """
 
     _log = Logger()
@@ -244,11 +239,7 @@ class RecordingFiles:
         self._sizes[uid], self._newest[uid] = size + len(line), line
 
     def heads(self, uid: str) -> Iterator[SignedHead]:
-        """
-        Iterate over the signed heads that there are now.
-
-        :raises OSError: they cannot be read.
-        """
+        """Iterate over the signed heads that there are now."""
         left = self._sizes[uid]
         for line in self._lines(uid):
             left -= len(line)
@@ -257,7 +248,7 @@ class RecordingFiles:
             yield decode_signed_head(line)
 
     def remove(self, uid: str) -> None:
-        """Remove a recording.  It is gone once its facts are."""
+        """Remove a recording, which is gone once its facts are."""
         self._unlink(uid, "facts")
         self._unlink(uid, "heads")
         self._sizes.pop(uid, None)
@@ -294,7 +285,6 @@ class RecordingFiles:
 
 
 def changed(facts: RecordingFacts, **fields: Any) -> RecordingFacts:
-    """Return facts with some of them changed."""
     return replace(facts, **fields)
 
 
@@ -323,16 +313,16 @@ _SEGMENT = re.compile(r"([0-9a-f]{16})\.(?:open|sealed)")
 @dataclass(frozen=True)
 class Needed:
     """
-    A range of a journal that a recording needs.
-
-    :param end: ``None`` while the recording goes on.
+    A range of a journal that a recording needs; ``end`` is ``None`` while the recording goes on.
     """
 
     first: int
     end: int | None
 
     def overlaps(self, first: int, end: int | None) -> bool:
-        """Return whether a segment has a part of the range; without an end, everything behind it."""
+        """
+        Return whether a segment has a part of the range; without an end, everything behind it.
+        """
         return (end is None or end > self.first) and (self.end is None or first < self.end)
 
 
@@ -377,16 +367,13 @@ class RetainedSegments:
 
     @property
     def bytes(self) -> int:
-        """The size of all segments."""
         return sum(self._own.values())
 
     def own_bytes(self, key: str) -> int:
-        """Return the size of the segments of one journal."""
         return self._own[key]
 
     @property
     def limit_bytes(self) -> int:
-        """The limit of :attr:`bytes`."""
         if self._limit:
             return self._limit
         filesystem = self._layer.statvfs(self._path)
@@ -416,7 +403,7 @@ class RetainedSegments:
             self.lost.append(Lost(key, first, end, error.strerror or str(error)))
 
     def _next(self, directory: str, first: int) -> int | None:
-        """Return where the segment behind one begins, which is at or behind its end; ``None`` if that is unknown."""
+        """Return where the next segment begins; ``None`` if that is unknown."""
         try:
             names = self._layer.listdir(directory)
         except OSError:
@@ -464,7 +451,6 @@ class RetainedSegments:
                 self._layer.rmdir(self.directory(key))
 
     def _segments(self) -> Iterator[tuple[str, int, int]]:
-        """Iterate over the segments: key, first offset, size."""
         for _, key, first, size in self._named():
             yield key, first, size
 

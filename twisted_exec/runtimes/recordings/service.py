@@ -1,9 +1,8 @@
 """
 Records the consoles of a runtime.
 
-A head of each recording with new output or events is signed once a minute, for readers, when the
-runtime stops, and at its end.  A head covers only what is on the disk, so that no power cut can make
-it untrue.
+Heads are signed periodically, for readers, and at the end. A head covers only what is on the disk,
+so that no power cut can make it untrue.
 """
 
 from __future__ import annotations
@@ -169,7 +168,7 @@ class ConsoleRecordings:
             self._timer.cancel()
 
     async def stop(self) -> None:
-        """Sign everything once more, unless that fails, and stop; does nothing once it has stopped."""
+        """Sign everything once more, unless that fails, and stop."""
         if not self._is_running:
             return
         await self._heads.ended()
@@ -192,15 +191,10 @@ class ConsoleRecordings:
             self._reactor.callLater(delay, self._soon, facts.uid)
 
     def on_change(self, changed: Callable[[str], None]) -> None:
-        """
-        Call a function when the recordings of a machine may have changed.
-
-        :param changed: takes the key of the machine.
-        """
+        """Call a function with the key of a machine when its recordings may have changed."""
         self._changed.append(changed)
 
     def _needs_changed(self, key: str) -> None:
-        """Follow the beginning or the end of a recording of a machine."""
         ranges = [each.needed for each in self._of_machine(key)]
         needed = {**self.retained.needed, key: [each for each in ranges if each is not None]}
         if not needed[key]:
@@ -215,25 +209,22 @@ class ConsoleRecordings:
     # Machines.
 
     def add(self, machine: RecordedMachine) -> None:
-        """A machine exists from now on."""
         self._machines[machine.key] = machine
         self._desired.go_on()
 
     def remove(self, key: str) -> None:
-        """A machine is deleted, and its journal is complete: its recordings end."""
+        """End the recordings of a deleted machine, whose journal is complete."""
         self._machines.pop(key, None)
         for recording in self._of_machine(key):
             if recording.is_open:
                 self._soon(recording.uid)
 
     def _soon(self, uid: str) -> None:
-        """Sign the next head of a recording now."""
         recording = self._recordings.get(uid)
         if recording is not None and recording.is_open and self._is_running:
             self._heads.sign(recording)
 
     def open_of(self, key: str) -> list[RecordingFacts]:
-        """Return the open recordings of a machine."""
         return [each.facts for each in self._of_machine(key) if each.is_open]
 
     def _journal(self, key: str) -> Journal | None:
@@ -250,7 +241,7 @@ class ConsoleRecordings:
         Record a machine from now on, for a session that needs it.
 
         :param input: at least so much.
-        :raises Conflict: the recording is closed, has failed, or its files were changed.
+        :raises Conflict: the recording cannot go on.
         :raises ServiceUnavailable: the machine cannot be recorded now, or the recording is not what
             the session needs.
         """
@@ -299,7 +290,6 @@ class ConsoleRecordings:
     # IConsoleRecordings.
 
     def set_recordings(self, request: pb.SetRecordingsRequest) -> Deferred[Any]:
-        """As :meth:`.IConsoleRecordings.set_recordings`."""
         for desired in request.recordings:
             if desired.input not in RECORDED_INPUT or not desired.uid:
                 raise BadRequest("a recording needs a UID, and none, masked or all input")
@@ -310,7 +300,6 @@ class ConsoleRecordings:
         return succeed(pb.SetRecordingsResponse())
 
     def _is_set(self, desired: pb.WantedRecording, owner: str) -> bool:
-        """Carry out what an owner has set; return whether that is done."""
         recording = self._recordings.get(desired.uid)
         if recording is None:
             return self._is_begun(desired, owner)
@@ -363,14 +352,13 @@ class ConsoleRecordings:
         return True
 
     def _unreadable(self, uid: str) -> str:
-        """Return why a recording of an earlier process cannot go on; empty if it can, or if there is none."""
+        """Return why a recording of an earlier process cannot go on, or empty."""
         why = self._files.unreadable.get(uid)
         return (
             why and f"the files of the recording were changed on the runtime's host: {why}"
         ) or ""
 
     def _save(self, recording: Recording, facts: RecordingFacts) -> None:
-        """Store changed facts of a recording that needs its journal no longer."""
         self._files.save(facts)
         recording.facts = facts
         self.statuses.changed(recording)
@@ -381,7 +369,6 @@ class ConsoleRecordings:
             self._log.warn("recording {uid}: {why}", uid=recording.uid, why=error.strerror)
 
     def _release(self, recording: Recording) -> None:
-        """Delete a recording whose object is deleted."""
         try:
             deleted = self.storing.delete(recording)
         except OSError as error:
@@ -412,7 +399,6 @@ class ConsoleRecordings:
     def list_recordings(
         self, request: pb.ListRecordingsRequest
     ) -> Deferred[pb.ListRecordingsResponse]:
-        """As :meth:`.IConsoleRecordings.list_recordings`."""
         return self.statuses.list(request)
 
     # Reading.
@@ -458,7 +444,6 @@ class ConsoleRecordings:
 
     @property
     def heads(self) -> int:
-        """The number of heads that were signed."""
         return self._heads.signed
 
     @property
@@ -467,7 +452,6 @@ class ConsoleRecordings:
         return self._beginning.refusals + self._heads.failures
 
     def count(self, state: str) -> int:
-        """Return the number of recordings in a state."""
         return sum(each.state == state for each in self._recordings.values())
 
 
@@ -482,7 +466,7 @@ NOT_RECORDED = "this runtime cannot record consoles"
 class MachineRecorder:
     """
     :ivar key: of the machine's journal.
-    :param recordings: returns those of the runtime, which change with it; ``None`` before its start.
+    :param recordings: returns those of the runtime; ``None`` before its start.
     """
 
     def __init__(
@@ -594,11 +578,7 @@ class DesiredRecordings:
 
 
 class RecordingMetrics(Collector):
-    """
-    Numbers of recordings, their heads and failures, and the size of what only they retain.
-
-    :param recordings: returns those of the runtime; ``None`` before its start.
-    """
+    """Numbers of recordings, their heads and failures, and the size of what only they retain."""
 
     def __init__(
         self, registry: CollectorRegistry, recordings: Callable[[], ConsoleRecordings | None]
@@ -607,7 +587,6 @@ class RecordingMetrics(Collector):
         registry.register(self)
 
     def collect(self) -> Iterable[Metric]:
-        """Return the present values; called by the registry."""
         recordings = self._recordings()
         states = GaugeMetricFamily(
             "twisted_exec_recordings", "Recordings of consoles, by state.", labels=["state"]

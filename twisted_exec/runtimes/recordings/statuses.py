@@ -50,11 +50,9 @@ class Statuses:
             self._answer(owner)
 
     def go_on(self) -> None:
-        """Undo :meth:`stop`."""
         self._is_stopped = False
 
     def changed(self, recording: Recording) -> None:
-        """Report the present status of a recording."""
         self._number += 1
         recording.number = self._number
         # The order of the mapping is that of the numbers.
@@ -82,17 +80,14 @@ class Statuses:
         return True
 
     def forget(self, uid: str) -> None:
-        """A recording is deleted."""
         self._recordings.pop(uid, None)
         for owner in self._owners.values():
             owner.waiting.pop(uid, None)
 
     def generation(self, owner: str, generation: str) -> None:
-        """Take note of the newest generation of an owner."""
         self._owner(owner).generation = generation
 
     def list(self, request: pb.ListRecordingsRequest) -> Deferred[pb.ListRecordingsResponse]:
-        """As :meth:`.IConsoleRecordings.list_recordings`."""
         owner = self._owner(request.owner)
         is_own = request.instance == self._instance
         owner.acknowledged = request.acknowledged if is_own else 0
@@ -136,7 +131,6 @@ class Statuses:
         )
 
     def _answer(self, name: str) -> None:
-        """Answer the call that waits, if there is one."""
         owner = self._owners[name]
         listing, owner.listing = owner.listing, None
         if owner.limit is not None and owner.limit.active():

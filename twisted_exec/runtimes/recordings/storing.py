@@ -80,7 +80,6 @@ class Storing:
             self._log.info("recording {uid} is at {location}", uid=uid, location=location)
 
     def _failing(self, uid: str, why: str) -> None:
-        """The store does not take a recording at present."""
         recording = self._recordings.get(uid)
         waiting = f"{NOT_STORED}: {why}"[:_MESSAGE_CHARACTERS]
         if recording is not None and recording.waiting != waiting:
@@ -89,10 +88,8 @@ class Storing:
 
     def delete(self, recording: Recording) -> Deferred[Any]:
         """
-        Delete a recording in the store.
+        Delete a recording in the store, if it is there.
 
-        :return: fires when that is done; at once if the recording is not closed, or the runtime has no
-            store.
         :raises OSError: it cannot be noted that the recording is to be deleted.
         """
         if self._uploads is None or recording.state != CLOSED:
@@ -103,7 +100,7 @@ class Storing:
 
     def text(self, facts: RecordingFacts) -> ReadText | None:
         """
-        Return the function that reads a recording in the store; ``None`` if it is not there.
+        Return a function that reads a recording in the store; ``None`` if it is not there.
 
         :raises ServiceUnavailable: the runtime has no store any more.
         """
@@ -124,8 +121,6 @@ def _is_to_store(recording: Recording) -> bool:
 class TextReader:
     """
     Reads a text that is rendered, from one offset to the next; an earlier offset renders it anew.
-
-    It is a :data:`twisted_exec.recording.stores.interfaces.ReadText`.
 
     :param render: returns the pieces of the text, which may be empty.
     """
@@ -157,7 +152,6 @@ class TextReader:
         return bytes(self._buffer[:limit])
 
     def _drop(self, offset: int) -> None:
-        """Drop what is before an offset."""
         count = min(max(0, offset - self._offset), len(self._buffer))
         del self._buffer[:count]
         self._offset += count

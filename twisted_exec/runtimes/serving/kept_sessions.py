@@ -83,7 +83,9 @@ class KeptSession:
 
     @property
     def keys(self) -> Mapping[bytes, str]:
-        """The digests of the keys that resume the session, each with the session id of its stream."""
+        """
+        The digests of the keys that resume the session, each with the session id of its stream.
+        """
         return self._keys
 
     @property
@@ -140,9 +142,9 @@ class KeptSession:
 
     def connected(self, connection: KeptStream, *, is_resumed: bool) -> None:
         """
-        A stream is up; it takes the place of an older one.
+        Use a stream in place of an older one.
 
-        :param is_resumed: it is not the session's first one.
+        :param is_resumed: it is not the session's first stream.
         """
         older, self.connection = self.connection, connection
         self.use_keys(connection.keys)
@@ -158,7 +160,6 @@ class KeptSession:
         self._keys = keys
 
     def lost(self, connection: KeptStream) -> None:
-        """The present stream is lost."""
         self._settled, self.connection = connection.settled, None
         self.attachment.away()
         self._wait(is_moving=False)
@@ -245,7 +246,6 @@ class KeptSessions:
 
     @property
     def is_enabled(self) -> bool:
-        """Return whether sessions can be resumed."""
         return self._seconds > 0
 
     def new(
@@ -255,7 +255,7 @@ class KeptSessions:
         return KeptSession(self, user, machine, subject, attachment)
 
     def find(self, resume: Resume, user: str, machine: str) -> KeptSession | None:
-        """Return the session that a user's request resumes; ``None`` if there is none in this process."""
+        """Return the session that a user's request resumes, if it is in this process."""
         key = digest_of(resume.key)
         session = self._by_key.get(key)
         if session is None or (session.user, session.machine) != (user, machine):
@@ -266,8 +266,8 @@ class KeptSessions:
         """
         Check a request to resume a session of an earlier process.
 
-        :return: the position of the oldest output that the session may read; ``None`` if there is no
-            such session.
+        :return: the position of the oldest output that the session may read; ``None`` if there is
+            no such session.
         """
         if self.clock.seconds() >= self._earlier_until:
             self._earlier_used.clear()
@@ -312,11 +312,7 @@ class KeptSessions:
     # Called by sessions.
 
     def issue(self, session: KeptSession, id: str) -> tuple[bytes, Resumable]:
-        """
-        Issue a key.
-
-        :return: the digest of the key, and the answer to the client.
-        """
+        """Issue a key; return its digest, and the answer to the client."""
         holder = Holder(session.user, session.machine, id)
         key = self._keys.issue(holder, session.attachment.oldest)
         return digest_of(key), Resumable(key, self._seconds or MOVING_SECONDS)
@@ -324,7 +320,6 @@ class KeptSessions:
     def replace_keys(
         self, session: KeptSession, old: Mapping[bytes, str], new: Mapping[bytes, str]
     ) -> None:
-        """Let other keys resume a session."""
         for each in old:
             self._by_key.pop(each, None)
         for each in new:
@@ -357,7 +352,6 @@ class NotifyingAttachment:
 
     @property
     def inner(self) -> Any:
-        """The attachment."""
         return self._inner
 
     def continue_with(self, inner: IAttachment) -> None:
@@ -433,7 +427,9 @@ class KeptStream:
 
     @property
     def settled(self) -> int | None:
-        """Settled pieces of the session's input; ``None`` if the client may not know what they mean."""
+        """
+        Settled pieces of the session's input; ``None`` if the client may not know what they mean.
+        """
         if self._transport is None or (self._settled_before is None and not self._is_heard):
             return self._settled_before
         return int(self._transport.settled)
@@ -527,7 +523,10 @@ class KeptStream:
 
 MOST = 4096
 MOST_OF_USER = MOST // 4
-"""One user may have a quarter, as of open sessions: a hop that is replaced cuts all of a user's at once."""
+"""
+One user may have a quarter, as of open sessions: a hop that is replaced cuts all of a user's
+sessions.
+"""
 _AT_ONCE = 50
 """Sessions that end in one turn of the reactor."""
 
@@ -550,10 +549,7 @@ class Absences:
     """
     The sessions that wait for their users.
 
-    Each session waits for the same time; if there are too many, one that has waited longest ends
-    first.
-
-    :param most: limit for their number.
+    Each session waits for the same time; if there are too many, the longest wait ends first.
     """
 
     def __init__(
@@ -574,11 +570,10 @@ class Absences:
         return len(self._until)
 
     def of_user(self, user: str) -> Iterable[Absentee]:
-        """Return the sessions of a user."""
         return self._of_user.get(user, ())
 
     def add(self, session: Absentee) -> None:
-        """Let a session wait; it ends at once after :meth:`close`."""
+        """Let a session wait; after :meth:`close` it ends instead."""
         if self._closed:
             session.give_up(self._closed)
             return
@@ -593,7 +588,7 @@ class Absences:
             self._timer = self._clock.callLater(self._seconds, self._expire)
 
     def remove(self, session: Absentee) -> None:
-        """Take note that a session does not wait any more; one that does not wait is ignored."""
+        """Take note that a session does not wait any more."""
         if self._until.pop(session, None) is None:
             return
         mine = self._of_user[session.user]
@@ -673,12 +668,10 @@ class Bridged:
         return cls(cache, subject, tokens, terms, values["rejoin"], values["socket"])
 
     def export(self) -> dict[str, Any]:
-        """Return the state as JSON values."""
         return values_of(self.subject, self._tokens, self.terms, self.rejoin, self.socket)
 
     @property
     def terms(self) -> Terms:
-        """The terms of the session at present."""
         return self._terms if self._live is None else self._live.terms
 
     def opened(self, live: Session) -> None:
@@ -699,11 +692,9 @@ class Bridged:
 
     @property
     def owner(self) -> StreamOwner:
-        """The session, user and machine of the stream."""
         return StreamOwner(self.subject.session, self.subject.user, self.subject.uid)
 
     def over(self) -> None:
-        """The session is over."""
         self.is_over = True
         for digest, _ in self._tokens:
             self._cache.forget(digest)
@@ -721,7 +712,6 @@ class Bridged:
         self.end(Ending(USER_LEFT, "the user has left"))
 
     def limit_to(self, ceiling: Terms) -> None:
-        """Change the terms that the hop before holds the session to."""
         self._terms = ceiling
         if self._live is not None:
             self._live.limit_to(ceiling)

@@ -77,11 +77,6 @@ class ServingOptions(BrowserOptions, AuditOptions):
     )
 
     def postOptions(self) -> None:
-        """
-        Check the options.
-
-        :raises UsageError: an option is missing or wrong.
-        """
         self.check_required()
         try:
             revision(self["iri-revision"])
@@ -117,8 +112,7 @@ class ServingOptions(BrowserOptions, AuditOptions):
         """
         Return the certificates of a TCP target, or ``None``.
 
-        :raises TargetError: a file or the names of the poollets are missing, or the target is a
-            UNIX socket.
+        :raises TargetError: the options contradict each other, or one is missing.
         """
         files = [self[f"iri-{name}"] for name in ("ca-file", "cert-file", "private-key-file")]
         names = self["iri-client-names"]

@@ -125,8 +125,7 @@ def read_secret(path: str) -> bytes:
     """
     Read the secret of the seals, or create it.
 
-    A file that others could read is replaced.  If that fails, the secret lasts for this process
-    only, and sessions end with it.
+    A file that others could read is replaced. If that fails, sessions end with this process.
     """
     try:
         return _read(path) or _create(path)

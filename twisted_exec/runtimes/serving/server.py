@@ -1,5 +1,5 @@
 """
-A server with tokens in its URLs: its address, start and stop, and the routes that each such server has.
+A server with tokens in its URLs: its address, start and stop, and its common routes.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class SocketRoutes(Dispatcher):
     """
     The routes of a socket, for users who may use it.
 
-    :param allowed_uids: users besides root and the server's own that may use a UNIX socket.
+    :param allowed_uids: as of :class:`Listening`.
     """
 
     serves_while_frozen = False
@@ -169,14 +169,12 @@ class SocketRoutes(Dispatcher):
         self._routes = Routes()
 
     async def dispatch(self, request: Request) -> None:
-        """See :meth:`Dispatcher.dispatch`."""
         if self._server.is_frozen and not self.serves_while_frozen:
             raise ServiceUnavailable("this runtime is being replaced", retry_after_seconds=1)
         self._check_peer(request)
         await self._routes.dispatch(request)
 
     def _check_peer(self, request: Request) -> None:
-        """Check the user at the other end of a UNIX socket."""
         transport = request.channel.transport
         plug = getattr(transport, "getHandle", lambda: None)()
         if getattr(plug, "family", None) == socket.AF_UNIX:
@@ -257,9 +255,10 @@ class TokenServer(Service):
     :param hop: name of this hop in audit records.
     :param name: name of this hop in messages to users.
     :param drain_seconds: how long sessions may take to end at a stop.
-    :param limits: of concurrent sessions; ``None`` for as many as file descriptors allow, up to 10000.
-    :param rejoin_seconds: how long the stream of a client that cannot resume its session waits when its
-        connection is lost; 0 to end it at once.
+    :param limits: of concurrent sessions; ``None`` for as many as file descriptors allow, up to
+        10000.
+    :param rejoin_seconds: how long the stream of a client that cannot resume its session waits when
+        its connection is lost; 0 to end it.
     :ivar health: the probes of ``/readyz``; the owner adds them.
     :ivar ordinary: the open streams of clients that cannot resume their sessions.
     :ivar elsewhere: rejoins streams that another process serves; ``None`` if there is none.
@@ -314,11 +313,11 @@ class TokenServer(Service):
         return f"{self._base_url.rstrip('/')}/exec/{token}"
 
     def log_url(self, token: str) -> str:
-        """Return the URL of a console's log; valid once the server listens."""
+        """Return the URL of a console's log; see :meth:`exec_url`."""
         return f"{self._base_url.rstrip('/')}/log/{token}"
 
     def recording_url(self, token: str) -> str:
-        """Return the URL of a recording; valid once the server listens."""
+        """Return the URL of a recording; see :meth:`exec_url`."""
         return f"{self._base_url.rstrip('/')}/recording/{token}"
 
     async def listen(self) -> None:
@@ -367,7 +366,6 @@ class TokenServer(Service):
         return port
 
     async def _own_url(self, port: Any) -> str:
-        """Derive the base URL from the port."""
         host, number = port.getHost().host, port.getHost().port
         if ipaddress.ip_address(host).is_unspecified:
             await maybeDeferred(port.stopListening)
@@ -383,7 +381,6 @@ class TokenServer(Service):
         self._site.drain()
 
     def thaw(self) -> None:
-        """Undo :meth:`freeze`."""
         self.is_frozen = False
         self._site.resume()
 
@@ -443,9 +440,7 @@ class StreamHost(AsyncService):
         self._listening = replace(settings.streaming, allowed_uids=settings.allowed_uids)
 
     def _serve(self, runtime: Any, **probes: Probe) -> None:
-        """
-        Create the server of a runtime's interface, and add probes of health and one of this server.
-        """
+        """Create the server of a runtime's interface, and add probes of health."""
         settings = self.settings
         self.iri = IRIServer(
             runtime,
@@ -463,14 +458,16 @@ class StreamHost(AsyncService):
             check()
 
     async def _listen(self, directory: Callable[[], str]) -> None:
-        """Serve consoles."""
         if not self.streams.listening.address:
             path = os.path.join(directory(), STREAM_SOCKET).replace(":", "\\:")
             self.streams.listening = replace(self.streams.listening, address=f"unix:{path}")
         await self.streams.listen()
 
     def _serve_iri(self) -> None:
-        """Serve the runtime interface, the last part of a start: no request meets an unprepared runtime."""
+        """
+        Serve the runtime interface, the last part of a start: no request meets an unprepared
+        runtime.
+        """
         self.iri.startService()
         self._log.info(
             "{label} at {target}, consoles at {streams}",

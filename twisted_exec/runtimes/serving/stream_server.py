@@ -1,9 +1,7 @@
 """
 The stream server of a runtime: consoles, logs, screens and recordings, by token.
 
-The paths are ``/exec/TOKEN``, ``/log/TOKEN``, ``/screen/TOKEN`` and ``/recording/TOKEN``.
-
-A token opens one console once, without further credentials.  A log is a plain GET with the query of
+A token opens one console once, without further credentials. A log is a plain GET with the query of
 :mod:`twisted_exec.api.logs`.
 """
 
@@ -162,7 +160,6 @@ class StreamRoutes(ServerRoutes):
             self._open(request, reservation, terms, resumption, is_offered)
 
     async def _wait(self, request: Request, reservation: TokenReservation) -> None:
-        """Wait until it is the user's turn to open a console; release the token if that fails."""
         grant, clock = reservation.grant, self._server.clock
         user = grant.user or request.subject.user
         try:
@@ -311,7 +308,6 @@ class StreamRoutes(ServerRoutes):
             raise
 
     def _reserve(self, request: Request, token: str, purpose: str) -> TokenReservation:
-        """Reserve the request's token."""
         user, uid = header_text(request, USER_HEADER), header_text(request, UID_HEADER)
         request.subject = replace(request.subject, user=user, uid=uid)
         reason = reason_of_headers(request.requestHeaders.getRawHeaders(REASON_HEADER, ()))
@@ -326,7 +322,6 @@ class StreamRoutes(ServerRoutes):
         resumption: RequestedResumption | None,
         is_offered: bool,
     ) -> None:
-        """Serve the console; release the token if that fails."""
         grant = reservation.grant
         try:
             machine, attachment = self._resuming.find(request.subject, grant, resumption)
@@ -368,7 +363,6 @@ class StreamRoutes(ServerRoutes):
         resumption: StreamResumption | None = None,
         offer: Offer | None = None,
     ) -> None:
-        """Use the token up, and serve the console; release the token if that fails."""
         reservation.commit(live)  # first, because the attachment may end before _serve returns
         try:
             is_open = self._serve(request, attachment, live, resumption, offer)
@@ -406,13 +400,11 @@ class StreamRoutes(ServerRoutes):
 
 
 def _over(ordinary: dict[TokenReservation, OrdinaryStream], reservation: TokenReservation) -> None:
-    """Take note of the end of an ordinary stream."""
     ordinary.pop(reservation, None)
     reservation.ended()
 
 
 def _token_of(request: Request | FurtherRequest) -> str:
-    """Return the token in the path of a request."""
     segments = split_path(request.path)
     if len(segments) != 2 or segments[0] != "exec":
         raise NotFound("exec", "")
@@ -451,11 +443,7 @@ def resumption_of(request: Request, protocol: str) -> RequestedResumption | None
 
 
 class Resuming:
-    """
-    Finds attachments for the streams of clients.
-
-    :param attach: see :data:`Attach`.
-    """
+    """Finds attachments for the streams of clients."""
 
     def __init__(
         self, kept_sessions: KeptSessions, attach: Callable[[Grant], tuple[Subject, IAttachment]]
@@ -483,7 +471,6 @@ class Resuming:
         return machine, attachment
 
     def _resumed(self, user: str, grant: Grant, resume: Resume) -> KeptSession:
-        """Find the session that a request resumes."""
         sessions, bound = self._kept_sessions, _bound(grant)
         if session := sessions.find(resume, user, bound):
             return session
@@ -547,7 +534,6 @@ class StreamServer(TokenServer):
         )
 
     def make_routes(self) -> ServerRoutes:
-        """See :meth:`TokenServer.make_routes`."""
         self.sessions.latency = LatencyMetrics(self.registry)
         self.kept_sessions = KeptSessions(self._reactor, self._resume_seconds, self.registry)
         return StreamRoutes(
