@@ -67,7 +67,6 @@ class RuntimeClass:
         their own.
     :param spare: number of machines beyond ``quantity`` that can be created as well.
     :param retention: limits of the retained output; by default those of the runtime.
-    :param match: :data:`NAME`, :data:`CAPABILITIES`, or :data:`AUTO`, as the driver says.
     :param answers_queries: see :class:`~twisted_exec.console.shared_console.SharedConsole`.
     """
 
@@ -137,7 +136,7 @@ def load(path: str) -> list[ClassConfig]:
     """
     Read a file.
 
-    :raises ConfigError: the file cannot be read, is not YAML, or has a wrong value.
+    :raises ConfigError: it cannot be used.
     """
     return parse(read_yaml(path), path)
 
@@ -146,8 +145,7 @@ def parse(document: object, source: str = "configuration") -> list[ClassConfig]:
     """
     Read a document.
 
-    :param source: its name in messages.
-    :raises ConfigError: a value is wrong.
+    :raises ConfigError: it cannot be used.
     """
     reader = Reader(document, source)
     entries = reader.take("classes", list)

@@ -111,12 +111,7 @@ class SomeMachines(Protocol):
 
 
 class SessionsHandOver:
-    """
-    The sessions of one runtime, in the old process or in the new one.
-
-    :param endpoint: leads to a socket of another process of this runtime.
-    :param listen_at: listens at such a socket, and returns how to stop that.
-    """
+    """The sessions of one runtime, in the old process or in the new one."""
 
     def __init__(
         self,
@@ -195,17 +190,12 @@ class SessionsHandOver:
         return True
 
     def listen(self, directory: str) -> None:
-        """
-        Accept connections of predecessors that still serve streams.
-
-        :param directory: private, with a short path; the same for all processes of the runtime.
-        """
+        """Accept connections of predecessors that still serve streams."""
         self._directory = directory
         site = Site(BridgeRoutes(self._server), self._reactor, max_body_bytes=0)
         self._stop = self._listen_at(os.path.join(directory, SOCKET), site)
 
     async def stop_listening(self) -> None:
-        """Leave the socket to a successor, or stop."""
         stop, self._stop = self._stop, None
         if stop is not None:
             await stop()
@@ -240,7 +230,6 @@ class SessionsHandOver:
         }
 
     def _moved(self, stream: OrdinaryStream, state: dict[str, Any]) -> dict[str, Any]:
-        """Return the values of a session whose stream stays here."""
         key = secrets.token_urlsafe(_KEY_BYTES)
         self._moving.append((stream, key, state))
         live = stream.live
@@ -350,18 +339,15 @@ class MachinesHandOver:
                 )
 
     async def settle(self) -> None:
-        """Wait until no machine is starting or ending."""
         supervisors = self._machines.supervisors.values()
         await gatherResults([each.when_settled() for each in supervisors])
 
     def stop_alerts(self) -> None:
-        """Search no output any more, and answer the calls that wait."""
         self._machines.stop_alerts()
         if self._machines.recordings is not None:
             self._machines.recordings.statuses.stop()
 
     def start_alerts(self) -> None:
-        """Search the output again, once poollets have sent their patterns."""
         self._machines.start_alerts()
         if self._machines.recordings is not None:
             self._machines.recordings.statuses.go_on()
@@ -409,13 +395,7 @@ class MachinesHandOver:
         return viewers
 
     async def unsuspend(self) -> None:
-        """
-        Go on after :meth:`suspend`, also if it has failed half way.
-
-        :raises StateInUse: another process uses the state directory.
-        :raises TLSConfigError: a directory is not private or cannot be created.
-        :raises FormatError: a later release wrote the journals meanwhile.
-        """
+        """Go on after :meth:`suspend`, also if it has failed half way."""
         machines = self._machines
         if not machines.state.is_open:
             machines.state.open()
@@ -435,7 +415,6 @@ class MachinesHandOver:
         """
         Prepare the runtime with the machines of another process.
 
-        :param values: see :meth:`suspend`.
         :raises ValueError: the values are not valid. Other errors are those of
             :meth:`.MachineRuntime.prepare`.
         """
@@ -456,11 +435,7 @@ class MachinesHandOver:
                 console.restore_size(TerminalSize(*each["size"]))
 
     def console(self, machine_id: str, *, waits: bool = False) -> SharedConsole | None:
-        """
-        Return the console of a machine; ``None`` if it is off, or unknown.
-
-        :param waits: for a session that waits until the machine is on.
-        """
+        """Return the console of a machine; ``None`` if it is off, or unknown."""
         supervisor = self._machines.supervisors.get(machine_id)
         if supervisor is None:
             return None
@@ -497,7 +472,6 @@ class SessionBridge:
 
     The stream is that of a stock client, in a process whose successor has the machines.
 
-    :param reopen: opens a connection to the session.
     :param sent: input of the stream that the machine got before, for audit.
     """
 
@@ -521,8 +495,6 @@ class SessionBridge:
         Take over a stream.
 
         :param transport: the stream, whose terms the other process enforces from now on.
-        :param key: with which the session is resumed.
-        :param position: of the next byte of output for the stream.
         """
         self._transport = transport
         transport.hold_to(FULL)
@@ -613,8 +585,6 @@ class _Input:
 
 
 class _Far:
-    """The user of the session in the other process: a bridge."""
-
     def __init__(self, bridge: SessionBridge) -> None:
         self._bridge = bridge
 

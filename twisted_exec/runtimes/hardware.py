@@ -42,8 +42,6 @@ class Hardware:
     """
     Checks and changes volumes and network interfaces.
 
-    :param offered: the classes by name; the mapping may change.
-    :param supervisors: the machines' supervisors by id; the mapping may change.
     :param changed: called with a machine after a change of its spec.
     """
 
@@ -59,11 +57,7 @@ class Hardware:
         self._busy: set[str] = set()
 
     def check(self, machine: pb.Machine) -> None:
-        """
-        Check the volumes and interfaces of a new machine.
-
-        :raises APIError: the machine cannot have one of them.
-        """
+        """Check the volumes and interfaces of a new machine."""
         name = str(getattr(machine.spec, "class"))
         if name not in self._offered:
             return  # Machines.create refuses the unknown class
@@ -86,8 +80,6 @@ class Hardware:
     def detach_volume(self, record: MachineRecord, name: str) -> Deferred[None]:
         """
         Detach a volume, and delete its data; if the machine is off, the next start deletes it.
-
-        :return: fires when the volume is detached.
         """
         volume = _find(record, "volume", record.spec.volumes, name)
         done = self._plug(record, "detach_volume", name)
@@ -109,7 +101,6 @@ class Hardware:
         """
         Add an interface for the next start.
 
-        :raises APIError: the machine cannot have the interface.
         :raises Conflict: the machine is on.
         """
         self._driver(record.class_name, _INTERFACES).check_network_interface(interface)
@@ -122,7 +113,6 @@ class Hardware:
         """
         Remove an interface.
 
-        :raises NotFound: the machine has no such interface.
         :raises Conflict: the machine is on.
         """
         parts = record.spec.network_interfaces
@@ -132,7 +122,6 @@ class Hardware:
         self._changed(record)
 
     def _driver(self, class_name: str, what: str) -> Any:
-        """:raises NotImplementedByBackend: the class does not support volumes and interfaces."""
         driver = self._offered[class_name].driver
         if not IHardware.providedBy(driver):
             raise NotImplementedByBackend(f"machines of class {class_name!r} have no {what}")
@@ -195,7 +184,6 @@ def _check_growth(current: pb.Volume, desired: pb.Volume) -> None:
 
 
 def _find(record: MachineRecord, kind: str, parts: Sequence[Any], name: str) -> Any:
-    """:raises NotFound: the machine has no such part."""
     for part in parts:
         if part.name == name:
             return part

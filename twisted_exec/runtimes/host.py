@@ -319,11 +319,7 @@ _SETTLE_SECONDS = 5.0
 
 
 class RuntimeHandOver:
-    """
-    Hands one runtime over to another process, or continues that of another process.
-
-    :ivar is_retired: another process has the machines and the sessions.
-    """
+    """Hands one runtime over to another process, or continues that of another process."""
 
     is_retired = False
 

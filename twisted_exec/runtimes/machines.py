@@ -114,7 +114,6 @@ class MachineRecord:
         }
 
     def to_machine(self) -> pb.Machine:
-        """Return a copy for the runtime interface."""
         is_on = self.state in (pb.MACHINE_RUNNING, pb.MACHINE_SUSPENDED)
         volume_state = pb.VOLUME_ATTACHED if is_on else pb.VOLUME_PENDING
         interface_state = pb.NETWORK_INTERFACE_ATTACHED if is_on else pb.NETWORK_INTERFACE_PENDING
@@ -150,7 +149,6 @@ class Inherited:
     """
     A machine that goes on from another process.
 
-    :param machine: metadata and spec, with the ignition data.
     :param unsent: input that the machine has not got.
     """
 
@@ -232,11 +230,9 @@ class Machines:
         return record
 
     def of_uid(self, uid: str) -> MachineRecord | None:
-        """Return the machine of an API object, if there is one."""
         return self._by_uid.get(uid)
 
     def of_journal(self, key: str) -> MachineRecord | None:
-        """Return the machine with this :attr:`MachineRecord.journal_key`, if there is one."""
         return self._by_uid.get(key) or self._by_id.get(key)
 
     def find(self, filter: pb.MachineFilter) -> list[MachineRecord]:
@@ -263,7 +259,6 @@ class Machines:
     def add_event(
         self, record: MachineRecord, type: str, reason: str, message: str, now_nanoseconds: int
     ) -> None:
-        """Store an Event."""
         self.events.append(
             event_pb2.Event(
                 spec=event_pb2.EventSpec(

@@ -61,11 +61,7 @@ class Leader:
 
 
 def read_process(pid: int) -> Process | None:
-    """
-    Read one process; ``None`` if there is no such process or it is a zombie.
-
-    :raises OSError: out of file descriptors or memory.
-    """
+    """Read one process; ``None`` if there is no such process or it is a zombie."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             # The command name may contain spaces and parentheses: split after the last one.
@@ -98,11 +94,7 @@ def boot_id() -> str:
 
 
 class ProcessTable:
-    """
-    Scans all processes, once for all callers within 20 ms.
-
-    :param variable: the environment variable whose value is the mark of a machine.
-    """
+    """Scans all processes, once for all callers within 20 ms."""
 
     def __init__(self, clock: IReactorTime, variable: str) -> None:
         self.clock = clock
@@ -293,7 +285,6 @@ class RunRecords:
         }
 
     def clear(self, retained: Collection[str] = ()) -> None:
-        """Delete the records of all machines except ``retained``."""
         for name in os.listdir(self._directory):
             if name not in retained:
                 os.unlink(os.path.join(self._directory, name))

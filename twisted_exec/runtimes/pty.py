@@ -59,10 +59,8 @@ class PtyOptions:
     The options of a class.
 
     :param user: user of the process; empty for the runtime's own, which requires ``same_user``.
-    :param directory: working directory; empty for the user's home.
     :param raw: start the terminal in raw mode, for programs that switch to it only after they have
         reported that they are ready.
-    :param restart: ``always``, ``on-failure`` or ``never``.
     """
 
     command: Sequence[str]
@@ -146,12 +144,7 @@ class PtyDriver:
 
 @implementer(IRun)
 class PtyRun:
-    """
-    One command in one pseudo-terminal.
-
-    :param keeper: the parent of the command; ``None`` for this process.
-    :param adopted: the processes of a command that runs already; ``None`` for a new one.
-    """
+    """One command in one pseudo-terminal."""
 
     paced = True
 
@@ -196,7 +189,6 @@ class PtyRun:
     # With a keeper.
 
     async def _start_kept(self, line: Any, keeper: Keeper) -> None:
-        """Start the command, or take over its terminal."""
         id, keep = self._facts.id, self._facts.keep
         process = TerminalProcess(line, self._family, lambda: keeper.forget(id))
 

@@ -86,11 +86,7 @@ class MachineRuntime(Service):
     """
     Runs machines on this host.
 
-    :param classes: configured classes; at the start those are offered whose drivers miss nothing.
-    :param table: the table of the drivers, with marks under :data:`MARK`.
-    :param state_directory: private; created if missing, and locked.
     :param journal_opened: called with the facts and the journal of each new or retained machine.
-    :param acted: called with the acts of users at consoles, for audit.
     """
 
     _log = Logger()
@@ -181,14 +177,10 @@ class MachineRuntime(Service):
         """
         Check the classes, and end or adopt the machines of an earlier runtime; call this first.
 
-        :param inherited: the machines of a runtime that this runtime continues.
-        :raises ValueError: one of them is of a class that is not offered.
         :raises StateInUse: another runtime uses the state directory.
         :raises RetainedMachinesError: there are machines with disks, and this runtime is without
             ``keep_machines``.
         :raises FormatError: a later release wrote the journals.
-        :raises ServiceUnavailable: the directory for a machine's sockets cannot be created.
-        :raises TLSConfigError: a directory is not private or cannot be created.
         """
         self._state.open()
         self.machines.start_alerts()
@@ -225,7 +217,6 @@ class MachineRuntime(Service):
         """
         Create a viewer for a token.
 
-        :return: the names of the machine, and the viewer.
         :raises NotFound: the machine does not exist, or is being deleted.
         :raises Conflict: the machine is off, or cannot start.
         """
@@ -235,7 +226,6 @@ class MachineRuntime(Service):
         """
         Find the journal for a token of a log.
 
-        :return: the names of the machine, and its journal.
         :raises NotFound: there is no such machine or journal, or the machine is being deleted.
         """
         return self._consoles.read_log(grant)
@@ -436,7 +426,6 @@ class MachineRuntime(Service):
 
 
 def _check(machine: pb.Machine) -> None:
-    """:raises BadRequest: metadata or ignition data are too large."""
     _check_size(machine.metadata.annotations)
     _check_size(machine.metadata.labels)
     if len(machine.spec.ignition_data) > _MAX_IGNITION_BYTES:
@@ -462,12 +451,7 @@ class RuntimeConsoles:
         self._links = links
 
     def url_of_console(self, grant: Grant) -> str:
-        """
-        Return the URL of a console, for the user of the grant.
-
-        :raises NotFound: as of :meth:`attach`.
-        :raises Conflict: as of :meth:`attach`.
-        """
+        """Return the URL of a console, for the user of the grant."""
         # A session that waits, for its user or for the machine, has its console already.
         if not self._links.is_awaited(grant.user, grant.machine_uid or grant.machine_id):
             record = self._machines.records.get(grant.machine_id)
@@ -477,11 +461,7 @@ class RuntimeConsoles:
         return self._links.exec_url(self._cache.insert(grant))
 
     def url_of_log(self, grant: Grant) -> str:
-        """
-        Return the URL of a log, for the user of the grant.
-
-        :raises NotFound: as of :meth:`read_log`.
-        """
+        """Return the URL of a log, for the user of the grant."""
         self.read_log(grant)  # refuses what cannot be read
         return self._links.log_url(self._cache.insert(grant))
 
@@ -499,7 +479,6 @@ class RuntimeConsoles:
         return record.subject(), self._supervisor(record, grant.machine_uid).journal
 
     def _retained(self, uid: str) -> tuple[Subject, IJournal]:
-        """Find the journal of a machine that may be deleted."""
         record = self._machines.records.of_uid(uid)
         if record is not None:
             return record.subject(), self._machines.supervisors[record.id].journal

@@ -44,8 +44,6 @@ class RuntimeState:
     """
     The state directory of a runtime, and its directory for sockets.
 
-    :param path: the state directory; created if missing.
-    :param journals: the journals of the machines' consoles, in this directory.
     :ivar id: marks the processes of the runtime's machines; empty before :meth:`open`.
     :ivar directory: private directory with a short path, for sockets; empty before :meth:`open`.
     :ivar keeper: holds terminals while no runtime runs; ``None`` before :meth:`open`.
@@ -67,12 +65,7 @@ class RuntimeState:
         self._lock: int | None = None
 
     def open(self) -> None:
-        """
-        Lock the state directory and create what is missing.
-
-        :raises StateInUse: another runtime uses the state directory.
-        :raises TLSConfigError: a directory is not private or cannot be created.
-        """
+        """Lock the state directory and create what is missing."""
         private_directory(self.path)
         self._lock = lock(os.path.join(self.path, "runtime.lock"))
         self.directory = runtime_directory(self.path)
@@ -117,11 +110,7 @@ class RuntimeState:
     def adoptable(
         self, machine_id: str, leaders: Mapping[str, list[Leader]]
     ) -> list[Leader] | None:
-        """
-        Return the processes of a machine to adopt; ``None`` if nothing is left of it.
-
-        :param leaders: see :meth:`read_leaders`.
-        """
+        """Return the processes of a machine to adopt; ``None`` if nothing is left of it."""
         if machine_id in self._held:
             return leaders[machine_id]
         return [leader for leader in leaders.get(machine_id, ()) if is_alive(leader)] or None
@@ -129,11 +118,7 @@ class RuntimeState:
     async def end_leftovers(
         self, table: ProcessTable, leaders: Mapping[str, list[Leader]], retained: set[str]
     ) -> None:
-        """
-        End the processes of an earlier runtime, and delete the sockets of their machines.
-
-        :param leaders: see :meth:`read_leaders`.
-        """
+        """End the processes of an earlier runtime, and delete the sockets of their machines."""
         assert self._records is not None and self.keeper is not None
         prefix = f"{self.id}/"
         stale = [leader for id, group in leaders.items() if id not in retained for leader in group]
@@ -158,19 +143,10 @@ class RuntimeState:
                 self.remove_sockets(name)
 
     def record_leader(self, machine_id: str, leader: Leader) -> None:
-        """
-        Record a process of a machine for a later runtime.
-
-        :raises ServiceUnavailable: it cannot be written.
-        """
+        """Record a process of a machine for a later runtime."""
         self._change_records(lambda records: records.add(machine_id, leader))
 
     def forget_leaders(self, machine_id: str) -> None:
-        """
-        Delete the record of a machine's processes.
-
-        :raises ServiceUnavailable: it cannot be deleted.
-        """
         self._change_records(lambda records: records.remove(machine_id))
 
     def _change_records(self, change: Callable[[RunRecords], None]) -> None:
@@ -184,11 +160,7 @@ class RuntimeState:
             ) from None
 
     def make_sockets(self, machine_id: str) -> str:
-        """
-        Create a machine's directory for sockets, unless it exists; return its path.
-
-        :raises ServiceUnavailable: it cannot be created.
-        """
+        """Create a machine's directory for sockets, unless it exists; return its path."""
         directory = os.path.join(self.directory, machine_id)
         try:
             with contextlib.suppress(FileExistsError):  # of an adopted machine
@@ -257,11 +229,7 @@ class RetainedMachinesError(Exception):
 
 
 class MachineStorage:
-    """
-    The directories of a runtime's machines.
-
-    :param path: private directory; created if missing.
-    """
+    """The directories of a runtime's machines."""
 
     _log = Logger()
 
@@ -283,9 +251,6 @@ class MachineStorage:
         """
         Create the directory, remove leftovers, and return the retained machines.
 
-        :param inherited: ids of machines that go on from another process.
-        :param has_no_disks: returns whether a machine can be removed without a loss of data, if
-            ``keep`` is false.
         :raises RetainedMachinesError: there are retained machines with disks, but ``keep`` is
             false.
         """
@@ -325,11 +290,7 @@ class MachineStorage:
                 yield machine
 
     def write(self, record: MachineRecord) -> None:
-        """
-        Write a machine to disk, if machines outlive the runtime.
-
-        :raises ServiceUnavailable: it cannot be written.
-        """
+        """Write a machine to disk, if machines outlive the runtime."""
         if not self.keep:
             return
         content = record.export().SerializeToString()

@@ -101,14 +101,7 @@ class SupervisedMachines:
     """
     The machines of one runtime.
 
-    :param offered: the classes by name; the mapping may change.
-    :param mark: the environment variable that marks the processes of machines.
-    :param journal_opened: called with the facts and the journal of each new or retained machine.
-    :param acted: called with the acts of users at consoles, for audit.
-    :param make_recordings: returns the recordings for a directory; called at each start.
     :ivar deleting: the callers that wait for the end of a machine that is being deleted, by its id.
-    :ivar alerts: searches the machines' output; ``None`` before :meth:`start_alerts`.
-    :ivar recordings: records the consoles; ``None`` before :meth:`start_recordings`.
     """
 
     _log = Logger()
@@ -148,12 +141,7 @@ class SupervisedMachines:
     # The start of the runtime.
 
     async def prepare(self, table: ProcessTable, inherited: Sequence[Inherited] | None) -> None:
-        """
-        End or adopt the machines of an earlier runtime.
-
-        :param inherited: the machines of a runtime that this runtime continues; errors as of
-            :meth:`.MachineRuntime.prepare`.
-        """
+        """End or adopt the machines of an earlier runtime."""
         retained = self._retained() if inherited is None else self._continued(inherited)
         self._journals.open()
         self.start_recordings()
@@ -200,7 +188,6 @@ class SupervisedMachines:
     # Alerts.
 
     def start_alerts(self) -> None:
-        """Search the output of all machines, once poollets have sent their patterns."""
         self.stop_alerts()
         path = os.path.join(self.state.path, "alerts.json")
         self.alerts = ConsoleAlerts(
@@ -210,7 +197,6 @@ class SupervisedMachines:
             self.alerts.add(record.uid, self.supervisors[record.id].journal)
 
     def stop_alerts(self) -> Deferred[None]:
-        """Search no output any more, and answer the calls that wait for matches."""
         return succeed(None) if self.alerts is None else self.alerts.stop()
 
     # Recordings.
@@ -275,11 +261,6 @@ class SupervisedMachines:
             raise
 
     def save(self, record: MachineRecord) -> None:
-        """
-        Write a machine that can outlive the runtime to disk.
-
-        :raises ServiceUnavailable: it cannot be written.
-        """
         exists = self.records.find(pb.MachineFilter(id=record.id))  # not deleted meanwhile
         if exists and self._can_keep(record):
             self._storage.write(record)
@@ -295,7 +276,6 @@ class SupervisedMachines:
 
         :param adopted: the processes of a machine that runs already; ``None`` if it does not.
         :param unsent: input that its line gets before any other.
-        :raises ServiceUnavailable: the directory for its sockets cannot be created.
         """
         directory = self.state.make_sockets(record.id)
         runtime_class = self._offered[record.class_name]
@@ -427,7 +407,6 @@ class SupervisedMachines:
         )
 
     async def stop(self, ending: Ending) -> None:
-        """End the sessions, and every machine that cannot outlive the runtime."""
         stopping = self.stop_alerts()
         if self._unlogged and self._logging is not None:
             self._logging.cancel()
@@ -545,8 +524,6 @@ class LastLines:
 
     All users who may read a machine read its conditions, and not all of them may watch its console.
     So this is off unless the runtime's operator asks for it.
-
-    :param seconds: least time between changes of the line of a machine; 0 for no conditions.
     """
 
     def __init__(self, seconds: int, now_nanoseconds: Callable[[], int]) -> None:

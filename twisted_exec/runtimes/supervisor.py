@@ -50,13 +50,6 @@ class Supervisor:
     """
     Keeps one machine on or off.
 
-    :param state_changed: called with each new ``pb.MachineState``, reason (one word) and message,
-        which may be empty.
-    :param journal: that of the machine, possibly of an earlier run; in memory by default.
-    :param adopted: processes of a machine that an earlier runtime left; ``None`` for others.
-    :param unsent: input that an adopted machine has not got.
-    :param acted: called with the acts of users at the console.
-    :param recorder: see :class:`.SharedConsole`, also for ``answers_queries``.
     :ivar console: the console; ``None`` while the machine is off, unless viewers may wait there.
     """
 
@@ -122,7 +115,6 @@ class Supervisor:
         return self._prepare()[1] if self.console is None else self.console
 
     def power_on(self) -> None:
-        """Start the machine unless it is on."""
         self._should_run = True
         if self._keeping is None:
             self._delay_seconds = 0.0
@@ -216,12 +208,7 @@ class Supervisor:
         return unsent
 
     async def unsuspend(self, leaders: Sequence[Leader] | None, unsent: bytes) -> None:
-        """
-        Go on after :meth:`suspend`.
-
-        :param leaders: the processes of the machine; ``None`` if there are none.
-        :param unsent: input that the machine has not got.
-        """
+        """Go on after :meth:`suspend`."""
         suspended, self._suspended = self._suspended, None
         console = self.console
         if console is not None and self.run is not None:
@@ -238,7 +225,6 @@ class Supervisor:
             suspended.callback(None)
 
     def noticed(self, state: int, reason: str, message: str) -> None:
-        """Report a change that the driver observed; see ``MachineFacts.changed``."""
         if self.run is not None and not self._shutting_down:
             self._state_changed(state, reason, message)
 
@@ -345,7 +331,6 @@ class Supervisor:
         return run, console
 
     def _record_boot(self) -> None:
-        """Record the boot before its first output."""
         if self._is_boot:
             self._is_boot = False
             is_first = not self.journal.end
@@ -400,7 +385,6 @@ class Supervisor:
         return "", ""
 
     def _restarts_after(self, ending: Ending, has_exited: bool) -> bool:
-        """Return whether viewers wait for the next start."""
         if self._shutting_down:
             return True
         if has_exited or ending.reason == POWERED_OFF:
@@ -412,7 +396,6 @@ class Supervisor:
         return not IRestartPolicy.providedBy(driver) or driver.restarts(ending)
 
     def _plan_delay(self, ran_seconds: float) -> None:
-        """Double the delay before the next start, unless the machine ran for long."""
         last = 0.0 if ran_seconds >= _LONG_RUN_SECONDS else self._delay_seconds
         self._delay_seconds = min(max(_FIRST_DELAY_SECONDS, last * 2), _LONGEST_DELAY_SECONDS)
 
@@ -426,7 +409,6 @@ class Supervisor:
             self._rest = None
 
     def _failed(self, failure: Failure) -> None:
-        """Report an internal error to viewers and in the state; a new power on tries again."""
         self._log.failure("keeping machine {label}", failure=failure, label=self._facts.label)
         self._settled()
         self._keeping = self.run = None

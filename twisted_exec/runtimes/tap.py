@@ -108,13 +108,7 @@ def _retention(options: Options) -> Retention:
 
 
 def settings(options: Options) -> Settings:
-    """
-    Translate the command line.
-
-    :raises ConfigError: the configuration file is wrong.
-    :raises TargetError: an address is wrong.
-    :raises TLSConfigError: the path of a socket is too long.
-    """
+    """Translate the command line."""
     return settings_of(
         Settings,
         options,

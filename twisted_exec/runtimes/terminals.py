@@ -54,8 +54,6 @@ def tty_group() -> int:
 def read_rest(descriptor: int) -> Iterator[bytes]:
     """
     Read the output that is left in a terminal after its processes have ended, about 1 MiB at most.
-
-    :param descriptor: the master, in non-blocking mode.
     """
     remaining = _MAX_REST_BYTES
     while remaining > 0:
@@ -98,7 +96,6 @@ class TerminalProcess(ProcessProtocol):
         self._line.dataReceived(data)
 
     def _more(self, data: bytes) -> bytes:
-        """Read what the process prints at full speed, within limits of size and time."""
         parts, fd = [data], self.transport.fd
         until = time.perf_counter() + READ_SECONDS
         for _ in range(_MOST_READS):

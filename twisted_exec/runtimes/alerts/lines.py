@@ -67,11 +67,7 @@ def matching_lines(piece: Piece, patterns: PatternSet) -> Iterator[tuple[int, by
 
 
 class LineReader:
-    """
-    Reads lines from an offset on.
-
-    :ivar line_start: the offset of the line that is not complete yet.
-    """
+    """Reads lines from an offset on."""
 
     def __init__(self, journal: IJournal, offset: int) -> None:
         self._journal = journal

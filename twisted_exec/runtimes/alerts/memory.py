@@ -40,11 +40,6 @@ class Unhealthy:
 
 
 class Memory:
-    """
-    :param path: of the file, which is read now and written by :meth:`save`.
-    :param thread: where it is written.
-    """
-
     _log = Logger()
 
     def __init__(self, path: str, thread: Files) -> None:
@@ -85,7 +80,6 @@ class Memory:
             self._unhealthy.popitem(last=False)
 
     def forget(self, uid: str) -> None:
-        """Drop everything about a deleted machine."""
         self.set_unhealthy(uid, None)
         of_machine = self._reports.pop(uid, {})
         self._count -= len(of_machine)

@@ -49,8 +49,6 @@ def main() -> None:
 
 @dataclass
 class _Found:
-    """An answer in the making."""
-
     matches: list[tuple[int, int, int, list[int], int]] = field(default_factory=list)
     texts: list[bytes] = field(default_factory=list)
     groups: dict[str, list[float]] = field(default_factory=dict)

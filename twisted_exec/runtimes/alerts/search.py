@@ -80,7 +80,6 @@ class IJobs(Protocol):
 
 
 def command() -> list[str]:
-    """Return the command line of a process."""
     return job_processes.command("twisted_exec.runtimes.alerts.process")
 
 
@@ -104,12 +103,7 @@ class CPUBudget:
         self._at = 0.0
 
     def spend(self, seconds: float, size: int, now: float) -> bool:
-        """
-        Count a search; return false if the budget is used up.
-
-        :param size: bytes that were searched.
-        :param now: seconds of any clock.
-        """
+        """Count a search; return false if the budget is used up."""
         rested = max(0.0, now - self._at) * SHARE
         self._at = now
         self._excess = max(0.0, self._excess - rested)
@@ -118,11 +112,7 @@ class CPUBudget:
 
 
 class OutputSearch:
-    """
-    Searches pieces of output for groups of patterns.
-
-    :param suspended: called after a group was suspended.
-    """
+    """Searches pieces of output for groups of patterns."""
 
     _log = Logger()
 
@@ -138,7 +128,6 @@ class OutputSearch:
         return self._suspended
 
     def keep(self, keys: set[str]) -> None:
-        """Forget the budgets and suspensions of all other groups."""
         for of_groups in (self._budgets, self._suspended):
             for key in [each for each in of_groups if each not in keys]:
                 del of_groups[key]
@@ -193,7 +182,6 @@ class OutputSearch:
             self._on_suspended(key)
 
     def stop(self) -> Deferred[None]:
-        """End the processes."""
         self._stopped = True
         return self._jobs.close()
 
@@ -254,7 +242,6 @@ class AlertRule:
     The patterns for one machine.
 
     :param key: the same for machines with the same patterns.
-    :param patterns: by their numbers.
     :param since: older output is not searched; nanoseconds since the epoch.
     """
 
@@ -274,7 +261,6 @@ _Kind = tuple[str, Mapping[int, console_pb2.AlertPattern], Sequence[Group]]
 @dataclass(frozen=True)
 class Rules:
     """
-    :param by_uid: by the UID of the machine's API object.
     :param problems: why patterns are not searched, by their numbers.
     """
 
@@ -304,7 +290,6 @@ async def read_rules(
     """
     Read a checked request, in short turns of the reactor.
 
-    :param suspended: why groups are not searched, by their keys.
     :raises BadRequest: the request contradicts itself.
     """
     turns = ShortTurns(clock)

@@ -103,8 +103,6 @@ class _Searched:
 
 @dataclass(eq=False)
 class _Owner:
-    """A poollet."""
-
     rules: Rules = field(default_factory=Rules)
     requested: console_pb2.SetAlertsRequest | None = None
     matches: deque[tuple[console_pb2.AlertMatch, _Searched]] = field(default_factory=deque)
@@ -116,8 +114,6 @@ class _Owner:
 
 @dataclass(eq=False)
 class _Output:
-    """Output of one machine that is searched."""
-
     searched: _Searched
     owner: _Owner
     reader: LineReader
@@ -190,7 +186,6 @@ class ConsoleAlerts:
             self._apply(searched, owner)
 
     def remove(self, uid: str) -> None:
-        """Forget a machine that is deleted."""
         searched = self._machines.pop(uid, None)
         if searched is not None:
             searched.is_removed = True
@@ -230,7 +225,6 @@ class ConsoleAlerts:
         return newest > why.boot
 
     def stop(self) -> Deferred[None]:
-        """Write the positions; nothing is searched any more."""
         self._stopped = True
         stopped = self._search.stop()
         for call in (self._turn, self._saving):
@@ -411,7 +405,6 @@ class ConsoleAlerts:
             self._turn = self._reactor.callLater(0, self._take_turn)
 
     def _read(self, searched: _Searched) -> bool:
-        """Read one piece; return whether to read on."""
         owner, rule = searched.owner, searched.rule
         if owner is None or rule is None or (searched.batches and not searched.is_removed):
             return False

@@ -56,7 +56,6 @@ class KeptCommand:
     A command for the keeper to start in a new pseudo-terminal.
 
     :param path: of the executable, absolute.
-    :param user: user id, group id and all groups; ``None`` for those of the runtime.
     :param tty_group: group of the terminal if ``user`` is given; -1 for no change.
     """
 
@@ -97,8 +96,6 @@ class Held:
     A descriptor that the keeper holds.
 
     :param descriptor: a duplicate, which belongs to the receiver.
-    :param command: the command in the terminal; ``None`` for a stored descriptor.
-    :param status: of the ended command, as of :func:`os.waitpid`; ``None`` while it runs.
     :param input: bytes that the terminal had not accepted when an earlier runtime released it.
     """
 
@@ -135,8 +132,6 @@ class Keeper:
     async def holdings(self) -> dict[str, Leader | None]:
         """
         Return the names of all holdings, each with its command; ``None`` for a stored descriptor.
-
-        :raises ServiceUnavailable: the keeper does not answer as expected.
         """
         holdings: dict[str, Leader | None] = {}
         if self._connection is None and not self._connect():
@@ -177,12 +172,7 @@ class Keeper:
     async def take(
         self, name: str, ended: Callable[[int | None], None] = lambda _: None, *, keep: bool
     ) -> Held:
-        """
-        Get the holding with a name; this runtime owns it from now on.
-
-        :param ended: as for :meth:`spawn`, if the command runs.
-        :raises ServiceUnavailable: nothing is held under the name, or the keeper does not answer.
-        """
+        """Get the holding with a name; this runtime owns it from now on."""
         answer, descriptor = await self._ask("take", [("name", name), ("keep", int(keep))])
         return self._received(name, answer, descriptor, ended)
 
@@ -203,11 +193,7 @@ class Keeper:
         return Held(descriptor, command, None if status < 0 else status, answer.body)
 
     async def store(self, name: str, descriptor: int, *, keep: bool) -> None:
-        """
-        Let the keeper hold a duplicate of a terminal's descriptor.
-
-        :raises ServiceUnavailable: the keeper cannot hold it.
-        """
+        """Let the keeper hold a duplicate of a terminal's descriptor."""
         duplicate = os.dup(descriptor)
         try:
             await self._ask("store", [("name", name), ("keep", int(keep))], descriptor=duplicate)
@@ -268,7 +254,6 @@ class Keeper:
         )
 
     async def settled(self) -> None:
-        """Wait until the keeper has answered all requests so far."""
         if self._connection is not None:
             # Answers come in the order of the requests, so this answer is the last.
             await self._ask("list", [("after", "\x7f")])
@@ -446,7 +431,6 @@ class KeeperConnection:
     """
     One connection to the keeper.
 
-    :param handle: connected and non-blocking.
     :param exited: called with the name and status of each command that ended.
     :param lost: called after the connection was lost, with the requests that were not answered, and
         whether the keeper had greeted.
@@ -474,7 +458,6 @@ class KeeperConnection:
         return "keeper"
 
     def send(self, request: KeeperRequest) -> None:
-        """Send a request as soon as the keeper has greeted."""
         self._unsent.append(request)
         if self._is_greeted and len(self._unsent) == 1:
             self._reactor.addWriter(self)
@@ -585,11 +568,9 @@ class ReadMark:
         self._note[0] = len(name)
 
     def clear(self) -> None:
-        """Note that the output is in the journal."""
         self._note[0] = 0
 
     def close(self) -> None:
-        """Unmap the file; later notes have no effect."""
         note, self._note = self._note, bytearray(_NOTE_BYTES)
         if isinstance(note, mmap.mmap):
             note.close()
@@ -601,7 +582,6 @@ class KeptTerminal(FileDescriptor):
     The master of a pseudo-terminal: the transport of a process protocol.
 
     :param descriptor: non-blocking; closed by :meth:`connectionLost`.
-    :param name: of the terminal, for the mark.
     """
 
     connected = 1
@@ -615,11 +595,7 @@ class KeptTerminal(FileDescriptor):
         self._mark, self._name = mark, os.fsencode(name)
 
     def begin(self, input: bytes) -> None:
-        """
-        Connect the process and start reading.
-
-        :param input: that an earlier runtime could not write.
-        """
+        """Connect the process and start reading."""
         self._process.makeConnection(self)
         self.startReading()
         if input:
@@ -651,7 +627,6 @@ class KeptTerminal(FileDescriptor):
         self.stopWriting()
 
     def release(self) -> bytes:
-        """Close this descriptor of the terminal, and return the input that was not written."""
         if not self.connected:
             return b""
         # The attributes of abstract.FileDescriptor, which has no method for that.
@@ -665,11 +640,7 @@ class KeptTerminal(FileDescriptor):
 
 
 def reason_of(status: int | None) -> Failure:
-    """
-    Return the end of a command as Twisted reports it.
-
-    :param status: as of :func:`os.waitpid`; ``None`` if it is not known.
-    """
+    """Return the end of a command as Twisted reports it."""
     if status is None:
         message = "the keeper of the runtime has ended, and its terminals with it"
         return Failure(LineEnded(Ending(LINE_LOST, message)))

@@ -47,7 +47,6 @@ class KeeperCommand:
             raise BadMessage("the size is not possible")
 
     def prepare(self, master: int, slave: int) -> None:
-        """Set up the terminal."""
         termios.tcsetwinsize(master, self._size)
         if self._is_raw:
             tty.setraw(slave)

@@ -24,8 +24,6 @@ class Holding:
 
     :param owner: the client that gets the report of the command's end. Without ``keep``, the
         holding ends with the owner's connection.
-    :ivar descriptor: -1 after it was closed.
-    :ivar status: of the ended command, as of wait(2); ``None`` while it runs.
     :ivar body: input that the terminal has not accepted.
     """
 
@@ -54,8 +52,6 @@ class Peer:
     One connection.
 
     :ivar is_busy: a request is under way, and no other is read.
-    :ivar answer: waits to be sent, with the holding whose descriptor goes with it, or ``None``.
-    :ivar ended: names of holdings whose end is to be reported, with the status.
     """
 
     def __init__(self, handle: _socket.socket) -> None:
@@ -68,7 +64,6 @@ class Peer:
         self.ended: dict[bytes, int] = {}
 
     def send(self) -> None:
-        """Send as much as the socket takes, without blocking."""
         try:
             if self.answer is not None:
                 data, holding = self.answer

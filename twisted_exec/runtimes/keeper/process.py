@@ -78,7 +78,6 @@ class KeeperState:
             os.unlink(self._path)
 
     def _is_reachable(self) -> bool:
-        """Return whether a later runtime can connect, and has the state that names what is held."""
         if os.fstat(_LOG).st_nlink == 0:
             return False  # the state directory was deleted
         return self._inode is not None and _inode(self._path) == self._inode
@@ -117,7 +116,6 @@ class KeeperState:
         self._serve(client)
 
     def _serve(self, client: Peer, event: int = 0) -> None:
-        """Send what waits, and handle at most one request."""
         try:
             if client.is_busy and event & select.EPOLLHUP:
                 raise EOFError  # poll would report it again and again
@@ -245,7 +243,6 @@ class KeeperState:
         client.answer = Message("ok", fields).encode(), None
 
     def _leave(self, client: Peer, message: Message) -> None:
-        """Prepare for the end, so that the client can remove the directory of the socket."""
         if not self._held and self._clients == [client] and self._is_reachable():
             os.unlink(self._path)
         client.answer = _ok()

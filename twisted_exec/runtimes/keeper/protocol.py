@@ -51,7 +51,6 @@ class Message:
     One message.
 
     :param kind: such as ``spawn``.
-    :param fields: pairs of key and value; keys may repeat.
     """
 
     def __init__(
@@ -80,9 +79,6 @@ class Message:
 
     @classmethod
     def decode(cls, data: bytes) -> Message:
-        """
-        :raises BadMessage: the message is not valid.
-        """
         head, _, body = data.partition(b"\0\0")
         kind, *words = head.split(b"\0")
         fields = []
@@ -110,11 +106,7 @@ class Message:
         return default
 
     def number(self, key: str, default: int | None = None) -> int:
-        """
-        Return the value of a key as a number.
-
-        :raises BadMessage: it is no number, or is missing without a default.
-        """
+        """Return the value of a key as a number."""
         value = self.text(key, b"" if default is not None else None)
         if not value and default is not None:
             return default

@@ -64,11 +64,7 @@ class Escaper:
         self._at_start = True
 
     def encode(self, data: bytes) -> bytes:
-        """
-        Encode input so that exactly ``data`` reaches the machine.
-
-        :param data: at least 1 byte.
-        """
+        """Encode input so that exactly ``data`` reaches the machine."""
         out = bytearray()
         start = 0
         while (at := data.find(self._character, start)) >= 0:
@@ -82,7 +78,6 @@ class Escaper:
         return bytes(out)
 
     def command(self, letter: bytes) -> bytes:
-        """Encode a command of the program."""
         lead = b"" if self._at_start else b"\r"
         self._at_start = True
         return lead + self._character + letter
@@ -132,13 +127,10 @@ class CommandEndpoint:
     Each connection is a :class:`~twisted_exec.runtimes.pty.PtyRun`; its end is a lost line. If the
     command fails, its last message becomes the reason.
 
-    :param typing: creates the encoder of input.
     :param leave: run after a connection that had reached the machine and was closed by this side.
     :param begins: takes the output so far (the newest 64 KiB); returns the offset at which the
         machine's output begins, or ``None`` if the machine is not reached yet. Called until the
         machine is reached, at each output and every ``look_seconds`` (0 is never).
-    :param complaint: takes the same output; returns the program's message about its end. By default
-        the last line, if the command ended within ``early_end_seconds``.
     :param settle_seconds: a command without such a report that still runs after this time has
         reached the machine.
     """
@@ -196,8 +188,6 @@ def last_line(printed: bytes) -> str:
 class CommandLine(Protocol):
     """
     One run of the command: the protocol of its terminal, and the transport of the upper protocol.
-
-    :ivar up: fires with the upper protocol when the machine is reached.
     """
 
     transport: Any
@@ -290,7 +280,6 @@ class CommandLine(Protocol):
             self.transport.write(self._typing.encode(data))
 
     def send_break(self, milliseconds: int) -> None:
-        """Send BREAK; the program decides on its length."""
         keys = self._typing.break_input()
         if keys:
             self.transport.write(keys)
@@ -299,7 +288,6 @@ class CommandLine(Protocol):
         self._run.window_changed(size)
 
     def loseConnection(self) -> None:
-        """End the command; ``connectionLost`` follows."""
         if not self._closing:
             self._closing = True
             stopping = self._run.stop()
@@ -363,11 +351,7 @@ def _break_keys(reader: Reader) -> bytes:
 
 @implementer(IMachineDriver)
 class CommandDriver(LineDriver[CommandLineOptions]):
-    """
-    Runs a class of machines behind commands.
-
-    :ivar settle_seconds: a command that still runs after this time has reached its machine.
-    """
+    """Runs a class of machines behind commands."""
 
     name = "command"
     settle_seconds = 1.0
@@ -424,7 +408,6 @@ async def run_program(
     """
     Run a program without input.
 
-    :param path: search path for the program.
     :param marker: environment variable by which a later runtime finds it.
     :return: fires when the program has ended, also after a cancellation, which kills it. The result
         is the first 64 KiB of its output; fails with :class:`ServiceUnavailable` and a reason if it

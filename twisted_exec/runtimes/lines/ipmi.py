@@ -65,9 +65,7 @@ class IPMILine:
     """
     One server's BMC.
 
-    :param password_file: a file with the password in its first line.
     :param cipher_suite: 0 lets ipmitool negotiate with the BMC.
-    :param force: end a session of another client.
     :param shutdown_seconds: time for a shutdown before the chassis is switched off.
     """
 
@@ -93,7 +91,6 @@ def configure(reader: Reader, resources: Mapping[str, int]) -> Build:
 
 
 def _shared(reader: Reader, default: IPMILine) -> IPMILine:
-    """Read the keys that are valid for the class and for each line."""
     return IPMILine(
         host="",
         user=reader.take("user", str, default.user),
@@ -128,13 +125,7 @@ def arguments(line: IPMILine, *words: str) -> Sequence[str]:
 
 @implementer(IMachineDriver)
 class IPMIDriver(LineDriver[IPMILine]):
-    """
-    Runs a class of servers with IPMI.
-
-    :ivar ask_seconds: limit of one command to a BMC.
-    :ivar leave_seconds: limit of the command that ends the driver's own session.
-    :ivar look_seconds: interval of looks whether a machine has shut down.
-    """
+    """Runs a class of servers with IPMI."""
 
     name = "ipmi"
     ask_seconds = 30.0
@@ -202,13 +193,11 @@ class IPMIDriver(LineDriver[IPMILine]):
                 raise
 
     async def _leave(self, facts: MachineFacts, line: IPMILine) -> None:
-        """End the driver's own session, if the BMC is reachable."""
         with contextlib.suppress(ServiceUnavailable):
             await self._deactivate(facts, line, self.leave_seconds)
 
 
 def _begins(printed: bytes) -> int | None:
-    """Return the offset after ipmitool's line that SOL is operational."""
     up = _UP.search(printed)
     return None if up is None else up.end()
 

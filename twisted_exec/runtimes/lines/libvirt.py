@@ -197,9 +197,7 @@ def console_source(text: str) -> tuple[str, str]:
     """
     Find the console of a domain.
 
-    :param text: the XML of the running domain.
     :return: ``pty`` or ``unix``, and a path.
-    :raises ServiceUnavailable: the XML cannot be read, or has no console of these types.
     """
     try:
         devices = ElementTree.fromstring(text).find("devices")

@@ -154,7 +154,6 @@ class DeviceLock:
         raise OSError(errno.EBUSY, "")
 
     def release(self) -> None:
-        """Remove the lock file if this object created it."""
         if self._is_owner:
             self._is_owner = False
             self._remove()
@@ -183,10 +182,7 @@ class SerialEndpoint:
     """
     Opens a device. ``connect`` fails with ``ServiceUnavailable`` and the reason.
 
-    :param path: such as ``/dev/ttyUSB0``.
     :param hangup: drop DTR on close, which modems and some machines take for a hang-up.
-    :param keeper: may have the open device from an earlier runtime.
-    :param name: of the device at the keeper.
     """
 
     def __init__(
@@ -234,7 +230,6 @@ class SerialEndpoint:
         return protocol
 
     def _is_device(self, descriptor: int) -> bool:
-        """Return whether an open device is the configured one, and was not unplugged."""
         try:
             termios.tcgetattr(descriptor)
             return os.fstat(descriptor).st_rdev == os.stat(self._path).st_rdev
@@ -304,12 +299,7 @@ def _check(descriptor: int, desired: int, baud: int) -> None:
 
 @implementer(ILineTransport)
 class SerialPort(FileDescriptor):
-    """
-    An open device: the transport of its protocol.
-
-    :param lock: released on close.
-    :param store: keeps a duplicate of the descriptor for the next runtime.
-    """
+    """An open device: the transport of its protocol."""
 
     connected = 1
 
@@ -342,7 +332,6 @@ class SerialPort(FileDescriptor):
         return writeToFD(self._descriptor, data)
 
     def send_break(self, milliseconds: int) -> None:
-        """Send BREAK for this long, without blocking the reactor."""
         if self._break is None and self.connected:
             self._ioctl(_TIOCSBRK)
             clock: Any = self.reactor
@@ -368,7 +357,6 @@ class SerialPort(FileDescriptor):
         return unsent
 
     def abortConnection(self) -> None:
-        """Close the device and discard input that was not sent."""
         if self.connected:
             self.connectionLost(Failure(ConnectionAborted()))
 

@@ -47,7 +47,6 @@ class LineTiming:
 
     :ivar first_delay_seconds: from the loss of a line until it is opened again; further delays
         double.
-    :ivar longest_delay_seconds: limit of these delays.
     :ivar close_seconds: how long a peer may take to accept pending input before the line is cut.
     """
 
@@ -115,10 +114,6 @@ class SharedLine:
 
     The transports of the endpoint must provide
     :class:`~twisted_exec.runtimes.interfaces.ISharedLineTransport`.
-
-    :param claim: returns the line's name and endpoint, or raises an ``APIError``.
-    :param release: called after the line is closed for good.
-    :param breakable: the endpoint's transports have ``send_break``.
     """
 
     paced = False
@@ -250,7 +245,6 @@ class SharedLine:
             self._link.transport.write(data)
 
     def loseConnection(self) -> None:
-        """Close the line and do not reopen it."""
         if self._closing:
             return
         self._closing = True
@@ -294,7 +288,6 @@ class SharedLine:
             self._inner.dataReceived(data)
 
     def link_lost(self, reason: Failure) -> None:
-        """Handle the end of a connection, which this side or the peer closed."""
         if self._link is None:
             return  # it failed before it was the line's
         self._link = None
@@ -365,7 +358,6 @@ class SharedLine:
         self._notify("the console line is back")
 
     def _set_outage(self, why: str) -> None:
-        """Report that the line is lost, or is back; the machine itself counts as running."""
         self.outage = why
         reason, message = ("LineLost", f"{why}; trying again") if why else ("", "")
         self._facts.changed(pb.MACHINE_RUNNING, reason, message)
@@ -377,7 +369,6 @@ class SharedLine:
             show(notice(text))
 
     def _describe(self, failure: Failure) -> str:
-        """Describe an error in one bounded line without control characters."""
         error = failure.value
         if isinstance(error, APIError):
             text = error.message
@@ -414,14 +405,12 @@ class LineDriver(Generic[_Options]):
     # Implemented by subclasses.
 
     def _claim(self, facts: MachineFacts) -> tuple[str, IStreamClientEndpoint]:
-        """Reserve the machine's line; return its name and endpoint."""
         raise NotImplementedError
 
     def _has_break(self, line: _Options) -> bool:
         return True
 
     def _power(self, facts: MachineFacts, line: _Options) -> Power | None:
-        """Return the switch of the machine at a line, if it has one."""
         return None
 
 
@@ -468,7 +457,6 @@ class Lines(Generic[_Options]):
         return name, self._lines[name]
 
     def release(self, facts: MachineFacts) -> None:
-        """Release the machine's line, if it has one; the machine keeps it while it is on."""
         for name, owner in self._owners.items():
             if owner.id == facts.id:
                 self._used.discard(name)
@@ -495,11 +483,7 @@ class Lines(Generic[_Options]):
 
 
 def line_settings(reader: Reader) -> LineSettings:
-    """
-    Read the settings of a serial line: :data:`SERIAL_KEYS`.
-
-    :raises ConfigError: a value is not possible.
-    """
+    """Read the settings of a serial line: :data:`SERIAL_KEYS`."""
     stop_bits = reader.number("stop_bits", 1, 2, 1)
     if stop_bits not in STOP_BITS:
         raise reader.error(f"stop_bits must be 1, 1.5 or 2, not {stop_bits:g}")

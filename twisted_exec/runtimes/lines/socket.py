@@ -70,7 +70,6 @@ class SocketLine:
 
     :param endpoint: a Twisted client endpoint string.
     :param protocol: ``raw``, ``telnet`` or ``rfc2217``.
-    :param settings: of the serial line, for ``rfc2217``.
     """
 
     endpoint: str
@@ -236,11 +235,7 @@ class _Input:
 
 @implementer(ILineTransport)
 class TelnetLine(Protocol):
-    """
-    One telnet connection: the protocol of a socket, and the transport of ``upper``.
-
-    :param port: codec of the serial line, for RFC 2217.
-    """
+    """One telnet connection: the protocol of a socket, and the transport of ``upper``."""
 
     transport: Any
 
@@ -318,7 +313,6 @@ class TelnetLine(Protocol):
                 self._say(parameters)
 
     def _note_once(self, reason: str, message: str, key: object = None) -> None:
-        """Post an Event once per connection and key, however often the server repeats itself."""
         if (reason, key) not in self._noted:
             self._noted.add((reason, key))
             self._note("Warning", reason, message)

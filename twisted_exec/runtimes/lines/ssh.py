@@ -54,8 +54,6 @@ class SSHLine:
     One line.
 
     :param command: for the remote shell; empty for the user's login shell.
-    :param identity_file: private key; empty for ssh's defaults.
-    :param known_hosts: file with the host's key.
     :param config: file in the form of ssh_config(5); empty for none, not even the system's.
     """
 
@@ -177,7 +175,6 @@ class SSHDriver(LineDriver[SSHLine]):
 
 
 def _read(path: str) -> bytes:
-    """Read the end of a file; empty if it does not exist yet."""
     try:
         with open(path, "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - _MAX_LOG_BYTES))

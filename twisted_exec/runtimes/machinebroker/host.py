@@ -126,11 +126,9 @@ class BrokerHost(StreamHost):
     """
     Runs a broker.
 
-    :param config: returns the current kubeconfig of the target, for streams.
     :param target: the Space that is the target, if it is one; ``client`` and ``config`` are then
         its own.
     :ivar broker: provides :class:`~twisted_exec.iri.interfaces.IMachineRuntime`.
-    :raises TargetError: the IRI target is not valid.
     """
 
     label = "machine broker"
@@ -268,7 +266,6 @@ class BrokerHost(StreamHost):
         self.streams.sessions.end_object(MachineKey(uid), ending)
 
     def _available(self, another: bool) -> None:
-        """Restart the watches: the target is available, or has new credentials."""
         if another or self._is_in_trouble():
             self._watching.start()
 
@@ -280,7 +277,6 @@ class BrokerHost(StreamHost):
         return False
 
     def _lost(self, reason: str) -> None:
-        """End all sessions: the target does not exist any more."""
         self._log.warn("the target does not exist any more: {why}", why=reason)
         self._watching.stop()
         self.streams.sessions.end(lambda subject: True, Ending(POOL_DELETED, reason))
@@ -304,11 +300,9 @@ class TargetWatching:
         self._changing: Deferred[None] | None = None
 
     def start(self) -> None:
-        """Start, or restart from scratch."""
         self._change(True)
 
     def stop(self) -> Deferred[None]:
-        """:return: fires when no request is pending."""
         return self._change(False)
 
     def _change(self, should_watch: bool) -> Deferred[None]:
@@ -387,9 +381,6 @@ class SpaceTarget:
     The Space is looked up by name once and then fixed, even if another provider gets a Space of the
     same name.
 
-    :param make_spaces: creates the client of Spaces; this object starts and stops it.
-    :param provider: provider of the Space, see
-        :class:`~twisted_exec.spaces.interfaces.ISpaceClient`.
     :ivar available: called with true when there is a new server, and with false when the Space has
         changed.
     :ivar lost: called with the reason when the Space has disappeared.
@@ -466,20 +457,14 @@ class SpaceTarget:
 
     @property
     def there(self) -> bool:
-        """True if the Space has a server, as far as is known."""
         return self._space is not None
 
     @property
     def problem(self) -> str:
-        """Reason why the server is not available, or empty."""
         return str(self._space.problem) if self._space is not None else self._why()
 
     def config(self) -> ClientConfig:
-        """
-        Return the current address and credentials.
-
-        :raises ServiceUnavailable: the server is not available; the message says why.
-        """
+        """Return the current address and credentials."""
         if self._space is None:
             raise ServiceUnavailable(self._why())
         return self._space.config()

@@ -24,11 +24,7 @@ Condition = Callable[[CachedMachine | None], bool]
 
 
 class MachineCache:
-    """
-    The machines of this broker and of other brokers with the same namespace and labels.
-
-    :param trouble: returns why the target is not available, or nothing.
-    """
+    """The machines of this broker and of other brokers with the same namespace and labels."""
 
     _log = Logger()
 
@@ -57,7 +53,6 @@ class MachineCache:
         self._reflector.start()
 
     def stop(self) -> Deferred[None]:
-        """:return: fires when no request is pending."""
         return self._reflector.stop()
 
     def forget(self) -> None:
@@ -101,7 +96,6 @@ class MachineCache:
         """
         Wait until the cache contains a change.
 
-        :param obj: the target's answer to the change.
         :return: fires with the machine in this or a newer version; fails with
             :class:`GatewayTimeout` after :data:`CURRENT_SECONDS`.
         """

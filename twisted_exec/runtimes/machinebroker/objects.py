@@ -69,12 +69,7 @@ def new_id(labels: Mapping[str, str], place: BrokerPlace) -> str:
 
 
 def to_object(machine: pb.Machine, machine_id: str, place: BrokerPlace) -> Object:
-    """
-    Build the object for a machine.
-
-    :raises APIError: the machine is too large, its power is unknown, or the target does not support
-        its parts.
-    """
+    """Build the object for a machine."""
     dialect, labels = place.dialect, place.labels()
     uid = owner_of(machine.metadata.labels).uid
     if uid and not names.label_value(uid):
@@ -130,11 +125,7 @@ def power_of(power: int) -> str:
 
 
 def encode_texts(texts: Mapping[str, str]) -> str:
-    """
-    Encode labels or annotations for one annotation.
-
-    :raises BadRequest: they are too large.
-    """
+    """Encode labels or annotations for one annotation."""
     text = json.dumps(dict(texts), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     if len(text.encode()) > _MAX_METADATA_BYTES // 2:
         raise BadRequest(
@@ -225,7 +216,6 @@ def _texts(annotations: Mapping[str, str], key: str) -> dict[str, str]:
 
 
 def _moment(text: str | None) -> int:
-    """Convert to nanoseconds since the epoch; 0 for none."""
     return int(seconds(text) * _NANOSECONDS) if text else 0
 
 
@@ -323,7 +313,6 @@ def spec_of(spec: pb.MachineSpec, machine_id: str, place: BrokerPlace) -> Object
 
 
 def _is_image(volume: pb.Volume, place: BrokerPlace) -> bool:
-    """Return true if the dialect stores this disk as the image of the machine."""
     return bool(place.dialect.image_field) and volume.name == IMAGE_DISK
 
 
@@ -400,7 +389,6 @@ def merge_parts(annotation: str, *parts: Part) -> str:
 
 
 def _parsed(annotation: str) -> pb.MachineSpec:
-    """:raises ValueError: the annotation is damaged."""
     stored = pb.MachineSpec()
     if annotation:
         try:
@@ -416,7 +404,6 @@ def read_parts(
     """
     Convert the parts of a machine in the target.
 
-    :param annotation: see :func:`parts_annotation`.
     :raises ValueError: the annotation is damaged, or the size of a disk is not valid.
     """
     stored = _parsed(annotation)
@@ -494,9 +481,6 @@ class BrokerIdentity:
     is ``site-a:jane`` in the target, with the rights of that user. Groups are not passed on: those
     of one cluster mean nothing in another. Users whose names begin with ``system:`` are refused; a
     cluster's components have no business at consoles of another cluster.
-
-    :param source: name of the source cluster.
-    :param own: open consoles with the broker's own identity, without impersonation.
     """
 
     source: str = ""
@@ -506,7 +490,6 @@ class BrokerIdentity:
         """
         Return the impersonation for a user of the source cluster.
 
-        :param user: empty if unknown.
         :raises Forbidden: the user cannot be impersonated.
         """
         if self.own:
@@ -534,7 +517,6 @@ class BrokerPlace:
     """
     The namespace and the pools of a broker's machines, and their labels and annotations.
 
-    :param source: name of the source cluster, or empty.
     :param pool: pool of all machines; empty for the target's scheduler.
     """
 
@@ -546,7 +528,6 @@ class BrokerPlace:
 
     @property
     def prefix(self) -> str:
-        """Domain and slash of the broker's labels and annotations."""
         return "machinebroker." + self.dialect.runtime_prefix.partition(".")[2]
 
     @property
@@ -577,7 +558,6 @@ class BrokerPlace:
 
     @property
     def manager(self) -> str:
-        """Label selector of all objects of brokers."""
         return f"{self.manager_label}=machinebroker"
 
     @property

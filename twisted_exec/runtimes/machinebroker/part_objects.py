@@ -46,12 +46,7 @@ class PartObjects:
         self._networks = Resource(networking, _VERSION, "networks", "Network")
 
     async def make(self, machine: Object, spec: pb.MachineSpec) -> None:
-        """
-        Create the objects of all parts of a machine.
-
-        :param machine: the machine's object, which becomes their owner.
-        :raises APIError: one cannot be created.
-        """
+        """Create the objects of all parts of a machine."""
         for volume in spec.volumes:
             await self.make_volume(machine, volume)
         for interface in spec.network_interfaces:
@@ -137,7 +132,6 @@ class PartObjects:
     async def create_secret(
         self, machine: Object, name: str, kind: str, data: Mapping[str, bytes]
     ) -> None:
-        """Create a Secret with a machine as its owner, unless it exists."""
         await self._create(SECRETS, machine, name, type=kind, data=_encoded(data))
 
     async def remove(self, machine: Mapping[str, Any]) -> None:

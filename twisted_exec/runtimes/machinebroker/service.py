@@ -83,12 +83,7 @@ def _translate(failure: Any) -> Any:
 
 @implementer(IMachineRuntime, IMachineLogs)
 class MachineBroker:
-    """
-    A runtime whose machines are in another cluster.
-
-    :param client: client of the target with the broker's identity.
-    :param trouble: returns why the target is not available, or nothing.
-    """
+    """A runtime whose machines are in another cluster."""
 
     _log = Logger()
 
@@ -115,7 +110,6 @@ class MachineBroker:
         self.capacity.start()
 
     async def stop(self) -> None:
-        """Stop watching; return when no request is pending."""
         await self.cache.stop()
         await self.capacity.stop()
 
@@ -432,7 +426,6 @@ class TargetCapacity:
             reflector.start()
 
     def stop(self) -> Deferred[list[tuple[bool, None]]]:
-        """:return: fires when no request is pending."""
         return DeferredList([each.stop() for each in (self._pools, self._classes)])
 
     def forget(self) -> None:
@@ -472,7 +465,6 @@ class TargetCapacity:
         return f"{pool} of the target {offers} machine class; its poollet reports them in the pool's status"
 
     def status(self, machines: Iterable[CachedMachine]) -> list[pb.MachineClassStatus]:
-        """Return the classes with their capabilities and quantities."""
         self._log_shortage()
         ours = Counter(str(getattr(each.machine.spec, "class")) for each in machines)
         return [
@@ -559,11 +551,7 @@ def selector(place: BrokerPlace) -> str:
 def events_of(
     listed: Iterable[Object], machines: Mapping[str, CachedMachine], filter: pb.EventFilter
 ) -> list[event_pb2.Event]:
-    """
-    Convert the target's Events about this broker's machines, oldest first.
-
-    :param machines: this broker's machines by the UID of their object.
-    """
+    """Convert the target's Events about this broker's machines, oldest first."""
     events = [
         event
         for event in _read(listed, machines)

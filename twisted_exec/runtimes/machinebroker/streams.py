@@ -76,7 +76,6 @@ def find(
     """
     Find the machine of a request.
 
-    :param machine_uid: UID of the source's Machine, or empty.
     :raises NotFound: there is no such machine, it is being deleted, or it is another machine of the
         same name.
     :raises ServiceUnavailable: see :meth:`.MachineCache.check`.
@@ -96,12 +95,7 @@ def find(
 
 @dataclass(frozen=True)
 class TargetUpstream:
-    """
-    The target as the next hop.
-
-    :param ends_here: the broker itself reports the end of a session to the user, for targets that
-        may disappear.
-    """
+    """The target as the next hop."""
 
     config: Callable[[], ClientConfig]
     place: BrokerPlace
@@ -113,10 +107,7 @@ class TargetUpstream:
         """
         Locate a machine's console, log or screen.
 
-        :param subject: facts of the session; its subresource is requested.
         :raises Forbidden: the user cannot be impersonated.
-        :raises BadGateway: the broker's credentials are missing.
-        :raises ServiceUnavailable: the target is a Space, and is not available.
         """
         place, acting = self.place, self.identity.acting_as(grant.user)
         path = place.machines.path(place.namespace, grant.machine_id, subject.subresource)
@@ -134,11 +125,7 @@ class TargetUpstream:
 @implementer(IStreamLocator)
 @dataclass(frozen=True)
 class BrokerLocator:
-    """
-    Locates the console of a token, or the log or the screen of a token for a log.
-
-    :ivar claims: claims of tokens by pending requests, until the requests are answered.
-    """
+    """Locates the console of a token, or the log or the screen of a token for a log."""
 
     upstream: TargetUpstream
     cache: MachineCache
@@ -270,9 +257,6 @@ class BrokerRoutes(ServerRoutes):
         respond_json(request, 200, _DONE)
 
     async def _end_in_target(self, location: Any, ending: Ending) -> None:
-        """
-        :raises APIError: the target does not know the session, or refuses.
-        """
         path = location.path + b"?" + ending_query(location.subject.session, ending)
         head = UpgradeRequest(b"DELETE", path, location.host, location.headers)
         try:

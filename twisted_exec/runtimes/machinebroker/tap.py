@@ -136,7 +136,6 @@ def _pool(name: str) -> list[str]:
 
 
 def _selector(text: str) -> dict[str, str]:
-    """:raises ValueError: the text is not a list of labels."""
     labels = {}
     for each in filter(None, (part.strip() for part in text.split(","))):
         key, equals, value = each.partition("=")
@@ -212,12 +211,7 @@ def _target(options: Options, hub: KubeClient, reactor: Any) -> SpaceTarget | No
 
 
 def settings(options: Options) -> Settings:
-    """
-    Translate the command line.
-
-    :raises TargetError: an address is wrong.
-    :raises TLSConfigError: the path of a socket is too long.
-    """
+    """Translate the command line."""
     return settings_of(
         Settings,
         options,

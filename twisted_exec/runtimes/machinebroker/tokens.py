@@ -109,7 +109,6 @@ class MemoryLedger:
         return {key: until - now for key, until in self._claims.items() if until > now}
 
     def restore(self, seconds: Mapping[str, float]) -> None:
-        """Take the claims of another process, see :meth:`export`."""
         now = self._seconds()
         self._claims |= {key: now + left for key, left in seconds.items()}
 
@@ -123,8 +122,6 @@ def key_of(content: bytes) -> bytes:
     """
     Return the content of the shared key file; all of its bytes are the key, including a final
     newline.
-
-    :raises TLSConfigError: the key is too short.
     """
     if len(content) < MIN_KEY_BYTES:
         raise TLSConfigError(
@@ -186,7 +183,6 @@ class Tokens:
         """
         Read a token, even if it is used or expired.
 
-        :param user: named by the request, or empty; likewise ``machine_uid``.
         :raises NotFound: the token is not valid, or is for another user or machine.
         """
         _, grant = self._open(_bytes(token))
@@ -239,7 +235,6 @@ class Tokens:
 
 
 def _bytes(token: str) -> bytes:
-    """:raises NotFound: the text cannot be a token."""
     if len(token) > _MAX_TOKEN:
         raise _unknown()
     try:
@@ -361,11 +356,7 @@ class LeaseLedger:
                 )
 
     async def probe(self) -> None:
-        """
-        List Leases as a check of rights and connection.
-
-        :raises APIError: claims would probably fail, too.
-        """
+        """List Leases as a check of rights and connection."""
         try:
             await self._client.list(LEASES, self._namespace, label_selector=f"{self._label}=token")
         except APIError as error:

@@ -42,7 +42,6 @@ class Disk:
     """
     One disk of a machine.
 
-    :param path: a qcow2 file.
     :param base: path of the backing image, or empty.
     :param base_format: ``qcow2`` or ``raw``; never detected from the file.
     """
@@ -57,7 +56,6 @@ class Disk:
         return node_name(self.volume)
 
     def blockdev(self) -> dict[str, Any]:
-        """Return the arguments of ``blockdev-add``."""
         options: dict[str, Any] = {
             "driver": "qcow2",
             "node-name": self.node,
@@ -77,7 +75,6 @@ class Disk:
         return options
 
     def device(self) -> dict[str, Any]:
-        """Return the arguments of ``device_add``."""
         return {
             "driver": "virtio-blk-pci",
             "id": f"{self.node}-card",
@@ -97,7 +94,6 @@ class QemuParts:
     """
     The parts of one machine that do not come from its class.
 
-    :param ignition: path of a file, or empty.
     :param uid: UID of the API object; passed to the guest if it is a UUID.
     """
 
@@ -114,7 +110,6 @@ class Board:
     """
     The parts that all machines of a class have.
 
-    :param firmware: file for ``-bios``; empty for QEMU's own.
     :param network_is_open: guests can reach the networks of the host.
     """
 
@@ -149,11 +144,7 @@ def arguments(
     accelerator: str = ICOUNT,
     sandbox: bool = True,
 ) -> list[str]:
-    """
-    Build the command line.
-
-    :param sandbox: deny system calls that a machine does not need (seccomp).
-    """
+    """Build the command line."""
     words = [program, "-nodefaults", "-no-user-config", "-machine", board.machine]
     words += [*_ACCELERATORS[accelerator], "-smp", str(board.cpus), "-m", f"{board.memory_mib}M"]
     # The guest's kernel reports a panic to it, and QEMU sends GUEST_PANICKED
@@ -258,9 +249,6 @@ class Accelerator:
     The accelerator of one machine.
 
     A failure of KVM is recorded in the machine's storage, so that later starts do not try it again.
-
-    :param option: the class's option.
-    :ivar current: the accelerator of the running machine; empty before :meth:`choose`.
     """
 
     def __init__(self, option: str, facts: MachineFacts) -> None:
@@ -268,7 +256,6 @@ class Accelerator:
         self.current = ""
 
     def choose(self) -> str:
-        """Return the accelerator for the next start."""
         self.current = self._option
         if self._option == AUTO:
             failed_before = os.path.exists(self._mark())
@@ -281,7 +268,6 @@ class Accelerator:
         return self.current == KVM and self._option != KVM
 
     def emulate(self) -> None:
-        """Use emulation for the next start of the same run."""
         self.current = TCG
 
     def record_failure(self, why: str) -> None:

@@ -36,11 +36,7 @@ _MAX_OUTPUT_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class DiskOptions:
-    """
-    The disk options of a class.
-
-    :param images: directory of images; empty for a class without images.
-    """
+    """The disk options of a class."""
 
     images: str = ""
     size_bytes: int = 10 << 30
@@ -71,11 +67,6 @@ def check(options: DiskOptions, volume: pb.Volume) -> None:
 
 
 def _inside(directory: str, image: str) -> str:
-    """
-    Return the path of an image.
-
-    :raises BadRequest: the path leads out of the directory.
-    """
     root = os.path.realpath(directory)
     # realpath raises ValueError for a NUL, which no file name can contain.
     path = os.path.realpath(os.path.join(root, image)) if "\0" not in image else root
@@ -120,11 +111,7 @@ class Disks:
         return [await self.make(volume) for volume in ordered]
 
     async def make(self, volume: pb.Volume) -> Disk:
-        """
-        Create a disk, or enlarge an existing one.
-
-        :raises CannotStart: see :meth:`prepare`.
-        """
+        """Create a disk, or enlarge an existing one."""
         image = await self._image(volume)
         size = self._size(volume, image)
         path = self._file(volume.name)
@@ -148,7 +135,6 @@ class Disks:
             pass
 
     def size(self, volume: pb.Volume) -> int:
-        """Return the desired size of a volume, in bytes."""
         return int(volume.local_disk.size_bytes) or self._options.size_bytes
 
     def _file(self, name: str) -> str:
@@ -300,10 +286,6 @@ class HotPlugSlots:
     behind it remains to be removed.
 
     Source: QEMU, ``docs/interop/qmp-intro.rst`` and ``qapi/{block-core,qdev}.json``.
-
-    :param ask: coroutine function that sends a QMP command with arguments.
-    :param machine: QEMU's machine type.
-    :param unplug_seconds: time that the guest has to release a disk.
     """
 
     def __init__(
@@ -322,18 +304,13 @@ class HotPlugSlots:
         self._ejected: set[str] = set()
 
     def ejected(self, card: str) -> None:
-        """Handle ``DEVICE_DELETED``, with or without a request of ours."""
         self._ejected.add(card)
         waiting = self._waiting.get(card)
         if waiting is not None and not waiting.called:
             waiting.callback(None)
 
     async def attach(self, volume: pb.Volume) -> None:
-        """
-        Create and plug a disk.
-
-        :raises APIError: that failed.
-        """
+        """Create and plug a disk."""
         self._must_be_pluggable()
         disk = await self._disks.make(volume)
         try:
@@ -357,7 +334,6 @@ class HotPlugSlots:
 
         :raises Conflict: the guest does not release the disk, or the machine type has no hot
             plugging.
-        :raises ServiceUnavailable: QEMU does not answer.
         """
         self._must_be_pluggable()
         card = Disk(name, "").device()["id"]
@@ -391,7 +367,6 @@ class HotPlugSlots:
         Enlarge a disk.
 
         :raises Conflict: QEMU refused.
-        :raises ServiceUnavailable: QEMU does not answer.
         """
         size = self._disks.size(volume)
         try:

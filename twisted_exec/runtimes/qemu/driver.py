@@ -85,10 +85,7 @@ class QemuOptions:
     """
     The options of a class.
 
-    :param program: name or path of QEMU for x86_64.
-    :param network: ``restricted``, ``open`` or ``none``.
     :param shutdown_seconds: time for a shutdown; 0 powers off without one.
-    :param idle_seconds: see :class:`.IdlePause`.
     """
 
     board: Board = field(default_factory=lambda: Board(firmware=FIRMWARE))
@@ -151,8 +148,6 @@ class QemuDriver:
 
     :ivar start_seconds: time limit for a QEMU to start, or to answer the next runtime.
     :ivar off_seconds: from the end of a machine until QEMU must have written its disks and ended.
-    :ivar unplug_seconds: time that a guest has to release a disk.
-    :ivar watcher: notices output of machines that outlive the runtime.
     :ivar sandbox: use seccomp; false after a QEMU reported that it was built without.
     """
 
@@ -350,7 +345,6 @@ class QemuRun:
         )
 
     def _sockets(self) -> SocketPaths:
-        """Return the paths of the sockets; delete stale sockets unless the machine is adopted."""
         sockets = self._socket_paths()
         if not self._adopted:
             _remove(sockets.serial)
@@ -403,7 +397,6 @@ class QemuRun:
             self._facts.started(leader)
 
     async def _reach(self, path: str, make: Any) -> Any:
-        """Connect to one of QEMU's sockets; repeat until QEMU listens."""
         factory = Factory.forProtocol(make)
         factory.noisy = False
         endpoint = unix_client_endpoint(self._driver.reactor, path)
@@ -430,7 +423,6 @@ class QemuRun:
             self._process.close()
 
     def _fall_back(self) -> bool:
-        """End a machine that KVM cannot run; the next start emulates it."""
         if not self._accelerator.may_fall_back:
             return False
         self._exit.why = "KVM cannot run this guest; the machine restarts with emulation"
@@ -622,13 +614,11 @@ class QemuRun:
         return self._exit.wait(seconds, self._driver.reactor)
 
     def _complaint(self) -> str:
-        """Return QEMU's last error message as a suffix for a message, or nothing."""
         complaint = self._process.complaint() if self._process is not None else ""
         return f": {complaint}" if complaint else ""
 
 
 def _write_secret(path: str, content: bytes) -> None:
-    """Write a file that only this user can read."""
     _remove(path)
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -653,8 +643,6 @@ class SerialConnection:
 
     A machine that outlives the runtime prints into a file
     (:mod:`twisted_exec.runtimes.qemu.serial`), unless that could not be created.
-
-    :param reach: connects to one of QEMU's sockets; it takes the path and a maker of protocols.
     """
 
     def __init__(
@@ -701,7 +689,6 @@ class SerialConnection:
         """
         Read what the machine printed since the journal's end, while no runtime was connected.
 
-        :param socket: path of QEMU's socket, for a machine without a log.
         :return: whether that was all of it.
         """
         log = self._log_without(socket)
@@ -762,11 +749,9 @@ class SerialConnection:
         return next((each for each in devices if each.get("label") == "serial0"), {})
 
     def tidy(self) -> None:
-        """Free the disk of output that was read."""
         if self._log is not None and self._log_port is not None:
             self._log.tidy(self._log_port.position)
 
     def finish(self) -> None:
-        """Read the rest of the log: QEMU has ended."""
         if self._log_port is not None:
             self._log_port.finish()

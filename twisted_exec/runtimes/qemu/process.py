@@ -33,7 +33,6 @@ _COMPLAINT = re.compile(r"qemu[^:\s]*: (?!warning: )")
 
 
 def _last_complaint(printed: bytes) -> str:
-    """Return the last error message, ignoring warnings; empty if there is none."""
     text = printed[-_MAX_COMPLAINT_BYTES:].decode("utf-8", "replace")
     errors = [line for line in text.splitlines() if _COMPLAINT.match(line)]
     return "".join(char for char in errors[-1] if char.isprintable()) if errors else ""
@@ -41,11 +40,7 @@ def _last_complaint(printed: bytes) -> str:
 
 @dataclass
 class ProcessExit:
-    """
-    The end of one QEMU process.
-
-    :ivar why: reason for a message, if known before the end.
-    """
+    """The end of one QEMU process."""
 
     is_off: bool = False
     by_guest: bool = False
@@ -119,7 +114,6 @@ class DetachedProcess:
     """
     A QEMU that outlives the runtime.
 
-    :param log: path of its log file, for this machine only.
     :param inherited: a descriptor that it keeps open.
     """
 
@@ -132,11 +126,7 @@ class DetachedProcess:
     def start(
         self, words: Sequence[str], environment: Mapping[str, str], reactor: Any
     ) -> Leader | None:
-        """
-        Start QEMU; return its process, or ``None`` if it has ended already.
-
-        :raises OSError: the log file cannot be created, or no process.
-        """
+        """Start QEMU; return its process, or ``None`` if it has ended already."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
         devnull = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         log = os.open(self._log, flags, 0o600)
@@ -161,7 +151,6 @@ class DetachedProcess:
         return process
 
     def adopt(self, process: Leader, reactor: Any) -> None:
-        """Watch the end of a running process."""
         try:
             descriptor = os.pidfd_open(process.pid)
         except OSError:
@@ -176,7 +165,6 @@ class DetachedProcess:
         self._watch = _Watch(descriptor, self._exited, reactor)
 
     def complaint(self) -> str:
-        """Return its last error message, or nothing."""
         try:
             with open(self._log, "rb") as file:
                 file.seek(max(0, os.path.getsize(self._log) - _MAX_COMPLAINT_BYTES))

@@ -41,7 +41,6 @@ class QMP(LineOnlyReceiver):
     """
     A QMP client.
 
-    :param on_event: called with name and data of each event.
     :ivar greeting: fires when commands may be sent; fails if QEMU refuses that, or closes the
         socket first.
     """
@@ -139,11 +138,6 @@ class GuestHealth:
     Watches one machine and reports changes to its facts.
 
     Source: QEMU, ``qapi/run-state.json`` (``RunState``) and ``qapi/block-core.json``.
-
-    :param ask: coroutine function that sends a QMP command with arguments.
-    :param fall_back: called when KVM fails; returns true if the machine ends now.
-    :param tidy: called after each periodic query.
-    :param is_idle: returns whether the machine is paused because it is idle.
     """
 
     def __init__(
@@ -173,7 +167,6 @@ class GuestHealth:
         self._watching.addErrback(lambda failure: None)
 
     def stop(self) -> None:
-        """Stop queries and reports."""
         self._over = True
         if self._watching is not None:
             self._watching.cancel()
@@ -246,7 +239,6 @@ class IdlePause:
 
     A guest that works without printing would stand still: this is for classes of boot loaders only.
 
-    :param ask: coroutine function that sends a QMP command.
     :param seconds: of silence before a pause; 0 pauses never.
     """
 
@@ -268,7 +260,6 @@ class IdlePause:
             self._timer = self._clock.callLater(self._seconds, self._due)
 
     def stop(self) -> None:
-        """Pause no more."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

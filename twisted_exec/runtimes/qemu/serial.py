@@ -53,7 +53,6 @@ class QemuSerialLine:
     The transport of a line's protocol.
 
     :param lost: called after each loss of the socket; :attr:`is_open` says whether to reconnect.
-    :param active: called with each input and output.
     """
 
     disconnecting = False
@@ -74,16 +73,11 @@ class QemuSerialLine:
         return not self._over and not self.disconnecting
 
     def begin(self, protocol: Any) -> None:
-        """Connect the line's protocol, before there is a connection."""
         self._protocol = protocol
         protocol.makeConnection(self)
 
     def join(self, port: Any, protocol: Any = None) -> None:
-        """
-        Use a new connection for the line.
-
-        :param protocol: the line's protocol; only with the first connection.
-        """
+        """Use a new connection for the line."""
         self._port = port
         if self._paused:
             port.transport.pauseProducing()
@@ -100,7 +94,6 @@ class QemuSerialLine:
             self._protocol.dataReceived(data)
 
     def port_lost(self, port: Any) -> None:
-        """Pause the users' input, and report the loss."""
         if port is not self._port:
             return
         self._port = None
@@ -134,11 +127,7 @@ class QemuSerialLine:
             self._producer.pauseProducing()
 
     def break_ends(self, result: Any) -> Any:
-        """
-        Send the input that was held back, unless another BREAK is under way.
-
-        :param result: returned, for a chain of callbacks.
-        """
+        """Send the input that was held back, unless another BREAK is under way."""
         self._breaks -= 1
         if not self._breaks:
             held, self._held = self._held, b""
@@ -223,8 +212,6 @@ class SerialLog:
 
     The part that the journal has is deallocated (FALLOC_FL_PUNCH_HOLE), which changes neither the
     log's size nor its positions. Where the file system cannot do that, the log grows.
-
-    :param directory: private directory of the machine; created on demand.
     """
 
     _log = Logger()
@@ -237,11 +224,7 @@ class SerialLog:
         self._can_punch = _fallocate is not None
 
     def create(self) -> None:
-        """
-        Create the files of a new QEMU.
-
-        :raises OSError: the disk is full or not writable.
-        """
+        """Create the files of a new QEMU."""
         os.makedirs(self._directory, mode=0o700, exist_ok=True)
         for path in (self.path, self.input_path, self._base_path):
             if os.path.lexists(path):
@@ -254,11 +237,7 @@ class SerialLog:
         self._allocate()
 
     def open_input(self) -> int:
-        """
-        Open the FIFO, for reading as well: then it neither waits for QEMU nor has an end.
-
-        :raises OSError: it cannot be opened.
-        """
+        """Open the FIFO, for reading as well: then it neither waits for QEMU nor has an end."""
         flags = os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
         return os.open(self.input_path, flags)
 
@@ -291,7 +270,6 @@ class SerialLog:
             return b""
 
     def position(self) -> int:
-        """Return the position of the first byte that the journal lacks."""
         base = self._read_base()
         journal = self._journal
         if base is None or base["epoch"] != journal.epoch or base["journal"] > journal.end:
@@ -316,11 +294,7 @@ class SerialLog:
         return skipped
 
     def tidy(self, position: int) -> None:
-        """
-        Free the disk blocks of what the journal has, and allocate others ahead.
-
-        :param position: that of the first byte that the journal lacks.
-        """
+        """Free the disk blocks of what the journal has, and allocate others ahead."""
         base = self._read_base()
         if base is None:
             return
@@ -338,7 +312,6 @@ class SerialLog:
                 self._log.warn("{path}: {why}", path=self.path, why=error.strerror)
 
     def _allocate(self) -> None:
-        """:raises OSError: the disk is full."""
         if self._can_punch:
             self._call_fallocate(_KEEP_SIZE, self.size(), _AHEAD_BYTES)
 
@@ -413,7 +386,6 @@ class LogWatcher:
         return True
 
     def unwatch(self, path: str) -> None:
-        """Undo :meth:`watch`."""
         if path not in self._paths or self._notifier is None:
             return
         self._paths.discard(path)
@@ -430,7 +402,6 @@ class LogPort(FileDescriptor):
     """
     Reads the log from the journal's end on, and writes to the FIFO.
 
-    :param line: gets the output, and is told of the end.
     :ivar position: that of the first byte of the log that was not read.
     """
 
@@ -470,7 +441,6 @@ class LogPort(FileDescriptor):
             )
 
     def finish(self) -> None:
-        """Read the rest and close: QEMU has ended."""
         while self.connected and (data := self._serial_log.read(self.position, READ_BYTES)):
             self.position += len(data)
             self._line.received(data)

@@ -25,9 +25,6 @@ class RecordingStream(PacedResponse):
 
     A response that ends properly is complete up to a signed head; else the connection is closed in
     the middle.
-
-    :param prepare: returns the pieces of the text, which may be empty; called once the response has
-        begun.
     """
 
     _log = Logger()

@@ -38,14 +38,7 @@ from twisted_exec.runtimes.recordings.recording import (
 
 @dataclass(frozen=True)
 class HeadParts:
-    """
-    The parts of a runtime's recordings that signing needs.
-
-    :param recordings: by UID; the mapping changes.
-    :param journal: returns the journal with a key; ``None`` if it is not retained.
-    :param signer: returns the recorder, or raises :class:`UnusableCertificate`.
-    :param now: nanoseconds since the epoch.
-    """
+    """The parts of a runtime's recordings that signing needs."""
 
     recordings: dict[str, Recording]
     journals: JournalStore
@@ -69,14 +62,7 @@ class _Target:
 
 
 class Heads:
-    """
-    Signs heads: all that are due, one after the other, in short turns of the reactor.
-
-    :param report: called with a recording whose status has changed.
-    :param needs_changed: called with a recording whose needs may have changed.
-    :param closed: called with the UID of a recording that is closed.
-    :ivar failures: how often a recording could not be written, or has failed.
-    """
+    """Signs heads: all that are due, one after the other, in short turns of the reactor."""
 
     _log = Logger()
 
@@ -157,7 +143,6 @@ class Heads:
                 self._over(recording)
 
     def _target(self, recording: Recording) -> _Target | None:
-        """Return the target of the next head; ``None`` if there is nothing new."""
         journal, is_over = self._parts.journal(recording.facts.key), self._is_over(recording)
         if journal is None:
             return _Target(recording.last.position, recording.covered, True)
@@ -227,7 +212,6 @@ class Heads:
                     self._fail(recording, why)
 
     def _fail(self, recording: Recording, why: str) -> None:
-        """Mark a recording as failed; or as no longer complete, if it is closed."""
         self._log.error("recording {uid} has failed: {why}", uid=recording.uid, why=why)
         self.failures += 1
         field = "failure" if recording.is_open else "message"
@@ -242,7 +226,6 @@ class Heads:
             self._log.warn("recording {uid}: {why}", uid=recording.uid, why=error.strerror)
 
     def _in_trouble(self, recording: Recording, why: str) -> None:
-        """Report that a recording cannot be written now; the next pass tries again."""
         if recording.trouble != why:
             self._log.warn("recording {uid}: {why}", uid=recording.uid, why=why)
             self.failures += not recording.trouble
@@ -256,11 +239,7 @@ def _unsigned(recording: Recording, target: _Target) -> int:
 
 
 def here(journal: Journal) -> JournalPosition:
-    """
-    Return the end of a journal.
-
-    :raises OSError: the journal cannot be read at present.
-    """
+    """Return the end of a journal."""
     end = journal.end
     return JournalPosition(end, sum(1 for _ in journal.events(end, end)))
 
@@ -279,7 +258,6 @@ class RecordedMachine:
     A machine that can be recorded.
 
     :param names: ``namespace``, ``name`` and ``uid``, as far as known.
-    :param size: returns columns and rows of its terminal; ``None`` if they are unknown.
     """
 
     def __init__(
@@ -294,13 +272,7 @@ class RecordedMachine:
 
 
 class Beginning:
-    """
-    Begins recordings.
-
-    :param signer: returns the recorder, or raises :class:`UnusableCertificate`.
-    :param now: nanoseconds since the epoch.
-    :ivar refusals: how often a recording could not begin.
-    """
+    """Begins recordings."""
 
     def __init__(
         self,
@@ -328,11 +300,7 @@ class Beginning:
         return self._unusable
 
     def begin(self, desired: pb.WantedRecording, machine: RecordedMachine, owner: str) -> Recording:
-        """
-        Store a new recording.
-
-        :raises ServiceUnavailable: the machine cannot be recorded now.
-        """
+        """Store a new recording."""
         journal = machine.journal
         try:
             if self._count() >= MOST_RECORDINGS:
@@ -367,7 +335,6 @@ class Beginning:
     def _first(
         self, journal: Journal, machine: RecordedMachine, since: int
     ) -> tuple[JournalPosition, tuple[int, int]]:
-        """Return where a recording begins, and columns and rows of the terminal there."""
         if not since or since >= self._now():
             return here(journal), machine.size() or (80, 24)
         offset = journal.next_available(journal.printed_since(since))

@@ -31,9 +31,6 @@ class Recording:
 
     :ivar trouble: why it cannot be written at present; else empty.
     :ivar waiting: why the store did not take it; else empty.
-    :ivar number: grows with each change of the status, see ``RecordingStatus``.
-    :ivar covered: the end of the journal and the time of its newest entry, when a head was signed
-        last.
     """
 
     def __init__(self, stored: StoredRecording) -> None:
@@ -101,15 +98,11 @@ class RecordingFacts:
     """
     The facts about one recording.
 
-    :param input: see :class:`.Range`.
-    :param secret: in hexadecimal digits, see :class:`.Range`.
     :param until_ns: when it ends, if not 0.
     :param owner: identifies the poollet; empty until that has set the recording.
     :param failure: the reason why it cannot go on; else empty.
-    :param message: describes missing output; else empty.
     :param location: where the store has it; else empty.
     :param is_released: its object is deleted, and the store is to delete it.
-    :param user: the user who created the ConsoleRecording; empty if unknown.
     """
 
     uid: str
@@ -145,11 +138,7 @@ class StoredRecording:
 
 
 class RecordingFiles:
-    """
-    The directory of all recordings of a runtime.
-
-    :ivar unreadable: why the files of recordings cannot be used, by UID.
-    """
+    """The directory of all recordings of a runtime."""
 
     _log = Logger()
 
@@ -161,12 +150,7 @@ class RecordingFiles:
         self.unreadable: dict[str, str] = {}
 
     def open(self) -> list[StoredRecording]:
-        """
-        Create the directory if it is missing, and read it.
-
-        :raises TLSConfigError: it is not private, or cannot be created.
-        :raises OSError: it cannot be read.
-        """
+        """Create the directory if it is missing, and read it."""
         private_directory(self._path)
         self.unreadable.clear()
         names = [match for name in os.listdir(self._path) if (match := _NAME.fullmatch(name))]
@@ -199,21 +183,13 @@ class RecordingFiles:
         return StoredRecording(facts, last, _newest(with_certificate)[0].certificate)
 
     def create(self, facts: RecordingFacts, first: SignedHead) -> None:
-        """
-        Store a new recording; it exists from when the file with the facts does.
-
-        :raises OSError: the disk is full or not writable.
-        """
+        """Store a new recording; it exists from when the file with the facts does."""
         self._sizes[facts.uid], self._newest[facts.uid] = 0, b""
         self.append(facts.uid, first)
         self.save(facts)
 
     def save(self, facts: RecordingFacts) -> None:
-        """
-        Replace the facts about a recording.
-
-        :raises OSError: the disk is full or not writable.
-        """
+        """Replace the facts about a recording."""
         path = self._file(facts.uid, "facts")
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
         with opened(self._layer, f"{path}.new", flags) as descriptor:
@@ -256,7 +232,6 @@ class RecordingFiles:
         self.unreadable.pop(uid, None)
 
     def _lines(self, uid: str) -> Iterator[bytes]:
-        """Iterate over the lines of the heads; the last one may not be complete."""
         rest, position = b"", 0
         path = self._file(uid, "heads")
         while True:
@@ -289,7 +264,6 @@ def changed(facts: RecordingFacts, **fields: Any) -> RecordingFacts:
 
 
 def _newest(lines: deque[bytes]) -> tuple[SignedHead, int]:
-    """Decode the newest head; return also the number of bytes after it."""
     damaged_bytes = 0
     for line in reversed(lines):
         try:
@@ -354,12 +328,7 @@ class RetainedSegments:
         self._own = Counter[str]()
 
     def open(self) -> None:
-        """
-        Create the directory if it is missing, and measure it.
-
-        :raises TLSConfigError: it is not private, or cannot be created.
-        :raises OSError: it cannot be read.
-        """
+        """Create the directory if it is missing, and measure it."""
         private_directory(self._path)
         self._own.clear()
         for key, _, size in self._segments():
@@ -403,7 +372,6 @@ class RetainedSegments:
             self.lost.append(Lost(key, first, end, error.strerror or str(error)))
 
     def _next(self, directory: str, first: int) -> int | None:
-        """Return where the next segment begins; ``None`` if that is unknown."""
         try:
             names = self._layer.listdir(directory)
         except OSError:
@@ -430,11 +398,7 @@ class RetainedSegments:
         self._own[key] += size
 
     def release(self) -> None:
-        """
-        Remove the segments that no recording needs any more.
-
-        :raises OSError: that failed.
-        """
+        """Remove the segments that no recording needs any more."""
         firsts: dict[str, list[int]] = {}
         for directory, first, _ in self._segments():
             firsts.setdefault(directory, []).append(first)

@@ -60,13 +60,7 @@ READ_WAIT_SECONDS = 2.0
 
 
 class ConsoleRecordings:
-    """
-    The recordings of one runtime.
-
-    :param signer: returns the recorder, or raises :class:`UnusableCertificate`.
-    :param limit_bytes: see :class:`.RetainedSegments`.
-    :param make_uploads: returns uploads to a store of closed recordings, or ``None`` without one.
-    """
+    """The recordings of one runtime."""
 
     _log = Logger()
 
@@ -135,12 +129,7 @@ class ConsoleRecordings:
     # Start and stop.
 
     def start(self) -> None:
-        """
-        Go on with all recordings.
-
-        :raises TLSConfigError: the directory is not private, or cannot be created.
-        :raises OSError: it cannot be read.
-        """
+        """Go on with all recordings."""
         self._recordings.clear()
         self._by_machine.clear()
         for stored in self._files.open():
@@ -168,7 +157,6 @@ class ConsoleRecordings:
             self._timer.cancel()
 
     async def stop(self) -> None:
-        """Sign everything once more, unless that fails, and stop."""
         if not self._is_running:
             return
         await self._heads.ended()
@@ -228,7 +216,6 @@ class ConsoleRecordings:
         return [each.facts for each in self._of_machine(key) if each.is_open]
 
     def _journal(self, key: str) -> Journal | None:
-        """Return the journal of a machine that may be deleted; ``None`` if it is not retained."""
         machine = self._machines.get(key)
         if machine is not None:
             return machine.journal
@@ -280,7 +267,6 @@ class ConsoleRecordings:
     def _begin(
         self, desired: pb.WantedRecording, machine: RecordedMachine, owner: str
     ) -> Recording:
-        """:raises ServiceUnavailable: the machine cannot be recorded now."""
         recording = self._beginning.begin(desired, machine, owner)
         self._add(recording)
         self._needs_changed(machine.key)
@@ -352,7 +338,6 @@ class ConsoleRecordings:
         return True
 
     def _unreadable(self, uid: str) -> str:
-        """Return why a recording of an earlier process cannot go on, or empty."""
         why = self._files.unreadable.get(uid)
         return (
             why and f"the files of the recording were changed on the runtime's host: {why}"
@@ -465,7 +450,6 @@ NOT_RECORDED = "this runtime cannot record consoles"
 @implementer(IConsoleRecorder)
 class MachineRecorder:
     """
-    :ivar key: of the machine's journal.
     :param recordings: returns those of the runtime; ``None`` before its start.
     """
 
@@ -540,11 +524,7 @@ class MachineRecorder:
 
 
 class DesiredRecordings:
-    """
-    Carries out what owners have set, one recording after the other, in short turns.
-
-    :param carry_out: takes what is desired and its owner; returns whether that is done.
-    """
+    """Carries out what owners have set, one recording after the other, in short turns."""
 
     def __init__(self, carry_out: Callable[[pb.WantedRecording, str], bool], reactor: Any) -> None:
         self._carry_out, self._reactor = carry_out, reactor
@@ -553,7 +533,6 @@ class DesiredRecordings:
         self._running = SingleRun(self._run, "beginning and ending recordings")
 
     def set(self, desired: pb.WantedRecording, owner: str) -> None:
-        """Note what an owner has set; :meth:`go_on` carries it out."""
         self._desired[desired.uid] = desired, owner
 
     def go_on(self) -> None:
@@ -562,7 +541,6 @@ class DesiredRecordings:
         self._running.start()
 
     def stop(self) -> None:
-        """Carry out nothing any more."""
         self._is_stopped = True
 
     async def _run(self) -> None:
@@ -616,7 +594,6 @@ class RecordingMetrics(Collector):
 class RecordingSettings:
     """
     :param certificate: PEM file of the recorder's certificate; empty if nothing can be recorded.
-    :param limit_bytes: see :class:`.RetainedSegments`.
     :param make_store: creates the store of closed recordings; ``None`` without one.
     """
 

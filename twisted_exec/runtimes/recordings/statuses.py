@@ -23,8 +23,6 @@ _LONGEST_NAME = 256
 
 @dataclass(eq=False)
 class _Owner:
-    """A poollet."""
-
     generation: str = ""
     acknowledged: int = 0
     waiting: dict[str, pb.RecordingStatus] = field(default_factory=dict)
@@ -44,7 +42,6 @@ class Statuses:
         self._is_stopped = False
 
     def stop(self) -> None:
-        """Answer the calls that wait, and refuse later ones."""
         self._is_stopped = True
         for owner in self._owners:
             self._answer(owner)
@@ -106,7 +103,6 @@ class Statuses:
         return owner.listing
 
     def _owner(self, name: str) -> _Owner:
-        """:raises TooManyRequests: there are too many owners."""
         if not name or len(name) > _LONGEST_NAME:
             raise BadRequest("the owner of recordings needs a name")
         if name not in self._owners:

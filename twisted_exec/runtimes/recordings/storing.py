@@ -30,8 +30,6 @@ class Storing:
     """
     The store of the recordings of a runtime.
 
-    :param uploads: made for this object, which stops them; ``None`` without a store.
-    :param recordings: by UID; the mapping changes.
     :param content: returns the text of a recording from the journal.
     """
 
@@ -58,7 +56,6 @@ class Storing:
             self._uploads.stop()
 
     def closed(self, uid: str) -> None:
-        """Store a recording, unless the store has it."""
         recording = self._recordings.get(uid)
         if self._uploads is None or recording is None or not _is_to_store(recording):
             return
@@ -88,9 +85,9 @@ class Storing:
 
     def delete(self, recording: Recording) -> Deferred[Any]:
         """
-        Delete a recording in the store, if it is there.
+        Delete a recording in the store, if the store may have it.
 
-        :raises OSError: it cannot be noted that the recording is to be deleted.
+        :raises OSError: the deletion cannot be noted.
         """
         if self._uploads is None or recording.state != CLOSED:
             return succeed(None)
@@ -121,8 +118,6 @@ def _is_to_store(recording: Recording) -> bool:
 class TextReader:
     """
     Reads a text that is rendered, from one offset to the next; an earlier offset renders it anew.
-
-    :param render: returns the pieces of the text, which may be empty.
     """
 
     def __init__(self, render: Callable[[], Iterator[bytes]], clock: IReactorTime) -> None:

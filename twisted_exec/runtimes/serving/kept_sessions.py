@@ -57,8 +57,6 @@ class KeptSession:
     """
     One session of a user at a machine.
 
-    :param machine: the UID to which keys are bound, see :class:`.Holder`.
-    :param earlier: the digest of the key by which it is resumed, if it was in an earlier process.
     :ivar connection: the present stream; ``None`` before the first one, and while the user is away.
     :ivar bridged: the stream that a predecessor of this process serves, if there is one.
     """
@@ -117,7 +115,6 @@ class KeptSession:
         Create the attachment for a stream.
 
         :param resume: the request to resume; ``None`` for a new session.
-        :param credit: as of :class:`~twisted_exec.streaming.remotecommand.resumable.Resumption`.
         :return: the attachment, and the beginning of its stream.
         """
         key, answer = self._sessions.issue(self, session)
@@ -141,11 +138,7 @@ class KeptSession:
     # Called by connections.
 
     def connected(self, connection: KeptStream, *, is_resumed: bool) -> None:
-        """
-        Use a stream in place of an older one.
-
-        :param is_resumed: it is not the session's first stream.
-        """
+        """Use a stream in place of an older one."""
         older, self.connection = self.connection, connection
         self.use_keys(connection.keys)
         if is_resumed:
@@ -171,11 +164,7 @@ class KeptSession:
 
 
 class KeptSessions:
-    """
-    The sessions of one stream server that can be resumed.
-
-    :param seconds: how long a session waits for its user.
-    """
+    """The sessions of one stream server that can be resumed."""
 
     def __init__(self, clock: IReactorTime, seconds: int, registry: CollectorRegistry) -> None:
         self.clock, self._seconds = clock, seconds
@@ -206,16 +195,11 @@ class KeptSessions:
         absent.set_function(lambda: float(len(self.absences) + len(self.moving)))
 
     def start(self, secret: bytes) -> None:
-        """
-        Accept the keys of earlier processes from now on, for as long as a session waits.
-
-        :param secret: see :class:`.ResumeKeys`.
-        """
+        """Accept the keys of earlier processes from now on, for as long as a session waits."""
         self._keys = ResumeKeys(secret)
         self._earlier_until = self.clock.seconds() + self._seconds
 
     def close(self, reason: str) -> None:
-        """End the sessions that wait, and those whose streams are lost from now on."""
         self._earlier_until = 0.0
         self.absences.close(reason)
         self.moving.close(reason)
@@ -229,19 +213,13 @@ class KeptSessions:
         }
 
     def restore(self, values: Mapping[str, Any]) -> None:
-        """
-        Continue the sessions of a predecessor; called after :meth:`start`.
-
-        :param values: see :meth:`export`.
-        :raises ValueError: the values are not valid.
-        """
+        """Continue the sessions of a predecessor; called after :meth:`start`."""
         self._keys.succeed(bytes.fromhex(each) for each in values["processes"])
         self._earlier_until = self.clock.seconds() + float(values["earlierSeconds"])
         self._earlier_used = {bytes.fromhex(each) for each in values["earlierUsed"]}
 
     @property
     def all(self) -> Sequence[KeptSession]:
-        """The sessions that can be resumed now."""
         return list(dict.fromkeys(self._by_key.values()))
 
     @property
@@ -251,7 +229,6 @@ class KeptSessions:
     def new(
         self, user: str, machine: str, subject: Subject, attachment: IResumableAttachment
     ) -> KeptSession:
-        """Create a session; the parameters are those of :class:`KeptSession`."""
         return KeptSession(self, user, machine, subject, attachment)
 
     def find(self, resume: Resume, user: str, machine: str) -> KeptSession | None:
@@ -285,11 +262,7 @@ class KeptSessions:
         attachment: IResumableAttachment,
         oldest: Position,
     ) -> KeptSession:
-        """
-        Create the session that continues one of an earlier process.
-
-        :param oldest: see :meth:`find_earlier`.
-        """
+        """Create the session that continues one of an earlier process."""
         attachment.oldest = oldest
         return KeptSession(self, user, machine, subject, attachment, digest_of(resume.key))
 
@@ -398,8 +371,6 @@ class KeptStream:
 
     :param keys: the keys that resume the session until the user sends something over this stream,
         by digest.
-    :param key: the digest of this stream's key.
-    :param settled: settled pieces of input before this stream; ``None`` if unknown.
     """
 
     _transport: IMarkTransport | None = None
@@ -435,7 +406,6 @@ class KeptStream:
         return int(self._transport.settled)
 
     def cut(self, why: str) -> None:
-        """Cut the stream: the session goes on over another connection."""
         self._live.cut(why)
 
     def supersede(self) -> None:
@@ -588,7 +558,6 @@ class Absences:
             self._timer = self._clock.callLater(self._seconds, self._expire)
 
     def remove(self, session: Absentee) -> None:
-        """Take note that a session does not wait any more."""
         if self._until.pop(session, None) is None:
             return
         mine = self._of_user[session.user]
@@ -628,7 +597,6 @@ class Bridged:
     """
     A stream that another process of this runtime serves, for the hops that end or limit it.
 
-    :param tokens: the digests of the tokens that name the stream, each with its grant.
     :param rejoin: the digest of the key that rejoins the stream, in hexadecimal digits; empty if it
         cannot.
     :param socket: path of the socket at which the process accepts that; empty if it does not.
@@ -653,12 +621,7 @@ class Bridged:
 
     @classmethod
     def restore(cls, cache: RequestCache, values: Mapping[str, Any]) -> Bridged:
-        """
-        Continue the stream of a predecessor.
-
-        :param values: from :func:`values_of`.
-        :raises ValueError: they are not valid.
-        """
+        """Continue the stream of a predecessor."""
         tokens = [(bytes.fromhex(each), grant_from(grant)) for each, grant in values["tokens"]]
         try:
             terms = parse_terms(values["terms"])
@@ -675,13 +638,11 @@ class Bridged:
         return self._terms if self._live is None else self._live.terms
 
     def opened(self, live: Session) -> None:
-        """The other process has a connection to the session."""
         self._live = live
         if self._ending is not None:
             live.end(self._ending)
 
     def closed(self, live: Session) -> None:
-        """The other process has lost its connection to the session."""
         if live is self._live:
             self._terms, self._live = live.terms, None
 
@@ -708,7 +669,6 @@ class Bridged:
             self._live.end(ending)
 
     def cut(self, why: str = "") -> None:
-        """End the session: its user has left."""
         self.end(Ending(USER_LEFT, "the user has left"))
 
     def limit_to(self, ceiling: Terms) -> None:

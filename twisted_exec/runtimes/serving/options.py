@@ -90,12 +90,7 @@ class ServingOptions(BrowserOptions, AuditOptions):
             )
 
     def listening(self) -> Listening:
-        """
-        Return the address of the stream server.
-
-        :raises TargetError: the options contradict each other, or the path is not absolute.
-        :raises TLSConfigError: the path is too long for a socket.
-        """
+        """Return the address of the stream server."""
         address = self["streaming-listen"]
         if address.startswith("unix:"):
             unix_path(address)
@@ -109,11 +104,7 @@ class ServingOptions(BrowserOptions, AuditOptions):
         return settings_of(Listening, self)
 
     def iri_tls(self) -> MutualTLS | None:
-        """
-        Return the certificates of a TCP target, or ``None``.
-
-        :raises TargetError: the options contradict each other, or one is missing.
-        """
+        """Return the certificates of a TCP target, or ``None``."""
         files = [self[f"iri-{name}"] for name in ("ca-file", "cert-file", "private-key-file")]
         names = self["iri-client-names"]
         if not any(files):

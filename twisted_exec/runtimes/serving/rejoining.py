@@ -69,7 +69,6 @@ def _both(first: Callable[[], None] | None, second: Callable[[], None]) -> Calla
 
 
 def response_head(request: Request, session: str, received: int, terms: Terms) -> bytes:
-    """Return the head of the 101."""
     upgrade, protocol = is_upgrade(request), choose_protocol(request).encode("ascii")
     headers = [
         (b"Audit-Id", session.encode("ascii")),

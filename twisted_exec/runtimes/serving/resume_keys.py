@@ -60,11 +60,7 @@ class Holder:
 
 
 class ResumeKeys:
-    """
-    Issues keys, and recognises those that an earlier process issued.
-
-    :param secret: of the runtime's state directory; random if there is none.
-    """
+    """Issues keys, and recognises those that an earlier process issued."""
 
     def __init__(self, secret: bytes = b"") -> None:
         self._secret = secret or secrets.token_bytes(_SECRET_BYTES)
@@ -81,11 +77,7 @@ class ResumeKeys:
         self._predecessors = frozenset(processes)
 
     def issue(self, holder: Holder, oldest: Position) -> str:
-        """
-        Make a key.
-
-        :param oldest: the position of the oldest output that the session may read.
-        """
+        """Make a key."""
         nonce = secrets.token_bytes(_NONCE_BYTES)
         head = _HEAD.pack(self._process, nonce, bytes.fromhex(oldest.epoch), oldest.offset)
         return _to_text(head + self._seal(head, holder))

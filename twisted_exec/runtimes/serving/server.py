@@ -153,11 +153,7 @@ RejoinElsewhere = Callable[[Request, Subject, Rejoin, TokenReservation, Terms], 
 
 
 class SocketRoutes(Dispatcher):
-    """
-    The routes of a socket, for users who may use it.
-
-    :param allowed_uids: as of :class:`Listening`.
-    """
+    """The routes of a socket, for users who may use it."""
 
     serves_while_frozen = False
     """Answer requests even while another process takes the place of this process."""
@@ -190,7 +186,6 @@ class SocketRoutes(Dispatcher):
         resumption: StreamResumption | None = None,
         offer: Offer | None = None,
     ) -> bool:
-        """Serve a console over the connection of a request; return false if the client has left."""
         try:
             serve(
                 request,
@@ -254,14 +249,9 @@ class TokenServer(Service):
 
     :param hop: name of this hop in audit records.
     :param name: name of this hop in messages to users.
-    :param drain_seconds: how long sessions may take to end at a stop.
-    :param limits: of concurrent sessions; ``None`` for as many as file descriptors allow, up to
-        10000.
     :param rejoin_seconds: how long the stream of a client that cannot resume its session waits when
         its connection is lost; 0 to end it.
     :ivar health: the probes of ``/readyz``; the owner adds them.
-    :ivar ordinary: the open streams of clients that cannot resume their sessions.
-    :ivar elsewhere: rejoins streams that another process serves; ``None`` if there is none.
     :ivar is_frozen: most requests are refused.
     """
 
@@ -309,26 +299,16 @@ class TokenServer(Service):
         return self._reactor
 
     def exec_url(self, token: str) -> str:
-        """Return the URL of a console; valid once the server listens."""
         return f"{self._base_url.rstrip('/')}/exec/{token}"
 
     def log_url(self, token: str) -> str:
-        """Return the URL of a console's log; see :meth:`exec_url`."""
         return f"{self._base_url.rstrip('/')}/log/{token}"
 
     def recording_url(self, token: str) -> str:
-        """Return the URL of a recording; see :meth:`exec_url`."""
         return f"{self._base_url.rstrip('/')}/recording/{token}"
 
     async def listen(self) -> None:
-        """
-        Start to serve.
-
-        :raises TargetError: the address needs a certificate or a base URL, or its path cannot be
-            used.
-        :raises TLSConfigError: the address is not valid, or its certificate cannot be loaded.
-        :raises CannotListenError: the address is in use or not of this host.
-        """
+        """Start to serve."""
         listening = self.listening
         if listening.address.startswith("unix:"):
             path = unix_path(listening.address)
@@ -401,12 +381,7 @@ class TokenServer(Service):
 
 
 def unix_path(address: str) -> str:
-    """
-    Return the path of ``unix:PATH``; colons in the path may be escaped.
-
-    :raises TargetError: there are options, or the path is not absolute.
-    :raises TLSConfigError: the path is too long for a socket.
-    """
+    """Return the path of ``unix:PATH``; colons in the path may be escaped."""
     path = address.removeprefix("unix:").replace("\\:", "\0")
     if ":" in path:
         raise TargetError(f"{address!r}: unix:PATH takes no options here")
@@ -424,7 +399,6 @@ class StreamHost(AsyncService):
     """
     Runs a stream server and the machine runtime interface.
 
-    :param checks: called at the start, which fails if one raises.
     :ivar iri: serves the runtime interface; ``iri.target`` is its address, once it is ready.
     """
 
@@ -440,7 +414,6 @@ class StreamHost(AsyncService):
         self._listening = replace(settings.streaming, allowed_uids=settings.allowed_uids)
 
     def _serve(self, runtime: Any, **probes: Probe) -> None:
-        """Create the server of a runtime's interface, and add probes of health."""
         settings = self.settings
         self.iri = IRIServer(
             runtime,

@@ -174,7 +174,6 @@ class StreamRoutes(ServerRoutes):
     async def _rejoin(
         self, request: Request, reservation: TokenReservation, rejoin: Rejoin, terms: Terms
     ) -> None:
-        """Give an open stream another connection; release the token if that fails."""
         grant = reservation.grant
         subject = replace(
             request.subject,
@@ -276,7 +275,6 @@ class StreamRoutes(ServerRoutes):
         prepare: Callable[[Grant], tuple[Subject, _Prepared]],
         purpose: str = LOG,
     ) -> tuple[TokenReservation, LiveSession, _Prepared]:
-        """Open a session that reads what a machine has printed, and use its token up."""
         request.subject = replace(request.subject, subresource=subresource)
         with self._audit_refusals(request):
             if request.method != b"GET":
@@ -412,7 +410,6 @@ def _token_of(request: Request | FurtherRequest) -> str:
 
 
 def _subject(claimed: Subject, grant: Grant, machine: Subject) -> Subject:
-    """Combine the facts of a session; those of the grant override those of the request."""
     return replace(
         claimed,
         session=grant.session or claimed.session,
@@ -456,7 +453,6 @@ class Resuming:
         """
         Find the machine and the attachment for a request.
 
-        :return: the names of the machine, and a kept session if the client can resume it later.
         :raises APIError: as of ``attach``, or the session cannot be resumed.
         """
         user = grant.user or claimed.user
@@ -488,7 +484,6 @@ class Resuming:
 
 
 def _bound(grant: Grant) -> str:
-    """Return the UID to which the keys of a session are bound."""
     return grant.machine_uid or grant.machine_id
 
 
@@ -496,11 +491,7 @@ class StreamServer(TokenServer):
     """
     Serves consoles, logs, screens and recordings for tokens.
 
-    :param attach: see :data:`Attach`.
     :param read_log: see :data:`ReadLog`; ``None`` disables logs and screens.
-    :param resume_seconds: how long a session waits for its user after the loss of a connection; 0
-        disables that.
-    :param recordings: returns the recordings of the runtime, or raises; ``None`` disables them.
     """
 
     def __init__(
