@@ -81,11 +81,7 @@ _STATES = frozenset(pb.MachineState.values())
 
 
 def read_answer(call: RevisedCall, raw: bytes) -> Message:
-    """
-    Decode an answer into a message of the current revision.
-
-    :raises BadGateway: it is malformed, or exceeds a limit.
-    """
+    """Decode an answer into a message of the current revision."""
     try:
         answer = call.decode_response(raw)
     except (DecodeError, APIError):
@@ -283,7 +279,6 @@ class IRIClient(Service):
         return self._call("recording", request, metadata)
 
     def _call(self, attribute: str, request: Message, metadata: Metadata = ()) -> Deferred[Any]:
-        """Make one unary call; it fails with an :class:`APIError`."""
         try:
             call = CONSOLE.calls.get(attribute) or self.revision.call(attribute)
             raw = call.encode_request(request)
@@ -330,7 +325,6 @@ class IRIClient(Service):
         return self._link
 
     def _current_stamp(self) -> tuple[object, ...]:
-        """Return a value that changes with the socket or the certificates."""
         if self.target.is_unix:
             entry = os.lstat(self.target.path)
             return entry.st_dev, entry.st_ino, entry.st_ctime_ns

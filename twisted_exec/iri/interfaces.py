@@ -70,8 +70,10 @@ class IMachineRuntime(Interface):
 
 class IMachineLogs(Interface):
     """
-    Logs of consoles. A runtime may provide it besides :class:`IMachineRuntime`; the methods of a
-    client fail with ``NotImplementedByBackend`` otherwise.
+    Logs of consoles.
+
+    A runtime may provide it besides :class:`IMachineRuntime`; a client's methods fail with
+    ``NotImplementedByBackend`` if the runtime does not.
     """
 
     def log(

@@ -31,7 +31,6 @@ IMAGE_DISK = "machine-image"
 
 
 def image_disk(image: str) -> pb.Volume:
-    """Return the disk for a machine's image."""
     return pb.Volume(name=IMAGE_DISK, local_disk=pb.LocalDisk(image=pb.ImageSpec(image=image)))
 
 
@@ -84,12 +83,7 @@ _MOST_BYTES = (1 << 63) - 1
 
 
 class Older:
-    """
-    Translates machines and volumes.
-
-    :param there: the generated module of the wire messages.
-    :param states: wire values of states that differ.
-    """
+    """Translates machines and volumes."""
 
     def __init__(self, there: Any, states: Mapping[int, int]) -> None:
         self._there, self._states = there, states
@@ -234,7 +228,6 @@ class Older:
 
 
 def copy_connection(connection: Any, target: Any) -> None:
-    """Copy a volume's connection, without encryption and size."""
     target.SetInParent()
     target.driver, target.handle = connection.driver, connection.handle
     target.attributes.update(connection.attributes)

@@ -90,7 +90,6 @@ _FROM_GRPC: dict[grpc.StatusCode, type[api.APIError]] = {
 
 
 def to_grpc(error: api.APIError) -> tuple[grpc.StatusCode, str, Metadata]:
-    """Return the status code, the text and the trailing metadata of an error."""
     code = _TO_GRPC.get(error.code, grpc.StatusCode.INTERNAL)
     if error.reason == api.AlreadyExists.reason:
         code = grpc.StatusCode.ALREADY_EXISTS
@@ -147,7 +146,6 @@ def _by_code(
     trailing: Iterable[tuple[str, str | bytes]],
     machine_id: str,
 ) -> api.APIError:
-    """Return the error by the code alone, for runtimes of other projects."""
     if code is grpc.StatusCode.NOT_FOUND:
         return api.NotFound("machines", machine_id, message=message)
     if code is grpc.StatusCode.ALREADY_EXISTS:
@@ -189,7 +187,6 @@ def _exhausted(message: str, trailing: Iterable[tuple[str, str | bytes]]) -> api
 
 
 def _retry_after(trailing: Iterable[tuple[str, str | bytes]]) -> int:
-    """Return ``retry-after`` in seconds, at least 1."""
     for key, value in trailing:
         text = value.decode("ascii", "replace") if isinstance(value, bytes) else value
         if key.lower() == _RETRY_AFTER and text.isascii() and text.isdigit():
@@ -198,7 +195,6 @@ def _retry_after(trailing: Iterable[tuple[str, str | bytes]]) -> int:
 
 
 def exec_metadata(**facts: str) -> Metadata:
-    """Return the metadata of a call that returns a URL."""
     return tuple((_EXEC_KEYS[name], text.encode()) for name, text in facts.items() if text)
 
 

@@ -82,11 +82,7 @@ class LiveStream(Protocol):
 
 
 def grant_from(values: Mapping[str, Any]) -> Grant:
-    """
-    Return the grant with these fields.
-
-    :raises ValueError: they are not those of a grant.
-    """
+    """Return the grant with these fields."""
     try:
         return Grant(**values)
     except TypeError as problem:
@@ -107,11 +103,7 @@ class TokenReservation:
         self._expires = expires
 
     def commit(self, stream: LiveStream) -> None:
-        """
-        Use up the token, because the upgrade is complete.
-
-        :param stream: for :meth:`RequestCache.stream`.
-        """
+        """Use up the token, because the upgrade is complete."""
         self._cache._commit(self.digest, self.grant, stream)
 
     def release(self) -> None:
@@ -130,7 +122,6 @@ class RequestCache:
     Tokens that are outstanding, and the streams that were opened with one.
 
     :param ttl_seconds: from :meth:`insert` until a token expires.
-    :param limit: outstanding tokens, reserved ones included.
     :param user_limit: outstanding tokens of one named user; by default a quarter of ``limit``.
     """
 
@@ -152,7 +143,6 @@ class RequestCache:
         self._held: Counter[str] = Counter()
 
     def export(self) -> list[dict[str, Any]]:
-        """Return the tokens that wait, as JSON values."""
         self._expire()
         now = self._clock.seconds()
         return [
@@ -161,11 +151,7 @@ class RequestCache:
         ]
 
     def restore(self, values: Sequence[Mapping[str, Any]]) -> None:
-        """
-        Add the tokens of an earlier process; call it first.
-
-        :raises ValueError: the values are not valid.
-        """
+        """Add the tokens of an earlier process; call it first."""
         now = self._clock.seconds()
         for each in values:
             grant = grant_from(each["grant"])
@@ -182,7 +168,6 @@ class RequestCache:
         self._live[digest] = grant, stream
 
     def forget(self, digest: bytes) -> None:
-        """Forget a stream of :meth:`expect`."""
         self._live.pop(digest, None)
 
     @property
@@ -219,8 +204,6 @@ class RequestCache:
         """
         Reserve a token for one upgrade.
 
-        :param user: named by the request; may be empty only if the token has no user. Likewise
-            ``machine_uid``.
         :raises NotFound: the token is not usable for this request.
         """
         self._expire()
@@ -285,7 +268,6 @@ class RequestCache:
             del self._held[grant.user]
 
     def _until_free(self, counts: Callable[[Grant], bool]) -> int:
-        """Whole seconds until the first token that counts expires, at least 1."""
         for expires, grant in self._waiting.values():
             if counts(grant):
                 return max(1, math.ceil(expires - self._clock.seconds()))
@@ -307,7 +289,6 @@ def _agrees(grant: Grant, user: str, machine_uid: str) -> bool:
 
 
 def _same(granted: str, reported: str) -> bool:
-    """Return whether two values are equal, or one of them is empty."""
     return not granted or not reported or granted == reported
 
 

@@ -52,8 +52,6 @@ class RevisedCall:
     """
     One RPC of one revision.
 
-    :param path: on the wire, ``/SERVICE/METHOD``.
-    :param attribute: name of the method in an interface such as ``IMachineRuntime``.
     :param request: type of the request on the wire; likewise ``response``.
     """
 
@@ -98,8 +96,6 @@ class Revision:
     """
     One wire form of the interface.
 
-    :param service: full name of the service on the wire.
-    :param calls: the supported calls by :attr:`RevisedCall.attribute`.
     :param nothing: paths of methods for objects that this project does not have: they return an
         empty message.
     """
@@ -144,12 +140,7 @@ def make_revision(
     translators: Translators | None = None,
 ) -> Revision:
     """
-    :param declared: descriptor of the service on the wire.
-    :param service: its name on the wire, if that is not the descriptor's.
-    :param inside: descriptor of the current service; by default that of machines.
-    :param methods: names of methods on the wire, with the current names where they differ.
     :param nothing: names of methods without a current equivalent, see :attr:`Revision.nothing`.
-    :param translators: translators of messages that differ.
     """
     service = service or declared.full_name
     inside = inside or pb.DESCRIPTOR.services_by_name["MachineRuntime"]

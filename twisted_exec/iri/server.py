@@ -69,9 +69,8 @@ class CallLimits:
     """
     Limits of the connections and calls that one server has at the same time.
 
-    :ivar connections: to a UNIX socket; further ones are closed.
-    :ivar calls: further ones fail with ``RESOURCE_EXHAUSTED``.
-    :ivar changes: calls that change something and may take long; further ones fail with 429. It is
+    :ivar calls: more of them fail with ``RESOURCE_EXHAUSTED``.
+    :ivar changes: calls that change something and may take long; more of them fail with 429. It is
         lower than the number of threads, so that read-only calls never wait for them.
     """
 
@@ -92,12 +91,8 @@ class IRIServer(Service):
         :class:`~twisted_exec.iri.interfaces.IMachineLogs`.
     :param target: in the form of :func:`~twisted_exec.iri.target.parse_target`; TCP port 0 listens
         on any free port, which :attr:`target` has afterwards.
-    :param tls: required for TCP targets.
     :param allowed_uids: users besides root and this process's own that may use a UNIX socket.
-    :param revision: name of the revision of ``machine.v1alpha1.MachineRuntime``, one of
-        :data:`~twisted_exec.iri.revisions.REVISIONS`.
     :raises TargetError: the target is malformed or unusable.
-    :raises ValueError: there is no such revision.
     """
 
     _log = Logger()
@@ -182,11 +177,7 @@ class IRIServer(Service):
             await self._gate[1].close()
 
     def unsuspend(self) -> None:
-        """
-        Go on after :meth:`suspend`.
-
-        :raises TargetError: as of :meth:`startService`.
-        """
+        """Go on after :meth:`suspend`."""
         self._start_server()
 
     def stopService(self) -> Deferred[None]:
@@ -314,7 +305,6 @@ class IRIServer(Service):
 
     @contextlib.contextmanager
     def _room(self, call: RevisedCall) -> Iterator[None]:
-        """:raises TooManyRequests: too many changes are in progress."""
         if call.attribute in DEADLINE_SECONDS:
             yield
             return
@@ -327,10 +317,6 @@ class IRIServer(Service):
             self._changes.release()
 
     def _outcome(self, call: RevisedCall, raw: bytes, context: Any) -> Message:
-        """
-        :raises APIError: the runtime refuses, or the request is invalid.
-        :raises TimeoutError: the call's deadline has passed; or CancelledError.
-        """
         outcome: concurrent.futures.Future[Message] = concurrent.futures.Future()
         request, facts = self._read(call, raw, context)
         context.add_callback(outcome.cancel)  # the client has gone
@@ -339,7 +325,6 @@ class IRIServer(Service):
         return outcome.result(min(remaining, _LONGEST_CALL_SECONDS))
 
     def _check_client(self, context: Any) -> None:
-        """:raises Forbidden: the common name of the client's certificate is not allowed."""
         if self._tls is None or not self._tls.client_names:
             return
         common_names = context.auth_context().get("x509_common_name", [])
@@ -349,7 +334,6 @@ class IRIServer(Service):
             raise Forbidden("this client certificate may not use the machine runtime")
 
     def _read(self, call: RevisedCall, raw: bytes, context: Any) -> tuple[Message, dict[str, str]]:
-        """:raises BadRequest: not a message of the method."""
         try:
             request = call.decode_request(raw)
         except DecodeError:
@@ -394,5 +378,4 @@ class IRIServer(Service):
 
 
 def _served(revision: Revision) -> list[Revision]:
-    """Return the revisions to serve together; their service names differ."""
     return [IRONCORE, SPHERIC] if revision is SPHERIC else [revision, SPHERIC]

@@ -203,7 +203,6 @@ def _listed_in(answer: there.ListInstancesResponse, lose: Lose) -> Message:
 
 
 def _one_out(to: type[Message]) -> Any:
-    """Return a translator of requests or answers with one machine."""
 
     def translate(message: Any, lose: Lose) -> Message:
         if not message.HasField("machine"):

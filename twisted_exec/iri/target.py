@@ -30,8 +30,6 @@ class RuntimeAddress:
     """
     An address to listen at or to connect to.
 
-    :param path: absolute path of a UNIX socket; empty for TCP.
-    :param host: name or address, empty for UNIX.
     :param port: 0 is any free port, for listening only.
     """
 
@@ -93,11 +91,7 @@ class MutualTLS:
     client_names: frozenset[str] = frozenset()
 
     def read(self) -> tuple[bytes, bytes, bytes]:
-        """
-        Return CA, certificate and key as PEM.
-
-        :raises TargetError: a file cannot be read.
-        """
+        """Return CA, certificate and key as PEM."""
         contents = []
         for path in (self.ca, self.certificate, self.key):
             try:
@@ -108,7 +102,6 @@ class MutualTLS:
         return contents[0], contents[1], contents[2]
 
     def stamp(self) -> tuple[object, ...]:
-        """Return a value that changes with the files."""
         try:
             stats = [os.stat(path) for path in (self.ca, self.certificate, self.key)]
         except OSError:

@@ -41,7 +41,6 @@ def prepare_directory(path: str, *, shared: bool) -> None:
 
     :param shared: other users may enter the directory, because the gate checks them. Otherwise it
         must be private (0700).
-    :raises TargetError: it cannot be created, is open to others, or others could replace it.
     """
     try:
         if shared:
@@ -56,11 +55,7 @@ def prepare_directory(path: str, *, shared: bool) -> None:
 
 
 def remove_stale(path: str) -> None:
-    """
-    Remove a socket that an earlier process left behind, unless this process has inherited it.
-
-    :raises TargetError: another process listens there, or it is not a socket.
-    """
+    """Remove a socket that an earlier process left behind, unless this process has inherited it."""
     if is_inherited(path):
         return
     try:
@@ -93,7 +88,6 @@ class UnixGate(Factory):
     """
     Forwards connections of allowed users to the inner socket.
 
-    :param inner: path of the private socket.
     :param most_connections: that are open at once; further ones are closed.
     """
 
@@ -164,8 +158,6 @@ def listen_gate(
 ) -> tuple[IListeningPort, UnixGate]:
     """
     Listen at ``path`` for ``allowed_uids``; it must not exist unless its socket was inherited.
-
-    :raises CannotListenError: the path is in use, or cannot be created.
     """
     gate = UnixGate(reactor, inner, allowed_uids, most_connections)
     shared = set(allowed_uids) - {0, os.getuid()}
