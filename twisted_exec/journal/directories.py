@@ -128,8 +128,6 @@ class ProgramRun:
     """
     One run of the program.
 
-    :param kernel: identifies the boot of the kernel.
-    :param clean: the run ended, and everything is on the disk.
     :param cut: number of the last run that may have lost output that viewers saw; 0 if there was
         none.
     :param front: name of the file in memory of the run; empty after a clean end.
@@ -164,8 +162,6 @@ def next_run(
     """
     Return the run that begins now.
 
-    :param last: the last run, if its file can be read.
-    :param is_new: there are no journals.
     :param has_lost: the file in memory of the last run is gone.
     """
     if last is None:
@@ -189,7 +185,6 @@ def read_run(layer: Any, path: str) -> ProgramRun | None:
 
 
 def write_run(layer: Any, path: str, run: ProgramRun) -> None:
-    """Write the file, and force it to the disk."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
     with opened(layer, f"{path}.new", flags) as descriptor:
         fields = asdict(run)

@@ -59,8 +59,6 @@ class JournalPlace:
     """
     The directory of a journal, and the circumstances of its use.
 
-    :param cut: as of :class:`.ProgramRun`.
-    :param removing: called with the path of a segment before it is removed.
     :param begin: called before anything is written; raises :class:`OSError` if that cannot begin.
     """
 
@@ -84,9 +82,6 @@ class JournalFiles:
     :meth:`begin` comes before anything is written, except by :meth:`reserve`. Methods that use
     files may run in a thread, one at a time.
 
-    :param epoch: that of a new journal.
-    :param full: called by :meth:`tell_full`, for each full segment that can be sealed.
-    :ivar has_new_names: the directory has names that are not forced to the disk.
     :ivar pending: full segments that are not sealed yet, by first offset.
     :ivar unsynced: full segments that are not known to be on the disk, by first offset.
     :raises OSError: the directory cannot be read, or is not private (:class:`ForeignFile`).
@@ -154,7 +149,6 @@ class JournalFiles:
         self._has_epoch = True
 
     def _epoch_of(self, found: dict[int, set[str]]) -> bytes | None:
-        """Return the epoch of the newest segment, if the file was lost."""
         for first in sorted(found, reverse=True):
             for kind in found[first]:
                 magic = OPEN_MAGIC if kind == "open" else SEALED_MAGIC
@@ -257,7 +251,6 @@ class JournalFiles:
         self._plan(new, last_time, boots)
 
     def _plan(self, first: int, now: int, boots: int) -> None:
-        """Continue in a new segment, which :meth:`begin` creates."""
         header = Header(OPEN_MAGIC, self.epoch, first, now, self.place.run, boots)
         self._newest, self._is_created = (
             OpenSegment(self._layer, self.path(first, "open"), header),
@@ -266,7 +259,6 @@ class JournalFiles:
         self.firsts.append(first)
 
     def begin(self) -> None:
-        """Prepare the directory for writing."""
         if self._has_begun:
             return
         self.place.begin()
@@ -386,10 +378,6 @@ class JournalFiles:
         return False
 
     def at(self, offset: int) -> Segment | None:
-        """
-        Return the segment with an offset, or the last segment before it; ``None`` if it cannot be
-        read.
-        """
         while True:
             first = self.firsts[self.number(offset)]
             segment = self.segment(first)
@@ -405,11 +393,7 @@ class JournalFiles:
         return events
 
     def header(self, first: int) -> Header | None:
-        """
-        Return the header of a segment; ``None`` if it is damaged or lost.
-
-        :raises OSError: it cannot be read at present.
-        """
+        """Return the header of a segment; ``None`` if it is damaged or lost."""
         segment = self.pending.get(first, self._newest)
         if segment is not None and segment.first == first:
             return segment.header
@@ -426,15 +410,11 @@ class JournalFiles:
         return self._headers[first]
 
     def number(self, offset: int) -> int:
-        """Return the number of the segment with an offset, or of the last segment before it."""
         return max(0, bisect_right(self.firsts, offset) - 1)
 
     # Writing.
 
     def append(self, data: bytes, now: int) -> None:
-        """
-        :raises OSError: nothing was appended.
-        """
         if self.open.is_full:
             self.roll()
         if self.unsynced_bytes > UNSYNCED_BYTES:
@@ -442,16 +422,12 @@ class JournalFiles:
         self.open.append(data, now)
 
     def record(self, event: Event) -> None:
-        """
-        :raises OSError: nothing was appended.
-        """
         if self.open.is_full:
             self.roll()
         self.open.record(event)
 
     @property
     def takes_events(self) -> bool:
-        """False if the segment has too many events."""
         return self.open.is_full or self.open.takes_events
 
     def roll(self) -> None:
@@ -479,7 +455,6 @@ class JournalFiles:
         return sum(each.end - each.synced[1] for each in (*self.unsynced.values(), self.open))
 
     def synchronized(self, segment: OpenSegment) -> None:
-        """Take note that a full segment is on the disk."""
         if segment is not self._newest:
             self.unsynced.pop(segment.first, None)
 

@@ -146,7 +146,6 @@ class Front:
             os.ftruncate(self._descriptor, 0)
 
     def remove(self) -> None:
-        """Remove the file; nothing is added any more."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             os.close(descriptor)

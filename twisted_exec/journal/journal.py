@@ -95,7 +95,6 @@ class Journal:
     """
     One journal; without a disk, it ends with the process.
 
-    :ivar memory_epoch: the epoch of a new journal.
     :ivar is_behind: there is output, or an event, that the files lack; false while the disk fails.
     :ivar is_dirty: the files were written since the last sync began.
     :ivar failure: why the disk is not used at present; empty while it is.
@@ -211,9 +210,6 @@ class Journal:
             self._be_behind()
 
     def _call(self, function: Callable[[], Any]) -> Any:
-        """
-        :raises Unanswered: the disk does not answer.
-        """
         assert self._disk is not None
         try:
             return self._disk.thread.call(function)
@@ -222,7 +218,6 @@ class Journal:
             raise
 
     def reread(self) -> None:
-        """Read the files again at the next use: another process may have written them."""
         if self._files is None or self.failure or self.is_behind:
             return
         self._files.rest()
@@ -247,7 +242,6 @@ class Journal:
             self._run(self._files.open.close)
 
     def shrink(self, limit_bytes: int) -> None:
-        """Remove the oldest segments of a journal that is larger than its limit."""
         if self._files is not None:
             sizes = self._files.sizes()
             excess = sum(size for _, size in sizes) - limit_bytes
@@ -259,11 +253,7 @@ class Journal:
                 excess -= size
 
     def drop(self, first: int) -> None:
-        """
-        Remove the oldest segment, if it is still the one that begins at ``first``.
-
-        :raises OSError: that failed, or the disk does not answer.
-        """
+        """Remove the oldest segment, if it is still the one that begins at ``first``."""
         files = self.files
         if files is not None and self._reading is not None:
             may_roll = first == files.open.first and not self.failure
@@ -375,7 +365,6 @@ class Journal:
             self._disk.changed(self)
 
     def rest(self) -> None:
-        """Free the memory and the descriptor of an idle journal, until the next use."""
         if self._files is None or self._reading is None or self.failure or self.is_behind:
             return
         if self._disk is not None:
@@ -654,7 +643,6 @@ class Writing:
     Output and events for the files of a journal.
 
     :ivar lost: size of the gap before the output.
-    :ivar error: why the rest was not written.
     """
 
     def __init__(
@@ -685,7 +673,6 @@ class Writing:
         self.is_all = True
 
     def run(self) -> None:
-        """Write; in the thread of the disk."""
         files = self.files
         try:
             if self._is_again:
@@ -705,7 +692,6 @@ class Writing:
 
 
 def _tail(start: int) -> Tail:
-    """Return the memory of a journal with files."""
     return Tail(start, _TAIL_SEGMENT_BYTES, _MARK_NANOSECONDS)
 
 

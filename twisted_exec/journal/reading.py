@@ -45,12 +45,7 @@ _MAX_BOOTS = 1000
 
 
 class Reading:
-    """
-    The output of the segments of a journal.
-
-    :param call: calls a function that uses files; raises :class:`Unanswered` if the disk does not
-        answer.
-    """
+    """The output of the segments of a journal."""
 
     def __init__(self, files: JournalFiles, call: Callable[[Callable[[], Any]], Any]) -> None:
         self._files, self._call = files, call
@@ -67,7 +62,6 @@ class Reading:
     # Bytes.
 
     def read(self, offset: int, limit: int) -> bytes:
-        """See :meth:`.IJournal.read`."""
         try:
             block = self._cached_at(offset) or self._read_block_at(offset)
         except OSError:
@@ -136,7 +130,6 @@ class Reading:
         return min(offset, files.end)
 
     def _hole(self, offset: int) -> tuple[int, int]:
-        """Return where the missing output around an offset begins and ends."""
         files = self._files
         segment = files.at(offset)
         number = files.number(offset)
@@ -175,7 +168,6 @@ class Reading:
         return None
 
     def _blocks_before(self, end: int) -> Iterator[tuple[Segment, int, int | None]]:
-        """Iterate over the blocks before ``end``, the newest first."""
         files = self._files
         for at in range(files.number(max(0, end - 1)), -1, -1):
             segment = files.segment(files.firsts[at])
@@ -205,7 +197,6 @@ class Reading:
 
     @_uses_files
     def since(self, moment: int) -> int | None:
-        """Return the first offset with output at ``moment`` or later; ``None`` if there is none."""
         files = self._files
 
         def began(number: int) -> int:
@@ -256,7 +247,6 @@ class Reading:
         return self._boots is not None
 
     def boots(self) -> list[Boot]:
-        """Return the newest boots."""
         if self._boots is None:
             self._boots = self._read_boots()
         return self._boots
@@ -310,7 +300,6 @@ async def when_answered(
 
 
 async def _changed(journal: IJournal, clock: IReactorTime, seconds: float) -> None:
-    """Wait until a journal calls its watchers, or the time is over."""
     changed: Deferred[None] = Deferred()
 
     def wake() -> None:

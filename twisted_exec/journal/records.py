@@ -1,7 +1,8 @@
 """
 The codecs of segments, sans I/O: records of open ones, compressed blocks of sealed ones.
 
-``docs/reference/journal-format.rst`` has both formats.
+Functions that decode raise :class:`Damaged`. ``docs/reference/journal-format.rst`` has both
+formats.
 """
 
 from __future__ import annotations
@@ -72,7 +73,6 @@ class Header:
     """
     The first 64 bytes of a segment.
 
-    :param first: offset of the first byte.
     :param time_ns: no record of the segment is earlier.
     :param run: number of the run of the program that created the segment.
     :param boots: number of the newest boot before the segment; 0 if there was none.
@@ -118,11 +118,7 @@ def open_header(data: bytes, epoch: bytes, first: int) -> tuple[Header, int]:
     """
     Decode the header of an open segment; repair it if it is damaged.
 
-    :param data: the file, at least up to the end of the first record.
-    :param first: the offset that the file's name says.
     :return: the header, which may be of another journal; and the seed of the records.
-    :raises NewerFormat: the segment is of a later release.
-    :raises Damaged: the header cannot be repaired.
     """
     try:
         header = decode_header(data, OPEN_MAGIC)
@@ -167,12 +163,9 @@ class Checkpoint:
     """
     The state of an open segment at one position.
 
-    :param position: where the next record begins in the file.
     :param index: position of the newest index record; 0 if there is none.
     :param event: position of the newest event; 0 if there is none.
     :param reserved: viewers may have seen offsets below this offset that are not on disk; else 0.
-    :param newlines: newlines since the start of the segment.
-    :param boots: number of the newest boot.
     """
 
     generation: int
@@ -249,7 +242,6 @@ def encode_event(event: Event, previous: int, seed: int) -> bytes:
     Return an event as a record.
 
     :param previous: position of the previous event, or 0.
-    :raises ValueError: the event is too large.
     """
     payload = _EVENT.pack(previous, event.offset) + json.dumps(dict(event.data)).encode()
     if len(payload) > MAX_PAYLOAD_BYTES:
@@ -262,7 +254,6 @@ def encode_index(time_ns: int, offset: int, previous: int, newlines: int, seed: 
     Return an index record.
 
     :param previous: position of the previous index record, or 0.
-    :param newlines: newlines since the start of the segment.
     """
     payload = _INDEX.pack(offset, previous, newlines)
     return encode(RecordKind.INDEX, time_ns, payload, seed)
@@ -299,7 +290,6 @@ def decode_event(kind: int, time_ns: int, payload: bytes) -> tuple[Event | None,
     Decode the payload of an event.
 
     :return: the event, ``None`` if its kind is unknown; and the position of the previous event.
-    :raises Damaged: the payload is not of the format.
     """
     name = _EVENT_KINDS.get(kind)  # type: ignore[call-overload]
     try:
@@ -311,11 +301,7 @@ def decode_event(kind: int, time_ns: int, payload: bytes) -> tuple[Event | None,
 
 
 def event_before(payload: bytes) -> int:
-    """
-    Return the position of the previous event, or 0, from the payload of an event.
-
-    :raises Damaged: the payload is too short.
-    """
+    """Return the position of the previous event, or 0, from the payload of an event."""
     if len(payload) < _EVENT.size:
         raise Damaged("an event is too short")
     previous: int = _EVENT.unpack_from(payload)[0]
@@ -325,8 +311,6 @@ def event_before(payload: bytes) -> int:
 def decode_index(payload: bytes) -> tuple[int, int, int]:
     """
     Decode the payload of an index record: offset, position of the previous index record, newlines.
-
-    :raises Damaged: the payload has another length.
     """
     if len(payload) != _INDEX.size:
         raise Damaged("an index record has another length")
@@ -386,9 +370,6 @@ class Times:
 
     @classmethod
     def decode(cls, encoded: bytes) -> Times:
-        """
-        :raises Damaged: the numbers are not of the format.
-        """
         numbers, number, shift = [], 0, 0
         for byte in encoded:
             number |= (byte & 0x7F) << shift
@@ -499,7 +480,6 @@ class SegmentEncoder:
         self._last_time = max(self._last_time, event.time_ns)
 
     def skip_to(self, offset: int) -> bytes:
-        """Leave out damaged output before ``offset``; return the block that is complete."""
         if offset == self._offset + len(self._data):
             return b""
         block = self._block() if self._data else b""
@@ -580,7 +560,6 @@ def index_place(trailer: bytes, size: int) -> tuple[int, int]:
     Return position and length of the index in the file.
 
     :param trailer: the last 64 bytes of the file.
-    :raises Damaged: the trailer is corrupted, or does not fit the file.
     """
     _check_trailer(trailer)
     _, position, _, _, blocks, events, *_ = _TRAILER.unpack_from(trailer)
@@ -600,11 +579,7 @@ def _check_trailer(trailer: bytes) -> None:
 
 
 def decode_block_index(trailer: bytes, data: bytes) -> Index:
-    """
-    Decode the index, which is at :func:`index_place`.
-
-    :raises Damaged: the index is corrupted.
-    """
+    """Decode the index, which is at :func:`index_place`."""
     _, _, end, last_time, blocks, _, newlines, boots, crc = _TRAILER.unpack_from(trailer)
     if crc32(data) != crc:
         raise Damaged("the index is corrupted")
@@ -622,11 +597,7 @@ def decode_block_index(trailer: bytes, data: bytes) -> Index:
 
 
 def decode_block(entry: IndexEntry, stored: bytes) -> Block:
-    """
-    Decode one block and verify its digest.
-
-    :raises Damaged: the block is not what was written.
-    """
+    """Decode one block and verify its digest."""
     if len(stored) != entry.stored_bytes or crc32(stored) != entry.crc:
         raise Damaged("a block is corrupted")
     content, size = stored, entry.times_bytes + entry.raw_bytes

@@ -54,7 +54,6 @@ class SegmentFile:
     """
     One segment on disk.
 
-    :param size: length of the file.
     :param last_time: time of its newest entry, in nanoseconds since the epoch.
     """
 
@@ -69,7 +68,6 @@ class JournalUsage:
     The files of one journal.
 
     :param segments: the oldest first; the last one grows.
-    :param deleted_at: when the machine was deleted; 0 if it was not.
     """
 
     key: str

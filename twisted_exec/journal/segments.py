@@ -57,7 +57,6 @@ _MAX_READ_BYTES = 256 << 20
 
 
 def check_segment(header: Header, first: int, epoch: bytes) -> None:
-    """:raises Damaged: the header is of another journal, or another segment."""
     if header.epoch != epoch:
         raise Damaged("it is a segment of another journal")
     if header.first != first:
@@ -71,7 +70,6 @@ class OpenSegment:
     :ivar synced: the position and the offset that count as forced to the disk.
     :ivar reserved: viewers may have seen output below this offset that is not in the file; 0 if
         not.
-    :param seed: of the CRCs of records, if it is not that of the header.
     """
 
     def __init__(self, layer: Any, path: str, header: Header, seed: int | None = None) -> None:
@@ -96,11 +94,7 @@ class OpenSegment:
 
     @classmethod
     def create(cls, layer: Any, path: str, header: Header, gap: Event | None = None) -> OpenSegment:
-        """
-        Create the file, which gets its name when it is complete.
-
-        :param gap: the first record.
-        """
+        """Create the file, which gets its name when it is complete."""
         segment, new = cls(layer, path, header), f"{path}.new"
         segment._descriptor = open_file(layer, new, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         segment._is_writable = True
@@ -237,7 +231,6 @@ class OpenSegment:
         return self._events_count < _MAX_EVENTS * 10
 
     def close(self) -> None:
-        """Close the descriptor and forget the index, until the next use."""
         self._positions = None
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
@@ -246,9 +239,7 @@ class OpenSegment:
     # Writing.
 
     def append(self, data: bytes, time_ns: int) -> None:
-        """
-        :raises OSError: nothing was appended.
-        """
+        """:raises OSError: nothing was appended."""
         index = b""
         if self._records >= _BLOCK_RECORDS or self.end - self._block_first >= _BLOCK_BYTES:
             index = self._encode_index(time_ns)
@@ -272,11 +263,7 @@ class OpenSegment:
             self._add_block(self.position, self.end, self.newlines, time_ns)
 
     def record(self, event: Event) -> None:
-        """
-        Append an event, unless the segment has too many.
-
-        :raises OSError: nothing was appended.
-        """
+        """Append an event, unless the segment has too many."""
         if not self.takes_events:
             return
         encoded = encode_event(event, self._event_position, self._seed)
@@ -300,7 +287,6 @@ class OpenSegment:
             data, position = data[written:], position + written
 
     def truncate(self) -> None:
-        """Remove what a failed write left."""
         self._layer.ftruncate(self._fd, self.position)
 
     def reserve(self, until: int) -> None:
@@ -487,7 +473,6 @@ class SealedSegment:
 
     :raises Damaged: the file is not a segment of this journal.
     :raises NewerFormat: it is of a later release.
-    :raises OSError: it cannot be read.
     """
 
     def __init__(self, layer: Any, path: str, first: int, epoch: bytes) -> None:
@@ -534,10 +519,7 @@ def seal(layer: Any, path: str, target: str, first: int, epoch: bytes, level: in
     """
     Write the sealed file of a full segment, and force it to the disk; for another thread.
 
-    :param path: the open segment, to which nothing is appended any more.
-    :param target: the path of the sealed file, which appears when it is complete.
     :return: its length.
-    :raises Damaged: the open segment cannot be read.
     """
     segment, _ = OpenSegment.recover(layer, path, first, epoch)
     try:
@@ -621,11 +603,7 @@ def is_passing(error: OSError) -> bool:
 
 
 def read_output(layer: Any, descriptor: int, size: int, position: int) -> bytes:
-    """
-    Read a part of a file.
-
-    :raises Damaged: the disk cannot read it.
-    """
+    """Read a part of a file."""
     try:
         data: bytes = layer.pread(descriptor, size, position)
     except OSError as error:

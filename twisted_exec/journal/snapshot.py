@@ -85,7 +85,6 @@ class Snapshot:
         none.
 
         :param begin: begin at the segment with this offset, or one before.
-        :raises NewerFormat: a segment is of a later release.
         """
         expected: int | None = None
         firsts = self._firsts()

@@ -79,12 +79,6 @@ class JournalStore:
     """
     All journals of one state directory.
 
-    :param path: private directory; created if missing.
-    :param limits: of all journals together.
-    :param in_thread: runs a function that takes long; a thread of the store by default.
-    :param thread: where files are read and written; another thread of the store by default.
-    :param memory: a file system in memory, for output that is not written yet.
-    :param kernel: identifies the boot of the kernel.
     :ivar failed: called with the key of a journal and the reason when its disk fails.
     :ivar recovered: called with key and number of lost bytes when the disk works again.
     """
@@ -280,9 +274,7 @@ class JournalStore:
         """
         Return the journal with a key, whose files are opened at the first use.
 
-        :param key: a UUID, or 32 hexadecimal digits.
         :param retention: its limits; those that it had before, if ``None``.
-        :raises ValueError: the key is not valid.
         """
         place = self._places.get(key)
         if place is None:

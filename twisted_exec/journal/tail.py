@@ -27,8 +27,6 @@ class Tail:
 
     :param segment_bytes: the unit in which memory is freed.
     :param mid_line_ns: nanoseconds within which output within a line shares a time.
-    :ivar start: offset of the oldest byte in memory.
-    :ivar end: offset of the next byte.
     """
 
     __slots__ = ("_marks", "_segment_bytes", "_segments", "end", "start")

@@ -31,8 +31,6 @@ class JournalWriter:
     """
     Writes output soon after it was printed, for many journals with one call of the thread.
 
-    :param written: called when no journal waits to be written.
-    :param answered: called when the disk answers again.
     :ivar lost_bytes: output for which there was not enough memory.
     :ivar is_late: the disk does not answer at present.
     """
@@ -244,7 +242,6 @@ class Sealer:
         self._wait(SEAL_SECONDS)
 
     async def stop(self) -> None:
-        """Finish the present segment, and leave the others to the next start."""
         timer, self._timer = self._timer, None
         if timer is not None:
             timer.cancel()
