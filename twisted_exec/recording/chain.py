@@ -35,7 +35,6 @@ def link(previous: bytes, text: bytes) -> bytes:
     Return the link of a block.
 
     :param previous: link of the previous block; empty for the first block.
-    :param text: SHA-256 of the text of the block.
     """
     return sha256(_LINK + previous.rjust(32, b"\0") + text).digest()
 

@@ -48,13 +48,10 @@ def export(
     """
     Iterate over the text of a closed recording.
 
-    :param now: returns nanoseconds since the epoch.
-    :param machine: see :class:`Info`.
     :param first: only what was printed at this time or later, in nanoseconds since the epoch.
     :param last: only what was printed at this time or before.
     :raises NothingPrinted: there is no output in the range.
     :raises UnusableCertificate: the signer cannot sign now.
-    :raises OSError: the journal cannot be read.
     """
     signer.require_valid(now() // MILLISECOND)
     writer: RecordingWriter | None = None
@@ -162,7 +159,6 @@ def _begin(file: BinaryIO, section: Section) -> BlockStart | None:
 
 
 def _within(begins: list[BlockStart | None], first: int, last: int) -> list[bool]:
-    """Return for each section whether it has something between two times."""
     is_within, end = [], 1 << 62
     for begin in reversed(begins):
         # The events of a block happened before the next block began.

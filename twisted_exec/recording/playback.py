@@ -40,7 +40,6 @@ class BlockStart:
     The beginning of the output and the events of a block.
 
     :param time: of the newest event before, in milliseconds since the epoch.
-    :param offset: of the next byte of output.
     """
 
     position: int
@@ -54,7 +53,6 @@ def frames(file: BinaryIO, position: int = 0) -> Iterator[PlayedFrame]:
     """
     Iterate over the content of a recording, which may still be written.
 
-    :param position: where a block begins; see :func:`block_before`.
     :raises InvalidRecording: a line is not of the format.
     """
     file.seek(position)
@@ -83,9 +81,6 @@ def version_2(lines: Iterable[bytes]) -> Iterator[bytes]:
     Convert a recording to an asciicast of version 2, for players that read no newer version.
 
     The result has no proof, and replaces output that is not UTF-8.
-
-    :param lines: those of a recording, the last of which may be incomplete.
-    :raises InvalidRecording: a line is not of the format.
     """
     rest, time, number = iter(lines), 0, 1
     yield _version_2_header(next(rest, b""))

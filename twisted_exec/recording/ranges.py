@@ -34,11 +34,7 @@ class JournalPosition:
 
 
 class RangeReader:
-    """
-    Reads a journal from one position to the next.
-
-    :param entries: from a segment that begins at or before the first position.
-    """
+    """Reads a journal from one position to the next."""
 
     def __init__(self, entries: Iterator[PrintedOutput | Event], first: JournalPosition) -> None:
         self._entries = _numbered(entries)
@@ -187,7 +183,6 @@ class Range:
 
     :param secret: makes the salts of its blocks. With it, a reader of an excerpt can check guesses
         of the blocks that the excerpt leaves out.
-    :param input: the input that it contains: ``none``, ``masked`` or ``all``.
     """
 
     info: Info

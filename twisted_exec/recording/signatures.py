@@ -90,7 +90,6 @@ class TrustedRecorders:
 
         The certificates must have been valid at the time of the signature, not at present.
 
-        :param certificate: of the signer, in DER.
         :raises InvalidRecording: the signature, or its certificate, is not valid.
         """
         # Nearly all heads of a recording have the certificate of the previous head.

@@ -15,7 +15,6 @@ from twisted_exec.tls.files import read_file
 
 class SignerFiles:
     """
-    :param certificate: path of a PEM file; empty if there is none.
     :param warn: writes a line to the log.
     """
 
@@ -31,9 +30,6 @@ class SignerFiles:
         self._problem = ""
 
     def __call__(self) -> HeadSigner:
-        """
-        :raises UnusableCertificate: there is none, or it cannot be used.
-        """
         certificate, key = self._paths
         if not certificate:
             raise UnusableCertificate(

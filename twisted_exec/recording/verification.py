@@ -40,8 +40,6 @@ class Report:
 
     :ivar head: the newest that is signed.
     :ivar blocks: the number of blocks, with those that were left out.
-    :ivar omitted: the number of blocks that were left out.
-    :ivar signers: names of the recorders.
     :ivar unsigned_bytes: text after the newest head.
     """
 
@@ -239,14 +237,12 @@ class Blocks:
         return self._begin + self._at
 
     def _fill(self) -> bool:
-        """Read more; drop what was used."""
         data = self._file.read(_READ_BYTES)
         self._begin += self._at
         self._buffer, self._at = self._buffer[self._at :] + data, 0
         return bool(data)
 
     def _whole_line(self) -> bytes:
-        """Return the next line without using it; empty if the file ends in it, or it is long."""
         while True:
             end = self._buffer.find(b"\n", self._at, self._at + MAX_LINE_BYTES)
             if end >= 0:

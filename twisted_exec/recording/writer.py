@@ -49,7 +49,6 @@ class WriterProgress:
     The state of a writer after a signed head, from which another writer goes on.
 
     :param time: of the newest event, in milliseconds since the epoch.
-    :param columns: of the terminal now.
     :param head: the line of the head, which is in the text of the next block.
     """
 
@@ -83,8 +82,6 @@ class RecordingWriter:
     The methods that write return text to append to the file. The times of output and events are
     nanoseconds since the epoch and never decrease.
 
-    :param columns: of the terminal at the beginning.
-    :param title: for players.
     :param salt: returns the salt of the block with a number.
     """
 

@@ -49,10 +49,8 @@ class BucketTarget:
     A bucket, and our prefix in it.
 
     :param prefix: of the names of all objects; without slashes at its ends, maybe empty.
-    :param endpoint: URL of the service, without the bucket.
     :param is_path_style: the bucket is in the path, not in the name of the host.
     :param ca: file of the certificates to trust; empty for those of the system.
-    :param credentials: file of an access key; empty for the environment.
     """
 
     bucket: str
@@ -68,7 +66,6 @@ class BucketTarget:
 
     @property
     def host(self) -> str:
-        """Host and port of requests."""
         return (
             self.endpoint.netloc if self.is_path_style else f"{self.bucket}.{self.endpoint.netloc}"
         )

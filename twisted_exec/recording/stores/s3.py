@@ -77,11 +77,7 @@ _OTHER_HEADERS = ("content-length", "expect", "user-agent", "x-amzn-trace-id")
 
 
 def transport_of(target: BucketTarget, reactor: Any) -> HTTPTransport:
-    """
-    Return the connections to a bucket.
-
-    :raises KubeConfigError: the proxy in the environment is not the URL of a proxy.
-    """
+    """Return the connections to a bucket."""
     config = ClientConfig(
         server=target.server,
         ca=Material(path=target.ca),
@@ -110,8 +106,6 @@ class BucketClient:
     boto3's hook ``before-send`` hands over the signed request, and in a second call of boto3
     returns the answer. boto3 reads only answers that report success, because it could repeat
     others, or follow them to another server.
-
-    :param credentials: returns the present credentials, or raises :class:`StoreError`.
     """
 
     def __init__(
@@ -127,7 +121,6 @@ class BucketClient:
         self._local = local()
 
     async def call(self, operation: str, **parameters: Any) -> Mapping[str, Any]:
-        """Call an operation as :meth:`send` does; return what boto3 reads in the answer."""
         answer = await self.send(operation, **parameters)
         if not _is_harmless(answer[1]):
             raise StoreError("answer", _NOT_S3)
@@ -141,7 +134,6 @@ class BucketClient:
         Call an operation.
 
         :param operation: name of the method of boto3's client, such as ``get_object``.
-        :param parameters: without the bucket.
         :return: code and body of the answer, which reports success.
         :raises Refusal: the bucket answered with an error.
         :raises StoreError: there is no usable answer, or no request can be made.
@@ -193,7 +185,6 @@ class BucketClient:
         parameters: dict[str, Any],
         answer: tuple[int, bytes] | None = None,
     ) -> Any:
-        """Return the signed request, or what boto3 reads in an answer."""
         # Importing boto3 takes half a second of CPU, which programs without a bucket need not wait for.
         from botocore.exceptions import BotoCoreError, ClientError
         from botocore.parsers import ResponseParserError
@@ -321,7 +312,6 @@ def _refusal(code: int, body: bytes) -> Refusal:
 
 
 def _error(body: bytes) -> tuple[str, str]:
-    """Return code and message of an error; empty if there are none."""
     try:
         # In another encoding entities would be overlooked.
         tree = ElementTree.fromstring(body.strip().decode() if _is_harmless(body) else "")
@@ -475,7 +465,6 @@ class S3Store:
         return newest
 
     async def _uploads(self, key: str) -> Sequence[str]:
-        """Return the incomplete uploads of an object, the newest last."""
         page = await self._bucket.call("list_multipart_uploads", Prefix=key)
         own = [
             each
@@ -513,7 +502,6 @@ class S3Store:
         await self._abort(await self._uploads(key), key)
 
     async def _remove(self, operation: str, **parameters: str) -> None:
-        """Call an operation that deletes; it succeeds if there is nothing."""
         try:
             await self._bucket.send(operation, **parameters)
         except Refusal as error:
@@ -535,7 +523,6 @@ def _required(answer: Mapping[str, Any], name: str) -> Any:
 
 
 def _hashed(data: bytes, whole: Any) -> str:
-    """Add a part to the hash of the recording; return the part's ETag."""
     whole.update(data)
     # A bucket that encrypts with its own keys reports other hashes; then an attempt after a crash
     # sends all parts again.

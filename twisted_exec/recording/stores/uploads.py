@@ -65,8 +65,6 @@ class UploadMetrics:
 
 @dataclass
 class _Job:
-    """:ivar read: ``None`` to delete the recording."""
-
     name: str
     read: ReadText | None
     is_unreadable: bool = False
@@ -132,7 +130,6 @@ class Uploads(BackgroundTask):
         return job.done
 
     def stop(self) -> Deferred[None]:
-        """End the present attempt, and close connections."""
         self.is_stopped = True
         stopped: Deferred[None] = super().stop()
         return stopped.addCallback(lambda _: self.backend.close())
@@ -168,7 +165,6 @@ class Uploads(BackgroundTask):
         self._is_working = False
 
     def _next(self) -> _Job:
-        """Return a job, preferably one that could be read."""
         jobs = self._jobs.values()
         return next((each for each in jobs if not each.is_unreadable), next(iter(jobs)))
 
