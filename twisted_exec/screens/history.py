@@ -49,7 +49,6 @@ class Screens:
         """
         Render the screen of a console.
 
-        :param key: as of :meth:`IRenderer.render`.
         :raises BadRequest: there is no such output.
         :raises ServiceUnavailable: the disk cannot be read, or the screen is not rendered within
             :data:`SECONDS`.
@@ -150,8 +149,6 @@ def _sizes(journal: IJournal, first: int, last: int) -> list[Event]:
 
 @dataclass(frozen=True)
 class _Piece:
-    """Output without a gap."""
-
     offset: int
     position: int
 

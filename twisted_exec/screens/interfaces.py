@@ -49,10 +49,7 @@ class Job:
     """
     The work of one process for one screen.
 
-    :param columns: the size at the beginning; limits apply.
     :param key_frame: output before ``output``, see :meth:`IScreen.key_frame`.
-    :param resizes: in order.
-    :param form: a :class:`~twisted_exec.api.screens.ScreenForm`.
     :param facts: further facts for the forms that are JSON.
     :param shown_size: columns and rows of the terminal that shows the screen; ``None`` for those at
         the end.

@@ -35,13 +35,7 @@ def is_installed() -> bool:
 
 @implementer(IRenderer)
 class ScreenProcesses:
-    """
-    A pool of processes.
-
-    :param argv: returns the command line of a process.
-    :param installed: returns whether there is an emulator.
-    :param seconds: for one job.
-    """
+    """A pool of processes."""
 
     def __init__(
         self,

@@ -47,7 +47,6 @@ def main() -> None:
 
 
 def render(job: Job) -> Rendered:
-    """Do one job."""
     columns, rows = size_within_limits(job.columns, job.rows)
     screen = AvtScreen(columns, rows)
     screen.feed(job.key_frame)

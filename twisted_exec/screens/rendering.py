@@ -252,7 +252,6 @@ def _drawn(run: CellRun, row: int) -> Iterator[str]:
 
 @lru_cache(maxsize=512)
 def _shade(colour: int | str | None, default: str) -> str:
-    """Return a colour as ``#rrggbb``."""
     if colour is None:
         return default
     if isinstance(colour, str):
