@@ -27,7 +27,6 @@ class Act:
     One act.
 
     :param kind: a constant of this module.
-    :param session: the id of the session.
     :param other: the user who had the floor, or who has it; may be empty.
     :param message: a sentence for people, printable.
     """

@@ -180,7 +180,6 @@ class Floor:
         self.follow_presence()
 
     def request_role(self, participant: Participant, role: Role) -> None:
-        """Take over, or release."""
         if participant not in self._participants:
             return
         if participant.is_denied:
@@ -320,7 +319,6 @@ class Floor:
                 each.tell(replace(_WRITER, text=text))
 
     def _announce_later(self, leaver: Participant) -> None:
-        """Announce a free floor after a writer has lost the right to type."""
         if self.writers:
             return
         self.stop()
@@ -337,7 +335,6 @@ class Floor:
             call.cancel()
 
     def _announce_if_free(self, leaver: Participant, act: str) -> None:
-        """Tell the observers that may write that they can take over."""
         if self.writers:
             return
         text = f"{display_name(leaver.user)} {act}; {self.status}"
@@ -367,10 +364,7 @@ class RoleNotices:
     output of the machine can pass for a notice. Other sessions get notices in the output, where a
     machine can print the same text; nothing that matters to security may depend on them.
 
-    :ivar is_observer: the last notice about the role is to an observer.
-    :ivar is_denied: the last notice about the role says that the user may only observe.
     :ivar not_sent: why input was last discarded; empty if none was.
-    :ivar interruption: why the session last had to wait for the machine to start again, or empty.
     :ivar is_off: the session waits for the machine to start again.
     :ivar writer: the writer's name, or ``nobody`` if the floor is free; may be empty.
     """

@@ -34,9 +34,6 @@ class InputState:
     """
     The input of a session that goes on in another process.
 
-    :param discarded: the ending of a script whose input was discarded.
-    :param is_told: the user has the notice about that.
-    :param missing_people: why a policy withholds this writer's input, or empty.
     :param restarted_at: where the present boot of the machine begins, if input may have been typed
         before.
     """
@@ -53,7 +50,6 @@ class ViewerInput:
     """
     The input of a viewer.
 
-    :ivar is_interrupted: the session waits for the console's next line.
     :ivar is_behind: input that arrives now may have been typed before the machine started again.
     :ivar bytes_to_machine: accepted input, for audit.
     """
@@ -134,7 +130,6 @@ class ViewerInput:
         self._discard(reason, self._console.floor.refusal(self._viewer))
 
     def _discard(self, reason: str, notice: Notice) -> None:
-        """Tell the user that input is discarded, unless the last notice said the same."""
         if reason != LINE_LOST:
             writers = self._console.floor.writers
             user = self._viewer.user
@@ -147,7 +142,6 @@ class ViewerInput:
             self._viewer.tell(notice)
 
     def tell_again(self) -> None:
-        """Repeat the notice when input is discarded the next time."""
         self._is_told = False
 
     def became_writer(self) -> None:
@@ -181,7 +175,6 @@ class ViewerInput:
         """
         Tell a writer whether the machine gets input.
 
-        :param missing: why it gets none; empty if it does, and for observers.
         :return: whether that has changed.
         """
         was_withheld, self._missing_people = bool(self._missing_people), missing
@@ -204,8 +197,6 @@ class ViewerInput:
     def fall_behind(self, offset: int) -> None:
         """
         Discard what the user may have typed for the previous boot, until the client has answered.
-
-        :param offset: where the output of the present boot begins.
         """
         self.is_behind, self._restarted_at = True, offset
 

@@ -98,12 +98,7 @@ _BURST_SECONDS = 0.25
 
 
 class ReadRateLimit:
-    """
-    A leaky bucket for a quarter of a second of reading.
-
-    :param pause: called when the bucket overflows.
-    :param resume: called when it is half full again.
-    """
+    """A leaky bucket for a quarter of a second of reading."""
 
     def __init__(
         self,

@@ -44,10 +44,8 @@ class JournalLogReader:
     """
     One reader's position in a journal, and the format of what it reads.
 
-    :param machine: its name, for messages.
     :raises BadRequest: the journal does not have the requested boot or offsets.
     :raises OSError: the journal cannot be read at present.
-    :ivar framing: the facts of the log for a reader that wants frames.
     """
 
     def __init__(self, journal: IJournal, options: LogOptions, machine: str = "") -> None:
@@ -102,11 +100,7 @@ class JournalLogReader:
         return text
 
     def frame(self, text: bytes) -> LogFrame:
-        """
-        Return the frame of the piece that was just read.
-
-        :raises OSError: the journal cannot be read at present.
-        """
+        """Return the frame of the piece that was just read."""
         state = 0 if self._begins_line else MID_LINE
         offset = self._offset
         if self._plain is not None:
@@ -242,8 +236,6 @@ def _known(boots: Sequence[Boot]) -> str:
 
 
 class LogStream(PacedResponse):
-    """One reader's response."""
-
     most_pieces: ClassVar[int] = 8
     _log = Logger()
     _reader: JournalLogReader

@@ -34,9 +34,7 @@ class OutputState:
     """
     The output of a session that goes on in another process.
 
-    :param offset: of the next byte for the user.
     :param oldest: the offset of the oldest output that the user may have.
-    :param notices: those that wait, and the offset after which each is sent.
     :param bytes_to_user: output that was written, without notices.
     """
 
@@ -84,16 +82,12 @@ class ViewerOutput:
     Copies from the journal to a stream whenever the stream accepts more.
 
     :param drained: called when everything before ``last`` was written, maybe more than once.
-    :param oldest: the offset of the oldest output that the user may have.
     :param answers: returns whether queries that the machine prints now are for this user's
         terminal.
-    :param harmless: that of the console; by default one for this output alone.
     :param readable: called when output may be read that the disk has not given before; by default
         :meth:`pump`.
-    :ivar offset: of the next byte to write.
     :ivar skipped: bytes that were skipped, and of which the user does not know yet.
     :ivar last: where the output ends; ``None`` while it goes on.
-    :ivar bytes_to_user: output that was written, without notices.
     """
 
     __slots__ = (
@@ -165,11 +159,7 @@ class ViewerOutput:
             self._write_gap(None)
 
     def resume(self, position: Position, newcomer: int) -> None:
-        """
-        Begin at the position of a user who had another stream.
-
-        :param newcomer: where a new user would begin.
-        """
+        """Begin at the position of a user who had another stream."""
         journal = self._journal
         self._catching_up = True
         if position.epoch != journal.epoch:
@@ -208,7 +198,6 @@ class ViewerOutput:
         return OutputState(offset, self.oldest, dict(self._notices), self.bytes_to_user)
 
     def restore(self, state: OutputState) -> None:
-        """Continue the output of an earlier process, once there is a stream."""
         self.offset, self.oldest = state.offset, state.oldest
         self.bytes_to_user = state.bytes_to_user
         self._notices.update(state.notices)
@@ -241,7 +230,6 @@ class ViewerOutput:
             self._skip_to(self._journal.end)
 
     def _skip_to(self, offset: int) -> None:
-        """Skip output up to ``offset``; a report precedes the next output."""
         self.skipped += offset - self.offset
         self.offset = offset
 
@@ -296,11 +284,6 @@ class ViewerOutput:
         return bool(self.skipped or self._notices)
 
     def _write_some(self) -> bool:
-        """
-        Write one notice or one piece of output.
-
-        :return: whether to call again.
-        """
         assert self._stream is not None
         if self._marks is not None and self._attendance is not None:
             attendance, self._attendance = self._attendance, None
@@ -362,7 +345,6 @@ class ViewerOutput:
         return True
 
     def _answered(self) -> None:
-        """Go on reading: the disk answers, or the machine has printed more."""
         self._stop_waiting()
         self._readable()
 

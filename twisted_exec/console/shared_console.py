@@ -199,7 +199,6 @@ class Interruption:
         return self._ending
 
     def restore(self, viewer: Viewer, ending: Ending) -> None:
-        """Go on with a session that has waited in an earlier process."""
         if self._console.is_live:
             viewer.input.restarted(self._console.boot_offset)
         else:
@@ -210,7 +209,6 @@ class Interruption:
         return [each for each in self._console.viewers if each.input.is_interrupted]
 
     def _expire(self) -> None:
-        """End the sessions that wait; sessions that have joined meanwhile stay."""
         assert self._ending is not None
         self._timer = None
         waiting = self._waiting()
@@ -229,9 +227,6 @@ class Pacing:
 
     The fastest viewer sets the pace; others may lose output. A line without viewers is read at a
     limited rate.
-
-    :param viewers: those of the console; the collection changes.
-    :param pace_bytes: the line is paused while its fastest viewer is this far behind.
     """
 
     def __init__(
@@ -335,9 +330,6 @@ class Answers:
     A machine, or a file that it prints, may ask as well in order to have the answer typed into a
     program that reads input. So the answers are few and limited in rate, and have a fixed form: one
     escape sequence, which ends no line and is itself no query.
-
-    :param size: returns the size of the last terminal.
-    :param send: sends an answer to the machine.
     """
 
     def __init__(
@@ -436,19 +428,13 @@ class SharedConsole:
     A line, or several one after the other, and any number of viewers.
 
     :param journal: continues that of an earlier console of the same machine.
-    :param size: initial size of the line, until a writer has another.
     :param before_output: called before the first output of a line is written to the journal; that
         may be before the line is open.
-    :param acted: called with acts of users such as take-overs, see :mod:`.acts`.
     :param restarts: returns whether another line follows a line that ended by itself. Called with
         its ending, and whether that is the exit code of a process.
-    :param recorder: provides :class:`.interfaces.IConsoleRecorder`; ``None`` if the console cannot
-        be recorded.
     :param answers_queries: answer queries of the machine, such as for the size of a terminal, while
         no user has the floor.
-    :ivar ending: how the console ended; ``None`` while it lasts.
     :ivar is_new_boot: the machine of the line starts with it.
-    :ivar interruption: lets sessions wait for the next line.
     :ivar unsent: input that the line gets before any other once it is open.
     """
 
@@ -512,7 +498,6 @@ class SharedConsole:
 
     @property
     def viewers(self) -> tuple[Viewer, ...]:
-        """The viewers, with those that are away."""
         return tuple(self._viewers)
 
     @property
@@ -540,11 +525,7 @@ class SharedConsole:
         return self._viewers.missing_people
 
     def viewer(self, banner: Sequence[str] = ()) -> Viewer:
-        """
-        Create the attachment for one more user.
-
-        :param banner: lines that a user with a terminal reads at the beginning.
-        """
+        """Create the attachment for one more user."""
         return Viewer(self, self._viewers, banner)
 
     def restore(self, state: ViewerState) -> Viewer | None:
@@ -577,9 +558,8 @@ class SharedConsole:
 
     def interrupt(self, ending: Ending) -> None:
         """
-        Close the line, after which another line may follow; without ``restart_seconds`` end the console.
-
-        :param ending: of viewers that do not wait, or that wait in vain.
+        Close the line, after which another line may follow; without ``restart_seconds`` end the
+        console.
         """
         if self.limits.restart_seconds > 0:
             self._lifecycle.interrupted(ending)
@@ -598,11 +578,7 @@ class SharedConsole:
         self._lifecycle.let_go()
 
     def unsuspend(self, console: IConsole | None = None) -> None:
-        """
-        Go on after :meth:`suspend`; the line is opened by :meth:`open`.
-
-        :param console: the line from now on, if it is another object.
-        """
+        """Go on after :meth:`suspend`; the line is opened by :meth:`open`."""
         if console is not None:
             self._console = console
             if self.size is not None:
@@ -724,11 +700,7 @@ class SharedConsole:
             viewer.tell(notice)
 
     def line_lost(self, number: int, ending: Ending, has_exited: bool) -> None:
-        """
-        Follow the end of a line.
-
-        :param has_exited: it is the exit code of a process.
-        """
+        """Follow the end of a line."""
         if number != self._line_number:
             return  # this console has closed it
         self._line = None

@@ -64,7 +64,6 @@ class Viewer:
     """
     The attachment of one user's session to a console; :meth:`SharedConsole.viewer` creates it.
 
-    :ivar terms: what the session is held to at present.
     :ivar is_away: the stream is lost, and the user may come back.
     :ivar joined_as: the session's id in the journal: that of its first stream.
     """
@@ -318,7 +317,6 @@ class Viewer:
 
     @property
     def state(self) -> ViewerState | None:
-        """The state for another process; ``None`` if the session has not begun, or is ending."""
         if self._options is None or self.is_ending:
             return None
         interruption = self._console.interruption
@@ -429,7 +427,6 @@ class Viewer:
         self.report(acts.TAKEOVER_DENIED, writer, text)
 
     def report(self, kind: str, other: str, text: str) -> None:
-        """Report an act of this user; the parameters are those of :class:`.acts.Act`."""
         act = acts.Act(kind, self.session, self.user, other, text)
         self._console.reports.report(act)
 
@@ -522,10 +519,7 @@ class ViewerState:
     """
     A viewer for another process.
 
-    :param session: the id of its newest stream.
-    :param joined_as: the id of its first stream.
     :param is_role_doubtful: the user may not have the notice about the role.
-    :param epoch: names the journal of the console.
     :param waits_after: the ending of the line whose successor the session waits for; ``None`` if it
         does not wait.
     """
@@ -546,7 +540,6 @@ class ViewerState:
 
 
 def export_viewer(viewer: Viewer) -> dict[str, Any] | None:
-    """Return the state of a viewer; ``None`` if it has not joined, or its session is ending."""
     state = viewer.state
     if state is None:
         return None
@@ -585,9 +578,7 @@ def restore_viewer(console: SharedConsole, values: Mapping[str, Any]) -> Viewer 
     """
     Add a viewer of an earlier process, which waits for its stream.
 
-    :param values: from :func:`export_viewer`.
     :return: ``None`` if the console has ended, or has another journal.
-    :raises ValueError: the values are not valid; :class:`KeyError` if one is missing.
     """
     return console.restore(_parse(values))
 

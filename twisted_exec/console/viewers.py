@@ -62,7 +62,6 @@ class Viewers:
         return missing_place(self._all, terms)
 
     def attendance_changed(self) -> None:
-        """Follow a change of the viewers, their roles or their terms."""
         if self._console.ending is not None:
             return
         if not self.is_suspended:
@@ -128,11 +127,6 @@ class Viewers:
     # Joining and leaving.
 
     def join(self, viewer: Viewer, position: Position | None = None) -> None:
-        """
-        Add a viewer.
-
-        :param position: where the output continues.
-        """
         console, journal = self._console, self._console.journal
         if why := self.missing_place(viewer.terms):
             viewer.output.start(journal.end)
@@ -247,8 +241,6 @@ _DELAY_SECONDS = 0.5
 
 
 class Present(Protocol):
-    """One session at a console."""
-
     @property
     def is_ending(self) -> bool:
         """True if the session has ended or is about to."""
@@ -265,9 +257,6 @@ class Presence:
     """
     Tells the sessions of one console about changes of their number, of the writer, and of the
     recordings.
-
-    :param sessions: the open sessions, which change.
-    :param recordings: returns those that go on.
     """
 
     def __init__(
@@ -291,7 +280,6 @@ class Presence:
         return Attendance(viewers, self._writer, seconds, self._recordings(), self._has_break())
 
     def changed(self) -> None:
-        """A session has come, left or changed its role."""
         writers = self._floor.writers
         writer = display_name(writers[0].user) if writers else ""
         if writer != self._writer:
