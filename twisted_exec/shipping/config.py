@@ -50,9 +50,7 @@ class SinkConfig:
     """
     One sink.
 
-    :param make: creates it from a reactor.
     :param newest: begin with the next output of a machine that has no cursor for this sink.
-    :param plain: remove escape sequences.
     :param max_age_seconds: skip older lines; 0 for no limit.
     """
 
@@ -75,7 +73,7 @@ def load(path: str) -> ShippingConfig:
     """
     Read a file.
 
-    :raises ConfigError: it cannot be read, is not YAML, or has a wrong value.
+    :raises ConfigError: it cannot be used.
     """
     return parse(read_yaml(path), path)
 
@@ -84,8 +82,7 @@ def parse(document: object, source: str = "configuration") -> ShippingConfig:
     """
     Read a document.
 
-    :param source: its name in messages.
-    :raises ConfigError: a value is wrong.
+    :raises ConfigError: it cannot be used.
     """
     reader = Reader(document, source)
     labels = _labels(reader)

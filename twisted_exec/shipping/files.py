@@ -40,12 +40,7 @@ _NEWLINE = b"\n"
 
 @implementer(ILineBatch)
 class FilesBatch:
-    """
-    Text for any number of files.
-
-    :param timestamps: begin each line with its time.
-    :ivar texts: by the file's name.
-    """
+    """Text for any number of files."""
 
     def __init__(self, timestamps: bool) -> None:
         self._timestamps = timestamps
@@ -114,7 +109,6 @@ class FilesSink:
         return self._in_thread(self._sync_all, None)
 
     def close(self) -> Deferred[None]:
-        """Wait for the thread."""
         return self._lock.run(lambda: None)
 
     def _in_thread(self, work: Any, result: Any) -> Deferred[Any]:

@@ -18,8 +18,6 @@ class Labels:
     Labels of a machine's lines.
 
     :param machine: name of the API object; the runtime's id if the name is unknown.
-    :param namespace: its namespace, or empty.
-    :param uid: its UID, or empty.
     :param epoch: epoch of the journal: offsets of different epochs are not comparable.
     :param others: labels of the configuration, such as ``pool``.
     """

@@ -60,12 +60,9 @@ class OTLPSink:
     """
     Posts batches to one URL.
 
-    :param config: server, CA, certificate and token.
     :param url: where to post, on that server.
     :param headers_file: file of ``NAME: VALUE`` lines, read for each request; or empty.
     :param compresses: compress the body with gzip.
-    :param now: returns nanoseconds since the epoch.
-    :param answer_seconds: time that the server has to answer a batch.
     """
 
     line_bytes, batch_bytes = LINE_BYTES, BATCH_BYTES
@@ -239,7 +236,6 @@ class LogsBatch:
         self._records += _field(2, record)
 
     def body(self) -> bytes:
-        """Return the whole request."""
         self._finish_resource()
         return b"".join(self._resources)
 
@@ -297,7 +293,6 @@ def read_receipt(body: bytes) -> Receipt:
 
 
 def status_message(body: bytes) -> str:
-    """Return the message of a ``google.rpc.Status`` as one bounded line."""
     try:
         for number, text in read_fields(memoryview(body)):
             if number == 2 and not isinstance(text, int):

@@ -56,9 +56,6 @@ class Shipper:
 
     :param newest: begin with the next output of a machine that has no cursor for this sink, instead
         of the oldest retained line.
-    :param plain: remove escape sequences.
-    :param max_age_seconds: skip older lines; 0 for no limit.
-    :ivar problem: the sink's present problem; empty if there is none.
     """
 
     _log = Logger()
@@ -126,7 +123,6 @@ class Shipper:
             self._log.failure("shipping to {sink}", failure=failure, sink=self.sink.name)
 
     def add(self, labels: Labels, journal: Any) -> None:
-        """Ship a machine's lines until its journal is closed."""
         # Opened later: it reads files, and a start adds thousands.
         self._unopened.append(ShippedJournal(labels, journal, self._awake))
         self._wake_up()
@@ -182,7 +178,6 @@ class Shipper:
                 self._ready[source] = None
 
     def _open_again(self, source: ShippedJournal) -> None:
-        """Open a source when the disk answers, or the machine has printed more."""
 
         def again() -> None:
             source.journal.unwatch(again)
@@ -213,7 +208,6 @@ class Shipper:
         self._wake_up()
 
     async def _collect(self) -> tuple[Any, dict[ShippedJournal, int]]:
-        """Build a batch; return it with the offset after each source's lines."""
         batch = self.sink.new_batch()
         ends: dict[ShippedJournal, int] = {}
         turns = ShortTurns(self._clock)
@@ -257,7 +251,6 @@ class Shipper:
             self._remove(source)
 
     def _skip_old(self, source: ShippedJournal, batch: Any) -> None:
-        """Skip lines that are too old for the receiver, and say so."""
         journal = source.journal
         oldest = journal.now() - int(self._max_age_seconds * _NANOSECONDS)
         if not self._max_age_seconds or not 0 < source.waiting_since < oldest:
@@ -384,7 +377,6 @@ class Shipper:
         return sources
 
     def _rewind(self) -> None:
-        """Send everything since the saved cursors again."""
         self._rewinds += 1
         for source in self._unsaved:
             source.rewind(source.saved)
@@ -544,7 +536,6 @@ class Shipping(Service):
             self.shippers.append(shipper)
 
     def add(self, labels: Labels, journal: Any) -> None:
-        """Ship a machine's lines until its journal is closed."""
         for shipper in self.shippers:
             shipper.add(labels, journal)
 

@@ -24,7 +24,6 @@ class ShippedJournal:
 
     It holds that ``saved`` <= ``settling`` <= ``accepted`` <= ``read``.
 
-    :param awake: called with the source after each change of the journal.
     :ivar read: offset after the lines of the batch that is on its way.
     :ivar accepted: offset after the lines that the receiver has accepted.
     :ivar settling: :attr:`accepted` when the last settling began.
@@ -66,7 +65,6 @@ class ShippedJournal:
         """
         Load the position and watch the journal.
 
-        :param name: name of the cursor.
         :param newest: without a cursor, begin at the end instead of the oldest byte.
         """
         journal = self.journal
@@ -97,14 +95,12 @@ class ShippedJournal:
         return bool(self.journal.closed) and self.saved >= self.journal.end
 
     def accept(self, offset: int) -> int:
-        """Move :attr:`accepted`; return the number of bytes."""
         count = offset - self.accepted
         self.accepted = offset
         self._wait_since(offset)
         return count
 
     def rewind(self, offset: int) -> None:
-        """Send everything from an offset again."""
         self.read = self.accepted = offset
         self.settling = min(self.settling, offset)
         if offset < self.journal.end:
@@ -115,11 +111,7 @@ class ShippedJournal:
             self.waiting_since = self.journal.time_at(offset) if offset < self.journal.end else 0
 
     def save(self) -> None:
-        """
-        Write :attr:`settling` to the cursor.
-
-        :raises OSError: it cannot be written.
-        """
+        """Write :attr:`settling` to the cursor."""
         if self.settling != self.saved:
             self._cursor.save(self.settling)
             self.saved = self.settling

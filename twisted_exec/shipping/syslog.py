@@ -155,7 +155,6 @@ class _Connection(Protocol):
             plug.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
 
     def send(self, data: bytes) -> Deferred[None]:
-        """Return a Deferred that fires when the kernel has all bytes."""
         self._sent = Deferred()
         self._registering = True
         self.transport.registerProducer(self, False)
@@ -198,7 +197,6 @@ class SyslogSink:
     """
     Sends messages on one connection, which is opened on demand.
 
-    :param credentials: CA, and the client's certificate if the receiver requires one.
     :param send_seconds: time that the receiver has to take a batch.
     """
 
@@ -294,7 +292,6 @@ class SyslogSink:
             raise SinkError("unreachable", loss)
 
     async def _rest(self, seconds: float) -> None:
-        """Wait; a loss of the connection ends the wait."""
         self._resting = deferLater(self._reactor, seconds)
         try:
             await self._resting
