@@ -104,7 +104,7 @@ class SomeMachines(Protocol):
     """The machines of a runtime, as its sessions need them."""
 
     def viewers(self) -> list[tuple[str, Any, dict[str, Any]]]:
-        """See :meth:`MachinesHandOver.viewers`."""
+        """Return all viewers in order: the id of the machine, the viewer, and its state."""
 
     def console(self, machine_id: str, *, waits: bool = False) -> SharedConsole | None:
         """See :meth:`MachinesHandOver.console`."""
@@ -384,7 +384,6 @@ class MachinesHandOver:
         }
 
     def viewers(self) -> list[tuple[str, Any, dict[str, Any]]]:
-        """Return all viewers in order: the id of the machine, the viewer, and its state."""
         viewers = []
         for record in self._machines.records:
             console = self._machines.supervisors[record.id].console

@@ -74,7 +74,7 @@ class PtyOptions:
 
 
 def configure(reader: Reader, resources: Mapping[str, int]) -> Build:
-    """Read the keys of a class; see :meth:`.IDriverMaker.configure`."""
+    """See :meth:`.IDriverMaker.configure`."""
     options = PtyOptions(
         command=reader.words("command"),
         user=reader.take("user", str, ""),

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MOST_LINE_BYTES = 4 << 10
 
 READ_BYTES = 4 << 10
-"""Most bytes of one read; they are split in much less than a millisecond, whatever they are."""
+"""Most bytes of one read."""
 
 _END = re.compile(rb"[\r\n]+")
 _CONTROL = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")

@@ -47,7 +47,7 @@ _WAITING = 20_000
 SHARE = 0.05
 """Share of a processor that a group may use for ever."""
 SECONDS_PER_BYTE = 1e-6
-"""CPU time that a group may use besides for each byte that is searched; most patterns need a hundredth."""
+"""CPU time that a group may use besides for each byte that is searched."""
 BURST_SECONDS = 10.0
 """CPU time that a group may use beyond both."""
 OVER_BUDGET = (
@@ -331,7 +331,6 @@ async def read_rules(
 def _by_alert(
     patterns: Sequence[console_pb2.AlertPattern], numbers: Iterable[int]
 ) -> Iterator[tuple[int, ...]]:
-    """Divide patterns by alert: an id is the alert's UID, a slash and a name."""
     alerts: dict[str, list[int]] = {}
     for number in numbers:
         alerts.setdefault(patterns[number].id.rpartition("/")[0], []).append(number)

@@ -122,7 +122,6 @@ class Keeper:
 
     @property
     def mark(self) -> ReadMark:
-        """Notes of the terminals that this runtime reads."""
         if self._mark is None:
             self._mark = ReadMark(self._mark_path)
         return self._mark
@@ -595,7 +594,6 @@ class KeptTerminal(FileDescriptor):
         self._mark, self._name = mark, os.fsencode(name)
 
     def begin(self, input: bytes) -> None:
-        """Connect the process and start reading."""
         self._process.makeConnection(self)
         self.startReading()
         if input:

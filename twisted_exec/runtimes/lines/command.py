@@ -124,8 +124,7 @@ class CommandEndpoint:
     """
     Runs a command for each connection.
 
-    Each connection is a :class:`~twisted_exec.runtimes.pty.PtyRun`; its end is a lost line. If the
-    command fails, its last message becomes the reason.
+    Each connection is a :class:`~twisted_exec.runtimes.pty.PtyRun`; its end is a lost line.
 
     :param leave: run after a connection that had reached the machine and was closed by this side.
     :param begins: takes the output so far (the newest 64 KiB); returns the offset at which the
@@ -325,7 +324,7 @@ class CommandLineOptions:
 
 
 def configure(reader: Reader, resources: Mapping[str, int]) -> Build:
-    """Read the keys of a class; see :meth:`.IDriverMaker.configure`."""
+    """See :meth:`.IDriverMaker.configure`."""
     user = reader.take("user", str, "")
     same_user = reader.take("same_user", bool, False)
     environment = reader.environment("environment")

@@ -80,7 +80,7 @@ class IPMILine:
 
 
 def configure(reader: Reader, resources: Mapping[str, int]) -> Build:
-    """Read the keys of a class; see :meth:`.IDriverMaker.configure`."""
+    """See :meth:`.IDriverMaker.configure`."""
     common = _shared(reader, IPMILine(""))
     lines = {}
     for name, line_reader in reader.mappings("lines").items():

@@ -65,7 +65,7 @@ class LibvirtDomain:
 
 
 def configure(reader: Reader, resources: Mapping[str, int]) -> Build:
-    """Read the keys of a class; see :meth:`.IDriverMaker.configure`."""
+    """See :meth:`.IDriverMaker.configure`."""
     uri = reader.take("uri", str, "qemu:///system")
     seconds = reader.number("shutdown_seconds", 0, 3600, LibvirtDomain.shutdown_seconds)
     domains: dict[str, LibvirtDomain] = {}

@@ -52,7 +52,7 @@ class SerialLine:
 
 
 def configure(reader: Reader, resources: Mapping[str, int]) -> Build:
-    """Read the keys of a class; see :meth:`.IDriverMaker.configure`."""
+    """See :meth:`.IDriverMaker.configure`."""
     lines = {}
     for name, line_reader in reader.mappings("lines").items():
         lines[name] = _line(line_reader)

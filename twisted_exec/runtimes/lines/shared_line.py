@@ -184,7 +184,6 @@ class SharedLine:
         return inner
 
     def _never_opened(self, failure: Failure) -> None:
-        """Report the failed line, after ``connect`` has reported that the machine runs."""
         if not self._closing:
             self._reconnect(failure)
 
@@ -434,7 +433,6 @@ class Lines(Generic[_Options]):
         self._used: set[str] = set()
 
     def options_of(self, facts: MachineFacts) -> _Options | None:
-        """Return the options of the machine's line, if there is one, reserved or not."""
         name = self._name(facts)
         return None if name is None else self._lines[name]
 

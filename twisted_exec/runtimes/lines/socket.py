@@ -78,7 +78,7 @@ class SocketLine:
 
 
 def configure(reader: Reader, resources: Mapping[str, int]) -> Build:
-    """Read the keys of a class; see :meth:`.IDriverMaker.configure`."""
+    """See :meth:`.IDriverMaker.configure`."""
     lines = {}
     readers = reader.mappings("lines")
     for name, line_reader in readers.items():

@@ -67,7 +67,7 @@ class SSHLine:
 
 
 def configure(reader: Reader, resources: Mapping[str, int]) -> Build:
-    """Read the keys of a class; see :meth:`.IDriverMaker.configure`."""
+    """See :meth:`.IDriverMaker.configure`."""
     common = {key: reader.take(key, str, "") for key in _SHARED}
     lines = {}
     for name, line_reader in reader.mappings("lines").items():

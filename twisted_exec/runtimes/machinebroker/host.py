@@ -175,7 +175,6 @@ class BrokerHost(StreamHost):
             self.streams.health.add("tokens", self._leases.probe)
 
     def _make_tokens(self, client: IKubeClient) -> None:
-        """Create tokens: a single broker has its own key and ledger, replicas share both."""
         settings, place = self.settings, self.settings.place
         self._key: Reloading[bytes] | None = None
         self._leases: LeaseLedger | None = None

@@ -46,7 +46,6 @@ class PartObjects:
         self._networks = Resource(networking, _VERSION, "networks", "Network")
 
     async def make(self, machine: Object, spec: pb.MachineSpec) -> None:
-        """Create the objects of all parts of a machine."""
         for volume in spec.volumes:
             await self.make_volume(machine, volume)
         for interface in spec.network_interfaces:

@@ -346,7 +346,6 @@ class MachineBroker:
         parts: list[Object],
         *changes: Part,
     ) -> None:
-        """Write the parts, unless another client has changed the machine."""
         metadata, key = target_machine["metadata"], self._place.parts_annotation
         annotation = merge_parts((metadata.get("annotations") or {}).get(key) or "", *changes)
         patch = {

@@ -98,7 +98,7 @@ class QemuOptions:
 
 
 def configure(reader: Reader, resources: Mapping[str, int]) -> Build:
-    """Read the keys of a class; see :meth:`.IDriverMaker.configure`."""
+    """See :meth:`.IDriverMaker.configure`."""
     kernel, images = reader.take("kernel", str, ""), reader.take("images", str, "")
     initrd, append = reader.take("initrd", str, ""), reader.take("append", str, "")
     if (initrd or append) and not kernel:

@@ -313,7 +313,6 @@ class ConsoleRecordings:
         return True
 
     def _is_begun(self, desired: pb.WantedRecording, owner: str) -> bool:
-        """Begin a recording, unless it is over; return ``False`` if that is not possible yet."""
         if desired.released:
             if desired.uid in self._files.unreadable:
                 self._files.remove(desired.uid)

@@ -464,5 +464,4 @@ class StreamHost(AsyncService):
 
 
 def _reachable(host: str) -> str:
-    """Translate the wildcard address of a listener into one to connect to."""
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)

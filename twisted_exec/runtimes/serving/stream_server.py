@@ -296,7 +296,6 @@ class StreamRoutes(ServerRoutes):
 
     @contextmanager
     def _audit_refusals(self, request: Request) -> Iterator[None]:
-        """Audit a refusal before there is a session, with the facts known so far."""
         session = forwarded_session_id(request) or request.subject.session
         request.subject = replace(request.subject, session=session)
         try:
