@@ -62,8 +62,9 @@ class IMachineRuntime(Interface):
         """
         Return a URL that opens the machine's console once, within a short time.
 
-        :param user: the only user who may use the token.
-        :param machine_uid: UID of the API object, which must match the runtime's machine.
+        :param user: the only user who may use the token, unless empty.
+        :param machine_uid: UID of the API object, which must match the runtime's machine, unless
+            empty.
         :param session: the session's id in audit records of every hop.
         """
 

@@ -290,7 +290,6 @@ class IRIServer(Service):
         return b""
 
     def _answer(self, call: RevisedCall, raw: bytes, context: Any) -> bytes:
-        """Handle one call; runs in a thread of grpcio."""
         try:
             self._check_client(context)
             with self._room(call):
