@@ -192,7 +192,6 @@ class JournalFiles:
         self._continue_at(max(_beyond(end), -(-reserved // _JUMP_BYTES) * _JUMP_BYTES), last, now)
 
     def _recover_open(self, first: int, is_sealed: bool) -> bool:
-        """Read an open segment; return whether output that viewers have seen may be missing."""
         # A sealed file is complete, because it got its name last; unless a disk lies.
         if is_sealed and self._sealed_segment(first) is not None:
             self._leftovers.append(self.path(first, "open"))
@@ -213,7 +212,10 @@ class JournalFiles:
         return is_damaged
 
     def _last(self) -> Segment | None:
-        """Return the newest segment, without names at offsets that the journal cannot have."""
+        """
+        Return the newest segment, if it can be read; forget names at offsets that the journal
+        cannot have.
+        """
         while self.firsts:
             first = self.firsts[-1]
             segment = self.segment(first)
@@ -340,7 +342,6 @@ class JournalFiles:
         return self.open.end
 
     def segment(self, first: int) -> Segment | None:
-        """Return the segment that begins at an offset; ``None`` if it cannot be read."""
         if first in self.pending:
             return self.pending[first]
         if self._newest is not None and first == self._newest.first:
@@ -498,7 +499,6 @@ class JournalFiles:
             del self.holes[begin]
 
     def sizes(self) -> list[tuple[int, int]]:
-        """Return offset and file size of each segment, the oldest first."""
         return [(first, self._size(first)) for first in self.firsts]
 
     def _size(self, first: int) -> int:

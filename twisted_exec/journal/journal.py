@@ -505,9 +505,6 @@ class Journal:
         return self._after_newline(1, offset)
 
     def _after_newline(self, count: int, end: int) -> int:
-        """
-        Return the offset after a newline, counted back from ``end``; ``start`` if there are fewer.
-        """
         offset, newlines = self._tail.after_newline(count, end)
         if offset is None and self._reading is not None and self._files is not None:
             end = min(end, self._tail.start, self._files.end)

@@ -253,7 +253,6 @@ class Reading:
 
     @_uses_files
     def _read_boots(self) -> list[Boot]:
-        """Read the segments with boots: those after which another number follows."""
         files = self._files
         boots: list[Boot] = []
         newest = files.open.boots

@@ -290,9 +290,6 @@ class OpenSegment:
         self._layer.ftruncate(self._fd, self.position)
 
     def reserve(self, until: int) -> None:
-        """
-        Note that viewers may have seen offsets below ``until``, although they are not on disk.
-        """
         self._write_checkpoint(self._fd, self.checkpoint(until))
 
     def sync(self, checkpoint: Checkpoint) -> None:
