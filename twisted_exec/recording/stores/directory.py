@@ -35,7 +35,7 @@ from twisted_exec.recording.stores.interfaces import (
 
 _TEMPORARY = ".part"
 _MOST_THREADS = 2
-"""A network file system may hang, and the pool of the reactor has ten threads for all work."""
+"""A network file system may hang, and the pool of the reactor is for all work."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 T = TypeVar("T")

@@ -62,9 +62,8 @@ _BODY_SECONDS = 600.0
 """Time limit of a request with a body."""
 _MOST_MARKS = 60_000
 """
-Opening brackets, and equals signs, of an answer; a full page has some 25 000. Python parses a
-million of them in a second, in which no console is served: the parser does not let other threads
-run.
+Limit of opening brackets, and of equals signs, in an answer: no other thread runs while Python
+parses it.
 """
 _MESSAGE_CHARACTERS = 200
 _FULL = ("EntityTooLarge", "QuotaExceeded", "XMinioStorageFull", "InsufficientCapacity")
