@@ -215,7 +215,8 @@ class Floor:
 
     def follow_presence(self) -> None:
         """
-        Tell observers when the connections of all writers are lost, and when a writer is back.
+        Tell observers that may write about the loss of all writers' connections, and about a
+        writer's return.
         """
         writers, before = self.writers, self._lost
         is_lost = bool(writers) and all(each.is_away for each in writers)

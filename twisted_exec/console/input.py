@@ -88,7 +88,6 @@ class ViewerInput:
     # Input of the user.
 
     def send(self, data: bytes) -> None:
-        """Send input to the machine, or discard it."""
         if not self._is_accepted():
             return
         if not self._console.recorder.typed(self._viewer.joined_as, data):

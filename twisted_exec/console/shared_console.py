@@ -168,7 +168,7 @@ class Interruption:
                 self.join(viewer)
 
     def join(self, viewer: Viewer) -> None:
-        """Let a session wait, too, whose user has seen the line that has ended."""
+        """Let another session wait, whose user has seen the line that has ended."""
         seconds = self._console.limits.restart_seconds
         text = f"{self.why}; {WAITS} {seconds:g} s for the machine to start again"
         viewer.input.is_interrupted = True
@@ -223,10 +223,10 @@ UNWATCHED_BYTES_PER_SECOND = 1 << 20
 
 class Pacing:
     """
-    Pauses and resumes the line of one console.
+    Pauses and resumes the line of one console, if the line is paced.
 
-    The fastest viewer sets the pace; others may lose output. A line without viewers is read at a
-    limited rate.
+    The fastest viewer sets the pace; others may lose output. A paced line without viewers is read
+    at a limited rate.
     """
 
     def __init__(
@@ -242,7 +242,6 @@ class Pacing:
         self._unwatched = ReadRateLimit(clock, self.follow, self.follow, UNWATCHED_BYTES_PER_SECOND)
 
     def use(self, line: ILineTransport) -> None:
-        """Set the line, which is not paused."""
         self._line = line
 
     def stop(self) -> None:
@@ -266,7 +265,6 @@ class Pacing:
             self._line.resumeProducing()
 
     def _fastest_is_behind(self) -> bool:
-        """Return whether even the fastest viewer is too far behind, or has not caught up again."""
         # A viewer that has just skipped is at the end without having read anything.
         reading = [each for each in self._viewers if not each.output.skipped] or self._viewers
         behind = self._journal.end - max(each.output.offset for each in reading)

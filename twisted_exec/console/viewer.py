@@ -8,9 +8,7 @@ ended has left the console; a new stream gets the rest of its output and its end
 :attr:`Viewer.session` is the id of the newest stream, by which the user's hops know the session.
 The journal names the session by the id of its first stream.
 
-A viewer can go on in another process (:class:`ViewerState`). The console is suspended while its
-viewers are exported, so none of their input is acknowledged afterwards, and none of their output is
-sent.
+While viewers are exported to another process (:class:`ViewerState`), the console is suspended.
 """
 
 from __future__ import annotations
