@@ -269,7 +269,6 @@ class Shipper:
         )
 
     def _note_partial(self, source: ShippedJournal) -> None:
-        """Remember since when the journal has ended with text without a newline."""
         end = source.journal.end
         if source.read >= end:
             source.partial_end = -1

@@ -84,7 +84,6 @@ class ShippedJournal:
         self.journal.unwatch(self.changed)
 
     def changed(self) -> None:
-        """Note new output; called by the journal."""
         if not self.waiting_since:
             self.waiting_since = self.journal.now()
         self._awake(self)
@@ -207,6 +206,5 @@ def _split(data: bytes, line_bytes: int, is_complete: bool) -> Iterator[tuple[in
 
 
 def _whole_characters(text: bytes) -> int:
-    """Return the length of a text without a UTF-8 character that is cut off at its end."""
     partial = _PARTIAL_CHARACTER.search(text, max(0, len(text) - 3))
     return (partial.start() if partial else 0) or len(text)
