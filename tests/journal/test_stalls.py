@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
+from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests import soak
@@ -159,11 +160,26 @@ class StallTests(StallCase):
         self.thread.is_frozen = True
         closing = Deferred.fromCoroutine(store.close())
         self.assertNoResult(closing)
-        self.clock.advance(STOP_SECONDS)
+        with capturedLogs() as logs:
+            self.clock.advance(STOP_SECONDS)
         self.successResultOf(closing)
+        self.assertIn(f"before: output of the machines {KEY}", formatEvent(logs[-1]))
         self.thread = FreezableThread()
         again = self.store().journal(KEY)
         self.assertEqual((contents(again), again.end), (b"one\n", 4))
+
+    def test_stop_while_forcing(self) -> None:
+        """A stop waits no longer for a disk that takes output, but is not forced to."""
+        hung: Deferred[None] = Deferred()
+        store = self.store(in_thread=lambda function: hung)
+        store.journal(KEY).append(b"one\n")
+        closing = Deferred.fromCoroutine(store.close())
+        self.assertNoResult(closing)
+        with capturedLogs() as logs:
+            self.clock.advance(STOP_SECONDS)
+        self.successResultOf(closing)
+        self.assertIn("before: the output of the last seconds", formatEvent(logs[-1]))
+        self.assertEqual(contents(self.store().journal(KEY)), b"one\n")
 
     def test_deleted(self) -> None:
         """A machine that is deleted and created meanwhile keeps its journal."""

@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 from twisted.internet.defer import Deferred
-from twisted.logger import capturedLogs
+from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.recording.support import signer
@@ -18,6 +18,7 @@ from twisted_exec.api.selectors import parse_labels
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.nodeserver.recordings import (
     HEAD_SECONDS,
+    STOP_SECONDS,
     WAITING_BYTES,
     PodRecording,
     RecordingFile,
@@ -383,6 +384,19 @@ class TroubleTests(RecordingCase):
         after = Recordings(self.directory)
         self.assertTrue(after.stored().report.is_closed)
         self.assertEqual(after.files(), [])
+
+    def test_stop_while_frozen(self) -> None:
+        """A stop does not wait longer for a disk that does not answer; the log names the recording."""
+        recordings = Recordings(self.directory)
+        recorder = self.begin(recordings)
+        recordings.disk.is_frozen = True
+        recorder.end("client closed")
+        stopping = self.stop(recordings)
+        self.assertNoResult(stopping)
+        with capturedLogs() as logs:
+            recordings.clock.advance(STOP_SECONDS)
+        self.successResultOf(stopping)
+        self.assertIn("may be lost of default.web.", formatEvent(logs[0]))
 
     def stop(self, recordings: Recordings) -> Any:
         """Stop."""

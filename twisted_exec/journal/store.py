@@ -21,9 +21,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector, CollectorRegistry
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall
-from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
-from twisted.python.threadpool import ThreadPool
 
 from twisted_exec.journal import front
 from twisted_exec.journal.directories import (
@@ -53,7 +51,7 @@ from twisted_exec.journal.writer import JournalWriter, Sealer
 from twisted_exec.program.descriptors import descriptor_limit
 from twisted_exec.program.disk_thread import DiskThread
 from twisted_exec.program.disk_thread import Files as DiskFiles
-from twisted_exec.program.tasks import ShortTurns, SingleRun
+from twisted_exec.program.tasks import ShortTurns, SingleRun, ends_within
 from twisted_exec.tls.unix import private_directory
 
 FORMAT = "1"
@@ -61,6 +59,8 @@ SYNC_SECONDS = 5.0
 """Output is forced to the disk after this time."""
 STOP_SECONDS = 10.0
 """A stop waits so long for the disk to take the last output."""
+_NAMED = 10
+"""So many journals are named in a message."""
 _QUIET_PASSES = 12
 _RETENTION_SECONDS = 60.0
 _RETRY_SECONDS = 1.0, 30.0
@@ -104,7 +104,8 @@ class JournalStore:
         self.recovered: Callable[[str, int], None] = lambda key, lost: None
         self._lost_bytes = 0
         self._clock, self._now, self._layer = clock, now, layer
-        self._in_thread = in_thread or self._defer
+        self._slow_thread = DiskThread(clock)
+        self._in_thread = in_thread or self._slow_thread.run
         self.thread: DiskFiles = thread or DiskThread(clock)
         self._memory = memory
         self._front: front.Front | None = None
@@ -114,7 +115,6 @@ class JournalStore:
         self._kernel = kernel_boot() if kernel is None else kernel
         self._run: ProgramRun | None = None
         self._is_run_written = False
-        self._pool: ThreadPool | None = None
         self._places: dict[str, _Place] = {}
         self._directories = Directories(layer, self.path)
         self._is_closing = False
@@ -223,21 +223,45 @@ class JournalStore:
         self._is_run_written = True
 
     async def close(self) -> None:
-        """Force everything to the disk, as far as the disk works, and stop the threads."""
+        """
+        Force everything to the disk, as far as the disk works, and stop the threads.
+
+        Wait for :data:`STOP_SECONDS` at most.
+        """
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
         self._is_closing = True
+        if not await ends_within(STOP_SECONDS, self._clock, self._finish()):
+            self._log.warn(
+                "{path}: the disk did not answer for {seconds} s; the next start writes the rest, "
+                "unless this host restarts before: {rest}",
+                path=self.path,
+                seconds=STOP_SECONDS,
+                rest=self._rest(),
+            )
+        for place in self._places.values():
+            place.journal.rest()
+        self._slow_thread.stop()
+        self.writer.close()
+        self.thread.stop()
+
+    def _rest(self) -> str:
+        """Describe what may not be on disk."""
+        places = self._places.items()
+        keys = [key for key, place in places if place.journal.is_behind or place.journal.failure]
+        more = [f"{len(keys) - _NAMED} more"] if len(keys) > _NAMED else []
+        if not keys:
+            return "the output of the last seconds"
+        return f"output of the machines {', '.join([*keys[:_NAMED], *more])}"
+
+    async def _finish(self) -> None:
         await self._sealer.stop()
         for work in (self._syncing, self._removing, self._retrying):
             await work.ended()
-        is_written = await self._write_all()
-        if is_written:
-            await self._sync()
-        for place in self._places.values():
-            place.journal.rest()
-        is_clean = is_written and not self._failing
-        if self._run is not None and self._is_run_written and is_clean:
+        await self.writer.write_now()
+        await self._sync()
+        if self._run is not None and self._is_run_written and not self._failing:
             run = ProgramRun(self._run.number, self._kernel, True, self._run.cut, self._now())
             try:
                 await self._in_thread(
@@ -248,25 +272,6 @@ class JournalStore:
             else:
                 if self._front is not None:
                     self._front.remove()
-        self._stop_pool()
-        self.writer.close()
-        self.thread.stop()
-
-    async def _write_all(self) -> bool:
-        ended: Deferred[bool] = Deferred()
-
-        def written(_: Any) -> None:
-            if not ended.called:
-                ended.callback(True)
-
-        Deferred.fromCoroutine(self.writer.write_now()).addBoth(written)
-        ended.addTimeout(STOP_SECONDS, self._clock, onTimeoutCancel=lambda *_: False)
-        return await ended
-
-    def _stop_pool(self) -> None:
-        pool, self._pool = self._pool, None
-        if pool is not None:
-            pool.stop()
 
     # Journals.
 
@@ -360,7 +365,7 @@ class JournalStore:
             self._front.move_back(self._memory)
         self._remove_earlier_fronts()
 
-    # Timers and the thread.
+    # Timers.
 
     def _later(self, seconds: float, function: Callable[[], None]) -> None:
         def call() -> None:
@@ -369,14 +374,6 @@ class JournalStore:
 
         if function not in self._timers:
             self._timers[function] = self._clock.callLater(seconds, call)
-
-    def _defer(self, function: Callable[[], Any]) -> Deferred[Any]:
-        if self._pool is None:
-            self._pool = ThreadPool(0, 1, "journal")
-            self._pool.start()
-            # A reactor that stops without close() must not wait for the thread.
-            self._clock.addSystemEventTrigger("during", "shutdown", self._stop_pool)
-        return deferToThreadPool(self._clock, self._pool, function)
 
     # Recordings.
 

@@ -34,7 +34,7 @@ from twisted_exec.journal.interfaces import Event, EventKind
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.program.disk_thread import DiskThread, Files, Unanswered
 from twisted_exec.program.options import ProgramOption, ProgramOptions, size
-from twisted_exec.program.tasks import ShortTurns, SingleRun
+from twisted_exec.program.tasks import ShortTurns, SingleRun, ends_within
 from twisted_exec.recording.chain import MILLISECOND, Info
 from twisted_exec.recording.signatures import HeadSigner, UnusableCertificate
 from twisted_exec.recording.signer_files import SignerFiles
@@ -326,6 +326,8 @@ def _reason(error: Exception) -> str:
 
 HEAD_SECONDS = 60.0
 """Interval of signing."""
+STOP_SECONDS = 10.0
+"""A stop waits so long for the disk."""
 OPEN, CLOSED = ".open", ".cast"
 
 _NAMESPACE_CHARACTERS, _POD_CHARACTERS, _COMMAND_CHARACTERS = 63, 90, 1024
@@ -371,7 +373,7 @@ class PodRecordings:
         self._open: dict[str, PodRecording] = {}
         self._sizes: dict[str, int] = {}
         self._limit_bytes, self.bytes = settings.limit_bytes, 0
-        self._jobs: set[Deferred[Any]] = set()
+        self._jobs: dict[Deferred[Any], str] = {}
         self._signing = SingleRun(self._sign_all, "signing recordings")
         self._timer: IDelayedCall | None = None
 
@@ -409,14 +411,27 @@ class PodRecordings:
         self._timer = self._reactor.callLater(HEAD_SECONDS, self._tick)
 
     async def stop(self) -> None:
-        """Wait for the disk, after the end of the sessions."""
+        """
+        Wait for the disk, for :data:`STOP_SECONDS` at most; called after all sessions have ended.
+        """
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        await self._signing.ended()
-        await DeferredList(list(self._jobs))
+        if not await ends_within(STOP_SECONDS, self._reactor, self._settle()):
+            self._log.error(
+                "the disk of {directory} did not answer for {seconds} s; the last part may be lost of {names}",
+                directory=self.settings.directory,
+                seconds=STOP_SECONDS,
+                names=", ".join(sorted(set(self._jobs.values()))),
+            )
         await self._uploads.stop()
         self._disk.stop()
+
+    async def _settle(self) -> None:
+        await self._signing.ended()
+        ended: Deferred[None] = Deferred()
+        DeferredList(list(self._jobs)).addCallback(lambda _: ended.callback(None))
+        await ended
 
     # Which sessions
 
@@ -498,7 +513,7 @@ class PodRecordings:
         self.bytes -= self._sizes.pop(name, 0)
 
     def sync(self, file: RecordingFile) -> None:
-        self._job(file.sync)
+        self._job(os.path.basename(file.path), file.sync)
 
     def ended(self, recording: PodRecording, file: RecordingFile) -> None:
         del self._open[recording.name]
@@ -513,7 +528,7 @@ class PodRecordings:
         self._report(recording, why)
         self._open.pop(recording.name, None)
         if file is not None:
-            deleted = self._job(file.delete)
+            deleted = self._job(recording.name, file.delete)
             deleted.addCallback(lambda is_done: self._deleted(recording.name) if is_done else None)
 
     def failed(self, recording: PodRecording, why: str, file: RecordingFile | None) -> None:
@@ -537,7 +552,7 @@ class PodRecordings:
                 file.close()
             os.rename(self._path(name, OPEN), self._path(name, CLOSED))
 
-        self._job(work).addCallback(lambda is_done: self._upload(name) if is_done else None)
+        self._job(name, work).addCallback(lambda is_done: self._upload(name) if is_done else None)
 
     # Signatures
 
@@ -556,12 +571,12 @@ class PodRecordings:
     def _path(self, name: str, suffix: str) -> str:
         return os.path.join(self.settings.directory, name + suffix)
 
-    def _job(self, work: Callable[[], None]) -> Deferred[bool]:
+    def _job(self, name: str, work: Callable[[], None]) -> Deferred[bool]:
         job = self._disk.run(work)
-        self._jobs.add(job)
+        self._jobs[job] = name
 
         def over(result: Any) -> bool:
-            self._jobs.discard(job)
+            del self._jobs[job]
             if result is None:
                 return True
             result.trap(OSError)
@@ -576,7 +591,7 @@ class PodRecordings:
         stored.addCallback(lambda _: self._delete(name))
 
     def _delete(self, name: str) -> None:
-        job = self._job(partial(os.unlink, self._path(name, CLOSED)))
+        job = self._job(name, partial(os.unlink, self._path(name, CLOSED)))
         job.addCallback(lambda is_done: self._deleted(name) if is_done else None)
 
     def _read(self, path: str) -> ReadText:

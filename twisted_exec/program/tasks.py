@@ -26,6 +26,14 @@ def as_deferred(function: Callable[_P, Coroutine[Any, Any, _T]]) -> Callable[_P,
     return begin
 
 
+async def ends_within(
+    seconds: float, clock: IReactorTime, work: Coroutine[Any, Any, object]
+) -> bool:
+    """Run a coroutine; return false if it takes longer, and is cancelled."""
+    ending = Deferred.fromCoroutine(work).addCallback(lambda _: True)
+    return await ending.addTimeout(seconds, clock, onTimeoutCancel=lambda *_: False)
+
+
 class BackgroundTask:
     """Mixin: runs at most one coroutine in the background."""
 

@@ -10,12 +10,13 @@ import shutil
 from pathlib import Path
 
 from twisted.internet.defer import Deferred
+from twisted.logger import capturedLogs, formatEvent
 
 from tests.recording.support import signer
 from tests.recording.test_writer import played
 from twisted_exec.api.status import APIError, BadRequest, Conflict, NotFound, ServiceUnavailable
 from twisted_exec.iri.protos import console_pb2 as pb
-from twisted_exec.runtimes.recordings.service import READ_WAIT_SECONDS
+from twisted_exec.runtimes.recordings.service import READ_WAIT_SECONDS, STOP_SECONDS
 
 from .support import KEY, OTHER, UID, Case, at_once, head_of
 
@@ -214,10 +215,20 @@ class KillTests(Case):
         self.assertTrue(self.text().startswith(before))
         self.assertIn(head.encode(), self.text())
 
+    def test_stop_while_the_disk_hangs(self) -> None:
+        """A stop waits no longer for a disk that does not answer; the log names the recordings."""
+        self.set()
+        self.journal.append(b"one")
+        self.in_thread = lambda function: Deferred()
+        stopping = Deferred.fromCoroutine(self.recordings.stop())
+        self.assertNoResult(stopping)
+        with capturedLogs() as logs:
+            self.wait(STOP_SECONDS)
+        self.successResultOf(stopping)
+        self.assertIn(f"the rest of the recordings {UID}", formatEvent(logs[-1]))
+
     def test_stopped(self) -> None:
         """A stop signs what was printed until then."""
-        from twisted.internet.defer import Deferred
-
         self.set()
         self.journal.append(b"one")
         stopping = Deferred.fromCoroutine(self.recordings.stop())

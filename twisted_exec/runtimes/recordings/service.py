@@ -19,7 +19,6 @@ from prometheus_client.registry import Collector, CollectorRegistry
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IDelayedCall
 from twisted.internet.task import deferLater
-from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
 from zope.interface import implementer
 
@@ -29,8 +28,9 @@ from twisted_exec.console.interfaces import IConsoleRecorder
 from twisted_exec.iri.protos import console_pb2 as pb
 from twisted_exec.journal.journal import Journal
 from twisted_exec.journal.store import JournalStore
+from twisted_exec.program.disk_thread import DiskThread
 from twisted_exec.program.options import OPTION, ProgramOption, size
-from twisted_exec.program.tasks import ShortTurns, SingleRun
+from twisted_exec.program.tasks import ShortTurns, SingleRun, ends_within
 from twisted_exec.recording.ranges import Range, render
 from twisted_exec.recording.signatures import HeadSigner
 from twisted_exec.recording.stores.option import RECORDING_STORE, MakeStore
@@ -51,6 +51,8 @@ from twisted_exec.runtimes.recordings.storing import MakeUploads, Storing
 from twisted_exec.wire.resume import OpenRecording
 from twisted_exec.wire.session_terms import RECORDED_INPUT, parse_recording
 
+STOP_SECONDS = 30.0
+"""A stop waits so long for the last signatures: the disk may hang, or much output be unsigned."""
 HEAD_SECONDS = 60.0
 """Interval of signing the newest head."""
 READ_SECONDS = 1.0
@@ -95,6 +97,7 @@ class ConsoleRecordings:
         )
         self._desired = DesiredRecordings(self._is_set, reactor)
         self._changed: list[Callable[[str], None]] = []
+        self._thread = DiskThread(reactor)
         self._heads = Heads(
             HeadParts(
                 self._recordings,
@@ -103,7 +106,7 @@ class ConsoleRecordings:
                 self._files,
                 self.retained,
                 signer,
-                in_thread or self._defer,
+                in_thread or self._thread.run,
                 reactor,
                 now_nanoseconds,
                 layer,
@@ -122,9 +125,6 @@ class ConsoleRecordings:
         )
         self._timer: IDelayedCall | None = None
         self._is_running = False
-
-    def _defer(self, function: Callable[[], Any]) -> Deferred[Any]:
-        return deferToThreadPool(self._reactor, self._reactor.getThreadPool(), function)
 
     # Start and stop.
 
@@ -153,17 +153,29 @@ class ConsoleRecordings:
         self._heads.stop()
         self.storing.stop()
         self.statuses.stop()
+        self._thread.stop()
         if self._timer is not None and self._timer.active():
             self._timer.cancel()
 
     async def stop(self) -> None:
+        """Sign the recordings once more, for :data:`STOP_SECONDS` at most, and stop."""
         if not self._is_running:
             return
+        if not await ends_within(STOP_SECONDS, self._reactor, self._sign_all()):
+            names = [each.uid for each in self._recordings.values() if each.is_open]
+            self._log.warn(
+                "the next start signs the rest of the recordings {names}: "
+                "that has taken longer than {seconds} s",
+                seconds=STOP_SECONDS,
+                names=", ".join(names),
+            )
+        self.abandon()
+        self._machines.clear()
+
+    async def _sign_all(self) -> None:
         await self._heads.ended()
         self._heads.sign_all()
         await self._heads.ended()
-        self.abandon()
-        self._machines.clear()
 
     def _tick(self) -> None:
         self._timer = self._reactor.callLater(HEAD_SECONDS, self._tick)
