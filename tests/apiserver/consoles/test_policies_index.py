@@ -9,7 +9,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from unittest import skipUnless
 
-from tests.apiserver.consoles.policies_support import POLICIES, REQUESTS, PolicyTestCase
+from tests.apiserver.consoles.policies_support import COMPUTE, POLICIES, REQUESTS, PolicyTestCase
 from tests.apiserver.support import EPOCH, MACHINES, MERGE
 from tests.retained import entries
 from twisted_exec.api import patterns
@@ -19,6 +19,7 @@ from twisted_exec.api.status import Forbidden, ServiceUnavailable
 from twisted_exec.api.users import User
 from twisted_exec.apiserver.consoles.policies import ConsolePolicies
 from twisted_exec.apiserver.interfaces import Applicant, IConsolePolicies
+from twisted_exec.auth.rules import Attributes
 from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.wire.session_terms import Right, Terms
 
@@ -215,6 +216,18 @@ class TermsTests(PolicyTestCase):
         self.failureResultOf(opened, ServiceUnavailable)
         with self.assertRaises(ServiceUnavailable):
             fresh.review(self.applicant(), self.machine["metadata"]["uid"], Right.OBSERVE)
+
+    def test_strict_review_at_a_start(self) -> None:
+        """Until policies and machines are known, an access review answers as for a strict policy."""
+        machine = {"resource": "machines", "namespace": "default", "name": "vm-1"}
+        attributes = Attributes(User("jane"), "takeover", COMPUTE, subresource="console", **machine)
+        fresh = ConsolePolicies(self.storage, [DEFAULT.workload], self.clock, self.clock.seconds)
+        answers = [fresh.is_strict_for(attributes)]
+        for followed in fresh.followed():
+            assert followed.listed is not None
+            followed.listed(self.successResultOf(self.storage.list(followed.resource)))
+            answers.append(fresh.is_strict_for(attributes))
+        self.assertEqual(answers, [True, True, True, False])
 
 
 class HoursTests(PolicyTestCase):

@@ -74,6 +74,7 @@ class ConsolePolicies(StoreFollower):
         self._resources, self._clock, self._now = machines, clock, now
         self._listeners: list[Callable[[], None]] = []
         self._unlisted = {CONSOLEPOLICIES.resource, CONSOLEREQUESTS.resource}
+        self._unlisted_machines = {(each.group, each.plural) for each in machines}
         self._policies: defaultdict[str, dict[str, ParsedPolicy]] = defaultdict(dict)
         self._requests: defaultdict[_Asker, dict[Key, Object]] = defaultdict(dict)
         self._moments: list[tuple[float, Key]] = []
@@ -103,6 +104,7 @@ class ConsolePolicies(StoreFollower):
             for obj in listing.items:
                 changed(Event(ADDED, obj, None, listing.version))
             self._unlisted.discard(resource)
+            self._unlisted_machines.discard((resource.group, resource.plural))
             self._hint()
 
         return Followed(resource, changed, listed)
@@ -127,7 +129,13 @@ class ConsolePolicies(StoreFollower):
         return demand_of(self.selecting(machine))
 
     def is_strict_for(self, attributes: Attributes) -> bool:
-        """As :meth:`is_strict`, for the machine that a request names; false if it is unknown."""
+        """
+        As :meth:`is_strict`, for the machine that a request names.
+
+        True before the lists are complete that it depends on; then false for a machine that is unknown.
+        """
+        if self._unlisted or (attributes.group, attributes.resource) in self._unlisted_machines:
+            return True
         if not attributes.name:
             return self.strictness(attributes.namespace).strict
         name = (attributes.group, attributes.resource, (attributes.namespace, attributes.name))
