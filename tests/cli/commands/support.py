@@ -59,11 +59,16 @@ class LocalCase(SynchronousTestCase):
     def setUp(self) -> None:
         self.clock, self.network, self.cluster = Clock(), MemoryNetwork(), Cluster()
         self.config = ClientConfig("http://127.0.0.1:6443", token="of-the-kubeconfig")
+        self.serve()
+
+    def serve(self, timeout_seconds: float | None = None) -> None:
+        """Start the server."""
         cluster = Site(self.cluster, self.clock)
         self.local = LocalServer(
             lambda: self.config,
             {"cluster": "lab"},
             self.clock,
+            timeout_seconds=timeout_seconds,
             server=self.network.endpoint(cluster),
         )
         self.local.serve_at(PORT)

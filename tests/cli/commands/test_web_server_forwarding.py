@@ -5,9 +5,10 @@ from __future__ import annotations
 import gzip
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-from twisted.internet.defer import fail
+from twisted.internet.defer import Deferred, fail
 from twisted.internet.error import ConnectionRefusedError
 from twisted.internet.interfaces import IStreamClientEndpoint
 from zope.interface import implementer
@@ -162,6 +163,19 @@ class ForwarderTests(LocalCase):
         self.assertEqual(code, 502)
         self.assertIn("http://127.0.0.1:6443", message)
         self.assertIn("check the network", message)
+
+    def test_request_timeout(self) -> None:
+        """An API server that does not answer in the time of --request-timeout is a Status."""
+        server: Any = SimpleNamespace(connect=lambda factory: Deferred())
+        config, clock = (lambda: self.config), self.clock
+        self.local = LocalServer(config, {}, clock, timeout_seconds=5, server=server)
+        self.local.serve_at(40123)
+        page = self.ask()
+        self.clock.advance(4)
+        self.assertEqual(page.head, b"")
+        self.clock.advance(1)
+        self.network.pump()
+        self.assertEqual(self.status(page)[0], 504)
 
     def test_renewed(self) -> None:
         """A replaced kubeconfig applies to the next request."""

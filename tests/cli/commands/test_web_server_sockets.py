@@ -190,6 +190,15 @@ class SocketTests(_Sockets):
         self.assertEqual(code, 502)
         self.assertIn("connection refused; check the network", message)
 
+    def test_request_timeout(self) -> None:
+        """An API server that does not answer in the time of --request-timeout is a Status."""
+        self.serve(timeout_seconds=5)
+        self.cluster.answer = lambda request: None
+        page = self.open()
+        self.clock.advance(5)
+        self.network.pump()
+        self.assertEqual(self.status(page)[0], 504)
+
     def test_no_credentials(self) -> None:
         """Credentials that are missing now are a Status, too."""
         self.config = replace(self.config, token="", token_file="/nonexistent/token")

@@ -24,7 +24,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     add_machine_options(parser, is_optional=True)
     add_web_options(parser)
-    add_cluster_options(parser)
+    add_cluster_options(parser, limit="10s, and 60s for the answer")
     parser.set_defaults(run=run)
 
 

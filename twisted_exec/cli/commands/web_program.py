@@ -64,7 +64,7 @@ async def serve(options: argparse.Namespace, reactor: Any) -> None:
     if options.machine is not None:
         place["machine"] = await _machine(options, config, reactor)
     raise_descriptor_limit()  # a terminal in the page and its watch have two each
-    server = LocalServer(reloading.current, place, reactor)
+    server = LocalServer(reloading.current, place, reactor, timeout_seconds=options.request_timeout)
     await server.listen(options.port)
     reactor.addSystemEventTrigger(
         "before", "shutdown", lambda: Deferred.fromCoroutine(server.close())
@@ -88,13 +88,14 @@ async def serve(options: argparse.Namespace, reactor: Any) -> None:
     reactor.addSystemEventTrigger("before", "shutdown", enter.stop)
     if opens_browser:
         _open_browser(url, reactor)
-    await _report_refusal(config, reactor)
+    await _report_refusal(options, config, reactor)
     await Deferred()  # until the reactor stops
 
 
-async def _report_refusal(config: ClientConfig, reactor: Any) -> None:
+async def _report_refusal(options: argparse.Namespace, config: ClientConfig, reactor: Any) -> None:
     """Say in the terminal, too, that the server does not accept the credentials."""
-    client = CommandClient(config, reactor, timeout_seconds=_CHECK_SECONDS, agent=AGENT)
+    seconds = options.request_timeout or _CHECK_SECONDS
+    client = CommandClient(config, reactor, timeout_seconds=seconds, agent=AGENT)
     try:
         await client.create(SELFSUBJECTREVIEWS.resource, {})
     except APIError as refusal:
@@ -142,14 +143,15 @@ async def _machine(
     """Return what the page needs to open the machine."""
     name = options.machine.name
     machine = {"namespace": config.namespace, "name": name}
-    client = CommandClient(config, reactor, timeout_seconds=_CHECK_SECONDS, agent=AGENT)
+    seconds = options.request_timeout or _CHECK_SECONDS
+    client = CommandClient(config, reactor, timeout_seconds=seconds, agent=AGENT)
 
     async def read(_: ClientConfig, dialect: Dialect) -> Dialect:
         await client.get(dialect.workload, name, config.namespace)
         return dialect
 
     try:
-        dialect = await opened_among(read, config, reactor, options.among, _CHECK_SECONDS, None)
+        dialect = await opened_among(read, config, reactor, options.among, seconds, None)
     except APIError as refusal:
         if refusal.code != NotFound.code:
             return machine  # the page says why, and goes on when it can

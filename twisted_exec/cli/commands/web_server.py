@@ -85,6 +85,8 @@ class LocalServer:
 
     :param config: returns the cluster and the current credentials.
     :param place: tells the page after its login where it is: ``cluster``, ``namespace`` and ``machine``.
+    :param timeout_seconds: time limit to connect to the API server, and again for the head of an answer;
+        ``None`` for the defaults.
     :param server: the endpoint of the API server, instead of the one that ``config`` names.
     :ivar login: exchanges the secret of the URL.
     :ivar site: makes the protocol of each connection.
@@ -96,12 +98,13 @@ class LocalServer:
         place: Mapping[str, Any],
         reactor: Any,
         *,
+        timeout_seconds: float | None = None,
         server: IStreamClientEndpoint | None = None,
     ) -> None:
         self._reactor = reactor
         self.login = Login(reactor)
-        self._forwarder = Forwarder(config, reactor, server)
-        self._sockets = SocketForwarder(config, reactor, server)
+        self._forwarder = Forwarder(config, reactor, timeout_seconds, server)
+        self._sockets = SocketForwarder(config, reactor, timeout_seconds, server)
         page = Page(lambda: {"local": True, "login": [], "oidc": []}, __version__)
         self._console = LocalConsole(page, self.login, place, self._forwarder, self._sockets)
         self.site = Site(self._console, reactor, max_connections=_MOST_CONNECTIONS)
@@ -361,6 +364,7 @@ def check_token(request: Request, login: Login) -> None:
 
 
 AGENT = "twisted-exec-web"
+_CONNECT_SECONDS = 10.0
 HEAD_SECONDS = 60.0
 """Time limit for the head of an answer, as a kube-apiserver's own for short requests."""
 
@@ -386,10 +390,17 @@ class Forwarder:
         self,
         config: Callable[[], ClientConfig],
         reactor: Any,
+        timeout_seconds: float | None = None,
         server: IStreamClientEndpoint | None = None,
     ) -> None:
+        self._head_seconds = timeout_seconds or HEAD_SECONDS
         self._http = transport.HTTPTransport(
-            config(), reactor, server=server, renew=config, agent=AGENT
+            config(),
+            reactor,
+            connect_seconds=timeout_seconds or _CONNECT_SECONDS,
+            server=server,
+            renew=config,
+            agent=AGENT,
         )
 
     async def forward(self, request: Request) -> None:
@@ -402,7 +413,7 @@ class Forwarder:
         is_long = any(name in request.args for name in _LONG)
         try:
             incoming = await self._http.open(
-                _outgoing(request), head_seconds=None if is_long else HEAD_SECONDS
+                _outgoing(request), head_seconds=None if is_long else self._head_seconds
             )
         except (BadGateway, GatewayTimeout) as problem:
             raise with_remedy(problem) from None
@@ -597,9 +608,11 @@ class SocketForwarder:
         self,
         config: Callable[[], ClientConfig],
         reactor: Any,
+        timeout_seconds: float | None = None,
         server: IStreamClientEndpoint | None = None,
     ) -> None:
         self._config, self._reactor, self._server = config, reactor, server
+        self._timeout_seconds = timeout_seconds or TIMEOUT_SECONDS
         self._open: dict[Splice, _Socket] = {}
         self._opening = 0
         self._all_closed: Deferred[None] | None = None
@@ -634,12 +647,12 @@ class SocketForwarder:
             head = request_head(config, path.decode("ascii"), query, AGENT)
             head = replace(head, headers=[*head.headers, *ours])
             server = self._server or endpoint(
-                config, self._reactor, timeout_seconds=TIMEOUT_SECONDS
+                config, self._reactor, timeout_seconds=self._timeout_seconds
             )
             try:
                 with naming_server(config):
                     upgraded = await upgrade(
-                        server, head, clock=self._reactor, timeout_seconds=TIMEOUT_SECONDS
+                        server, head, clock=self._reactor, timeout_seconds=self._timeout_seconds
                     )
             except UpgradeRefused as refused:
                 raise refused.as_api_error() from None
