@@ -123,6 +123,7 @@ class CreateTests(SynchronousTestCase):
             ({"name": "a", "labels": {"x": "a b"}}, "metadata.labels"),
             ({"name": "a", "annotations": {"a b": "x"}}, "metadata.annotations"),
             ({"name": "a", "annotations": {"a": "x" * 300_000}}, "metadata.annotations"),
+            ({"name": "a", "annotations": {"a": "\u00e9" * 150_000}}, "metadata.annotations"),
             ({"name": "a", "finalizers": ["a/b/c"]}, "metadata.finalizers[0]"),
         ]:
             with self.assertRaises(Invalid, msg=str(metadata)[:80]) as caught:

@@ -365,7 +365,8 @@ def _metadata_causes(kind: Kind, obj: Object) -> Iterator[Cause]:
     for key in annotations:
         for problem in names.qualified_name(key.lower()):
             yield fields.invalid("metadata.annotations", key, problem)
-    if sum(len(key) + len(value) for key, value in annotations.items()) > _LIMIT_ANNOTATION_BYTES:
+    texts = [*annotations, *annotations.values()]
+    if sum(len(text.encode("utf-8", "surrogatepass")) for text in texts) > _LIMIT_ANNOTATION_BYTES:
         yield fields.too_long("metadata.annotations", _LIMIT_ANNOTATION_BYTES)
     for index, finalizer in enumerate(metadata.get("finalizers", [])):
         for problem in names.qualified_name(finalizer):
