@@ -14,7 +14,7 @@ from typing import Any
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from twisted.internet.task import Clock
-from twisted.logger import LogEvent, globalLogPublisher
+from twisted.logger import LogEvent, capturedLogs, formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.tls.support import alternatives
@@ -173,6 +173,11 @@ class ServingTests(SynchronousTestCase):
         self.turn(35 * 86400, step=3600)
         self.assertEqual(len(self.requests()), 2)
         self.assertEqual(self.installed(), first)
+        with capturedLogs() as logs:
+            self.answer(conditions=[{"type": "Denied", "status": "True", "message": "who"}])
+            self.turn(DENIED_SECONDS + 30)
+        message = formatEvent(logs[0])
+        self.assertIn("no renewal of the serving certificate yet: certificate signing", message)
         self.sign()
         self.turn(20)
         self.assertNotEqual(self.installed(), first)

@@ -257,7 +257,8 @@ class SignedCertificate(BackgroundTask, ABC):
 
     def _tell(self, problem: str) -> None:
         if problem != self.problem:
-            self._log.warn("no {what} yet: {why}", what=self.what, why=problem)
+            lack = "no" if self.installed() is None else "no renewal of the"
+            self._log.warn("{lack} {what} yet: {why}", lack=lack, what=self.what, why=problem)
         self.problem = problem
 
     def _crashed(self, failure: Failure) -> None:
