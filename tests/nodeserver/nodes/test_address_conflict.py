@@ -7,7 +7,12 @@ from __future__ import annotations
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.kube.interfaces import Object
-from twisted_exec.nodeserver.nodes.worker import ADDRESS_CONFLICT, LONGEST_SECONDS, AddressConflict
+from twisted_exec.nodeserver.nodes.worker import (
+    ADDRESS_CONFLICT,
+    CALM_SECONDS,
+    LONGEST_SECONDS,
+    AddressConflict,
+)
 
 
 def node(address: str, version: str) -> Object:
@@ -36,6 +41,11 @@ class ContestTests(SynchronousTestCase):
         """One or two foreign writes may be chance; more are reported."""
         reported = [self.overwritten(0.0) for _ in range(ADDRESS_CONFLICT)]
         self.assertEqual(reported, [False] * (ADDRESS_CONFLICT - 1) + [True])
+
+    def test_rare(self) -> None:
+        """Foreign writes that are hours apart are chance, however many there are."""
+        times = [number * 2 * CALM_SECONDS for number in range(9)]
+        self.assertEqual([self.overwritten(now) for now in times], [False] * 9)
 
     def test_nothing_written(self) -> None:
         """Values from before our first write are no conflict."""

@@ -341,6 +341,8 @@ ADDRESS_CONFLICT = 3
 """Foreign writes before corrections become rarer."""
 FIRST_SECONDS = 10.0
 LONGEST_SECONDS = 300.0
+CALM_SECONDS = 3600.0
+"""After this time without foreign writes, earlier ones no longer count."""
 
 
 class AddressConflict:
@@ -352,7 +354,7 @@ class AddressConflict:
 
     def __init__(self, own: int) -> None:
         self.quiet_until = 0.0
-        self._own, self._times = own, 0
+        self._own, self._times, self._seen_at = own, 0, 0.0
         self._written: Object | None = None
         self._before = ""
         self._backoff = Backoff(FIRST_SECONDS, LONGEST_SECONDS)
@@ -375,7 +377,10 @@ class AddressConflict:
             return False
         if is_our_address(observed.get("status") or {}, self._written, self._own):
             return False
-        self._written, self._times = None, self._times + 1
+        if now - self._seen_at > CALM_SECONDS:
+            self._times = 0
+            self._backoff.reset()
+        self._written, self._times, self._seen_at = None, self._times + 1, now
         if self._times < ADDRESS_CONFLICT:
             return False
         self.quiet_until = now + self._backoff.pause()
