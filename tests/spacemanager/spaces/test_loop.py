@@ -23,6 +23,7 @@ from twisted_exec.api.spaces import (
     PROVIDER_REACHABLE,
     SYNCED,
 )
+from twisted_exec.api.status import Conflict
 from twisted_exec.spacemanager.interfaces import BROKEN, BUILDING, GOING, Physical
 from twisted_exec.spacemanager.spaces.observation import GONE_SECONDS
 from twisted_exec.testing.space_provider import MemorySpace
@@ -135,6 +136,21 @@ class ManagedTests(WorldTestCase):
         self.assertEqual(self.world.phase("one"), "Initializing")
         self.world.settle(600)
         self.assertLess(self.calls("create"), 25)
+
+    def test_conflict_at_the_provider(self) -> None:
+        """A provider that waits for an earlier space of that name is asked less and less often."""
+
+        def refuse(physical: Any, space: Any = None) -> Any:
+            raise Conflict("space one is being deleted")
+
+        put, self.spaces.put = self.spaces.put, refuse  # type: ignore[method-assign]
+        self.world.space("one", "p")
+        self.world.settle(600)
+        self.assertLess(self.calls("create"), 25)
+        self.assertEqual(self.world.said("one", SYNCED), ("False", "CreateFailed"))
+        self.spaces.put = put  # type: ignore[method-assign]
+        self.world.settle(300)
+        self.assertEqual(self.world.phase("one"), "Ready")
 
     def test_mended(self) -> None:
         """A user who has mended what failed does not wait for the pause."""

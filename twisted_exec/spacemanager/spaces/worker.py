@@ -330,7 +330,7 @@ class SpaceWorker:
         elif isinstance(step, acts.Rotate):
             if not asked_to_rotate(self.space):
                 self._memory.rotated_at = self._seconds()
-            await IRotatesCredentials(provider).rotate(physical)
+            await _refusable(IRotatesCredentials(provider).rotate(physical))
             self._events.append(acts.Tell("Normal", "Rotated", "new credentials were made"))
         else:
             await self._create(physical, uid)
@@ -342,7 +342,8 @@ class SpaceWorker:
         assert self._view is not None
         parameters = (self.space.get("spec") or {}).get("parameters") or {}
         try:
-            await self._view.provider.create(physical, SpaceRequest(uid, dict(parameters)))
+            request = SpaceRequest(uid, dict(parameters))
+            await _refusable(self._view.provider.create(physical, request))
         except AlreadyExists:
             await self._ask_whose(physical, uid)
 
@@ -452,6 +453,14 @@ class SpaceWorker:
 
     def _seconds(self) -> float:
         return float(self._context.clock.seconds())
+
+
+async def _refusable(answer: Awaitable[None]) -> None:
+    """Turn a provider's Conflict into a refusal: it would not help to observe the hub again."""
+    try:
+        await answer
+    except Conflict as refused:
+        raise APIError(refused.message, code=refused.code, reason=refused.reason) from None
 
 
 async def delete_ours(hub: IKubeClient, obj: Object) -> None:
