@@ -10,6 +10,7 @@ from tests.spacemanager.live import World, condition
 from tests.spacemanager.spaces.loop_case import HOME, WorldTestCase
 from twisted_exec.api import spaces
 from twisted_exec.api.kinds import CLUSTERPROFILES
+from twisted_exec.spacemanager.spaces.publishing import profile_of
 from twisted_exec.testing.cluster import unreachable
 
 
@@ -32,6 +33,22 @@ class PublishedTests(WorldTestCase):
         (extension,) = way["cluster"]["extensions"]
         where = {"name": "external-one", "namespace": HOME, "key": "kubeconfig"}
         self.assertEqual(extension["extension"], where)
+
+    def test_of_an_earlier_space(self) -> None:
+        """The profile of an earlier Space of that name goes; there is none until this one is Ready."""
+        self.spaces.held = True
+        self.world.space("one", "p")
+        self.world.settle(3)
+        key = (CLUSTERPROFILES.resource, HOME, "one")
+        earlier = self.world.seen("one")
+        earlier = {**earlier, "metadata": {**earlier["metadata"], "uid": "earlier"}}
+        profile = profile_of(earlier, "v1.36.2", None, 0.0)
+        self.world.done(self.world.client.create(CLUSTERPROFILES.resource, profile, HOME))
+        self.world.settle(3)
+        self.assertNotIn(key, self.world.cluster.objects)
+        self.spaces.release()
+        self.world.settle(5)
+        self.assertIn(key, self.world.cluster.objects)
 
     def test_goes(self) -> None:
         """It goes with its Space."""

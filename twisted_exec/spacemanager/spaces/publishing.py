@@ -190,12 +190,13 @@ class Publishing(BackgroundTask):
         :return: a message for the Space's user if that is impossible, or empty.
         """
         current = self.get(space["metadata"]["namespace"], space["metadata"]["name"])
-        status = space.get("status") or {}
-        if not self.served or (current is None and status.get("Phase") != spaces.READY):
+        if not self.served:
             return ""
         if current is not None and owner_uid(current) != space["metadata"]["uid"]:
             await self.drop(current)  # it belongs to an earlier Space of that name
             current = None
+        if current is None and (space.get("status") or {}).get("Phase") != spaces.READY:
+            return ""
         desired = profile_of(space, version, current, self._now())
         try:
             return await self._put(desired, current)
