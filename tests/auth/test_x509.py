@@ -261,6 +261,12 @@ class X509AuthenticatorTests(CredentialsCase):
                 again.load()
             self.assertIn("hold the same CA", str(caught.exception))
 
+    def test_kept_apart_from_a_file(self) -> None:
+        """The content of a CA file cannot be kept apart from another file: that is no silent no."""
+        content = authority("users").certificate_pem
+        with self.assertRaises(ValueError):
+            X509Authenticator(content, self.clock, apart_from=self.forwarding_ca)
+
     def test_signed_by_the_other(self) -> None:
         """
         Neither CA may sign the other: a client could present the intermediate in a chain that

@@ -93,6 +93,8 @@ class CertificateJudge:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         apart_from: str = "",
     ) -> None:
+        if apart_from and isinstance(ca, bytes):
+            raise ValueError("apart_from needs the path of the CA, not its content")
         self._clock, self._now = clock, now
         self._ca: _Given | Reloading[bytes] = (
             _Given(ca) if isinstance(ca, bytes) else (_followed(ca, apart_from, clock))
