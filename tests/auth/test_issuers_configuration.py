@@ -177,7 +177,7 @@ class ReadConfigurationTests(SynchronousTestCase):
             ),
             ("other", 1, "other is not known here"),
             ("oth\u001ber", 1, "is not known here"),
-            ("jwt.0.issuer.url", None, "jwt[0].issuer.url no URL"),
+            ("jwt.0.issuer.url", None, "jwt[0].issuer.url is no URL"),
             ("jwt.0.issuer.url", "http://x", "jwt[0].issuer.url does not begin with https://"),
             ("jwt.0.issuer.discoveryURL", URL, "discoveryURL: it is the url itself"),
             ("jwt.0.issuer.discoveryURL", "http://x", "discoveryURL does not begin with"),

@@ -128,7 +128,7 @@ class UserOfTests(SynchronousTestCase):
         good = {"sub": "jane", "hd": "example.org", "tier": "1"}
         self.assertEqual(user_of(good, issuer(**required)).name, "jane")
         for change in ({"hd": "example.com"}, {"hd": ["example.org"]}, {"tier": 1}, {"hd": None}):
-            self.assertRefused({**good, **change}, "not the required claim", **required)
+            self.assertRefused({**good, **change}, "has not the required value", **required)
 
 
 class CheckedURLTests(SynchronousTestCase):
@@ -143,16 +143,17 @@ class CheckedURLTests(SynchronousTestCase):
     def test_bad(self) -> None:
         """Any other URL is refused with a reason."""
         for url, why in (
-            (None, "no URL"),
-            ("", "no URL"),
-            (f"{URL}/{'x' * 3000}", "no URL"),
+            (None, "is no URL"),
+            ("", "is no URL"),
+            (f"{URL}/{'x' * 3000}", "is longer than 2048 characters"),
+            ("issuer.example", "does not begin with https://"),
             ("http://issuer.example", "does not begin with https://"),
             ("HTTPS://issuer.example", "does not begin with https://"),
-            ("file:///etc/passwd", "no URL of a host"),
-            ("https://", "no URL of a host"),
-            ("https://x:0", "no URL of a host"),
-            ("https://x:99999", "no URL of a host"),
-            ("https://[::1", "no URL of a host"),
+            ("file:///etc/passwd", "does not begin with https://"),
+            ("https://", "has no host"),
+            ("https://x:0", "no valid port"),
+            ("https://x:99999", "no valid port"),
+            ("https://[::1", "has no host"),
             ("https://user:secret@x", "has a user"),
             (f"{URL}?a=1", "a query"),
             (f"{URL}#a", "a fragment"),

@@ -70,7 +70,7 @@ class Options(KubeletOptions, AggregatedOptions, AuditOptions):
         *options_of(QuotaLimits),
         ProgramOption(
             f"{_SIGNING}cert-file",
-            "CA that signs serving certificates of poollets (PEM).",
+            "CA that signs serving certificates of poollets and node servers (PEM).",
             group=_SIGNED,
             is_path=True,
         ),

@@ -322,19 +322,21 @@ def checked_url(text: object, *, query: bool = False) -> str:
     :param query: it may have a query.
     :raises ValueError: the reason why it is not acceptable.
     """
-    if not isinstance(text, str) or not 0 < len(text) <= _LIMIT_URL:
-        raise ValueError("no URL")
+    if not isinstance(text, str) or not text:
+        raise ValueError("is no URL")
+    if len(text) > _LIMIT_URL:
+        raise ValueError(f"is longer than {_LIMIT_URL} characters")
     if not text.isascii() or not text.isprintable() or " " in text or "\\" in text:
         raise ValueError("has characters that no URL has")
+    if not text.startswith("https://"):
+        raise ValueError("does not begin with https://")
     try:
         url = urlsplit(text)
         usable = bool(url.hostname) and url.port != 0
     except ValueError:
         usable = False
     if not usable:
-        raise ValueError("is no URL of a host")
-    if url.scheme != "https" or not text.startswith("https://"):
-        raise ValueError("does not begin with https://")
+        raise ValueError("has no host, or no valid port")
     if "@" in url.netloc or "#" in text or ("?" in text and not query):
         raise ValueError("has a user, a query or a fragment")
     return text
@@ -349,7 +351,7 @@ async def user_of(claims: Mapping[str, Any], issuer: Issuer, evaluator: Evaluato
     token = _Claims(claims, f"{issuer.url} {claims.get('sub')}", evaluator)
     for name, value in issuer.required:
         if claims.get(name) != value:
-            raise InvalidToken(f"it has not the required claim {name}")
+            raise InvalidToken(f"its claim {name} has not the required value")
     for rule in issuer.claim_rules:
         await rule.confirm(claims, evaluator, token.subject)
     username = issuer.username
