@@ -111,6 +111,8 @@ class BackUpTests(_Stores):
                 "cannot write /nonexistent/a b/backup: its directory does not exist; "
                 "create it: install -d -m 700 '/nonexistent/a b'",
             ),
+            (self.path, f"{other}/backup", f"cannot write {other}/backup: Not a directory"),
+            (self.path, self.file + "x" * 300, "File name too long"),
         ]:
             with self.assertRaises(StorageError) as caught:
                 back_up(path, target)

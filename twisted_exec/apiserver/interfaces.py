@@ -121,10 +121,10 @@ class Applicant:
 @dataclass(frozen=True)
 class Strictness:
     """
-    The strictness of the verbs of consoles in one namespace.
+    Whether rights at consoles are strict (``--console-verbs=strict``), for a SelfSubjectRulesReview.
 
-    :param strict: true if the verbs are strict for some machines at least.
-    :param problem: why a list of rules cannot be exact; empty if it can.
+    :param strict: true if they are, or may be, for some of the machines asked about.
+    :param problem: why the list of the user's rules is not exact; empty if it is.
     """
 
     strict: bool = False

@@ -475,7 +475,7 @@ class Viewer:
         """
         End with a status, after the output so far.
 
-        A client that reads nothing for 10 s loses the rest.
+        A client that does not take the buffered output within 10 s loses the rest.
         """
         if self.is_ending:
             return

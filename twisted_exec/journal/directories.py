@@ -33,7 +33,7 @@ class Directories:
     """
     The directories of one store. Methods raise :class:`OSError`.
 
-    :ivar removing: called with the path of each segment before it is removed, maybe in a thread.
+    :ivar removing: called with each path of a segment before it is removed, maybe in a thread.
     """
 
     def __init__(self, layer: Any, path: str) -> None:

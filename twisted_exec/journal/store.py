@@ -382,9 +382,10 @@ class JournalStore:
 
     def before_removal(self, removing: Callable[[str], None]) -> None:
         """
-        Call a function with the path of each segment before it is removed, maybe in a thread.
+        Call a function with each path of a segment before it is removed, maybe in a thread.
 
-        It may link the file to another name, and must not fail.
+        A segment has one of two names, so a file may be missing.  The function may link the file to
+        another name, and must not fail.
         """
         self._directories.removing = removing
 

@@ -11,7 +11,7 @@ import secrets
 import shlex
 import sqlite3
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from urllib.parse import quote
 
@@ -54,9 +54,10 @@ def back_up(path: str, target: str, *, force: bool = False) -> Summary:
     Copy a store's database, which a server may use meanwhile.
 
     :param target: appears when it is complete and verified, with mode 0600.
-    :raises StorageError: ``path`` is no usable store, or ``target`` exists or cannot be written.
+    :raises StorageError: ``path`` is no usable store, or ``target`` exists without ``force`` or cannot be
+        written.
     """
-    if os.path.lexists(target) and os.path.exists(path) and os.path.samefile(path, target):
+    if os.path.exists(target) and os.path.exists(path) and os.path.samefile(path, target):
         raise StorageError(f"{target} is the store itself: choose another file for the backup")
     return _create(target, force, lambda copy: _copy(path, copy))
 
@@ -105,7 +106,8 @@ def _create(
         # Another program may have created it meanwhile.
         _check_absent(target, force)
         for path in leftovers:
-            _remove(path)
+            with suppress(FileNotFoundError):
+                os.remove(path)
         os.rename(partial, target)
         # The new name is durable only after a sync of its directory (fsync(2)).
         _sync(os.path.dirname(target) or ".")
@@ -120,20 +122,15 @@ def _create(
         raise StorageError(f"cannot write {target}: {error}") from None
     finally:
         for path in (partial, f"{partial}-journal"):
-            _remove(path)
+            # A target that cannot be written is already reported.
+            with suppress(OSError):
+                os.remove(path)
     return summary
 
 
 def _check_absent(target: str, force: bool) -> None:
     if os.path.lexists(target) and not force:
         raise StorageError(f"{target} exists already: give --force to replace it")
-
-
-def _remove(path: str) -> None:
-    try:
-        os.remove(path)
-    except FileNotFoundError:
-        pass
 
 
 def _sync(path: str) -> None:

@@ -156,10 +156,8 @@ class IStorage(IService):
         Deliver each change after ``since``, in order.
 
         :param since: a resourceVersion, or ``None`` for now.
-        :param on_lost: called once, instead of further events, if changes were missed; without it
-            the watch delivers the differences as changes.
-        :param on_event: called for past changes before this method returns, and not again after it
-            has raised an exception.
+        :param on_lost: called once, instead of further events, if changes were missed.
+        :param on_event: called for past changes before this method returns; must not raise.
         :raises Expired: changes after ``since`` are forgotten: list again.
         :raises APIError: ``since`` has not happened yet.
         """

@@ -35,7 +35,7 @@ class IListeningSockets(Interface):
         Listen with an inherited socket.
 
         :param address: finds sockets of systemd, which have no description.
-        :return: ``None`` if there is no such socket.
+        :return: ``None`` if there is no usable socket of this description.
         """
 
     def opened(description: str, port: IListeningPort) -> None:

@@ -1,3 +1,3 @@
 """
-Consoles of Machines: the route, permission, ConsoleSession and end of each stream.
+Consoles of Machines: their streams, logs, policies, approvals and recordings.
 """

@@ -257,7 +257,7 @@ def _pieces(before: bytes, elements: Iterable[bytes], after: bytes, most: int) -
 
 
 def gathered(parts: Iterable[bytes], most: int = sys.maxsize) -> Iterator[bytes]:
-    """Join parts into pieces of about :data:`PIECE_BYTES`; none if all are empty."""
+    """Join parts into pieces of about :data:`PIECE_BYTES`, or of ``most`` parts."""
     waiting: list[bytes] = []
     size = 0
     for part in parts:

@@ -297,7 +297,8 @@ class Verbs:
         Server-side apply: set exactly the fields that ``options.manager`` wants.
 
         :return: the object as stored, and whether it was created.
-        :raises Conflict: other managers have different values for some fields.
+        :raises Conflict: other managers have different values for some fields, or the configuration
+            names another UID or version.
         :raises APIError: another refusal.
         """
 

@@ -259,7 +259,7 @@ class BrokerHost(StreamHost):
         )
 
     def _deleted(self, entry: CachedMachine) -> None:
-        """End the sessions of a deleted machine; targets of another make do not."""
+        """End the sessions of a deleted machine: another program as the target does not."""
         uid = entry.owner.uid
         ending = Ending(MACHINE_DELETED, f'machine "{entry.id}" was deleted in the target cluster')
         self.streams.sessions.end_object(MachineKey(uid), ending)

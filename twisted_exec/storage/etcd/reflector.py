@@ -134,7 +134,7 @@ class EtcdReflector:
         self._end_feed(_Doubt(why))
 
     def lags(self, why: EtcdError) -> None:
-        """Switch to another member, because this member's watch lags behind."""
+        """Connect to the next member, because this member's watch lags behind."""
         if self._feed is not None:
             self._feed_ended(why)
 
