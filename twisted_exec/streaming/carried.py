@@ -1,5 +1,5 @@
 """
-A stream that a proxy carries: its end, its terms, and the requests to the next hop about both.
+A stream that a proxy carries, and the requests to the next hop about its end and its terms.
 """
 
 from __future__ import annotations
@@ -85,7 +85,6 @@ class CarriedStream:
         return self.stream.bytes_to_machine, self.stream.bytes_to_user
 
     def over(self, reason: str) -> None:
-        """The stream has ended."""
         if self._next_hop is not None:
             self._next_hop.cancel()
         to_machine, to_user = self.counts()
@@ -97,7 +96,6 @@ class CarriedStream:
         )
 
     def _is_lost(self) -> bool:
-        """Return whether the session waits for its user."""
         return False
 
 
@@ -151,7 +149,6 @@ class SplicedStream(CarriedStream):
             self._proxy.paths.watch(self.stream)
 
     def over(self, reason: str) -> None:
-        """As :meth:`CarriedStream.over`."""
         if self._late is not None and self._late.active():
             self._late.cancel()
         self._proxy.paths.forget(self.stream)
@@ -175,8 +172,8 @@ class SplicedStream(CarriedStream):
         """
         Send the reason, or let the next hop do so; cut the stream if that does not end it.
 
-        The user's input stops now.  It passes again when the next hop has agreed to end the session: that
-        hop discards keys itself, but needs the user's part of the protocol's end.
+        The user's input stops until the next hop has agreed to end the session: that hop discards
+        keys itself, but needs the user's part of the protocol's end.
         """
         assert self._next_hop is not None
         self.stream.pause_user()
@@ -221,7 +218,7 @@ class SplicedStream(CarriedStream):
 
 
 def _not_confirmed(proxy: Proxy, session: Session, terms: Terms, failure: Failure) -> Ending:
-    """End a session because the next hop does not hold it to other terms; return the ending."""
+    """End a session because the next hop has not confirmed its terms; return the ending."""
     proxy.cutting(session, failure)
     message = (
         f"your rights at this console changed ({describe_terms(terms)}), and the next hop did not"
@@ -284,11 +281,9 @@ class NextHop:
         """
         Ask the next hop to end the session.
 
-        Unless the machine is off or this hop stops, this does not wait for a silent hop: it fails with
-        :class:`~twisted_exec.streaming.http.control.Silent`.
-
         :param seconds: longest wait for the answer.
-        :return: fires when the next hop has agreed; fails if it refuses or does not answer.
+        :return: fires when the next hop has agreed; fails if it refuses or does not answer, with
+            :class:`~twisted_exec.streaming.http.control.Silent` if it is not worth the wait.
         """
         query = ending_query(self._session_id, ending)
         awaits_silence = ending.reason in (POWERED_OFF, SHUTTING_DOWN)
@@ -301,8 +296,8 @@ class NextHop:
         """
         Pass nothing from the user on until the next hop has confirmed the terms.
 
-        :param on_refusal: called if the next hop does not confirm them, unless the session is ending;
-            the user stays paused.
+        :param on_refusal: called if the next hop does not confirm them, unless the session is
+            ending; the user stays paused.
         """
         stream.pause_user()
         if self._change is None:  # otherwise behind the answer: requests may overtake each other
@@ -345,7 +340,6 @@ class NextHop:
     async def _send(
         self, method: bytes, query: bytes, seconds: float, awaits_silence: bool = True
     ) -> None:
-        """:raises Exception: the next hop refuses, or cannot be reached."""
         if self._location.later is not None:
             self._location = await self._location.later()
         location = self._location

@@ -34,14 +34,13 @@ class RequestContext:
     :param target: the object that the request is about, as the program's route names it.
     :param values: the variable segments of the path, by name.
     :param segments: all segments of the path, decoded.
-    :ivar user: as whom the request is answered; set by the gate.
-    :ivar caller: the user or proxy that acts for ``user``; ``None`` if the user acts for
-        themselves.
+    :ivar user: set by the gate.
+    :ivar caller: the user or proxy that acts for ``user``; ``None`` without one.
     :ivar ceiling: the terms that the previous hop holds the session to.
     :ivar has_session: a session was opened, which records its own end.
     :ivar resume_headers: the request's, if the gate has taken them out of it.
-    :ivar rejoin: what a previous hop says about rejoining the stream: the value of its header.
-    :ivar wants_recording: the input that the user wants to be recorded; empty without such a wish.
+    :ivar rejoin: the previous hop's header about rejoining the stream.
+    :ivar wants_recording: the input that the user wants to be recorded; may be empty.
     :ivar recorded: the input that is recorded; empty if the session is not recorded.
     """
 
@@ -76,7 +75,7 @@ class RequestContext:
     @cached_property
     def resumption(self) -> RequestedResumption | None:
         """
-        The request's header to resume sessions; ``None`` without one.
+        The request's header to resume sessions, or ``None``.
 
         :raises BadRequest: the header is not valid.
         """
@@ -86,7 +85,7 @@ class RequestContext:
     @property
     def continues_session(self) -> bool:
         """
-        True if the request resumes an open session, or rejoins the stream of one.
+        Return whether the request resumes an open session, or rejoins the stream of one.
 
         :raises BadRequest: the header is not valid.
         """
@@ -95,7 +94,7 @@ class RequestContext:
 
     @property
     def subject(self) -> Subject:
-        """The session's facts for audit and metrics, as far as they are known."""
+        """The session's facts for audit and metricsknown so far."""
         return self.request.subject
 
     @subject.setter
@@ -110,7 +109,7 @@ class RequestContext:
         """
         Add the reason of the query to the subject, unless the previous hop sent one.
 
-        :raises BadRequest: it is not valid.
+        :raises BadRequest: the reason is not valid.
         """
         if not self.subject.reason and (reason := reason_of_query(self.request.args)):
             self.learn(reason=reason)
@@ -124,18 +123,16 @@ class RequestContext:
         self._on_opened += (function,)
 
     def opened(self) -> None:
-        """Take note that the session is open."""
         for function in self._on_opened:
             function()
 
     def unopened(self, problem: BaseException) -> None:
-        """Take note that the session is not opened."""
         for function in self._on_unopened:
             function(problem)
 
     @property
     def is_identified(self) -> bool:
-        """The gate has found the user."""
+        """Return whether the gate has found the user."""
         return "user" in vars(self)
 
     @property
@@ -152,10 +149,9 @@ def on_record(
     """
     Audit a request for a session: record its refusal, and name its object in the message.
 
-    A refusal is on record from the start of authentication until there is a session; a session
-    records its own end.
+    A session that was opened records its own end.
 
-    :param names_unknown: also name it to users who are not known.
+    :param names_unknown: also name the object to users who are not known.
     """
     try:
         yield

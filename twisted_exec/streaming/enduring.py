@@ -2,14 +2,9 @@
 A stream at the machine's end that outlives its connection to the previous hop.
 
 The hop that a client is connected to can *rejoin* the stream over a new connection
-(:mod:`twisted_exec.wire.resume`) when a hop behind it dies, and both ends send again what the other
-end has not received.
-
-This end keeps what it has sent until it has arrived, up to :data:`MOST_KEPT_BYTES`.  A client that is
-further behind when its connection is lost cannot go on.
-
-A connection that ends after the protocol has closed it is the end of the stream.  After other losses
-the stream waits for a limited time.
+(:mod:`twisted_exec.wire.resume`), and both ends send again what the other end has not received.
+This end keeps at most its last :data:`MOST_KEPT_BYTES`: a client that is further behind cannot go
+on.
 """
 
 from __future__ import annotations
@@ -58,12 +53,13 @@ class EnduringStream:
     The transport of one stream's protocol, over one connection after the other.
 
     :param wait_seconds: longest wait for the next connection.
-    :param has_head: the protocol first writes the head of a response, which is no part of the stream.
+    :param has_head: the protocol first writes the head of a response, which is no part of the
+        stream.
     :ivar received: bytes that the protocol got.
     :ivar ping: sends a ping over the stream, and returns whether it did.  Set by the protocol's
         user, which calls :meth:`keep_alive` instead of sending pings, and :meth:`answered` at each
         answer.
-    :ivar on_wait: called when the stream has lost its connection and waits for the next one.
+    :ivar on_wait: called when the stream begins to wait for another connection.
     """
 
     disconnecting = False
@@ -100,7 +96,7 @@ class EnduringStream:
         self._timer: IDelayedCall | None = None
 
     def connection(self) -> IProtocol:
-        """Return the protocol for a connection of this stream."""
+        """Return the protocol for the first connection."""
         return _Connection(self)
 
     def check(self, received: int) -> None:
@@ -124,7 +120,7 @@ class EnduringStream:
         """
         Return the protocol for the connection that replaces the present one.
 
-        :param received: as for :meth:`check`, which was called in this turn.
+        :param received: as for :meth:`check`, which was called in this turn of the reactor.
         """
         old, self._connection = self._connection, None
         if old is not None:
@@ -169,7 +165,6 @@ class EnduringStream:
         self._wait(reason)
 
     def _wait(self, reason: Failure) -> None:
-        """Wait for another connection."""
         self._is_full = True
         self._timer = self._clock.callLater(self._wait_seconds, self._over, reason)
         if self.on_wait is not None:
@@ -240,7 +235,7 @@ class EnduringStream:
     # ITransport and IConsumer, for the protocol
 
     def write(self, data: bytes) -> None:
-        """Send data; kept until it has arrived."""
+        """Send data, and keep it until it has arrived, within :data:`MOST_KEPT_BYTES`."""
         if not self.connected or self._is_closing:
             return
         connection = self._connection
@@ -259,11 +254,9 @@ class EnduringStream:
         return rest
 
     def writeSequence(self, data: Any) -> None:
-        """See :class:`ITransport`."""
         self.write(b"".join(data))
 
     def registerProducer(self, producer: Any, streaming: bool) -> None:
-        """See :class:`IConsumer`; ``streaming`` is true."""
         if not self.connected:
             producer.stopProducing()
             return
@@ -271,23 +264,19 @@ class EnduringStream:
         self._pace()
 
     def unregisterProducer(self) -> None:
-        """See :class:`IConsumer`."""
         self._producer, self._is_paused = None, False
 
     def pauseProducing(self) -> None:
-        """Stop reading."""
         self._reading = False
         if self._connection is not None:
             self._connection.transport.pauseProducing()
 
     def resumeProducing(self) -> None:
-        """Read again."""
         self._reading = True
         if self._connection is not None:
             self._connection.transport.resumeProducing()
 
     def stopProducing(self) -> None:
-        """Stop for good."""
         self.loseConnection()
 
     def loseConnection(self) -> None:
@@ -300,7 +289,6 @@ class EnduringStream:
         self._close(lambda transport: transport.loseWriteConnection())
 
     def abortConnection(self) -> None:
-        """End the stream at once."""
         self.disconnecting = True
         self._close(lambda transport: transport.abortConnection())
 
@@ -309,7 +297,6 @@ class EnduringStream:
         return self._peer  # type: ignore[no-any-return]
 
     def getHost(self) -> IAddress:
-        """Return the own address of the newest connection."""
         return self._host  # type: ignore[no-any-return]
 
     def _close(self, close: Callable[[Any], object]) -> None:
@@ -364,7 +351,7 @@ _MOST_STREAMS = 20_000
 
 @dataclass(frozen=True)
 class StreamOwner:
-    """The session, user and machine of a stream; only the same ones may rejoin it."""
+    """The session, user and machine of a stream; a request for others cannot rejoin it."""
 
     session: str
     user: str
@@ -383,11 +370,10 @@ class EnduringStreams:
         self._streams: dict[bytes, tuple[StreamOwner, EnduringStream]] = {}
 
     def __len__(self) -> int:
-        """Return the number of streams."""
         return len(self._streams)
 
     def offered(self, owner: StreamOwner) -> Offer | None:
-        """Return what a stream needs to be rejoined; ``None`` if offers are refused, or there are too many streams."""
+        """Accept an offer; return ``None`` if offers are refused, or there are too many streams."""
         if not self._seconds or len(self._streams) >= _MOST_STREAMS:
             return None
         key = secrets.token_urlsafe(_KEY_BYTES)
@@ -398,7 +384,7 @@ class EnduringStreams:
         Return the stream that a request rejoins.
 
         :raises NotFound: there is none with this key, or it has another owner.
-        :raises Conflict: it cannot be continued.
+        :raises Conflict: the stream cannot be continued.
         """
         owner_of_stream, stream = self._streams.get(_digest(rejoin.key), (None, None))
         if stream is None or owner_of_stream != owner:
@@ -424,7 +410,7 @@ class EnduringStreams:
 
 @dataclass(frozen=True)
 class Offer:
-    """An offer of the hop before that the server accepts."""
+    """An accepted offer of the previous hop."""
 
     streams: EnduringStreams
     owner: StreamOwner
@@ -451,7 +437,7 @@ class KeptBytes:
     """
     Sent bytes, by their offsets in the stream.
 
-    :param limit_bytes: the last bytes that are kept; older ones are dropped by whole pieces.
+    :param limit_bytes: older bytes than the last so many are dropped, by whole pieces.
     :ivar first: the offset of the first byte that is kept.
     :ivar end: the offset behind the last byte.
     """
@@ -463,11 +449,10 @@ class KeptBytes:
         self._pieces: deque[bytes] = deque()
 
     def __len__(self) -> int:
-        """Return the number of bytes."""
         return self.end - self.first
 
     def __iter__(self) -> Iterator[bytes]:
-        """Iterate over the bytes in pieces of any size, oldest first."""
+        """Iterate over the bytes in pieces, oldest first."""
         return iter(self._pieces)
 
     def add(self, data: bytes) -> None:
@@ -495,7 +480,6 @@ class KeptBytes:
             self.first = offset
 
     def clear(self) -> None:
-        """Drop all bytes."""
         self.forget_until(self.end)
 
     def _drop_piece(self) -> None:

@@ -1,5 +1,5 @@
 """
-Properties of Twisted's transports, and the kernel's figures about them, on which streams depend.
+Properties of Twisted's transports, and the kernel's figures about them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from twisted_exec.tls.turns import TurnTaking
 
 
 def is_tls(transport: ITransport) -> bool:
-    """Return whether the transport encrypts."""
     return ISSLTransport.providedBy(transport)
 
 
@@ -30,8 +29,7 @@ def can_half_close(transport: ITransport) -> bool:
     """
     Return whether ``loseWriteConnection`` works.
 
-    TLS transports have the method from their socket, but calling it breaks the TLS session: the end
-    of a stream is signalled in-band instead.
+    TLS transports have the method from their socket, but calling it breaks the TLS session.
     """
     return IHalfCloseableDescriptor.providedBy(transport) and not is_tls(transport)
 
@@ -40,9 +38,9 @@ def close_behind(transport: Any) -> None:
     """
     Close behind everything written, without discarding it.
 
-    Closing a socket that holds unread input sends a reset, which overtakes what was sent.  So where
-    there is a half-close only our direction is closed; the caller discards further input, and
-    limits the time.  TLS waits for its peer by itself.
+    Closing a socket that holds unread input sends a reset, which overtakes what was sent.  So a
+    transport with a half-close closes only our direction: the caller discards further input, and
+    limits the time.
     """
     if can_half_close(transport):
         transport.loseWriteConnection()
@@ -52,9 +50,8 @@ def close_behind(transport: Any) -> None:
 
 def swap_protocol(transport: Any, protocol: IProtocol) -> None:
     """
-    Make a connected transport deliver to ``protocol`` from now on.
-
-    The caller calls ``protocol.makeConnection``.
+    Make a connected transport deliver to ``protocol``; the caller calls
+    ``protocol.makeConnection``.
     """
     if isinstance(transport, ProtocolWrapper):
         transport.wrappedProtocol = protocol
@@ -64,11 +61,12 @@ def swap_protocol(transport: Any, protocol: IProtocol) -> None:
 
 def unread(transport: Any, protocol: IProtocol, data: bytes, *, later: bool = False) -> None:
     """
-    Deliver bytes to the transport's protocol again, before all others that were received.
+    Deliver bytes to the transport's protocol again, before others that were received.
 
-    Our transports do so in turns of the reactor, and not while they are paused; others at once.
+    Our transports do so in turns of the reactor, and not while they are paused; others deliver at
+    once.
 
-    :param later: not in this turn of the reactor.
+    :param later: not in this turn of the reactor, for our transports.
     """
     if isinstance(transport, TurnTaking):
         transport.unread(data, later=later)
@@ -83,9 +81,7 @@ _LONGEST_BYTES = 72
 
 
 def tcp_info(transport: object) -> bytes:
-    """
-    Return the beginning of a ``struct tcp_info``; empty if the kernel has none for this transport.
-    """
+    """Return the beginning of a ``struct tcp_info``, or nothing."""
     plug = getattr(socket_transport(transport), "socket", None)
     if sys.platform != "linux" or not isinstance(plug, socket.socket):
         return b""
@@ -97,9 +93,7 @@ def tcp_info(transport: object) -> bytes:
 
 def round_trip_seconds(transport: object) -> float | None:
     """
-    Return the smoothed time of a packet to the other kernel and of its answer back.
-
-    :return: ``None`` if it is unknown, or if the transport is no TCP connection.
+    Return the kernel's smoothed round-trip time of a TCP connection; ``None`` if it is unknown.
     """
     info = tcp_info(transport)
     if len(info) < _ROUND_TRIP.size:

@@ -1,7 +1,6 @@
 """
-gRPC calls as Deferreds.
+gRPC calls as Deferreds, which fire in the reactor's thread.
 
-grpcio has its own threads; their results come to the reactor's thread by ``callFromThread``.
 Import this module before ``grpc``.
 """
 
@@ -36,7 +35,7 @@ CHANNEL_OPTIONS = (
 
 
 class Link:
-    """One channel.  Once retired, it closes when its last call has ended."""
+    """A channel.  Once retired, it closes when its last call has ended."""
 
     def __init__(self, channel: Any) -> None:
         self.channel = channel
@@ -52,7 +51,6 @@ class Link:
         return stub
 
     def began(self) -> None:
-        """Count a call on this channel."""
         self._calls += 1
 
     def ended(self) -> None:
@@ -86,8 +84,8 @@ def call(
     Wrap a running call in a Deferred.
 
     :param future: from a stub, with a deadline.
-    :param read: called with the completed future in one of grpcio's threads, or at once if it is
-        complete already; must not raise.
+    :param read: called with the completed future, perhaps in one of grpcio's threads; must not
+        raise.
     :param outcome: called in the reactor's thread with the future and the result of ``read``.
     :return: fires with the result of ``outcome``, or fails with it if it is an exception.
         Cancelling it ends the call.
@@ -113,8 +111,8 @@ class Callers:
     """
     A few threads that make blocking calls.
 
-    grpcio wakes a waiting thread sooner than it runs a future's callback, but a thread waits for one
-    call only.  This is for frequent calls that others wait for: use it while a thread is free.
+    grpcio wakes a waiting thread sooner than it runs a future's callback.  Use this for frequent
+    calls while a thread is :attr:`free`.
     """
 
     def __init__(self, reactor: IReactorFromThreads, threads: int = 2) -> None:
@@ -124,7 +122,7 @@ class Callers:
 
     @property
     def free(self) -> bool:
-        """Return whether a call would start at once."""
+        """Return whether a call would get a thread immediately."""
         return self._free > 0 or self._started < self._most
 
     def stop(self) -> None:
@@ -143,7 +141,7 @@ class Callers:
         """
         Call in a thread that is :attr:`free`.
 
-        :param begin: called there; makes the call, waits and reads; must not raise.
+        :param begin: called in the thread; makes the call, waits and reads; must not raise.
         :param outcome: called in the reactor's thread with the result.
         :return: as :func:`call`; cancelling it does not end the call, which has a deadline.
         """

@@ -109,7 +109,7 @@ Authenticators add headers of their own
 
 @dataclass(frozen=True)
 class Subject:
-    """The facts of one session for audit, metrics and messages: user and object."""
+    """Facts of one session for audit, metrics and messages."""
 
     session: str
     """The session's id, usually the same on every hop (header ``Audit-Id``)."""
@@ -147,12 +147,11 @@ class Location:
     """
     The next hop of a stream.
 
-    :param endpoints: tried in order, each with a label for messages.  The next endpoint is tried if
-        connecting (TLS included) failed.
-    :param headers: set on the backend's request, from which the inbound credential,
-        identity and hop-by-hop headers have been removed.
-    :param streams: the channels that the backend waits for, whatever the request says;
-        ``None`` for those of the request.
+    :param endpoints: tried in order until connecting (TLS included) succeeds, each with a label for
+        messages.
+    :param headers: set on the backend's request, without the client's credentials.
+    :param streams: the channels that the backend waits for, whatever the request says; ``None`` for
+        those of the request.
     :param again: makes a new location for a second request of the same session; ``None`` if the
         path may be used twice.
     :param ends_here: the backend has no request that ends a session, so this hop writes the reason
@@ -163,18 +162,18 @@ class Location:
         or ``later`` does that, if there is one.
     :param whole: the path has the complete query; otherwise the stream options of the user's
         request are added to it.
-    :param refusal: converts a refusal by the backend, also 401, into the user's error; ``None``
-        passes it on, except that 401 becomes 502.
+    :param refusal: converts a refusal by the backend, also 401, into the user's error.
     :param terms: what the session is held to here; the next hop must confirm it.
-    :param resumes: the next hop may resume sessions and rejoin streams (:mod:`twisted_exec.wire.resume`).
+    :param resumes: the next hop may resume sessions and rejoin streams
+        (:mod:`twisted_exec.wire.resume`).
     :param log: the options of the log at this location; ``None`` if the path is complete.
     :param unknown_path: the user's error if the backend does not serve the path of a text at all;
         ``None`` passes that on, too.
     :param answer_headers: headers of the user's response, if it is a text or the next hop's 101.
-    :param recorder: records the stream (:class:`IStreamRecorder`), which then is decoded here.
+    :param recorder: records the stream, which then is decoded here.
     :param confirm: called once the next hop has opened the session, and before the user is
         answered; fails with an :class:`~twisted_exec.api.status.APIError` if the session must not
-        be opened; ``None`` if nothing is left to decide.
+        be opened.
     """
 
     subject: Subject
@@ -225,7 +224,7 @@ class IStreamRecorder(Interface):
         """Record output; see :meth:`input`."""
 
     def end(reason: str) -> None:
-        """The stream has ended; called once after :meth:`begin`, unless that has failed."""
+        """The stream has ended; called once after a successful :meth:`begin`."""
 
 
 class IStreamLocator(Interface):
@@ -239,7 +238,7 @@ class IStreamLocator(Interface):
         :meth:`RequestContext.learn`, so that the record of a refusal has it.
 
         :return: fires with a :class:`Location`, or fails with an
-            :class:`~twisted_exec.api.status.APIError` that names the object.
+            :class:`~twisted_exec.api.status.APIError` for the user.
         """
 
 
@@ -250,9 +249,9 @@ class ISessionReviewer(Interface):
         """
         Authenticate and authorize a session again.
 
-        :param evidence: what the hop's own gate put into ``context.evidence``; only this method
-            reads it, except for ``expires`` (end of the credentials, seconds since 1970) and
-            ``began`` (when the gate began to decide, by :func:`time.monotonic`), if it has them.
+        :param evidence: what the hop's own gate put into ``context.evidence``.  It may have
+            ``expires`` (end of the credentials, seconds since 1970) and ``began`` (when the gate
+            began to decide, by :func:`time.monotonic`) for others; the rest is for this method.
         :return: fires with the present terms when the session may go on.  Fails with
             :class:`~twisted_exec.api.status.Unauthorized` or
             :class:`~twisted_exec.api.status.Forbidden` when it may not, and with any other
@@ -265,11 +264,7 @@ class IRoundReviewer(ISessionReviewer):
     """A reviewer for which many sessions raise the same few questions."""
 
     def for_round() -> ISessionReviewer:
-        """
-        Return a reviewer for one round of reviews.
-
-        It may answer a question as it has answered the same question in this round.
-        """
+        """Return a reviewer that may repeat its answers during one round of reviews."""
 
 
 class IAttachment(Interface):
@@ -282,20 +277,18 @@ class IAttachment(Interface):
         """
         The user typed.
 
-        :param data: raw bytes, 1 or more, any split: a UTF-8 character may
-            arrive in pieces.
+        :param data: raw bytes, 1 or more, any split: a UTF-8 character may arrive in pieces.
         """
 
     def window_changed(size: TerminalSize) -> None:
         """The user's terminal has a new size."""
 
     def input_ended() -> None:
-        """The user's input is at its end (v5's 255, SPDY's FIN); output goes on."""
+        """The user's input is at its end; output goes on."""
 
     def detached(reason: str) -> None:
         """
-        The stream is gone; called exactly once if the request was accepted, also after ``end``, and also
-        when the stream never came up.
+        The stream is gone; called once for each accepted request, even if the stream never came up.
         """
 
 
@@ -312,14 +305,12 @@ class IOperable(IAttachment):
 
 class ITermsAttachment(IAttachment):
     """
-    An attachment that enforces the terms that concern all sessions of a console: who may take over,
-    how many sessions there may be, how many people input needs, what is recorded.
+    An attachment that enforces the terms that concern all sessions of a console, such as their
+    number.
 
-    The stream enforces the other terms.  If the attachment lacks this interface, the stream refuses a
-    session whose terms limit the sessions, require people or require a recording.
-
-    Its :meth:`~IOperable.wished` also gets the requests of users without the right to drive, and
-    answers them.
+    The stream enforces the other terms, and refuses a session whose terms need this interface if
+    the attachment lacks it.  :meth:`~IOperable.wished` also gets the requests of users without the
+    right to drive, and answers them.
     """
 
     bytes_to_machine = Attribute("Input that the machine got so far (int), for audit.")
@@ -350,9 +341,9 @@ class IResumableAttachment(ITermsAttachment):
     """
     An attachment that can outlive its stream: its user may come back over another stream.
 
-    The stream of a client that can resume the session provides :class:`IMarkTransport`: the attachment sends
-    it the mark At before its first output and behind each gap, and all notices as marks.  Another
-    stream gets notices and gaps in its output.
+    The stream of a client that can resume the session provides :class:`IMarkTransport`: the
+    attachment sends it the mark At before its first output and behind each gap, and notices as
+    marks.  Another stream gets notices and gaps in its output.
     """
 
     oldest = Attribute(
@@ -369,18 +360,14 @@ class IResumableAttachment(ITermsAttachment):
         """
         Check before the stream is up whether output can continue at a position.
 
-        If the position is no longer retained, output continues at the oldest retained byte behind it.
-        If it is of another epoch, output begins where it does for a new user.
+        If the position is no longer retained, output continues at the oldest retained byte behind
+        it.  If it is of another epoch, output begins where it does for a new user.
 
-        :raises BadRequest: it is beyond the end of the output.
+        :raises BadRequest: the position is beyond the end of the output.
         """
 
     def away() -> None:
-        """
-        The stream is lost, and the user may come back.
-
-        Either :meth:`resumed` or ``detached`` follows.
-        """
+        """The stream is lost; :meth:`resumed` or ``detached`` follows."""
 
     def resumed(transport: IMarkTransport, position: Position) -> None:
         """The user is back, over another stream; called instead of ``attached``."""
@@ -390,10 +377,10 @@ class IResumableAttachment(ITermsAttachment):
 
     def answered() -> None:
         """
-        The client has sent what its user typed before :meth:`resumed`, or before the stream's last
-        :meth:`IMarkTransport.ask`; called once for the last of them.
+        The client has sent what its user typed before :meth:`resumed` or the stream's last
+        :meth:`IMarkTransport.ask`.
 
-        If that is more than a connection takes at once, the rest comes later.
+        If that is more than a connection takes, the rest comes later.
         """
 
 
@@ -421,14 +408,13 @@ class IAttachmentTransport(Interface):
         """
         Send output.
 
-        :param data: at least 1 byte; the transport splits it into messages or frames of at most
-            32 KiB.
+        :param data: at least 1 byte, of any length.
         """
 
     def end(ending: Ending) -> None:
         """
-        Send what was written, then the status, then close in the protocol's
-        order, waiting (bounded) for the peer.  Repeated calls do nothing.
+        Send what was written, then the status, then close in the protocol's order, waiting
+        (bounded) for the peer.  Repeated calls do nothing.
         """
 
     def pause_input() -> None:
@@ -502,10 +488,10 @@ class IBreakable(Interface):
 
     def send_break(milliseconds: int) -> None:
         """
-        Send BREAK on the line; nothing while it is not open.
+        Send BREAK on the line, if it is open.
 
-        The caller neither writes into the line nor calls this again until that time has passed.
-        A line whose BREAK has a fixed length sends that.
+        The caller neither writes into the line nor calls this again until that time has passed.  A
+        line whose BREAK has a fixed length sends that.
 
         :param milliseconds: 1 to 5000.
         """

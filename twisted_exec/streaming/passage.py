@@ -82,7 +82,7 @@ def require_upgrade(request: IRequest) -> bytes:
     """
     Return the protocol of an upgrade request: ``websocket`` or ``SPDY/3.1``.
 
-    :raises BadRequest: the request is no upgrade, or to another protocol, or has a body.
+    :raises BadRequest: the request is no such upgrade, or has a body.
     """
     upgrade = is_upgrade(request)
     if not upgrade:
@@ -109,7 +109,6 @@ class Passage:
         self._sent_terms = FULL
 
     async def run(self) -> None:
-        """As :meth:`~twisted_exec.streaming.proxy.Proxy.handle`."""
         context = self._context
         try:
             await self._run()
@@ -143,7 +142,10 @@ class Passage:
             openings.end(hop, opener)
 
     def _turn_of(self, user: str) -> tuple[str, bool]:
-        """Return whose turn it is: sessions that are open already do not wait behind a user's new ones."""
+        """
+        Return whose turn it is: sessions that are open already do not wait behind a user's new
+        ones.
+        """
         try:
             return user, self._context.continues_session
         except APIError:
@@ -222,7 +224,6 @@ class Passage:
             raise BadGateway("the next hop answered with a protocol that was not offered")
 
     async def _reach(self, head: UpgradeRequest) -> Upgraded:
-        """Send the request to the next hop."""
         proxy = self._proxy
         upgraded: Upgraded
         try:
@@ -246,7 +247,6 @@ class Passage:
         return upgraded
 
     def _check_terms(self, label: str, upgraded: Upgraded) -> None:
-        """:raises NotImplementedByBackend: the next hop would allow the user too much."""
         terms, confirmed = self._sent_terms, confirmed_terms(upgraded.headers)
         if confirmed.satisfy(terms):
             return
@@ -265,15 +265,13 @@ class Passage:
         )
 
     def _refusal(self, refused: UpgradeRefused) -> APIError:
-        """Convert the next hop's refusal for the user."""
         error = refused.as_api_error()
         if self._sent_terms.recording and unknown_term("recording") in error.message:
             return self._makes_no_recordings(refused.label)
         return error if self._location.refusal is None else self._location.refusal(error)
 
     def _limit(self, seconds: float) -> float:
-        """Return the time limit of a step: there may be another limit for requests
-        that continue a session."""
+        """Return the time limit of a step, which differs for requests that continue a session."""
         longer = self._proxy.continue_seconds
         return seconds if longer is None or not self._continues else longer
 
@@ -308,7 +306,6 @@ class Passage:
         return headers
 
     def _target(self) -> bytes:
-        """Return path and query of the request to the next hop."""
         location = self._location
         if location.whole:
             return location.path
@@ -375,7 +372,7 @@ class Passage:
         carried.carry()
 
     async def _reach_again(self, attempt: Attempt) -> Upgraded:
-        """Send an offer of our own; a path that is valid for one request only is renewed first."""
+        """Send an offer of our own; renew a path that is valid for one request first."""
         if self._location.again is not None:
             self._location = await self._location.again()
         location = self._location
@@ -435,7 +432,6 @@ class Passage:
         carried.carry()
 
     def _carried(self, accepted: Rejoinable | None, upgrade: bytes, protocol: str) -> SplicedStream:
-        """Create the stream and its splice."""
         proxy, location = self._proxy, self._location
         commands = location.subject.subresource in _COMMANDS
         boundaries = partial(frame_boundaries, upgrade, protocol, commands=commands)
@@ -482,7 +478,7 @@ async def confirm(location: Location, session: Session) -> None:
     """
     Let the locator decide for the last time, now that the next hop has opened the session.
 
-    :raises APIError: the user must not be answered with the stream.
+    :raises APIError: the user must not get the stream.
     """
     if location.confirm is None:
         return

@@ -1,7 +1,6 @@
 """
-The proxy for streams: locate, connect, splice.
-
-The locator finds the next hop and authorizes the user; the proxy does the rest.
+The proxy for streams: its locator finds the next hop and authorizes the user; the proxy does the
+rest.
 """
 
 from __future__ import annotations
@@ -49,21 +48,20 @@ class Proxy:
     :param caller_of: authenticates the caller of a request that ends sessions or changes their
         terms; fires with the caller's name, which must be the session's ``subject.caller``, or its
         ``subject.user`` without a caller.  ``None``: the previous hop can do neither.
-    :param connect_seconds: for each address, TLS included.  This limit and the next two count from
-        the last sign of life of the next hop, so they are for silent hops, not for slow ones.
+    :param connect_seconds: for each address, TLS included.  This limit and ``answer_seconds`` count
+        from the last sign of life of the next hop, so they are for silent hops, not for slow ones.
     :param answer_seconds: from the request to the 101.
     :param wait_seconds: longest wait for a turn while many streams are being opened; less than the
         previous hop waits for its answer.
     :param continue_seconds: instead of the limits of connections and answers for requests that
-        continue an open session.  The hop before waits longer at each attempt and leaves first, so a
-        shorter limit would fail all of them while the next hop is busy.  ``None``: no other limits.
+        continue an open session: they wait for a busy hop.  ``None``: no other limits.
     :param end_seconds: from the decision to end a session until the session is cut; see also
         :mod:`~twisted_exec.streaming.carried`.
     :param drain_seconds: see :class:`~twisted_exec.streaming.splice.Splice`.
     :param leave_seconds: likewise.
     :param credential_headers: returns the headers that never reach the next hop.
-    :param cuts_when_refused: cut a session at once if the next hop refuses to end it; otherwise at
-        its time limit.
+    :param cuts_when_refused: cut a session if the next hop refuses to end it; otherwise at its time
+        limit.
     """
 
     _log = Logger()
@@ -103,8 +101,7 @@ class Proxy:
         """
         Answer a request for a stream; returns once it is open.
 
-        :raises APIError: it was refused, here or by the next hop; the caller
-            answers with it.  Cancelling (the client left) closes everything.
+        :raises APIError: it was refused, here or by the next hop; the caller answers with it.
         """
         if context.request.method not in (b"GET", b"POST"):
             raise WrongMethod(context.request.method, [b"GET", b"POST"])
@@ -112,16 +109,15 @@ class Proxy:
 
     async def end(self, context: RequestContext) -> None:
         """
-        Answer a ``DELETE``: end a session that the hop before ours opened.
+        Answer a ``DELETE``: end a session that the previous hop opened.
 
-        :raises APIError: that hop has no such session here or may not end any, it is not known, or the
-            request is not valid.
+        :raises APIError: the previous hop has no such session here, or the request is not valid.
         """
         await self._change(context, parse_ending, Session.end)
 
     async def limit(self, context: RequestContext) -> None:
         """
-        Answer a ``PATCH``: change the terms of a session that the hop before ours opened.
+        Answer a ``PATCH``: change the terms of a session that the previous hop opened.
 
         :raises APIError: as :meth:`end`.
         """
@@ -133,7 +129,6 @@ class Proxy:
         parse: Callable[[Mapping[bytes, list[bytes]]], tuple[str, Change]],
         apply: Callable[[Session, Change], None],
     ) -> None:
-        """Apply a change to a session that the hop before ours opened, and answer."""
         if self.caller_of is None:
             raise MethodNotAllowed("the previous hop neither ends nor changes sessions here")
         caller = await self.caller_of(context.request)
@@ -148,7 +143,6 @@ class Proxy:
         await answer_all(context.request, handle, self.clock)
 
     def _opened_by(self, caller: str, session: str) -> list[Session]:
-        """:raises NotFound: there is no such session of theirs."""
         theirs = [
             each
             for each in self.sessions.with_id(session)
@@ -167,7 +161,7 @@ class Proxy:
         )
 
     def rejoining(self, session: Session) -> None:
-        """Log that the connection to the machine is lost, and that the stream is rejoined."""
+        """Log that a stream is rejoined."""
         self._tell("rejoins session {session}: its connection to the next hop is lost", session)
 
     def cutting(self, session: Session, failure: Failure) -> None:
@@ -177,7 +171,7 @@ class Proxy:
         self._tell(text, session, why=why)
 
     def _tell(self, text: str, session: Session, **values: str) -> None:
-        """Log an act; many of one second, such as for the loss of a hop, are for the level debug."""
+        """Log an event; beyond :data:`LOG_LINES` of one kind in a second at level debug."""
         level = LogLevel.info if self._lines.allows(text, LOG_LINES) else LogLevel.debug
         self._log.emit(
             level, "{hop} " + text, hop=self.hop, session=session.subject.session, **values
@@ -199,7 +193,7 @@ def unanswered_seconds(transport: object) -> float:
     """
     Return for how long the other kernel has not answered, although data was sent to it again.
 
-    0 if it answers, without data to send, and for a transport that is no TCP connection.
+    0 if there is no such data, and for a transport that is no TCP connection.
     """
     return unanswered(tcp_info(transport))
 
@@ -216,12 +210,10 @@ class Paths:
     """
     The connections to the next hop of streams that can go on over another connection.
 
-    A kernel sends unacknowledged data again for a quarter of an hour before it gives the connection
-    up.  A stream that can go on over another connection need not wait so long, so this class checks
-    the connections of such streams now and then (tcp(7), ``TCP_INFO``).  ``TCP_USER_TIMEOUT`` is not
-    for this: it also ends the connection of a peer that answers, but takes no more for a while.
-
-    :param unanswered_seconds: see :func:`unanswered_seconds`.
+    A kernel sends unacknowledged data again for about a quarter of an hour before it gives the
+    connection up.  Such streams need not wait so long, so this class checks their connections
+    (tcp(7), ``TCP_INFO``).  ``TCP_USER_TIMEOUT`` is not for this: it also ends the connection of a
+    peer that answers, but takes no more for a while.
     """
 
     _log = Logger()
@@ -243,7 +235,6 @@ class Paths:
             self._checking.start(CHECK_SECONDS, now=False)
 
     def forget(self, splice: Splice) -> None:
-        """The splice has ended."""
         self._splices.pop(splice, None)
         if not self._splices and self._checking.running:
             self._checking.stop()

@@ -1,7 +1,6 @@
 """
-A stream of a proxy, which rejoins it when a hop behind the proxy is lost.
-
-The machine's end must have accepted that (:mod:`twisted_exec.wire.resume`).
+A stream of a proxy, which rejoins it when a hop behind the proxy is lost
+(:mod:`twisted_exec.wire.resume`).
 """
 
 from __future__ import annotations
@@ -83,7 +82,6 @@ class RejoinableStream(SplicedStream):
         )
 
     def over(self, reason: str) -> None:
-        """As :meth:`SplicedStream.over`."""
         rejoiner, self._rejoiner = self._rejoiner, None
         if rejoiner is not None:
             rejoiner.cancel()
@@ -104,8 +102,7 @@ class RejoinableStream(SplicedStream):
         """
         Send the request that rejoins the stream, in turn.
 
-        A hop that all its streams rejoin at once would answer each so late that none is rejoined in
-        time.
+        A hop that its streams rejoin all together would answer too late for any of them.
         """
         subject, turns = self._location.subject, self._proxy.sessions.rejoinings
         await turns.begin(subject.pool, subject.user, self._proxy.clock, self._answer.seconds)
@@ -115,7 +112,6 @@ class RejoinableStream(SplicedStream):
             turns.end(subject.pool, subject.user)
 
     async def _ask(self, text: str) -> Upgraded:
-        """Send the request."""
         location = self._location
         if renew := location.anew or location.again or location.later:
             location = self._location = replace(await renew(), anew=location.anew)
@@ -150,7 +146,6 @@ class RejoinableStream(SplicedStream):
         return upgraded
 
     def _rejoined(self) -> None:
-        """The stream has another connection."""
         self._rejoiner = None
         self._patience = 1
         if self._session.terms != self._sent_terms:  # changed while the request was on its way

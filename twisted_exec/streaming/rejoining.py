@@ -1,12 +1,8 @@
 """
 A splice that outlives the loss of its connection to the machine.
 
-The hop that the client is connected to rejoins the stream (:mod:`twisted_exec.wire.resume`) when a
-hop behind it dies.
-
-A connection that is lost after the machine's end has reported how the session ended is not
-replaced.  If the stream cannot be rejoined in time, the user gets a status with the reason, unless
-the last message is incomplete.
+If the stream cannot be rejoined in time (:mod:`twisted_exec.wire.resume`), the user gets a status
+with the reason, unless the last message is incomplete.
 """
 
 from __future__ import annotations
@@ -44,9 +40,8 @@ _FINAL = frozenset({400, 403, 404, 409, 410, 501})
 
 class EnduringSplice(Splice):
     """
-    See the module.
+    A splice whose connection to the machine can be replaced.
 
-    :param on_end: as for :class:`Splice`.
     :param on_loss: called when the machine's connection has to be replaced; :meth:`rejoined` or
         :meth:`give_up` must follow, unless the splice ends before.
     :param on_leave: called when the user's connection is lost and the machine's end does not know
@@ -77,7 +72,7 @@ class EnduringSplice(Splice):
 
     def rejoined(self, received: int) -> SpliceEnd:
         """
-        Return the end for another connection; :meth:`can_rejoin` is true.
+        Return the end for another connection, after a check by :meth:`can_rejoin`.
 
         :param received: the user's bytes that the machine's end has got.
         """
@@ -98,7 +93,7 @@ class EnduringSplice(Splice):
         End the user's part of the session with the reason, at the end of the current message.
 
         The machine's connection stays until its end closes it, or until :meth:`sever`: a hop that
-        has been asked to end the session would otherwise not find it any more.
+        has been asked to end the session must still find it.
         """
         self._is_told = True
         self.say(ending)
@@ -191,7 +186,6 @@ def _ignore() -> None:
 
 
 def _lost(reason: str = "") -> Ending:
-    """Return the status for a user whose stream cannot be rejoined."""
     return Ending(INTERNAL, f"{LOST}{reason}; open the console again")
 
 
@@ -226,7 +220,6 @@ class Rejoiner:
         working.addErrback(self._failed, splice)
 
     def cancel(self) -> None:
-        """Stop: the splice has ended."""
         working, self._working = self._working, None
         if working is not None:
             working.cancel()

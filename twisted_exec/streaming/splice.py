@@ -1,10 +1,8 @@
 """
 Splice two connections: the work of a middle hop after the 101.
 
-Bytes read from one transport are written to the other.  Each transport pauses the *other's* reading
-while its own buffer is full.
-
-When one end is gone, the other receives what was sent to it, within a time limit.
+Each transport pauses the *other's* reading while its own buffer is full.  When one end is gone, the
+other receives what was sent to it, within a time limit.
 """
 
 from __future__ import annotations
@@ -170,7 +168,6 @@ class SpliceEnd(Protocol):
             self.transport.resumeProducing()  # or its end would stay unnoticed
 
     def flush(self) -> None:
-        """Pass on what was buffered."""
         if self._withheld:
             return
         early, self._early = b"".join(self._early), []
@@ -186,7 +183,9 @@ class SpliceEnd(Protocol):
         self.transport.loseWriteConnection()
 
     def shut(self) -> None:
-        """Shut down for writing.  A repeated call closes the connection if its peer sends no more."""
+        """
+        Shut down for writing.  A repeated call closes the connection if its peer sends no more.
+        """
         # To close a socket that may hold unread input sends a reset, which discards the tail of
         # what was sent.  So only writing ends here, further input is discarded, and a time limit
         # closes the socket. TLS has no half-close.
@@ -258,8 +257,8 @@ class Splice:
 
     :param on_end: called once, when both connections are lost, with the reason for audit.
     :param drain_seconds: time limit for the surviving connection to receive what was sent to it.
-    :param leave_seconds: the same for the machine's connection after the user has left; ``None`` for
-        ``drain_seconds``.
+    :param leave_seconds: the same for the machine's connection after the user has left; ``None``
+        for ``drain_seconds``.
     """
 
     def __init__(
@@ -290,7 +289,9 @@ class Splice:
         self.user.passing, self.machine.passing = self._from_user, self._to_user
 
     def watch_close(self) -> None:
-        """Take note of a Close of the machine's side from now on: the splice carries a WebSocket."""
+        """
+        Take note of a Close of the machine's side from now on: the splice carries a WebSocket.
+        """
         self.machine.last = b""
 
     @property
@@ -312,8 +313,8 @@ class Splice:
         """
         Pass no more bytes from the user to the machine, from this moment on.
 
-        The user's connection is not read meanwhile, so an end of it stays unnoticed.  The caller soon
-        resumes the user or cuts the session.
+        The user's connection is not read meanwhile, so an end of it stays unnoticed.  The caller
+        soon resumes the user or cuts the session.
         """
         self.user.withhold()
 
@@ -404,7 +405,7 @@ class Splice:
         self._hush()
 
     def _explain(self, ending: Ending = _LOST) -> None:
-        """The machine's end is lost: send a status if it has sent none."""
+        """Send a status, if the machine's end was lost without one."""
         boundaries = self._boundaries
         if boundaries is None or self._words is not None or self.user.is_shut:
             return
@@ -413,7 +414,6 @@ class Splice:
             self.user.transport.write(self._words)
 
     def connected(self, end: SpliceEnd) -> None:
-        """An end is connected."""
         if end.peer.transport is None:
             return
         # All producers first: a flush may fill a buffer, and must find an end to pause.
@@ -427,7 +427,7 @@ class Splice:
             self._drain()
 
     def _send_again(self) -> None:
-        """Both ends are connected, and nothing has passed yet; for subclasses."""
+        """Called when both ends are connected, before anything passes; for subclasses."""
 
     def _survives(self, end: SpliceEnd) -> bool:
         """Return whether the splice goes on without the connection of this end; for subclasses."""
@@ -450,7 +450,6 @@ class Splice:
             peer.shut_writing()
 
     def lost(self, end: SpliceEnd, reason: Failure) -> None:
-        """An end's connection is lost."""
         if self._survives(end):
             return
         clean = reason.check(ConnectionDone) is not None

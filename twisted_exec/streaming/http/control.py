@@ -1,12 +1,10 @@
 """
 Short requests about open streams, such as those that end sessions, over few connections.
 
-The requests to one hop with the same credentials share at most :data:`AT_ONCE` connections.
-
-Requests that wait travel together: the body of the first one lists up to :data:`TOGETHER` others
-with its method, as ``{"requests": [{"target": ..., "headers": {...}}]}``.  The answer says in
-``details.done`` which of these succeeded, by their index.  A hop that does not know such bodies says
-nothing, and gets the others one by one.
+Requests to one hop with the same credentials share at most :data:`AT_ONCE` connections.  Requests
+that wait travel together: the body of the first one lists others with its method, as ``{"requests":
+[{"target": ..., "headers": {...}}]}``.  The answer says in ``details.done`` which of these
+succeeded, by their index.  A hop that does not know such bodies gets the others one by one.
 """
 
 from __future__ import annotations
@@ -72,8 +70,6 @@ class Silent(GatewayTimeout):
 
 
 class _Connection(Asking):
-    """A connection for one request after the other."""
-
     request_noun = "request"
     hop: _Hop | None = None
     uses = 0
@@ -84,13 +80,12 @@ class _Connection(Asking):
         self._keeping = clock.callLater(KEEP_SECONDS, self.abort)
 
     def use(self) -> None:
-        """Take note that the connection is used."""
         self.uses += 1
         if self._keeping is not None and self._keeping.active():
             self._keeping.cancel()
 
     def _refuse(self) -> None:
-        """The response is complete: make the connection ready for the next request."""
+        """Make the connection ready for the next request, now that the response is complete."""
         http, response = self._http, self._refusal
         # Another request may follow only when both sides are done.
         if {http.our_state, http.their_state} != {h11.DONE} or http.trailing_data[0]:
@@ -132,8 +127,6 @@ _FACTORY = _Connections()
 
 @dataclass(eq=False)
 class _Request:
-    """:ivar awaits_silence: it also waits for a silent hop."""
-
     endpoints: Endpoints
     head: UpgradeRequest
     seconds: float
@@ -172,7 +165,7 @@ class ControlRequests:
         :param seconds: longest wait for the answer, once the request is sent.
         :param awaits_silence: wait as long for a silent hop; otherwise fail with :class:`Silent`.
         :return: fires when the hop has answered with 2xx.  Fails with :class:`UpgradeRefused` for
-            any other answer, and with an :class:`~twisted_exec.api.status.APIError` without one.
+            another answer, and with an :class:`~twisted_exec.api.status.APIError` without one.
         """
         self._recent.append(self.clock.seconds())
         # Requests with other credentials must not meet: the hop compares them with the sessions'.
@@ -184,7 +177,7 @@ class ControlRequests:
 
     @property
     def is_busy(self) -> bool:
-        """True if connections are worth keeping for the next requests."""
+        """Whether connections are worth keeping for the next requests."""
         recent = self._recent
         # Decisions about many sessions come in slices, so that more requests follow a moment later.
         return len(recent) == BUSY_REQUESTS and self.clock.seconds() - recent[0] <= BUSY_SECONDS
@@ -202,11 +195,11 @@ class ControlRequests:
         self._silent[key] = self.clock.seconds()
 
     def forget(self, key: object) -> None:
-        """Forget a hop that has no connections, and for which no requests wait."""
+        """Forget a hop without connections and waiting requests."""
         self._hops.pop(key, None)
 
     def close(self) -> None:
-        """Close idle connections, at the end of the program."""
+        """Close the idle connections."""
         for hop in list(self._hops.values()):
             hop.close()
 
@@ -228,7 +221,6 @@ class _Hop:
     def add(
         self, endpoints: Endpoints, head: UpgradeRequest, seconds: float, awaits_silence: bool
     ) -> Deferred[None]:
-        """Send a request as soon as a connection is free."""
         answered: Deferred[None] = Deferred(lambda _: self._give_up(request))
         request = _Request(endpoints, head, seconds, awaits_silence, answered)
         self._waiting.append(request)
@@ -241,7 +233,6 @@ class _Hop:
         return answered
 
     def _give_up(self, request: _Request) -> None:
-        """The sender of a request has given up its answer."""
         self._no_longer(request)
         if not self._unanswered:
             self._waiting.clear()
@@ -279,12 +270,10 @@ class _Hop:
             await turns.breathe()
 
     def close(self) -> None:
-        """Close the connections that carry no request."""
         for connection in list(self._idle):
             connection.abort()
 
     def lost(self, connection: _Connection) -> None:
-        """A connection is lost."""
         if connection in self._idle:
             self._idle.remove(connection)
         self._end()
@@ -382,7 +371,7 @@ class _Hop:
         self._release(connection)
 
     def _others(self, request: _Request) -> list[_Request]:
-        """Take requests that can travel with one from those that wait."""
+        """Take waiting requests that can travel with a request."""
         if request.is_alone:
             return []
         others: list[_Request] = []
@@ -436,7 +425,9 @@ def _body(requests: Sequence[_Request]) -> bytes:
 
 
 def _done(body: bytes) -> frozenset[int]:
-    """Return the indices in an answer; none if the hop has not understood the body of the request."""
+    """
+    Return the indices in an answer; none if the hop does not know bodies with several requests.
+    """
     try:
         answer = json.loads(body)
         return frozenset(each for each in answer["details"]["done"] if isinstance(each, int))
@@ -462,7 +453,7 @@ def further_requests(request: Request) -> list[FurtherRequest]:
     """
     Return the requests in the body of a request.
 
-    :raises BadRequest: the body is malformed, or has too many of them.
+    :raises BadRequest: the body is malformed, or has too many requests.
     """
     content = request.content.read()
     if not content:
@@ -490,7 +481,7 @@ async def answer_all(
     request: Request, handle: Callable[[Request | FurtherRequest], object], clock: IReactorTime
 ) -> None:
     """
-    Handle a request and those that have travelled with it, and answer.
+    Handle a request and those in its body, and answer.
 
     :param handle: raises :class:`~twisted_exec.api.status.APIError` to refuse a request.
     :raises APIError: the first request was refused, or the body is not valid; nothing has been
@@ -509,7 +500,6 @@ async def _handle_all(
     handle: Callable[[FurtherRequest], object],
     clock: IReactorTime,
 ) -> list[int]:
-    """Return the indices of the requests that were not refused."""
     done: list[int] = []
     turns = ShortTurns(clock, is_urgent=True)
     for index, each in enumerate(requests):

@@ -1,7 +1,7 @@
 """
 Long responses, written in pieces at the client's pace.
 
-For pieces that take long to make, responses take turns, user by user.
+Responses whose pieces take long to make take turns, user by user.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Paced:
     """
     A response to one client, in pieces.
 
-    :ivar done: fires at the end: finished, or cut because the client left or does not read.
+    :ivar done: fires at the end of the response, complete or cut.
     :ivar paused: the client's buffers are full.
     :ivar gone: the client left, or was cut.
     """
@@ -77,7 +77,6 @@ class Paced:
         self._written = 0
 
     def put(self, data: bytes) -> None:
-        """Pass a piece to the transport."""
         raise NotImplementedError
 
     def abort(self) -> None:
@@ -90,7 +89,10 @@ class Paced:
         self.put(data)
 
     def room(self) -> Deferred[None]:
-        """Fires when there is room for a piece, or at the end.  One waiter at a time."""
+        """
+        Return a Deferred that fires when there is room for a piece, or at the end.  One waiter at a
+        time.
+        """
         waiting: Deferred[None] = Deferred()
         self._room = waiting
         if self.done.called or not self.paused:
@@ -120,28 +122,25 @@ class Paced:
         self._make_room()
 
     def end(self) -> None:
-        """End the response.  Called once, after :attr:`done`."""
+        """Clean up; called once, after :attr:`done`."""
         if self._turn is not None:
             self._turn.cancel()
             self._turn = None
 
     def evict(self) -> None:
-        """Cut the client: its response failed or lasts too long, or it does not read."""
+        """Cut the client."""
         self.gone = True
         self.abort()
         self.finish()
 
     def pauseProducing(self) -> None:
-        """The client's buffers are full."""
         self.paused = True
 
     def resumeProducing(self) -> None:
-        """The client has read."""
         self.paused, self._written = False, 0
         self._make_room()
 
     def stopProducing(self) -> None:
-        """The client has left."""
         self.gone = True
         self.finish()
 
@@ -162,11 +161,9 @@ class PacedAnswer(Paced):
         self.request.write(b"")
 
     def put(self, data: bytes) -> None:
-        """As :meth:`Paced.put`."""
         self.request.write(data)
 
     def abort(self) -> None:
-        """As :meth:`Paced.abort`."""
         if not self.request.gone:
             self.request.channel.transport.abortConnection()
 
@@ -273,7 +270,7 @@ async def respond_pieces(
 
 
 async def _more(turns: SharedTurns, user: str, pieces: Iterator[bytes], size: int) -> list[bytes]:
-    """Return pieces of at least this size, or all; each is made in a turn of its own."""
+    """Return further pieces of at least ``size`` bytes in total, or all that are left."""
     more: list[bytes] = []
     while size > 0:
         await turns.rest(-math.inf, user)

@@ -48,7 +48,7 @@ def adopt_page(request: Request, allowed_origins: Collection[bytes] = ()) -> Non
     """
     Turn the subprotocol of a page into the header that other clients send.
 
-    Nothing may have read the request's headers before.
+    Call this before the request's headers are read.
 
     :param allowed_origins: as for :func:`recognise_page`.
     :raises BadRequest: the subprotocol or the handshake is not valid.
@@ -75,7 +75,7 @@ def adopt_page(request: Request, allowed_origins: Collection[bytes] = ()) -> Non
 
 def recognise_page(request: Request, allowed_origins: Collection[bytes] = ()) -> None:
     """
-    Refuse a page's request from now on so that the page can read the reason.
+    Let a page read the reason if its request is refused later.
 
     :param allowed_origins: see :func:`~.upgrade_server.refuse_other_sites`.  Pages of other sites
         get an ordinary refusal, which they cannot read.
@@ -143,7 +143,8 @@ def output_socket(
     Return the socket for a request; :func:`connect_socket` connects it.
 
     :param choose: returns the subprotocol, given the headers of the request.
-    :param headers: further headers of the answer; the caller may add to them until :func:`connect_socket`.
+    :param headers: further headers of the answer; the caller may add to them until
+        :func:`connect_socket`.
     :raises BadRequest: the request is no complete handshake.
     """
     received = header_pairs(request.requestHeaders)
@@ -163,10 +164,12 @@ def connect_socket(request: Request, socket: ServerSocket, user: OutputSocketUse
 
 
 class OutputSocketUser:
-    """Callbacks of a socket over which only the server sends; messages of the client are ignored."""
+    """
+    Callbacks of a socket over which only the server sends; messages of the client are ignored.
+    """
 
     def client_left(self, reason: str) -> None:
-        """Handle the end of the connection, or of what the client wants to read."""
+        """Handle the client's Close, or the loss of the connection; both may happen."""
         raise NotImplementedError
 
     def opened(self) -> None:

@@ -33,8 +33,8 @@ class Dispatcher(resource.Resource):
         """
         Answer ``request``.
 
-        :raises APIError: becomes a JSON Status. Any other exception but a cancellation is our bug: it
-            is logged, and the user gets 500 without its text.
+        :raises APIError: becomes a JSON Status.  Other exceptions, except for cancellation, are
+            logged as bugs; the user gets 500 without their text.
         """
         raise NotImplementedError
 
@@ -60,7 +60,7 @@ class Dispatcher(resource.Resource):
 
 
 def _forget_frames(error: BaseException) -> None:
-    """Break the cycles of an error, its tracebacks and their frames, which hold the request."""
+    """Break the reference cycles of an error and its tracebacks, which hold the request."""
     each: BaseException | None = error
     while each is not None:
         context = each.__context__
@@ -72,7 +72,7 @@ def respond_json(request: Request, code: int, body: Any) -> None:
     """
     Send a JSON document and finish; does nothing if the client left.
 
-    :param body: anything that :func:`json.dumps` accepts, or ``bytes`` of JSON.
+    :param body: what :func:`json.dumps` accepts, or ``bytes`` of JSON.
     """
     respond(request, code, body if isinstance(body, bytes) else render(body), "application/json")
 
@@ -100,11 +100,7 @@ def respond(request: Request, code: int, body: bytes, content_type: str) -> None
 
 
 def respond_status(request: Request, error: APIError) -> None:
-    """
-    Send the error's ``Status``.
-
-    If the response has begun, the connection is closed.
-    """
+    """Send the error's ``Status``; close the connection if the response has begun."""
     if request.gone or request.finished:
         return
     if request.startedWriting:
@@ -121,7 +117,7 @@ def respond_status(request: Request, error: APIError) -> None:
 
 
 def render(document: Any) -> bytes:
-    """Encode a JSON document, as the whole body of a response."""
+    """Encode a JSON document for a response."""
     return json.dumps(document, separators=(",", ":")).encode() + b"\n"
 
 

@@ -1,9 +1,8 @@
 """
 The routes of a server, one table matched by whole path segments, and its probes.
 
-A path is split *before* it is percent-decoded, and a segment that decodes to a dot
-segment, or to something with a slash, a backslash or a NUL, is refused; an empty segment matches
-no ``{name}``.
+A path is split *before* it is percent-decoded, and a segment that decodes to something unsafe, such
+as a dot segment, is refused.
 """
 
 from __future__ import annotations
@@ -66,8 +65,7 @@ def split_path(path: bytes) -> list[str]:
     """
     Return the decoded segments of a request's path (without its query).
 
-    :raises BadRequest: no slash at the beginning, an encoded slash, a backslash, a dot segment, a NUL,
-        or not UTF-8.
+    :raises BadRequest: the path is not safe or not UTF-8.
     """
     if not path.startswith(b"/"):
         raise BadRequest("the path does not begin with a slash")
@@ -103,9 +101,9 @@ class RouteTable(Generic[Endpoint]):
         Add a route.
 
         :param methods: upper case.
-        :param pattern: literal segments and ``{name}`` ones, which match any one
-            non-empty segment.  Where both match, the literal goes first.  A path matches with a
-            trailing slash only if its pattern has one.
+        :param pattern: literal segments and ``{name}`` ones, which match a non-empty segment; where
+            both match, the literal goes first.  A path matches with a trailing slash only if its
+            pattern has one.
         :raises ValueError: the pattern already has an endpoint for that method.
         """
         node, names = self._root, []
@@ -152,11 +150,7 @@ class Routes(RouteTable[Handler]):
         self.add_endpoint(with_head(methods), pattern, handler)
 
     async def dispatch(self, request: Request) -> None:
-        """
-        Let the matching handler answer; errors as :meth:`match`.
-
-        The answer to a wrong method has an ``Allow`` header.
-        """
+        """Let the matching handler answer; errors as :meth:`match`."""
         try:
             match = self.match(request.method, request.path)
         except WrongMethod as error:
@@ -166,7 +160,7 @@ class Routes(RouteTable[Handler]):
 
 
 def with_head(methods: Iterable[str]) -> list[str]:
-    """``HEAD`` besides, where there is ``GET``: twisted.web sends no body then."""
+    """Return the methods, with ``HEAD`` if there is ``GET``: twisted.web sends no body then."""
     methods = list(dict.fromkeys(methods))
     return [*methods, "HEAD"] if "GET" in methods and "HEAD" not in methods else methods
 
@@ -183,7 +177,7 @@ def _routes(node: _Node[Endpoint], path: str) -> Iterator[tuple[str, str, Endpoi
 def _walk(
     node: _Node[Endpoint], segments: Sequence[str], values: tuple[str, ...]
 ) -> Iterable[tuple[_Node[Endpoint], tuple[str, ...]]]:
-    """The nodes that match, the more literal ones first."""
+    """Yield the nodes that match, the more literal ones first."""
     if not segments:
         if node.endpoints:
             yield node, values
@@ -197,8 +191,10 @@ def _walk(
 
 def is_local(request: Request) -> bool:
     """
-    Return whether a client on this host sent a request: by a UNIX socket or a loopback address, and
-    not through a proxy, which may have forwarded the request of another host.
+    Return whether a client on this host sent a request directly, over a UNIX socket or a loopback
+    address.
+
+    A proxy may have forwarded the request of another host.
     """
     headers = request.requestHeaders
     if headers.hasHeader(b"via") or any(
@@ -226,9 +222,7 @@ async def respond_ready(request: Request, health: Health) -> None:
 
 class ProbeRoutes(Dispatcher):
     """
-    ``/healthz``, ``/livez`` and ``/readyz``.
-
-    The probes have a port of their own, without TLS, credentials and secrets.
+    ``/healthz``, ``/livez`` and ``/readyz``, for a port without TLS and credentials.
 
     :param registry: metrics to serve at ``/metrics``; ``None`` if another port serves them.
     """
@@ -244,7 +238,6 @@ class ProbeRoutes(Dispatcher):
             self._routes.add(["GET"], "/metrics", self._metrics)
 
     async def dispatch(self, request: Request) -> None:
-        """See :meth:`Dispatcher.dispatch`."""
         await self._routes.dispatch(request)
 
     async def _alive(self, request: Request, names: Mapping[str, str]) -> None:

@@ -2,8 +2,7 @@
 The HTTP server of the programs, with limits for its connections, requests and buffers.
 
 twisted.web's timeout restarts with every byte, so a client that sends one byte a minute keeps its
-connection for ever.  :class:`HTTPChannel` gives each stage of a request an *absolute* deadline,
-refuses a body as soon as it is too large, and answers with JSON ``Status`` documents.
+connection for ever.  :class:`HTTPChannel` gives each stage of a request an *absolute* deadline.
 """
 
 from __future__ import annotations
@@ -70,8 +69,6 @@ _TOGETHER_BYTES = 64 << 10
 
 
 class _HeadCollector:
-    """Collects a head, to be written together with its body."""
-
     def __init__(self, parts: list[bytes]) -> None:
         self.writeSequence = parts.extend
 
@@ -85,19 +82,11 @@ class RequestHeaderFieldsTooLarge(APIError):
 @implementer(IFramed)
 class HTTPChannel(http.HTTPChannel):
     """
-    One connection, with one deadline at a time.
+    One connection, with one deadline at a time; see :class:`Site` for the limits.
+
+    No deadline counts while a handler works on a request.  A TLS handshake has a limit of its own.
 
     :ivar refused: the last response was written; further input is discarded.
-
-    Deadlines, none of which counts while a handler works on a request:
-
-    * ``idle_seconds`` for the first byte of a further request.
-    * ``header_seconds`` from the connection to the first byte, and from the first byte of each
-      request to the end of its headers.  If the TLS handshake is still under way then, the deadline
-      begins anew; the handshake has a limit of its own.  Before the first byte, clients that may
-      keep spare connections have longer.
-    * ``body_seconds`` from there to the end of the body.
-    * ``linger_seconds`` for the client to read the last response.
     """
 
     site: Site
@@ -151,7 +140,6 @@ class HTTPChannel(http.HTTPChannel):
         return rest
 
     def _begin(self) -> None:
-        """Start the deadline at the first bytes of a request."""
         if not self._begun and not self._handlingRequest:
             self._begun, self._is_unused = True, False
             self._arm(self.site.header_seconds)
@@ -250,7 +238,9 @@ class HTTPChannel(http.HTTPChannel):
 
     @property
     def evictable(self) -> bool:
-        """Return whether no handler works for this client: it is silent, or sends or reads slowly."""
+        """
+        Return whether the server can close this connection without interrupting a handler at work.
+        """
         return self.refused or not self._handlingRequest or self._unread is not None or self.stalled
 
     def evict(self) -> None:
@@ -259,13 +249,13 @@ class HTTPChannel(http.HTTPChannel):
         self.transport.abortConnection()
 
     def too_long(self) -> None:
-        """Refuse this body, the oldest of too many that are being received."""
+        """Refuse this body to make room for others."""
         self.refuse(
             ServiceUnavailable("too many requests are being received", retry_after_seconds=1)
         )
 
     def too_large(self) -> APIError:
-        """The error for a body beyond the limit."""
+        """Return the error for a body beyond the limit."""
         return RequestEntityTooLarge(
             f"the request's body is larger than {self.site.max_body_bytes} bytes"
         )
@@ -283,7 +273,6 @@ class HTTPChannel(http.HTTPChannel):
         self.answer_last(head.encode() + body)
 
     def answer_last(self, response: bytes) -> None:
-        """Write a whole response, and hang up; further input is discarded."""
         self.refused = True
         self.site.receiving.release(self)
         for request in self.requests:
@@ -390,7 +379,9 @@ class HTTPChannel(http.HTTPChannel):
 
 
 def _ambiguity(headers: Headers, version: bytes) -> str:
-    """Return what two parsers could read differently in a head (RFC 9112, 3.2 and 6.1), or nothing."""
+    """
+    Return what two parsers could read differently in a head (RFC 9112, 3.2 and 6.1), or nothing.
+    """
     hosts = headers.getRawHeaders(b"Host", [])
     if len(hosts) > 1 or (not hosts and version == b"HTTP/1.1"):
         return "the request must have exactly one Host header"
@@ -423,9 +414,9 @@ class Request(server.Request):
 
     :ivar gone: no response can be sent: the client left, or the connection was upgraded.
     :ivar subject: user and target, as far as known; locators refine it.
-    :ivar credentials: the client's credentials, once they have been taken out of the headers
+    :ivar credentials: the client's, once they have been taken out of the headers
         (:mod:`twisted_exec.auth.credentials`).
-    :ivar is_forwarded: a trusted proxy sent the request for its user, once that is known.
+    :ivar is_forwarded: a trusted proxy is known to have sent the request for its user.
     :ivar page: how to answer a page in a browser, see :mod:`twisted_exec.streaming.http.pages`;
         ``None`` for other clients.
     """
@@ -482,7 +473,7 @@ class Request(server.Request):
         return str(getattr(self.getClientAddress(), "host", ""))
 
     def getClientAddress(self) -> IAddress:
-        """Return the user's address; from a trusted proxy, the one that it forwards."""
+        """Return the user's address; from a trusted proxy, the address that it forwards."""
         address: IAddress = super().getClientAddress()
         if not self.is_forwarded:
             return address
@@ -532,11 +523,9 @@ class Site(server.Site):
     :param max_connections: open connections, without upgraded ones.  A further connection evicts
         the oldest for which no handler works, so that silent clients cannot lock others out.
         ``None``: as many as ``fitting`` returns.
-    :param fitting: returns how many connections fit into the process's file descriptors now; by default
-        usually at most half of them.
-    :param receiving_bytes: total of all incomplete request bodies.
-    :param unread_bytes: total of the responses and watch events that clients have not read, without
-        logs and consoles.
+    :param fitting: returns how many connections fit into the process's file descriptors now.
+    :param receiving_bytes: total of the incomplete request bodies.
+    :param unread_bytes: total of what clients have not read, without logs and consoles.
     :ivar turns: of responses with much to do.
     """
 
@@ -586,7 +575,7 @@ class Site(server.Site):
 
     @property
     def max_connections(self) -> int:
-        """Return the limit of open connections, which sinks while sessions open."""
+        """The limit of open connections; without a fixed limit it sinks while sessions open."""
         return self._fitting() if self._max_connections is None else self._max_connections
 
     def startFactory(self) -> None:
@@ -596,7 +585,7 @@ class Site(server.Site):
         """Nothing to stop."""
 
     def log(self, request: http.Request) -> None:
-        """No access log, see :meth:`startFactory`."""
+        """No access log: it would contain query strings."""
 
     def acceptableProtocols(self) -> list[bytes]:
         # HTTP/2 has no upgrade (RFC 9113 8.6).
@@ -634,16 +623,15 @@ class SlowReader(Protocol):
     """A holder of bytes that its client does not read."""
 
     def evict(self) -> None:
-        """Free the memory at once, for others."""
+        """Free the memory for others."""
 
 
 class Budget(Generic[Holder]):
     """
     Bytes buffered per holder, with a common limit.
 
-    A limit per connection is not enough: thousands of connections, each with an incomplete body or
-    an unread response, take thousands of times that limit, and sending a body needs no credentials.
-    Beyond the common limit the peer whose buffer is oldest is evicted.
+    Thousands of connections, each within its own limit, take too much memory, and sending a body
+    needs no credentials.  Beyond the common limit the holder with the oldest buffer is evicted.
 
     :param evict: called with the holder to evict, which no longer counts.
     """
@@ -654,11 +642,11 @@ class Budget(Generic[Holder]):
         self._total = 0
 
     def __len__(self) -> int:
-        """Total of buffered bytes."""
+        """Return the total of buffered bytes."""
         return self._total
 
     def keep(self, holder: Holder, count: int) -> None:
-        """Count ``count`` more bytes; this may evict any holder, including ``holder``."""
+        """Count more bytes of ``holder``; this may evict any holder, including ``holder``."""
         self._kept[holder] = self._kept.get(holder, 0) + count
         self._total += count
         while self._total > self._limit_bytes:

@@ -1,10 +1,8 @@
 """
 Client of an HTTP upgrade, for the next hop.
 
-twisted.web's ``Agent`` drops a 101.  Here the connection goes to the caller's protocol after the 101,
-with every byte that followed the head.
-
-Any final response but the requested upgrade closes the connection.
+twisted.web's ``Agent`` drops a 101.  Here the connection goes to the caller's protocol after the
+101, with every byte that followed the head.
 """
 
 from __future__ import annotations
@@ -69,9 +67,9 @@ class UpgradeRequest:
 
 class HopSigns:
     """
-    Signs of life of one next hop, which all requests to it share.
+    Signs of life of one next hop, which its requests share.
 
-    :ivar life: connections whose TLS handshake is complete, and answers.
+    :ivar life: complete TLS handshakes, and answers.
     """
 
     def __init__(self, clock: IReactorTime, of: Progress | None = None) -> None:
@@ -81,7 +79,7 @@ class HopSigns:
 
 class Signs:
     """
-    Signs of life of all next hops of one program.
+    Signs of life of the next hops of one program.
 
     :ivar life: those of any of them.
     """
@@ -117,8 +115,7 @@ class UpgradeRefused(Exception):
         """
         Convert the refusal to an error for our client.
 
-        The error has the code of the response; text is wrapped into a Status.  Responses that are no
-        errors (redirects, 200) become 502, with their code in the message.
+        Responses that are no errors (redirects, 200) become 502, with their code in the message.
         """
         # To follow a redirect would send credentials elsewhere (CVE-2020-8559).
         if self.code < 400:
@@ -132,7 +129,7 @@ class UpgradeRefused(Exception):
         return error
 
     def status(self) -> APIError | None:
-        """The Status in the body, if it is one."""
+        """Return the Status in the body, or ``None``."""
         try:
             status = json.loads(self.body)
         except (ValueError, RecursionError):
@@ -160,8 +157,7 @@ class Upgraded:
         """
         Give the connection to ``protocol`` and resume it.
 
-        Bytes that followed the 101 are delivered after ``makeConnection``, before all others, and
-        the loss of the connection if it was lost meanwhile.
+        Bytes that followed the 101 are delivered after ``makeConnection``, before later ones.
         """
         self._asking.hand_over(protocol)
 
@@ -218,7 +214,7 @@ class Asking(Protocol):
 
     @cached_property
     def _http(self) -> h11.Connection:
-        """The connection's state in h11, which learns the request here if it has to read the answer."""
+        """The connection's state in h11, for answers that are not plain."""
         http = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD_BYTES)
         request, self._request = self._request, None
         if request is not None:
@@ -295,7 +291,6 @@ class Asking(Protocol):
         answered.callback(Upgraded(self, headers))
 
     def hand_over(self, protocol: IProtocol) -> None:
-        """See :meth:`Upgraded.hand_over`."""
         early, self._early = b"".join(self._early), []
         if self.lost is None:
             swap_protocol(self.transport, protocol)
@@ -331,13 +326,12 @@ class Asking(Protocol):
             answered.errback(problem)
 
     def abort(self) -> None:
-        """Reset the connection; nothing of ours is worth a flush."""
+        """Reset the connection."""
         if self.lost is None and self.transport is not None:
             self.transport.abortConnection()
 
 
 def _send(http: h11.Connection, head: UpgradeRequest) -> bytes:
-    """:raises h11.LocalProtocolError: HTTP cannot encode the request."""
     headers = [(b"Host", head.host), *head.headers]
     if head.body:
         headers.append((b"Content-Length", b"%d" % len(head.body)))
@@ -405,7 +399,7 @@ async def connect_first(
     :param timeout_seconds: for each endpoint, as in :func:`connect`.
     :raises BadGateway: none accepts; with the reason for each.
     :raises GatewayTimeout: none accepts in time.
-    :raises ServiceUnavailable: there are none.
+    :raises ServiceUnavailable: there are no endpoints.
     """
     problems: list[tuple[str, APIError]] = []
     for label, endpoint in endpoints:
@@ -441,8 +435,7 @@ async def ask(
     :param timeout_seconds: counted from the last answer of the hop; ``None`` for no limit.
     :return: what the factory of the connection is for: an :class:`Upgraded` by default.
     :raises UpgradeRefused: the hop refuses.
-    :raises APIError: 400 if HTTP cannot encode the request, 502 for a malformed response or a lost
-        connection, 504 for none in time.
+    :raises APIError: the request cannot be sent, or there is no valid answer in time.
     """
     answered = connection.ask(head)
     deadline = None
@@ -475,10 +468,10 @@ async def ask_first(
     spares: bool = False,
 ) -> tuple[str, Any]:
     """
-    Send the request to the first endpoint that accepts connections; return its label and the answer.
+    Send the request to the first endpoint that accepts connections; return its label and the
+    answer.
 
-    :param connect_seconds: for each endpoint; this and the other parameters as for
-        :func:`connect_first`.
+    :param connect_seconds: for each endpoint, as for :func:`connect_first`.
     :param answer_seconds: for the answer, as for :func:`ask`.
     :param spares: take a spare connection first, and make another connection behind the answer.
     :raises UpgradeRefused: as :func:`ask`; it has the label.
@@ -532,9 +525,8 @@ def upgrade(
 
     :param timeout_seconds: for connecting, and again for the response.
     :param meanwhile: called once the request is sent, to use the wait for the response.
-    :return: fires with the connection after its 101; fails with
-        :class:`UpgradeRefused`, or an
-        :class:`~twisted_exec.api.status.APIError` (400, 502, 504).
+    :return: fires with the connection after its 101; fails with :class:`UpgradeRefused`, or an
+        :class:`~twisted_exec.api.status.APIError`.
     """
 
     async def both() -> Upgraded:

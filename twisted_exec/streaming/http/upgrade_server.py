@@ -1,15 +1,8 @@
 """
 Take a connection over from twisted.web after an upgrade.
 
-Invariants:
-
-* No early bytes are lost: a client may send its first frames right behind the request.
-* The channel has been the transport's producer since ``connectionMade``; it must unregister, or the
-  new protocol cannot register its own and has no back-pressure.
-* The channel's deadlines end, and it no longer counts as a connection.
-* twisted.web pauses the socket beyond 16 KiB of early bytes; it has to be resumed.
-
-This uses one private name of twisted.web, ``HTTPChannel._dataBuffer``.
+This uses one private name of twisted.web, ``HTTPChannel._dataBuffer``: a client may send its first
+frames right behind the request, and they must not be lost.
 """
 
 from __future__ import annotations
@@ -39,11 +32,7 @@ def header_pairs(headers: Headers) -> list[tuple[bytes, bytes]]:
 
 
 def is_upgrade(request: IRequest) -> bytes:
-    """
-    Return the requested protocol, such as ``b"websocket"``.
-
-    Empty without an upgrade request; HTTP/1.0 has no upgrades.
-    """
+    """Return the requested protocol, such as ``b"websocket"``; empty without an upgrade request."""
     if getattr(request, "clientproto", b"HTTP/1.1") != b"HTTP/1.1":
         return b""
     return requested_upgrade(header_pairs(request.requestHeaders))
@@ -85,8 +74,7 @@ def take_over(request: Request, protocol: IProtocol, response: bytes = b"") -> N
     follow as ``dataReceived``.  The request must not be answered any more, and its ``notifyFinish``
     does not fire.
 
-    :param response: written first, such as the head of a 101; empty if the protocol writes its
-        own.
+    :param response: written first, such as the head of a 101; empty if the protocol writes its own.
     :raises ConnectionDone: the client has left.
     """
     if request.gone:

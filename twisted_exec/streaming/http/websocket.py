@@ -1,15 +1,9 @@
 """
 autobahn's WebSocket, adapted to both ends of a console.
 
-Differences to plain autobahn:
-
-* the size of messages is limited; a message that is too large is answered with Close 1009, one in very
-  many small fragments with Close 1008;
-* all timers are ours, on the given clock;
-* a connection that is being closed is reset only after a time limit;
-* after a mistake of the peer the connection ends behind our Close;
-* Close 1014 is valid;
-* of the pings that arrive while output is blocked, only the latest is answered.
+Messages are limited in size and fragments, timers run on the given clock, and a connection that is
+being closed is reset only after a time limit.  While output is blocked, only the latest ping is
+answered.
 """
 
 from __future__ import annotations
@@ -86,7 +80,7 @@ class MessageSocket(PacedConnection):
     # For the user.
 
     def send(self, message: bytes, text: bool = False) -> None:
-        """Send one message, binary or text, unfragmented; dropped when the socket is closing."""
+        """Send one message, unfragmented; dropped when the socket is closing."""
         if self.can_send:
             # autobahn's sendMessage applies the limit of received messages, and raises.
             self.sendFrame(opcode=_TEXT if text else _BINARY, payload=message)  # type: ignore[attr-defined]
@@ -199,7 +193,7 @@ class ServerSocket(MessageSocket, WebSocketServerProtocol):  # type: ignore[misc
     The server's end, on an upgraded connection.
 
     :param key: the client's ``Sec-WebSocket-Key``.
-    :param subprotocol: our choice; empty if the client offered none.
+    :param subprotocol: our choice; may be empty.
     """
 
     def __init__(self, key: str, subprotocol: str, headers: dict[str, str]) -> None:
@@ -252,7 +246,7 @@ class ClientSocket(MessageSocket, WebSocketClientProtocol):  # type: ignore[misc
 
 
 def _frame_head(opcode: int, length: int) -> bytes:
-    """The head of an unfragmented message, with mask 0."""
+    """Return the head of an unfragmented binary message, with mask 0."""
     if length < 126:
         return struct.pack("!BB4x", 0x80 | opcode, 0x80 | length)
     if length <= 0xFFFF:
@@ -262,7 +256,7 @@ def _frame_head(opcode: int, length: int) -> bytes:
 
 @lru_cache(maxsize=8)
 def server_factory(clock: IReactorTime, message_bytes: int) -> WebSocketServerFactory:
-    """Options of server ends; one factory serves all with equal options."""
+    """Return the options of server ends; calls with equal arguments share a factory."""
     check_nvx()
     factory = WebSocketServerFactory(reactor=clock, server=None)
     factory.setProtocolOptions(openHandshakeTimeout=0, **_options(message_bytes))
@@ -271,7 +265,7 @@ def server_factory(clock: IReactorTime, message_bytes: int) -> WebSocketServerFa
 
 @lru_cache(maxsize=8)
 def client_factory(clock: IReactorTime, message_bytes: int) -> WebSocketClientFactory:
-    """Options of client ends; they mask with 0 and need no compiled parts."""
+    """Return the options of client ends."""
     factory = WebSocketClientFactory(reactor=clock)
     factory.setProtocolOptions(
         openHandshakeTimeout=0, serverConnectionDropTimeout=0, **_options(message_bytes)

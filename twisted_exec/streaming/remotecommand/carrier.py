@@ -84,7 +84,9 @@ class Carrier(Typing):
         """Reset the connection."""
 
     def on_flow(self, changed: Callable[[bool], None]) -> None:
-        """Set a callback: ``changed(True)`` when the transport's buffer is full, ``False`` after."""
+        """
+        Set a callback: ``changed(True)`` when the transport's buffer is full, ``False`` after.
+        """
 
 
 class ServerCarrier(Carrier, Typing):
@@ -130,7 +132,6 @@ class PacedConnection:
     _flow: Callable[[bool], None] | None = None
 
     def hang_up(self) -> None:
-        """Close the connection behind everything sent; reset it after a time limit."""
         if not self._hung_up:
             self._hung_up = True
             self._abort_timer = self.clock.callLater(self.linger_seconds, self._abort)
@@ -140,11 +141,9 @@ class PacedConnection:
             close_behind(self.transport)
 
     def abort(self) -> None:
-        """Reset the connection."""
         self.transport.abortConnection()
 
     def on_flow(self, changed: Callable[[bool], None]) -> None:
-        """Set a callback: ``changed(True)`` when the transport's buffer is full, ``False`` after."""
         self._flow = changed
 
     def pauseProducing(self) -> None:
@@ -167,8 +166,8 @@ class PacedConnection:
         """
         Answer a ping of the peer.
 
-        While output is blocked only the latest is answered, afterwards: a peer that sends pings
-        and reads nothing would fill our memory.
+        While output is blocked only the latest is kept for an answer: a peer that sends pings and
+        reads nothing would fill our memory.
         """
         if self.blocked:
             self._question = question
@@ -176,7 +175,6 @@ class PacedConnection:
             self.answer(question)
 
     def answer(self, question: Any) -> None:
-        """Send the answer."""
         raise NotImplementedError
 
     def connection_lost(self, reason: Failure) -> str:

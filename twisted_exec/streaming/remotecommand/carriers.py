@@ -1,8 +1,5 @@
 """
 Carriers over WebSocket messages and SPDY: the negotiation of the protocol, and their creation.
-
-The server (:func:`choose_protocol`) picks the first of the client's protocols that is on *our*
-list.
 """
 
 from __future__ import annotations
@@ -70,8 +67,8 @@ class StreamLimits:
     """
     Limits of one session.
 
-    :param message_bytes: largest WebSocket message from the client, at least 64 KiB; a larger
-        message ends the session with Close 1009.
+    :param message_bytes: largest WebSocket message from the client; a larger message ends the
+        session with Close 1009.
     :param input_bytes: input buffered while the machine accepts none; beyond it the client is not
         read.
     :param hold_seconds: how long output is held back for clients that lose early output (kubectl).
@@ -116,8 +113,7 @@ def accept(
     """
     Answer an upgrade request with a 101, and start its carrier.
 
-    ``user.connected`` is called before this returns; over a WebSocket perhaps also the callbacks for
-    what the client sent right behind its request.
+    ``user`` may be called before this returns.
 
     :param protocol: as chosen by :func:`choose_protocol`.
     :param session: id of the session, sent to the client as ``Audit-Id``.
@@ -198,7 +194,7 @@ def _accept_spdy(
 
 def prepare(way: str, clock: IReactorTime) -> None:
     """
-    Do what :func:`over` does once per process, such as the import of autobahn.
+    Import what :func:`over` needs, before it is needed.
 
     :param way: as for :func:`over`.
     """
@@ -221,8 +217,7 @@ def over(
     """
     Create a carrier to a server, and the protocol for its connection.
 
-    :param way: the requested protocol: a WebSocket subprotocol, or
-        :data:`~twisted_exec.streaming.remotecommand.carriers.OVER_SPDY`.
+    :param way: the requested protocol: a WebSocket subprotocol, or :data:`OVER_SPDY`.
     :param open_seconds: time limit to open the streams, with SPDY.
     :param linger_seconds: time limit to close, from the last byte on.
     """
@@ -278,7 +273,7 @@ def choose_protocol(request: Request) -> str:
 
     :return: the version of WebSocket or SPDY, depending on the request; empty for a WebSocket
         without subprotocol.
-    :raises APIError: 400, 403 or 405, with the reason.
+    :raises APIError: the handshake is refused.
     """
     requested = is_upgrade(request)
     if not requested:
@@ -331,7 +326,7 @@ class OtherProtocol(Exception):
 @dataclass(frozen=True)
 class Attempt:
     """
-    One offer of a protocol.
+    An offer of a protocol.
 
     :param check: checks the 101: see :meth:`chosen`.
     """
@@ -342,11 +337,7 @@ class Attempt:
 
     @classmethod
     def over(cls, protocol: str) -> Attempt:
-        """
-        Make the offer for ``protocol``.
-
-        :param protocol: a WebSocket subprotocol, or :data:`OVER_SPDY`.
-        """
+        """Make the offer for a WebSocket subprotocol, or :data:`OVER_SPDY`."""
         return _ask_for_spdy() if protocol == OVER_SPDY else _ask_for_websocket(protocol)
 
     def head(self, head: UpgradeRequest) -> UpgradeRequest:
@@ -372,8 +363,7 @@ def of_the_protocol(answer: UpgradeRefused) -> bool:
     Return whether a refusal may concern only this offer, so that another may succeed.
 
     Go's WebSocket server sends a bare 403; a SPDY-only server sends 400 with text.  A Status
-    concerns the request itself, except one that reports a missing upgrade: a proxy that knows only
-    WebSockets has removed the SPDY headers.
+    usually concerns the request itself.
     """
     if answer.code == BadRequest.code:
         status = answer.status()
@@ -498,8 +488,6 @@ class ServerMessages(MessageCarrier):
     """
     The machine's end.
 
-    The server starts with an empty message, and ends with a Close behind the status.
-
     Before Kubernetes 1.35, kubectl drops messages that it reads before it has anywhere to put them.
     For such a client output is held back until it sends something, the session ends, or a moment
     has passed.
@@ -533,7 +521,7 @@ class ServerMessages(MessageCarrier):
             self._changed(full)
 
     def _let_go(self) -> None:
-        """Release output: the client sent something, or its time has passed."""
+        """Release output."""
         hold, self._hold = self._hold, None
         if hold is not None:
             if hold.active():

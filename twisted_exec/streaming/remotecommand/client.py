@@ -1,11 +1,9 @@
 """
 The user's end of a console, over WebSocket or SPDY.
 
-A session is over when the server ends the stream; the status before that says how.  A session without
-a status counts as a lost connection, however politely it closed.
-
-A server without version 5 is tried again with version 4, which cannot signal the end of input, and
-then with SPDY.
+The status that the server sends last says how the session ended.  A session without a status counts
+as a lost connection, however politely it closed.  A server without version 5 is tried again with
+older protocols.
 """
 
 from __future__ import annotations
@@ -125,7 +123,8 @@ class Pings:
     Pings a server, and notices when it is silent for too long.
 
     :param silent: called with the reason when the server has been silent for too long.
-    :ivar round_trip_seconds: time of the last ping to the machine's end and back; ``None`` if unknown.
+    :ivar round_trip_seconds: time of the last ping to the machine's end and back; ``None`` if
+        unknown.
     """
 
     def __init__(
@@ -144,7 +143,6 @@ class Pings:
 
     @property
     def interval_seconds(self) -> float:
-        """Time between two pings."""
         if self._silence_seconds is None:
             return PING_SECONDS
         return min(PING_SECONDS, self._silence_seconds / 4)
@@ -154,7 +152,7 @@ class Pings:
         """
         The time for which the oldest ping has waited, if suspiciously long; otherwise 0.
 
-        It is ``None`` while the connection is not read, because the answer may be unread.
+        ``None`` while the connection is not read, because the answer may be unread.
         """
         if self._is_paused:
             return None
@@ -165,7 +163,6 @@ class Pings:
         return waits_seconds if waits_seconds > max(_OVERDUE_SECONDS, 2 * usual_seconds) else 0.0
 
     def start(self, carrier: ClientCarrier) -> None:
-        """Send pings from now on."""
         self._carrier = carrier
         self._heard_at = self._clock.seconds()
         if self._silence_seconds is not None:
@@ -174,7 +171,6 @@ class Pings:
             self._arm(self.interval_seconds)
 
     def stop(self) -> None:
-        """Send no more pings."""
         self._carrier = None
         self._disarm()
 
@@ -192,14 +188,13 @@ class Pings:
             self._heard_at = max(heard_at, soon)
 
     def heard(self) -> None:
-        """Anything has arrived."""
+        """Take note of a sign of life."""
         self._unanswered_since = None
         self._heard_at = self._clock.seconds()
         if not self._is_measured:
             self._pinged_at = None  # the pong may be behind what was unread
 
     def answered(self) -> None:
-        """The server has answered a ping."""
         self.heard()
         pinged_at, self._pinged_at = self._pinged_at, None
         if pinged_at is not None:
@@ -267,11 +262,7 @@ LEAVE_SECONDS = 5.0
 
 
 class FirstUser:
-    """
-    The user of a connection whose server has not yet said whether it can resume sessions.
-
-    If it can, the user gets a stream that resumes; otherwise that connection.
-    """
+    """The user of a connection whose server has not yet said whether it can resume sessions."""
 
     stream: ConsoleStream
 
@@ -286,7 +277,6 @@ class FirstUser:
         self._give_up_seconds = give_up_seconds
 
     def attached(self, stream: Any) -> None:
-        """Hand the connection over."""
         if stream.resumable is None:
             self.stream = stream
             stream.hand_over(self._user)
@@ -330,18 +320,17 @@ def connect(
 
     :param head: the request with credentials, without the headers of the upgrade.
     :param user: gets ``attached`` before the Deferred fires.
-    :param timeout_seconds: to connect, again for the response, and with SPDY again for its
-        streams.
+    :param timeout_seconds: to connect, again for the response, and with SPDY again for its streams.
     :param protocols: tried in this order, on one connection each: of
         :data:`~twisted_exec.wire.channel.PROTOCOLS`, or
         :data:`~twisted_exec.streaming.remotecommand.carriers.OVER_SPDY`.
     :param resume: the value of the header with which the client asks for a session that can be
         resumed, or resumes one (the user is then a :class:`MarkUser`); empty for neither.
-    :param silence_seconds: silence of the server after which a session that can be resumed counts as
-        lost.
+    :param silence_seconds: silence of the server after which a session that can be resumed counts
+        as lost.
     :param must_record: open no console that is not recorded.
     :return: fires with the attached stream; fails with an
-        :class:`~twisted_exec.api.status.APIError`: the server's, 400, 501, 502 or 504.
+        :class:`~twisted_exec.api.status.APIError`.
     """
 
     async def open_console() -> ConsoleClient:
@@ -401,7 +390,6 @@ def _recorded(headers: Headers) -> str:
 
 
 def _answer(upgraded: Upgraded) -> Resumable | None:
-    """Return the server's answer to a client that can resume; ``None`` if there is none."""
     answers = values(upgraded.headers, RESUME_HEADER.encode("ascii"))
     if not answers:
         return None
@@ -420,7 +408,7 @@ class ConsoleClient:
     :ivar recorded: the input that is recorded; empty if the session is not recorded.
     :ivar resumable: the server's answer if the session can be resumed.
     :ivar broke_protocol: the server made a mistake, which it would make again.
-    :ivar opening: fires with this object once attached; fails with 502.
+    :ivar opening: fires with this object once attached.
     """
 
     carrier: ClientCarrier
@@ -458,7 +446,7 @@ class ConsoleClient:
 
     def over(self, way: str, protocol: str, open_seconds: float) -> IProtocol:
         """
-        The protocol for a connection; see
+        Return the protocol for a connection; see
         :func:`~twisted_exec.streaming.remotecommand.carriers.over`.
         """
         self.carrier, holder = over(
@@ -474,17 +462,15 @@ class ConsoleClient:
 
     @property
     def transport(self) -> Any:
-        """The transport, for its addresses."""
         return self.carrier.transport
 
     @property
     def protocol(self) -> str:
-        """Name of the protocol version."""
         return self.carrier.protocol
 
     @property
     def can_half_close(self) -> bool:
-        """Return whether the end of input can be signalled (version 5, or SPDY)."""
+        """Return whether the end of input can be signalled."""
         return self.carrier.can_half_close
 
     @property
@@ -535,7 +521,6 @@ class ConsoleClient:
         self.carrier.transport.pauseProducing()
 
     def resume_output(self) -> None:
-        """Resume delivery."""
         self._paused = False
         self._pings.resume()
         self._deliver()
@@ -543,13 +528,11 @@ class ConsoleClient:
             self.carrier.transport.resumeProducing()
 
     def registerProducer(self, producer: Any, streaming: bool) -> None:
-        """As :class:`~twisted.internet.interfaces.IConsumer`; ``streaming`` is true."""
         self._producer = producer
         if self.carrier.blocked:
             producer.pauseProducing()
 
     def unregisterProducer(self) -> None:
-        """As :class:`~twisted.internet.interfaces.IConsumer`."""
         self._producer = None
 
     def leave(self) -> None:
@@ -562,7 +545,6 @@ class ConsoleClient:
         self._hang_up_later()
 
     def abort(self) -> None:
-        """Reset the connection."""
         self._left = True
         if self._gone is None:
             self.carrier.abort()

@@ -61,7 +61,7 @@ class InputLog:
 
     def sendable(self) -> Iterator[Item]:
         """
-        Iterate over the input that may be sent now; each item counts as sent when it is yielded.
+        Iterate over the input that may be sent now; an item counts as sent when it is yielded.
         """
         while self._waiting and self.uncertain < WINDOW_PIECES:
             item = self._waiting.popleft()
@@ -113,8 +113,8 @@ class InputLog:
         """
         Count anew, because the number of settled pieces is unknown.
 
-        If anything is uncertain, all input is dropped, also what was not sent: behind a hole it may
-        mean something else to the machine.  The end of the input is kept.
+        If anything is uncertain, all input is dropped, as by :meth:`drop`: behind a hole, input
+        that was not sent may mean something else to the machine.
 
         :return: as :meth:`drop`.
         """

@@ -1,9 +1,9 @@
 """
 Attempts to open a connection again.
 
-The waits between attempts double from 0.1 s to 1 s.  After two minutes they double on to 10 s.  Each
-is longer by a random part, so that many clients of a server that was restarted do not return at
-once.  A server that says how long to wait (``Retry-After``) is obeyed up to 30 s.
+The waits between attempts double up to a limit, with a random part, so that many clients of a
+server that was restarted do not return together.  ``Retry-After`` is obeyed up to
+:data:`RETRY_AFTER_SECONDS`.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Reconnecting:
         self._running = None
 
     def network_changed(self) -> None:
-        """Make an attempt at once, unless one has just begun; the waits are short again."""
+        """Make an attempt now, unless one has just begun; the waits are short again."""
         self._wait_seconds, self._attempt_seconds = FIRST_WAIT_SECONDS, ATTEMPT_SECONDS
         is_young = self._clock.seconds() - self._attempted_at < _YOUNG_SECONDS
         if self._timer is None and (self._running is None or is_young):

@@ -1,9 +1,9 @@
 """
 The machine's end of a console whose client can come back after a loss of the connection.
 
-A connection is *lost* when it ends before the client's Close.  So the status of a console that has
-ended may be lost, too, and the user may come back for it.  If anything else has ended the session,
-the connection does not count as lost.
+A connection is *lost* when it ends before the client's Close, unless this end has ended the
+session.  The status of a console that has ended may be lost, too, and the user may come back for
+it.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ class Resumption:
     :param settled: pieces of input that earlier streams of the session settled; ``None`` if
         unknown.
     :param credit: see :class:`PageServer`; 0 for other clients.
-    :param last_input: of the session, which its streams share; ``None`` if it begins with this stream.
+    :param last_input: of the session, which its streams share; ``None`` if it begins with this
+        stream.
     """
 
     answer: Resumable
@@ -76,10 +77,7 @@ class Resumption:
 
 class Acknowledgements:
     """
-    Tells a client how much of its input is settled.
-
-    It sends a mark after 4 KiB of input, and otherwise at most one mark a second; none while output
-    is blocked.
+    Tells a client how much of its input is settled, without a mark for each key.
 
     :param settled: pieces that the client knows to be settled.
     """
@@ -92,7 +90,6 @@ class Acknowledgements:
         self._timer: IDelayedCall | None = None
 
     def settled(self, count: int) -> None:
-        """Take note of the number of settled pieces."""
         self._settled = count
         if self._is_blocked or self._is_held:
             return
@@ -103,7 +100,6 @@ class Acknowledgements:
             self._timer = self._clock.callLater(max(_BURST_SECONDS, due_seconds), self._due)
 
     def set_blocked(self, blocked: bool) -> None:
-        """Take note whether output is blocked."""
         self._is_blocked = blocked
         self._go_on()
 
@@ -140,10 +136,7 @@ def _ignore(_: object) -> None:
 
 @implementer(IMarkTransport)
 class ResumableServer(ConsoleServer):
-    """
-    A session's stream whose client reads marks; made by
-    :func:`~twisted_exec.streaming.remotecommand.server.serve`.
-    """
+    """A session's stream whose client reads marks; made by :func:`.server.serve`."""
 
     _attachment: IResumableAttachment
 
@@ -273,8 +266,7 @@ class ResumableServer(ConsoleServer):
 
 class PageServer(ResumableServer):
     """
-    A session's stream to a page, made by
-    :func:`~twisted_exec.streaming.remotecommand.server.serve`.
+    A session's stream to a page, made by :func:`.server.serve`.
 
     A page cannot stop reading its WebSocket, so it names a credit and reports what it has taken
     (:mod:`twisted_exec.wire.resume`).

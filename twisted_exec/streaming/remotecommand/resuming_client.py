@@ -3,9 +3,8 @@ The user's end of a session that outlives its connections.
 
 After a loss this end opens the next connection (:mod:`.reconnecting`) and names the position of the
 next byte of output that its user lacks; input that is not settled is sent again
-(:mod:`.input_log`).  So as a rule nothing is missing or repeated in either direction.  The user gets
-a message about output that the server no longer has, and about input that may or may not have
-reached the machine.
+(:mod:`.input_log`).  The user gets a message about output that the server no longer has, and about
+input that may or may not have reached the machine.
 """
 
 from __future__ import annotations
@@ -75,8 +74,7 @@ class ResumingClient:
     :ivar missed_bytes: output that the machine printed while the connection was lost last.
     :ivar live_from: the offset at which the output ended when the present connection was made; 0 if
         unknown.
-    :ivar unsent_pieces: number of pieces of input that were dropped after the last loss, and were never
-        sent.
+    :ivar unsent_pieces: pieces of input that were dropped after the last loss, and were never sent.
     :ivar session: id of the newest connection's session, for support.
     """
 
@@ -184,12 +182,10 @@ class ResumingClient:
         return self._connection.stream if self._state is _State.OPEN else None
 
     def write(self, data: bytes) -> None:
-        """Send input; dropped when the session or the input is over."""
         if data:
             self._put(data)
 
     def wish(self, wish: Break | Role) -> None:
-        """Request a BREAK or another role, in order with the input."""
         self._put(wish)
 
     def end_input(self) -> None:
@@ -204,7 +200,7 @@ class ResumingClient:
         self._input_ended = True
 
     def resize(self, size: TerminalSize) -> None:
-        """Send the new size of the user's terminal; after an outage the newest one is sent."""
+        """Send the new size of the user's terminal, if need be after the outage."""
         self._size = size
         if self._state is _State.OPEN:
             self._stream.resize(size)
@@ -217,25 +213,20 @@ class ResumingClient:
             self._tell_resumed()
 
     def resume_output(self) -> None:
-        """Resume delivery."""
         self._output_paused = False
         if self._state is _State.OPEN:
             self._stream.resume_output()
 
     def registerProducer(self, producer: Any, streaming: bool) -> None:
-        """As :class:`~twisted.internet.interfaces.IConsumer`; ``streaming`` is true."""
         self._producer, self._producer_paused = producer, False
         self._pace()
 
     def unregisterProducer(self) -> None:
-        """As :class:`~twisted.internet.interfaces.IConsumer`."""
         self._producer = None
 
     def leave(self) -> None:
         """
-        End the session from this side, behind the input so far.
-
-        Without a connection this ends at once.
+        End the session from this side, behind the input so far; without a connection it ends now.
         """
         if self._state is _State.LOST:
             self._finish("left while the connection was lost")
@@ -255,7 +246,7 @@ class ResumingClient:
             self._stream.abort()
 
     def network_changed(self) -> None:
-        """A link or an address appeared or vanished: try at once whether the server is in reach."""
+        """A link or an address appeared or vanished: try whether the server is in reach."""
         if self._state is _State.LOST:
             self._reconnecting.network_changed()
         elif self._state is _State.OPEN:
@@ -284,7 +275,6 @@ class ResumingClient:
         self.can_half_close = stream.can_half_close
 
     def output_received(self, connection: SessionConnection, data: bytes) -> None:
-        """Handle output of the machine."""
         if self._position is None or not connection.is_placed:
             self._broken(connection, "output without a position")
             return
@@ -293,7 +283,6 @@ class ResumingClient:
             self._user.data_received(data)
 
     def mark_received(self, connection: SessionConnection, mark: Mark) -> None:
-        """Handle a mark."""
         try:
             if isinstance(mark, Ack):
                 self._settle(connection, mark.count)
@@ -312,7 +301,7 @@ class ResumingClient:
             self._broken(connection, str(problem))
 
     def ended(self, connection: SessionConnection, ending: Ending) -> None:
-        """Handle the status: the session is over, also if the stream has not sent its Ack."""
+        """Handle the status, which ends the session also before the stream's Ack."""
         if ending.reason == RESUMED and self._state is _State.OPEN and len(self._keys) > 1:
             return  # by an attempt of ours that was given up, and came late: resume once more
         self._ended = True
@@ -324,7 +313,6 @@ class ResumingClient:
             self._user.ended(ending)
 
     def connection_lost(self, connection: SessionConnection, reason: str) -> None:
-        """Handle the loss of the connection: an outage, unless the session is over."""
         is_broken = connection.stream is not None and connection.stream.broke_protocol
         if self._ended or self._state is _State.LEAVING:
             self._finish(reason)
@@ -600,14 +588,16 @@ class SessionConnection:
 
 class ResumableUser(ConsoleUser, Typing):
     """
-    Further callbacks of a user, each of them optional.
+    Further, optional callbacks of a user.
 
     A user without ``notice`` and ``skipped`` gets these messages in the output.
     """
 
     @property
     def is_observer(self) -> bool:
-        """True if the user's session is an observer: it stays one at a new process of the machine's runtime."""
+        """
+        True if the user's session stays an observer's at a new process of the machine's runtime.
+        """
 
     def outage(self, reason: str) -> None:
         """The connection is lost; :meth:`resumed` or ``detached`` follows."""
@@ -617,8 +607,8 @@ class ResumableUser(ConsoleUser, Typing):
         The session goes on.
 
         :param seconds: since :meth:`outage`.
-        :param uncertain: number of dropped pieces of input: the machine may have received some of them
-            already, and the others, ``unsent_pieces`` of the stream, were never sent.
+        :param uncertain: number of dropped pieces of input: ``unsent_pieces`` of the stream were
+            never sent, and the machine may have received some of the others.
         """
 
     def notice(self, notice: Notice) -> None:
@@ -631,11 +621,13 @@ class ResumableUser(ConsoleUser, Typing):
         """The position of the next output; called before the first output, and before :meth:`skipped`."""
 
     def attendance_changed(self, attendance: Attendance) -> None:
-        """The sessions at the console, the writer or the recordings have changed, or the session goes on."""
+        """Something about the sessions at the console has changed, or the session goes on."""
 
 
 class Messages:
-    """Calls the optional callbacks that a user has, and writes messages without one into its output."""
+    """
+    Calls the optional callbacks that a user has, and writes messages without one into its output.
+    """
 
     def __init__(self, user: ConsoleUser) -> None:
         self._user: Any = user
@@ -649,7 +641,7 @@ class Messages:
         """
         Tell the user.
 
-        :param uncertain: all pieces that are dropped.
+        :param uncertain: the dropped pieces.
         :param unsent: those of them that were never sent.
         """
         if tell := getattr(self._user, "resumed", None):
@@ -658,19 +650,16 @@ class Messages:
             self.notice(Notice(f"the connection was lost: {dropped_keys(uncertain, unsent)}"))
 
     def notice(self, notice: Notice) -> None:
-        """Show a message."""
         if tell := getattr(self._user, "notice", None):
             tell(notice)
         else:
             self._user.data_received(notice.output)
 
     def placed(self, mark: At) -> None:
-        """Tell a user who wants to know."""
         if tell := getattr(self._user, "placed", None):
             tell(mark)
 
     def attendance_changed(self, attendance: Attendance) -> None:
-        """Tell a user who wants to know."""
         if tell := getattr(self._user, "attendance_changed", None):
             tell(attendance)
 

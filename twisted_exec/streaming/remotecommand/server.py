@@ -1,11 +1,8 @@
 """
 The machine's end of a console, over WebSocket or SPDY.
 
-At the end it sends all output, the status, and the protocol's own end, then waits for the client to
-leave.
-
 Input is buffered up to a limit while the attachment has paused it.  Beyond the limit the connection
-is no longer read, since neither protocol can pause a single channel: sizes, pings and the client's
+is not read, since neither protocol can pause a single channel: sizes, pings and the client's
 leaving then wait, too.
 """
 
@@ -91,13 +88,13 @@ def serve(
     """
     Answer a request with a console.
 
-    Over a WebSocket the attachment is attached before this returns, and may have got
-    input: a client may send right behind its request.  Over SPDY that waits for the
-    client's streams; a client that opens none is never attached, but detached all the same.
+    Over a WebSocket the attachment is attached before this returns, and may have got input.  Over
+    SPDY that waits for the client's streams; a client that opens none is never attached, but
+    detached all the same.
 
     :param session: id of the session, sent to the client as ``Audit-Id``.
     :param record: the session in this hop's
-        :class:`~twisted_exec.streaming.sessions.registry.Sessions`, if there is one.
+        :class:`~twisted_exec.streaming.sessions.registry.Sessions`.
     :param resumption: for a client that can resume; the attachment is an
         :class:`~twisted_exec.streaming.interfaces.IResumableAttachment` then.
     :param offer: accepted from the previous hop, which may rejoin the stream.
@@ -208,7 +205,6 @@ class ConsoleServer:
         self._timer: IDelayedCall | None = None
 
     def use(self, carrier: ServerCarrier) -> None:
-        """Set the carrier."""
         self._carrier = carrier
         carrier.on_flow(self._flow)
 
@@ -219,7 +215,7 @@ class ConsoleServer:
 
     @property
     def bytes_to_machine(self) -> int:
-        """Delivered keys, without framing."""
+        """Bytes of delivered keys."""
         return self._input.bytes_to_machine
 
     @property
@@ -242,9 +238,8 @@ class ConsoleServer:
 
     def write_error(self, data: bytes) -> None:
         """
-        Send error output, as for a command without a terminal.
-
-        Over SPDY it is dropped if the client has opened no stream for it.
+        Send error output, as for a command without a terminal; dropped if the client has no channel
+        for it.
         """
         if not self._ending:
             self.bytes_to_user += len(data)
@@ -275,7 +270,10 @@ class ConsoleServer:
         self._producer = None
 
     def hold_to(self, terms: Terms) -> None:
-        """Change the terms of the session; input that is not delivered yet is subject to the new ones."""
+        """
+        Change the terms of the session; input that is not delivered yet is subject to the new
+        terms.
+        """
         if terms == self.terms:
             return
         self.terms = terms
@@ -371,18 +369,15 @@ class ConsoleServer:
     # Input, output and notices
 
     def _attach(self) -> None:
-        """Tell the attachment that the stream is up."""
         self._attachment.attached(self)
 
     def _lose(self, reason: str) -> None:
-        """Tell the attachment that the connection is lost."""
         self._attachment.detached(reason)
 
     def _warn(self, text: str) -> None:
         self._tell(Notice(text))
 
     def _tell(self, notice: Notice) -> None:
-        """Show a notice to the user."""
         self.write(wrapped_notice(notice.output) if self.options.tty else notice.output)
 
     def _pace_client(self, full: bool) -> None:
@@ -407,8 +402,8 @@ class ConsoleServer:
         """
         End the session for a reason that is not the console's.
 
-        The user leaves the console now: a client that does not leave must neither keep the floor nor
-        count as a person.
+        The user leaves the console now: a client that does not leave must neither keep the floor
+        nor count as a person.
         """
         self.end(ending)
         self._leave(self._why or ending.reason)
@@ -434,7 +429,6 @@ class ConsoleServer:
         self._arm(self._limits.close_seconds, self._carrier.hang_up)
 
     def _stop(self) -> None:
-        """Deliver no more input, and send nothing more unasked."""
         self._time_limits.stop()
         self._input.close()
 
@@ -498,8 +492,7 @@ class UserInput:
     :param limit_bytes: input buffered while the attachment accepts none.
     :param set_full: is called with true when that limit is reached, and with false afterwards.
     :ivar takes_input: whether input passes now; the owner sets it, see also :meth:`drop`.
-    :ivar on_settled: is called with the number of settled pieces when it changes; ``None`` if the
-        exact number does not matter.
+    :ivar on_settled: is called with the number of settled pieces when it changes; may be ``None``.
     """
 
     def __init__(
@@ -534,7 +527,6 @@ class UserInput:
     # From the stream.
 
     def typed(self, data: bytes) -> None:
-        """Handle keys."""
         if self._is_over:
             self._settle(len(data))
             return
@@ -562,7 +554,6 @@ class UserInput:
                     self._resize()
 
     def ended(self) -> None:
-        """Handle the end of input."""
         if not self._is_over:
             self._is_over = True
             self._put(None)
@@ -570,11 +561,9 @@ class UserInput:
     # From the owner.
 
     def pause(self) -> None:
-        """Deliver nothing until :meth:`resume`."""
         self._queue.pause()
 
     def resume(self) -> None:
-        """Deliver what waits."""
         self._queue.resume()
 
     def drop(self) -> None:
@@ -583,7 +572,6 @@ class UserInput:
             self._settle(dropped)
 
     def close(self) -> None:
-        """Deliver nothing any more."""
         self._is_closed = True
         self._queue.close()
         self.on_settled = None
@@ -619,7 +607,6 @@ class UserInput:
             self._tell(notice)
 
     def _wished(self, wish: Item) -> None:
-        """Queue a request as input."""
         if not self._options.takes_input or self._is_over:
             self._settle(1)
         elif self.takes_input or ITermsAttachment.providedBy(self._attachment):
@@ -668,9 +655,7 @@ _WISH_COST = 64
 
 class InputQueue:
     """
-    A queue that delivers at once, unless it is paused.
-
-    The queue is bounded: beyond the limit the client is not read.
+    A bounded queue that delivers directly, unless it is paused.
 
     :param deliver: receives each item; it may pause or close the queue.
     :param set_full: is called with true when the limit is reached, and with false when the queue is
@@ -739,7 +724,7 @@ class InputQueue:
 
 
 def pieces(item: Item) -> int:
-    """Return how many pieces of input an item is: each byte is one, and so is anything else."""
+    """Return the number of pieces in an item of input: each byte is one, and so is a request."""
     return len(item) if isinstance(item, bytes) else 1
 
 

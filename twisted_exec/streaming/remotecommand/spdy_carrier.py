@@ -69,7 +69,7 @@ class _SPDYCarrier(PacedConnection, Protocol):
             self._flush()
 
     def fail(self, reason: str) -> None:
-        """Fail the connection: send the error, and hang up."""
+        """Send the error, and hang up."""
         self._over = True
         self._user.failing(reason)
         self.streams.go_away(broken=True)
@@ -179,8 +179,6 @@ class ServerSPDY(_SPDYCarrier):
     """
     The machine's end.
 
-    :param protocol: one of
-        :data:`~twisted_exec.wire.channel.SPDY_PROTOCOLS`.
     :param expected: the channels that the request announces, if it does.
     """
 
@@ -199,11 +197,7 @@ class ServerSPDY(_SPDYCarrier):
 
 
 class ClientSPDY(_SPDYCarrier):
-    """
-    The user's end.
-
-    :param protocol: the server's choice.
-    """
+    """The user's end."""
 
     streams: ClientStreams
     can_half_close = True

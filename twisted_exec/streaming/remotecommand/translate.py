@@ -2,8 +2,8 @@
 Bridge between a frontend and a backend connection, which may speak different protocols.
 
 A middle hop decodes a stream only when it records the stream, or when the next hop refuses the
-client's protocol.  Then it decodes and encodes both streams here, as kube-apiserver's
-``StreamTranslator`` does (``k8s.io/apiserver/pkg/util/proxy/streamtranslator.go``).
+client's protocol.  It works like kube-apiserver's ``StreamTranslator``
+(``k8s.io/apiserver/pkg/util/proxy/streamtranslator.go``).
 """
 
 from __future__ import annotations
@@ -70,13 +70,12 @@ async def translate(
     :param ask: sends an offer to that hop on a new connection; raises
         :class:`~twisted_exec.streaming.http.upgrade_client.UpgradeRefused`.
     :param open_seconds: time limit for the backend's streams.
-    :param streams: streams for which the next hop waits; ``None``: those that the request asks
-        for, or a terminal's if it does not say.
+    :param streams: streams for which the next hop waits; ``None``: those that the request asks for,
+        or a terminal's if it does not say.
     :param confirm: decides for the last time before the client is answered.
     :return: whether it succeeded; if not, nothing was answered.
     :raises UpgradeRefused: the next hop refuses the request itself.
-    :raises APIError: it cannot be reached or does not open the streams, the session must not be
-        opened, or the stream cannot be recorded.
+    :raises APIError: the stream cannot be opened or recorded, or the session must not be opened.
     :raises ConnectionDone: the client has left.
     """
     try:
@@ -180,9 +179,9 @@ class Translation:
 
     async def confirmed(self, confirm: Callable[[], Awaitable[None]]) -> None:
         """
-        Let the hop decide for the last time.
+        Let the hop decide for the last time; if it refuses, close the machine's connection.
 
-        :raises APIError: the session must not be opened; the machine's connection is closed.
+        :raises APIError: the session must not be opened.
         """
         try:
             await confirm()
@@ -192,10 +191,10 @@ class Translation:
 
     def take(self, request: Request, protocol: str, options: StreamOptions) -> None:
         """
-        Answer the client.
+        Answer the client; if that fails, close the machine's connection.
 
-        :raises APIError: the stream cannot be recorded; the machine's connection is closed.
-        :raises ConnectionDone: the client has left; the machine's connection is closed.
+        :raises APIError: the stream cannot be recorded.
+        :raises ConnectionDone: the client has left.
         """
         clock, limits = self.clock, self._limits
         self._asked = options
@@ -238,14 +237,12 @@ class Translation:
     # From the user to the machine
 
     def pause_user(self) -> None:
-        """As :meth:`~twisted_exec.streaming.splice.Splice.pause_user`."""
         if self._withheld is None and not self._status_sent:
             self._withheld = []
             if self._user.open and not self._user.gone:
                 self._user.carrier.transport.pauseProducing()
 
     def resume_user(self) -> None:
-        """As :meth:`~twisted_exec.streaming.splice.Splice.resume_user`."""
         withheld, self._withheld = self._withheld, None
         for channel, data in withheld or ():
             if data is None:
@@ -264,7 +261,6 @@ class Translation:
         return True
 
     def input(self, channel: Channel, data: bytes) -> None:
-        """Pass input or a size on."""
         if self._status_sent or self._machine.over or self._withhold(channel, data):
             return
         if not self._asked.takes_input and (channel is Channel.STDIN or self._asked.read_only):
@@ -292,9 +288,8 @@ class Translation:
 
     def input_over(self) -> None:
         """
-        Signal the end of input.
-
-        Version 4 over WebSocket has no such signal; there the session goes on.
+        Signal the end of input, if the machine's protocol has a signal for it; otherwise the
+        session goes on.
         """
         if self._status_sent or self._machine.over or self._withhold(Channel.STDIN, None):
             return
@@ -311,7 +306,6 @@ class Translation:
     # From the machine to the user
 
     def output(self, channel: Channel, data: bytes) -> None:
-        """Pass output on."""
         if self._status_sent:
             return
         ending = self._recording.output(channel, data) if self._recording is not None else None
@@ -322,18 +316,16 @@ class Translation:
             self.pump()
 
     def machine_over(self, reason: str) -> None:
-        """The machine's end sent everything, or is lost."""
         self._reason = self._reason or reason
         self.pump()
 
     def user_flow(self, full: bool) -> None:
-        """The user's buffer is full, or has room again."""
         if self._patience is not None and self._patience.active() and not full:
             self._patience.reset(self._limits.close_seconds)  # it still reads: give it more time
         self.pump()
 
     def pump(self) -> None:
-        """Send buffered output as far as the user accepts it, and the status behind all of it."""
+        """Send buffered output as far as the user accepts it, and the status behind the output."""
         if self._pumping or self._status_sent:
             return
         self._pumping = True  # a write may pause and resume us recursively
@@ -355,7 +347,6 @@ class Translation:
     # End
 
     def _tell(self, ending: Ending | bytes, reason: str) -> None:
-        """Send the status to the user; the caller closes."""
         if self._status_sent or self._user.gone:
             return
         # All output precedes the status, whether the buffer is full or not.
@@ -378,12 +369,10 @@ class Translation:
         self._patience = self.clock.callLater(self._limits.close_seconds, hang_up)
 
     def user_broke(self, reason: str) -> None:
-        """The user's client broke the protocol."""
         message = f"the client broke the protocol: {reason}"
         self._tell(Ending(INTERNAL, message), f"protocol error: {reason}")
 
     def user_left(self, reason: str) -> None:
-        """The user is leaving, or has left."""
         if not self._status_sent:
             self._status_sent, self._reason = True, self._reason or reason
             self._machine.leave()
@@ -401,7 +390,6 @@ class Translation:
             del self._user, self._machine, self._on_end
 
     def _recorded(self, reason: str) -> None:
-        """End the recording, if there is one."""
         recording, self._recording = self._recording, None
         if recording is not None:
             recording.end(reason)
@@ -495,7 +483,7 @@ class FrontendConnection:
 
     @property
     def takes(self) -> bool:
-        """Return whether it accepts output now."""
+        """Return whether the user accepts output now."""
         return self.open and not self.gone and not self.carrier.blocked
 
     # CarrierUser

@@ -2,9 +2,8 @@
 SPDY tunnelled in WebSocket messages, for a next hop that knows only SPDY.
 
 kubectl forwards ports, from 1.31 on, over a WebSocket whose binary messages contain the bytes of a
-SPDY connection (subprotocol ``SPDY/3.1+portforward.k8s.io``).  For a next hop that does not know
-the tunnel (a kubelet before 1.36, an API server before 1.30) this hop requests SPDY and unwraps the
-messages.
+SPDY connection (subprotocol ``SPDY/3.1+portforward.k8s.io``).  Older kubelets and API servers do
+not know the tunnel: for them this hop requests SPDY and unwraps the messages.
 """
 
 from __future__ import annotations
@@ -78,9 +77,8 @@ async def untunnel(
     :param confirm: decides for the last time before the client is answered.
     :return: the subprotocol sent to the client.
     :raises UpgradeRefused: the next hop refuses that too.
-    :raises OtherProtocol: it chose a protocol that was not offered.
-    :raises APIError: the client's handshake is incomplete, the next hop cannot be reached, or the
-        session must not be opened.
+    :raises OtherProtocol: the next hop chose a protocol that was not offered.
+    :raises APIError: the handshake is incomplete, or the session cannot or must not be opened.
     :raises ConnectionDone: the client has left.
     """
     try:
@@ -121,7 +119,7 @@ class Tunnel:
     :param on_end: called once, when both connections are closed, with the reason for audit; never
         if the client was not answered.
     :ivar bytes_to_machine: bytes of the inner connection.
-    :ivar bytes_to_user: bytes of the inner connection.
+    :ivar bytes_to_user: likewise.
     """
 
     def __init__(self, clock: IReactorTime, on_end: Callable[[str], None], *, session: str) -> None:
@@ -145,7 +143,7 @@ class Tunnel:
         """
         Answer the client.
 
-        :raises ConnectionDone: it has left.
+        :raises ConnectionDone: the client has left.
         """
         (key,) = values(header_pairs(request.requestHeaders), b"sec-websocket-key")
         limits = DEFAULT_LIMITS
@@ -159,23 +157,19 @@ class Tunnel:
     # Called by the hop
 
     def end(self, ending: Ending) -> None:
-        """End the session."""
         self._over(ending.reason, GOING_AWAY)
 
     def pause_user(self) -> None:
-        """As :meth:`~twisted_exec.streaming.splice.Splice.pause_user`."""
         self._user_paused = True
         self._pace_user()
 
     def resume_user(self) -> None:
-        """As :meth:`~twisted_exec.streaming.splice.Splice.resume_user`."""
         self._user_paused = False
         if self.machine.transport is not None:
             self._pass_early()
         self._pace_user()
 
     def cut(self) -> None:
-        """Close both connections at once."""
         self._is_over = True
         self._reason = self._reason or "cut"
         for end in (self._socket, self.machine):
@@ -185,7 +179,6 @@ class Tunnel:
     # Called by the backend's end
 
     def connected(self) -> None:
-        """The backend is connected: pass on what was buffered."""
         if not self._user_paused:
             self._pass_early()
         if self._user_gone:

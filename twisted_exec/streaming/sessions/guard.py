@@ -1,18 +1,10 @@
 """
 How long sessions last: the session guard, idle timeouts, and the time after a hand-over.
 
-The guard ends sessions that are no longer allowed:
-
-* The guard passes sessions, with what allowed them (``context.evidence``), to the hop's
-  :class:`ISessionReviewer`, periodically (:data:`REVIEW_SECONDS`) and soon after a hint
-  (:meth:`SessionGuard.review_soon`).
-* At the end of a session's credentials, as far as the evidence knows it, the guard ends the
-  session.
-* The guard takes a replaced file of users (tokens, CAs) as a hint (:data:`LOOK_SECONDS`).
-* Whatever follows objects calls :meth:`SessionGuard.end` with the key of an object that is gone,
-  or of a machine that is off.
-
-A review that cannot get an answer ends nothing.
+The guard passes sessions, with what allowed them (``context.evidence``), to the hop's
+:class:`ISessionReviewer`, periodically and soon after a hint (:meth:`SessionGuard.review_soon`).  A
+replaced file of users (tokens, CAs) is a hint, too.  The guard also ends sessions whose credentials
+have ended.  A review that cannot get an answer ends nothing.
 """
 
 from __future__ import annotations
@@ -118,7 +110,8 @@ class _Reviews:
         """
         Wait until a review may begin.
 
-        :return: whether it should: not if as many in succession got no answer as run concurrently.
+        :return: whether it should: not if as many in succession got no answer as may run
+            concurrently.
         """
         # After a review without an answer none begins: it would wait as long.
         while self._running and len(self._running) + self._unanswered >= self._at_once:
@@ -127,7 +120,6 @@ class _Reviews:
         return self._unanswered < self._at_once
 
     async def ended(self) -> None:
-        """Wait until all have ended."""
         while self._running:
             await self._wait()
         self._raise()
@@ -141,7 +133,6 @@ class _Reviews:
             self._failure.raiseException()
 
     def cancel(self) -> None:
-        """Cancel all that run."""
         self._waiter = None
         for each in list(self._running):
             each.cancel()
@@ -151,7 +142,6 @@ class SessionGuard(Service):
     """
     Reviews the sessions of one hop, and ends those that may not go on.
 
-    :param reviewer: decides again; see :class:`ISessionReviewer`.
     :param review_seconds: from the start of one round of reviews to the next.
     :param now: the time of day, in seconds since 1970.
     :param files: returns the files that decide about users.
@@ -191,7 +181,9 @@ class SessionGuard(Service):
         self._unreached: frozenset[Session] = frozenset()
 
     def startService(self) -> None:
-        """Review from now on; the first round is due after ``review_seconds``, or soon after a hint."""
+        """
+        Review from now on; the first round is due after ``review_seconds``, or soon after a hint.
+        """
         super().startService()
         self._sessions.on_opened = self._opened
         self._sessions.on_asked = self._asked
@@ -202,7 +194,7 @@ class SessionGuard(Service):
         self._loop = Deferred.fromCoroutine(self._run()).addErrback(self._stopped)
 
     def stopService(self) -> Deferred[None]:
-        """Stop, and cancel the round that is under way; fires when the round has ended."""
+        """Stop, and cancel the round that is under way."""
         super().stopService()
         self._sessions.on_opened = self._sessions.on_asked = None
         for timer in (self._expiry, self._look):
@@ -232,7 +224,10 @@ class SessionGuard(Service):
             timer.reset(seconds)
 
     def _asked(self) -> None:
-        """Postpone the review of a hint: the previous hop, which may follow it too, ends and changes sessions first."""
+        """
+        Postpone the review of a hint: the previous hop, which may follow it too, ends and changes
+        sessions first.
+        """
         timer = self._timer
         if self._hinted_at is None or timer is None or not timer.active():
             return
@@ -245,8 +240,7 @@ class SessionGuard(Service):
         """
         End the sessions that depend on an object.
 
-        A machine that is switched off may be switched on again, so the runtime ends the sessions that
-        it lets wait.
+        Sessions that wait for a machine to be switched on again stay: the runtime ends them.
 
         :return: their number.
         """
@@ -292,8 +286,7 @@ class SessionGuard(Service):
             Deferred.fromCoroutine(self._review_one(self._reviewer, session))
 
     def _expect(self, moment: float) -> None:
-        """Look for credentials that have ended at a moment, or earlier if another moment comes
-        first."""
+        """Look for ended credentials at a moment, unless that is due earlier."""
         if not self.running or moment == math.inf:
             return
         seconds = min(max(moment - self._now(), 0.0), LONGEST_WAIT_SECONDS)
@@ -311,7 +304,6 @@ class SessionGuard(Service):
         self._expiring.addErrback(self._stopped)
 
     async def _end_expired(self) -> None:
-        """End the sessions whose credentials have ended."""
         earliest, turns = math.inf, ShortTurns(self._clock, is_urgent=True)
         for session in self._sessions.live():
             if session.ending is not None or session.expires == math.inf:
@@ -356,7 +348,8 @@ class SessionGuard(Service):
         """
         Review the sessions now.
 
-        A round stops when as many reviews as run concurrently got no answer, one after the other.
+        A round stops when as many reviews as may run concurrently got no answer, one after the
+        other.
         """
         self._since, self._hinted_at = self._hinted_at, None
         turns = ShortTurns(self._clock, is_urgent=self._since is not None)
@@ -385,7 +378,7 @@ class SessionGuard(Service):
         self._problem = reviews.problem
 
     def _due(self) -> list[Session]:
-        """Sessions with evidence that are not ending yet, in the order of this round."""
+        """Return the sessions to review, in the order of this round."""
         due = [
             session
             for session in self._sessions.live()
@@ -428,8 +421,8 @@ class Idleness(BackgroundTask):
     """
     Ends idle sessions.
 
-    Traffic is counted where the session's bytes pass; where they are not decoded a client's pings
-    count too, so a quiet session with a live client continues.
+    Where the bytes of a session are not decoded, a client's pings count as traffic, so a quiet
+    session with a live client continues.
 
     :param seconds: the limit; 0 for none.
     :param spared: subresources without a limit.
@@ -490,7 +483,7 @@ def leave_to_successor(
     sessions: Sessions, clock: IReactorTime, seconds: float, program: str
 ) -> Deferred[None]:
     """
-    :func:`linger` as the last part of ``IHandsOver.retire``.
+    Return a Deferred for :func:`linger`, as the last part of ``IHandsOver.retire``.
 
     :param program: such as ``the poollet``, for the reason.
     """
@@ -508,7 +501,7 @@ async def linger(
     """
     Cut the sessions that go on at the successor, and serve the others until they end.
 
-    :param seconds: after which those that are left end.
+    :param seconds: after which the remaining sessions end.
     :param lost: fires with the reason if they have to end earlier.
     """
 

@@ -1,10 +1,9 @@
 """
 Sessions between hops: ids, terms, resumption and endings, in headers and queries.
 
-The reason of a session that a hop ends goes to the next hop *beside* the stream: as the query of a
-``DELETE`` of the path that opened the stream.
-
-Values of headers for resuming and rejoining have keys, so they are neither logged nor recorded.
+A hop that ends a session sends the reason to the next hop *beside* the stream: as the query of a
+``DELETE`` of the path that opened the stream.  Headers for resuming and rejoining contain secret
+keys, so they are neither logged nor recorded.
 """
 
 from __future__ import annotations
@@ -128,8 +127,7 @@ def parse_terms_query(args: Mapping[bytes, list[bytes]]) -> tuple[str, Terms]:
 
     :param args: as ``request.args``.
     :return: the session's id and the terms.
-    :raises BadRequest: the query names no session, or its terms are malformed or not known to this
-        release.
+    :raises BadRequest: the query names no session, or this release cannot read the terms.
     """
     session, text = (
         args.get(name, [b""])[0].decode("ascii", "replace") for name in (b"session", b"terms")
@@ -149,10 +147,10 @@ def forwarded_terms(values: Sequence[bytes]) -> Terms:
     """
     Return the terms that the previous hop holds the session to.
 
-    Terms only restrict, so they count, whatever sends them.
+    Terms only restrict, so they count for every sender.
 
     :param values: see :func:`terms_headers`.
-    :raises BadRequest: they are too many or malformed, or this release does not know them.
+    :raises BadRequest: they are too many, or this release cannot read them.
     """
     if len(values) > _MOST:
         raise BadRequest(f"a request has at most {_MOST} headers {TERMS_HEADER}")
@@ -214,11 +212,10 @@ def resume_headers(request: IRequest) -> Sequence[bytes]:
 
 def requested_resumption(values: Sequence[bytes]) -> RequestedResumption | None:
     """
-    Read the header of a request that can resume sessions.
+    Read the header of a request that can resume sessions; ``None`` without the header.
 
     :param values: see :func:`resume_headers`.
-    :return: ``None`` without the header.
-    :raises BadRequest: it is not valid.
+    :raises BadRequest: the header is not valid.
     """
     if not values:
         return None
@@ -228,10 +225,10 @@ def requested_resumption(values: Sequence[bytes]) -> RequestedResumption | None:
 
 def confirmed_resumption(headers: Headers) -> Resumable | None:
     """
-    Read the header of the next hop's answer to a client that can resume sessions.
+    Read the next hop's answer to a client that can resume sessions; ``None`` if the session cannot
+    be resumed.
 
-    :return: ``None`` without the header: the session cannot be resumed.
-    :raises BadGateway: it is not valid.
+    :raises BadGateway: the header is not valid.
     """
     value = last_value(headers, RESUME)
     if not value:
@@ -252,7 +249,7 @@ def requested_rejoin(values: Sequence[bytes]) -> tuple[bool, Rejoin | None]:
     Read the header of a request from a hop that rejoins streams.
 
     :param values: see :func:`rejoin_headers`.
-    :return: whether the hop before offers to rejoin the stream, and the stream that it rejoins.
+    :return: whether the previous hop offers to rejoin the stream, and the stream that it rejoins.
     :raises BadRequest: the header is not valid.
     """
     if not values:
@@ -262,7 +259,7 @@ def requested_rejoin(values: Sequence[bytes]) -> tuple[bool, Rejoin | None]:
 
 
 def accepted_offer(value: bytes) -> Rejoinable | None:
-    """Return the machine's end's answer to an offer; ``None`` if it does not accept."""
+    """Return the answer of the machine's end to an offer; ``None`` if it does not accept."""
     try:
         return rejoin.parse_offer_answer(value.decode("ascii", "replace"))
     except RemoteProtocolError:

@@ -1,7 +1,5 @@
 """
-Streams that are being opened: a few at once, and the others wait until it is their user's turn.
-
-A user who opens many opens few of them at once, and the users take turns.
+Streams that are being opened: a few concurrently, while the others wait for their user's turn.
 
 The time limits of connecting and of the answer count from a stream's turn.
 """
@@ -58,7 +56,7 @@ class Openings:
         self._waiting: Counter[Hashable] = Counter()  # by user
 
     def __len__(self) -> int:
-        """Number of streams that are being opened, without those that wait."""
+        """Return the number of streams that are being opened, without those that wait."""
         return sum(hop.under_way.total() for hop in self._hops.values())
 
     @property
@@ -104,7 +102,7 @@ class Openings:
             raise _too_many("too many streams are being opened at this moment")
 
     def end(self, hop: str, user: Hashable) -> None:
-        """The stream is open, or was refused: the next one has its turn."""
+        """The stream is open, or was refused."""
         turns = self._hops[hop]
         turns.end(user)
         # Within that, this was perhaps done already, and others have begun.
@@ -127,11 +125,9 @@ class _Hop:
 
     @property
     def is_idle(self) -> bool:
-        """Nothing is being opened, and nothing waits."""
         return not self.under_way and not self._waiting
 
     def admits(self, user: Hashable) -> bool:
-        """Return whether a user's stream may begin at once."""
         limits = self._limits
         return self._has_room() and self.under_way[user] < limits.per_user
 
@@ -154,12 +150,10 @@ class _Hop:
             self.close()
 
     def end(self, user: Hashable) -> None:
-        """A stream is open, or was refused."""
         _take_one(self.under_way, user)
         self._serve()
 
     def _serve(self) -> None:
-        """Let the next stream begin, if there is room."""
         if not self._has_room() or not self._waiting:
             return
         if self._is_serving:  # it ended at once; the next one must not hold up the reactor, too
@@ -210,7 +204,6 @@ class _Hop:
             self._pace()
 
     def close(self) -> None:
-        """Stop the timer."""
         timer, self._timer = self._timer, None
         if timer is not None and timer.active():
             timer.cancel()

@@ -1,5 +1,5 @@
 """
-Registry of the live sessions of one hop: limits, audit records, metrics, and endings.
+Registry of the live sessions of one hop, with limits, audit records, metrics, and endings.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ class Sessions:
     The sessions of one hop.
 
     :ivar latency: metrics of a hop at the machine's end; ``None`` for other hops.
-    :ivar on_asked: is called when the hop before asks to end or change sessions.
-    :ivar on_carried: is called with each session whose stream is up; the stream's owner may still be
-        setting it up.
+    :ivar on_asked: is called when the previous hop asks to end or change sessions.
+    :ivar on_carried: is called with each session whose stream is up; the stream's owner may still
+        be setting it up.
     :param metrics: ``None`` for metrics that no registry publishes.
     :param limits: of concurrent sessions; by default as many as the process's file descriptors
         allow.  Sessions without a user name count only in total.
@@ -173,11 +173,11 @@ class Sessions:
             each.supersede()
 
     def not_resumed(self, session: Session) -> None:
-        """Take note that a session was not resumed; the session itself calls this."""
+        """As :meth:`resumed`, of a session that was not resumed."""
         _take_one(self._being_resumed, (session.resumes, session.subject.user))
 
     def is_being_resumed(self, subject: Subject) -> bool:
-        """Return whether the user's request to resume this session waits for the next hop's answer."""
+        """Return whether the user's request to resume this session is not answered yet."""
         return (subject.session, subject.user) in self._being_resumed
 
     def refuse_resume(self, session: str, why: str) -> None:
@@ -195,7 +195,6 @@ class Sessions:
         return self.limits.connections_beside(len(self._live))
 
     def refused(self, subject: Subject, code: int, reason: str) -> None:
-        """Record and count a request for a session that was refused."""
         self.trail.refused(subject, code, reason)
         self.metrics.refused(code)
 
@@ -226,7 +225,7 @@ class Sessions:
         return session in self._by_id
 
     def with_id(self, session: str) -> list[Session]:
-        """Return the live sessions with this id: usually one, but the hop before ours chooses it."""
+        """Return the live sessions with this id: usually one, but the previous hop chooses it."""
         return list(self._by_id.get(session, ()))
 
     def bound(self) -> int:
@@ -234,11 +233,9 @@ class Sessions:
         return sum(1 for session in self._live if not session.is_resumable)
 
     def live(self) -> list[Session]:
-        """Return the live sessions."""
         return list(self._live)
 
     def subjects(self) -> list[Subject]:
-        """Return the subjects of the live sessions."""
         return [session.subject for session in self._live]
 
     def end(self, where: Callable[[Subject], bool], ending: Ending) -> int:
@@ -264,7 +261,7 @@ class Sessions:
         """
         End all sessions; cut those that go on elsewhere, or here later.
 
-        :return: fires when no session is left, at the latest with the cut.
+        :return: fires when no session is left, or when the remaining ones were cut.
         """
         for session in self.live():
             if session.is_movable:
@@ -280,7 +277,6 @@ class Sessions:
         return waiting.addCallback(lambda _: limit.cancel()).addCallback(self._drained)
 
     def when_empty(self) -> Deferred[None]:
-        """Return a Deferred that fires when no session is left."""
         waiting: Deferred[None] = Deferred()
         if self._live:
             self._empty.append(waiting)
@@ -338,7 +334,8 @@ class Session:
     :ivar evidence: what allowed the session; ``None`` when the session is not reviewed.
     :ivar expires: the end of the credentials, in seconds since 1970.
     :ivar client_info: the user's client; empty unless there is a :attr:`Sessions.watcher`.
-    :ivar resumes: the id of the session that the user wants to resume, or has resumed; empty if none.
+    :ivar resumes: the id of the session that the user wants to resume, or has resumed; may be
+        empty.
     :ivar resumable_seconds: how long the next hop waits for the user after a loss; 0 if the session
         cannot be resumed.
     :ivar is_lost: the connection was lost, and the session waits for its user.
@@ -426,7 +423,7 @@ class Session:
             self._apply_terms()
 
     def end(self, ending: Ending) -> None:
-        """End the session as soon as it has a stream that can carry the reason; the first call counts."""
+        """End the session as soon as its stream can carry the reason; the first call counts."""
         if self.ending is not None or self._over:
             return
         self.ending = ending
@@ -436,7 +433,7 @@ class Session:
 
     @property
     def terms(self) -> Terms:
-        """The stricter ones of the terms of this hop, and of the hop before it."""
+        """The stricter ones of the terms of this hop and of the previous hop."""
         return stricter(self._own_terms, self._ceiling)
 
     @property
@@ -451,14 +448,12 @@ class Session:
 
     def hold_to(self, terms: Terms) -> None:
         """
-        Change the terms that this hop holds the session to.
-
-        A stream that cannot change them ends.
+        Change the terms that this hop holds the session to; a stream that cannot change them ends.
         """
         self._change(terms, self._ceiling)
 
     def limit_to(self, ceiling: Terms) -> None:
-        """Change the terms that the hop before holds the session to; as :meth:`hold_to`."""
+        """Change the terms that the previous hop holds the session to; as :meth:`hold_to`."""
         self._change(self._own_terms, ceiling)
 
     def _change(self, own: Terms, ceiling: Terms) -> None:
@@ -493,12 +488,10 @@ class Session:
         self._supersede()
 
     def echoed(self, seconds: float) -> None:
-        """Take note of the time from input of the session to the next output of the machine."""
         if self._sessions.latency is not None:
             self._sessions.latency.echoed(seconds)
 
     def pinged(self, seconds: float) -> None:
-        """Take note of the time of a ping to the client and back."""
         if self._sessions.latency is not None:
             self._sessions.latency.pinged(seconds)
 
@@ -515,7 +508,8 @@ class Session:
         Take note that the session is over.  Repeated calls do nothing.
 
         :param code: the HTTP status of a session that never had a stream.
-        :param is_lost: the connection was lost; the session waits for its user at the machine's end.
+        :param is_lost: the connection was lost; the session waits for its user at the machine's
+            end.
         """
         if self._over:
             return
@@ -574,7 +568,7 @@ class MachineKey:
 @dataclass(frozen=True)
 class PoolKey:
     """
-    The sessions of all machines of one pool, or of all Pods of one Node.
+    The sessions of the machines of one pool, or of the Pods of one Node.
 
     :param resource: of these machines, such as ``machines.compute.ironcore.dev``; empty matches
         any.
@@ -611,8 +605,8 @@ class EndingRules:
         """
         Return why a change of a machine ends its sessions, or ``None``.
 
-        For ``Off`` only the state after the change counts: an interrupted watch may miss the moment when
-        the machine was switched off.
+        For ``Off`` only the state after the change counts, because an interrupted watch may miss
+        the change.
         """
         if before is None:
             return None
@@ -626,7 +620,7 @@ class EndingRules:
     def pool_ending(
         self, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None
     ) -> Ending | None:
-        """Return why a change of a pool ends the sessions of all its machines, or ``None``."""
+        """Return why a change of a pool ends the sessions of its machines, or ``None``."""
         if before is None or (after is not None and not self._is_going(before, after)):
             return None
         return Ending(POOL_DELETED, f'{self.pool_noun} "{before["metadata"]["name"]}" was deleted')
@@ -653,8 +647,6 @@ class RoundTripMetrics(Collector):
     """
     ``twisted_exec_tcp_round_trip_seconds{side, quantile}``, by the kernel's figures.
 
-    A side without TCP connections has no value.
-
     :param measure: see :func:`~twisted_exec.streaming.flow.round_trip_seconds`.
     """
 
@@ -668,7 +660,6 @@ class RoundTripMetrics(Collector):
         registry.register(self)
 
     def describe(self) -> Iterable[Metric]:
-        """Called by the registry."""
         return [_family()]
 
     def collect(self) -> Iterable[Metric]:

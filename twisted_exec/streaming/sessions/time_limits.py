@@ -1,7 +1,7 @@
 """
 The end of a session by its terms: after a time without input, and at a point in time.
 
-Only what the user sends counts as use: keys, requests and changed sizes of the terminal.
+Only what the user sends counts as use, such as keys.
 """
 
 from __future__ import annotations
@@ -42,7 +42,6 @@ class TimeLimits:
     The time limits of one stream.
 
     :ivar last_input: of the session; may be replaced before the stream is up.
-
     :param end: ends the session; called once, after which this has stopped.
     :param now: returns the time of day, in seconds since 1970.
     """
@@ -104,7 +103,6 @@ class TimeLimits:
             self._timer = self._clock.callLater(min(*waits, _LONGEST_WAIT), self._look)
 
     def _approach(self, reason: str, left: float, warning_seconds: float) -> float:
-        """End or warn, if that is due."""
         if self._stopped:
             return left
         if left <= _TOLERANCE:

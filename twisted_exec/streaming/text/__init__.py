@@ -1,3 +1,4 @@
 """
-Texts (logs, screens, recordings): served, and relayed over one connection each or shared HTTP/2 connections.
+Texts (logs, screens, recordings): served, and relayed over one connection each or shared HTTP/2
+connections.
 """

@@ -1,9 +1,8 @@
 """
-Client for long-lived texts: a plain GET whose body is read as it arrives.
+Client for long-lived texts: a plain GET whose body is read as it arrives, at the receiver's pace.
 
-It closes on any unexpected response: a text has the status 200, and, except with
-:data:`ANY_DOWNLOADS`, the type ``text/plain``.  The body is delivered at the receiver's pace: a
-paused download holds one read, and the sender waits.
+A response that is no text closes the connection; except with :data:`ANY_DOWNLOADS`, a text has the
+type ``text/plain``.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ class Download:
 
     def deliver(self, data: Callable[[bytes], None], ended: Callable[[bool], None]) -> None:
         """
-        Start delivery; bytes that followed the head are delivered at once.
+        Start delivery; bytes that followed the head are delivered before this returns.
 
         :param data: called with each piece of the body, 1 byte or more.
         :param ended: called once at the end, with whether the body is complete; not after
@@ -116,7 +115,6 @@ class _Downloading(Asking):
             self._read(b"")
 
     def deliver(self, data: Callable[[bytes], None], ended: Callable[[bool], None]) -> None:
-        """See :meth:`Download.deliver`."""
         early, self._early = b"".join(self._early), []
         self._receiver = data, ended
         self._read(early or None)
@@ -126,7 +124,6 @@ class _Downloading(Asking):
             self.flow(True)
 
     def flow(self, flowing: bool) -> None:
-        """Pause or resume."""
         self._flowing = flowing
         if self._over or self.lost is not None:
             return
@@ -136,7 +133,6 @@ class _Downloading(Asking):
             self.transport.pauseProducing()
 
     def leave(self) -> None:
-        """See :meth:`Download.abort`."""
         self._over, self._receiver = True, None
         self.abort()
 

@@ -1,10 +1,6 @@
 """
 Relay for read-only texts: locate, request, pass on.
 
-The rules are those of a console's stream.  Bytes pass as they arrive and at the client's pace.
-
-For backends (kubelets) that send the head of the response late, ``answer_seconds`` is ``None``.
-
 An API server asks for frames (:mod:`twisted_exec.wire.log_frames`), and continues the log when its
 backend is lost (:mod:`~twisted_exec.streaming.text.resumption`).
 """
@@ -67,7 +63,8 @@ class Relay:
 
     :param locator: its location has the query in its path, or the options of a log.
     :param connect_seconds: for each address, TLS included.
-    :param answer_seconds: from the request to the head of the response; ``None`` for no limit.
+    :param answer_seconds: from the request to the head of the response, which some backends
+        (kubelets) send late; ``None`` for no limit.
     :param end_seconds: how long the log of a deleted machine may take for its last lines.
     :param keeps_connections: a connection may be reused after a text.
     :param tells_loss: end a text with a line of its own when the backend is lost.
@@ -99,8 +96,7 @@ class Relay:
         """
         Relay a text; returns when it has begun.
 
-        :raises APIError: refused here or by the next hop; the caller sends it.  Cancelling (the
-            client left) closes everything.
+        :raises APIError: refused here or by the next hop; the caller sends it.
         """
         if context.request.method != b"GET":
             raise WrongMethod(context.request.method, [b"GET"])
@@ -121,7 +117,6 @@ class _Passage:
         self._relay, self._context, self._request = relay, context, context.request
 
     async def run(self) -> None:
-        """As :meth:`Relay.handle`."""
         context = self._context
         try:
             await self._run()
@@ -162,7 +157,6 @@ class _Passage:
             raise
 
     def _form(self) -> type[TextAnswer | TextSocket | TextConnection]:
-        """The form of the response."""
         if is_upgrade(self._request) == WEBSOCKET:
             return TextSocket
         if self._relay.keeps_connections or not can_carry(self._request):
@@ -260,7 +254,6 @@ class _Passage:
             self._late.cancel()
 
     def _ended(self, complete: bool) -> None:
-        """The backend's response has ended."""
         if complete:
             self._text.finish("backend closed")
         elif isinstance(self._download, ResumedLog) and (ending := self._download.ending):
@@ -278,7 +271,6 @@ class _Passage:
         self._text.break_off(reason, None if self._framing is not None else ending)
 
     def _end(self, ending: Ending) -> None:
-        """End the text from this hop."""
         download = self._download
         if ending.reason == MACHINE_DELETED and (download is None or download.is_waiting):
             self._text.finish(ending.reason)  # nothing was printed yet, or nothing can be read

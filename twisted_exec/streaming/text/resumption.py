@@ -2,10 +2,8 @@
 Logs that continue when the hops behind this hop are lost.
 
 When a killed or restarted runtime or poollet cuts the response off, the reader of the frames
-(:mod:`twisted_exec.wire.log_frames`) opens the log again at its last offset.
-
-A response that ends properly is complete.  A refusal that waiting does not change ends the log;
-others are retried for a minute.
+(:mod:`twisted_exec.wire.log_frames`) opens the log again at its last offset.  A refusal that
+waiting does not change ends the log; others are retried for a minute.
 """
 
 from __future__ import annotations
@@ -64,15 +62,15 @@ Again = Callable[[LogOptions], Awaitable[FramedText]]
 
 class ResumedLog:
     """
-    One log across the losses of its backends; it is used like a
+    A log across the losses of its backends; used like a
     :class:`~twisted_exec.streaming.text.download.Download`.
 
     :param again: opens the log again; it authorizes the user again.
     :param has_frames: deliver frames, not text.
     :param final: codes of refusals that end the log.
-    :param lost: called at the start of each outage with the reason, and with ``None`` when the log
+    :param lost: called with the reason at the start of each outage, and with ``None`` when the log
         continues.
-    :ivar ending: the reason to give up; ``None`` if there is none, or the log continues.
+    :ivar ending: the reason to give up; ``None`` if there is none.
     """
 
     _log = Logger()
@@ -108,26 +106,25 @@ class ResumedLog:
 
     @property
     def continue_option(self) -> str:
-        """The option of kubectl that continues the log, such as ``--since-time=...``; may be empty."""
+        """
+        The option of kubectl that continues the log, such as ``--since-time=...``; may be empty.
+        """
         return f"--since-time={stamp(self._last.time_ns)}" if self._last.time_ns else ""
 
     @property
     def position(self) -> Position:
-        """Position behind the text that was delivered, and where the log continues."""
+        """Position behind the text that was delivered, where the log continues."""
         return Position(self._framing.epoch, self._last.offset)
 
     def deliver(self, data: Callable[[bytes], None], ended: Callable[[bool], None]) -> None:
-        """As :meth:`Download.deliver`."""
         self._deliver, self._ended = data, ended
         self._listen()
 
     def pause(self) -> None:
-        """As :meth:`Download.pause`."""
         self._paused = True
         self._download.pause()
 
     def resume(self) -> None:
-        """As :meth:`Download.resume`."""
         self._paused = False
         self._download.resume()
 
@@ -188,7 +185,6 @@ class ResumedLog:
         self._wait(why)
 
     def _wait(self, why: str) -> None:
-        """Try again later, or give up."""
         assert self._until is not None
         if self._clock.seconds() >= self._until:
             message = f"no connection within {OUTAGE_SECONDS:.0f} s: {why}"

@@ -1,13 +1,9 @@
 """
 HTTP/2 connections that carry many texts at once, for one server and one set of credentials.
 
-Requests with the same server and credentials share connections (:class:`SharedDownloads`).  A server
-that chooses HTTP/1.1 in the handshake gets a connection per request, as without this pool.
-
-A connection without streams closes after :data:`IDLE_SECONDS`.  A silent peer gets a PING; without
-an answer the connection is dead, and within a minute the readers know.
-
-Sources: RFC 9113, §5.1.2, §5.2, §6.5-6.9.
+A server that chooses HTTP/1.1 in the handshake gets a connection per request.  A silent peer gets a
+PING; without an answer the connection is dead, and within a minute the readers know.  Sources: RFC
+9113, §5.1.2, §5.2, §6.5-6.9.
 """
 
 from __future__ import annotations
@@ -84,8 +80,6 @@ class SharedStream:
 
     A stream has the checks and limits of :mod:`~twisted_exec.streaming.text.download`.
 
-    For a paused reader one window (:data:`WINDOW`) is buffered and not replenished.
-
     :ivar number: stream number, once the request is sent.
     """
 
@@ -150,7 +144,6 @@ class SharedStream:
     # Received
 
     def head_came(self, headers: Headers) -> None:
-        """The head of the response, with its ``:status``."""
         answered = self._answered
         if answered is None:
             return
@@ -165,7 +158,7 @@ class SharedStream:
 
     def data_came(self, data: bytes, size: int) -> None:
         """
-        A piece of the body.
+        Handle a piece of the body.
 
         :param size: bytes of the window that it used, including padding.
         """
@@ -188,7 +181,6 @@ class SharedStream:
             self._refuse()
 
     def end_came(self, complete: bool) -> None:
-        """The response has ended."""
         self._ended = complete
         if self._refusal is not None:
             self._refuse()  # with the part of the body that arrived
@@ -200,13 +192,11 @@ class SharedStream:
     # Called by the receiver
 
     def deliver(self, data: Callable[[bytes], None], ended: Callable[[bool], None]) -> None:
-        """See :meth:`Download.deliver`."""
         if not self._left:
             self._receiver = data, ended
             self._pass_on()
 
     def flow(self, flowing: bool) -> None:
-        """Pause or resume."""
         self._flowing = flowing
         self._pass_on()
 
@@ -245,11 +235,7 @@ class SharedStream:
 
 
 def _headers(head: UpgradeRequest) -> Headers:
-    """
-    Encode a request for HTTP/2 (RFC 9113, §8.3.1).
-
-    The rules for valid values are those of HTTP/1.1, so that both carry the same requests.
-    """
+    """Encode a request for HTTP/2 (RFC 9113, §8.3.1), with HTTP/1.1's rules for valid values."""
     checked = h11.Request(
         method=head.method, target=head.path, headers=[(b"Host", head.host), *head.headers]
     )
@@ -289,7 +275,7 @@ class SharedConnection(TwistedProtocol):
     """
     An HTTP/2 connection, whose streams are texts.
 
-    :param gone: called once when it takes no further request.
+    :param gone: called once when the connection takes no further request.
     :ivar ready: fires after the peer's SETTINGS, fails if the connection is lost before.
     """
 
@@ -309,7 +295,6 @@ class SharedConnection(TwistedProtocol):
     # The connection
 
     def connectionMade(self) -> None:
-        """Called by Twisted, after the handshake."""
         initial = {
             SettingCodes.ENABLE_PUSH: 0,
             SettingCodes.INITIAL_WINDOW_SIZE: WINDOW,
@@ -325,7 +310,6 @@ class SharedConnection(TwistedProtocol):
         self._flush()
 
     def dataReceived(self, data: bytes) -> None:
-        """Called by Twisted."""
         if self._lost:
             return
         self._heard = True
@@ -348,16 +332,13 @@ class SharedConnection(TwistedProtocol):
             self.abort()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """Called by Twisted."""
         self._die()
 
     def pauseProducing(self) -> None:
-        """Our output is blocked: stop reading the peer."""
         # Answers to a peer that does not read (PING, SETTINGS) cannot pile up.
         self.transport.pauseProducing()
 
     def resumeProducing(self) -> None:
-        """Our output flows again."""
         self.transport.resumeProducing()
 
     def stopProducing(self) -> None:
@@ -368,7 +349,7 @@ class SharedConnection(TwistedProtocol):
         self.abort()
 
     def abort(self) -> None:
-        """Reset the connection; all readers learn that their texts are incomplete."""
+        """Reset the connection; its readers learn that their texts are incomplete."""
         if not self._lost:
             self.transport.abortConnection()
             self._die()
@@ -409,7 +390,7 @@ class SharedConnection(TwistedProtocol):
 
     @property
     def free(self) -> int:
-        """Number of requests that it can still take."""
+        """The number of requests that this connection can still take."""
         if self._retired or not self.ready.called:
             return 0
         most = min(MAX_STREAMS, self._http.remote_settings.max_concurrent_streams)
@@ -424,7 +405,6 @@ class SharedConnection(TwistedProtocol):
         return stream
 
     def open(self, stream: SharedStream, headers: Headers) -> bool:
-        """See :meth:`StreamsConnection.open`."""
         if self._lost:
             return False
         try:
@@ -441,14 +421,12 @@ class SharedConnection(TwistedProtocol):
         return True
 
     def widen(self, stream: SharedStream, size: int) -> None:
-        """See :meth:`StreamsConnection.widen`."""
         if stream.number in self._streams:
             with suppress(StreamClosedError):  # its end was received, and is about to be handled
                 self._http.increment_flow_control_window(size, stream.number)
             self._flush()
 
     def leave(self, stream: SharedStream) -> None:
-        """See :meth:`StreamsConnection.leave`."""
         if self._streams.pop(stream.number, None) is not None and not self._lost:
             with suppress(StreamClosedError):
                 self._http.reset_stream(stream.number, ErrorCodes.CANCEL)
@@ -552,7 +530,6 @@ class SharedDownloads:
         self._places: dict[Hashable, _Place] = {}
 
     def __len__(self) -> int:
-        """Number of servers in use."""
         return len(self._places)
 
     def endpoint(self, key: Hashable, inner: IStreamClientEndpoint) -> IStreamClientEndpoint:
@@ -697,7 +674,6 @@ class _Place:
         waiting.done.callback(protocol)
 
     def gone(self, connection: SharedConnection) -> None:
-        """A connection takes no further request."""
         if connection in self.connections:
             self.connections.remove(connection)
             self._settle()

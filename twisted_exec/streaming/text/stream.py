@@ -3,9 +3,6 @@ Long-lived text responses, written at the reader's pace, over HTTP or WebSockets
 
 A complete log ends like a complete HTTP body; an incomplete one ends without that, so that clients
 report it as broken.
-
-A text is an HTTP response (:class:`TextAnswer`), one that owns its connection
-(:class:`TextConnection`), or a WebSocket for pages in a browser (:class:`TextSocket`).
 """
 
 from __future__ import annotations
@@ -43,7 +40,7 @@ Flow = Callable[[], None]
 
 class TextStream:
     """
-    Common part of all forms.
+    Common part of the forms of a text.
 
     :ivar sent: bytes of text so far, with the heads of frames.
     :ivar done: fires at the end of the stream, with the reason for audit.
@@ -61,9 +58,8 @@ class TextStream:
 
     def watch(self) -> None:
         """
-        Let :attr:`done` fire when the reader leaves, instead of cancelling.
-
-        Called once, after :meth:`begin`.
+        Let :attr:`done` fire when the reader leaves, instead of cancelling; called once, after
+        :meth:`begin`.
         """
 
     def write(self, data: bytes) -> None:
@@ -88,7 +84,7 @@ class TextStream:
         self._end(reason, self._breaking)
 
     def cut(self, reason: str) -> None:
-        """Close at once, discarding what is unsent.  Only the first end counts."""
+        """Close, discarding what is unsent.  Only the first end counts."""
         self._end(reason, self._cutting)
 
     def release(self) -> None:
@@ -106,7 +102,6 @@ class TextStream:
         close()
 
     def _left(self, reason: str) -> None:
-        """The reader has left."""
         if not self.done.called:
             self.done.callback(reason)
 
@@ -196,7 +191,7 @@ def _nothing() -> None:
 
 
 def ending_mark(ending: Ending, *, begins_line: bool) -> bytes:
-    """The line with the reason that ends an incomplete text."""
+    """Return the line with the reason that ends an incomplete text."""
     text = f"{ending.reason}: {ending.message}" if ending.message else ending.reason
     before = "" if begins_line else "\r\n"
     return f"{before}[twisted-exec: {text}]\r\n".encode()
@@ -219,10 +214,9 @@ def can_carry(request: Request) -> bool:
 
 class TextConnection(TextStream):
     """
-    The body of an HTTP response that owns its connection; the request is released once it has
-    begun.
+    The body of an HTTP response that owns its connection, chunked (RFC 9112 section 7.1).
 
-    The body is chunked (RFC 9112 section 7.1), and the connection ends with it.
+    The request is released once the body has begun.
     """
 
     def __init__(self, request: Request, pause: Flow, resume: Flow) -> None:
@@ -245,15 +239,12 @@ class TextConnection(TextStream):
             end.text = None
 
     def lost(self) -> None:
-        """The reader has left."""
         self._left("client closed")
 
     def pause(self) -> None:
-        """The reader's buffer is full."""
         self._pause()
 
     def resume(self) -> None:
-        """The buffer has room again."""
         self._resume()
 
     def _connection(self) -> _End:
@@ -328,7 +319,7 @@ class TextSocket(TextStream, OutputSocketUser):
     The protocols are Kubernetes' own for read-only streams (``k8s.io/apiserver/pkg/util/wsstream``,
     ``stream.go``): ``binary.k8s.io``, or none, in binary messages, and ``base64.binary.k8s.io`` in
     text messages of base64 each.  The first message is empty.  A complete text ends with Close
-    1000, an incomplete one with 1011.
+    1000.
 
     :raises BadRequest: the request is no complete handshake.
     :raises Forbidden: it offers only other protocols.
@@ -379,7 +370,6 @@ class TextSocket(TextStream, OutputSocketUser):
             self._resume()
 
     def client_left(self, reason: str) -> None:
-        """See :meth:`OutputSocketUser.client_left`."""
         self._left(reason)
 
 
@@ -499,7 +489,9 @@ class PacedResponse(TextResponse):
         self._turns.soon(self._pump, self._user)
 
     def _pump(self) -> None:
-        """Write until the source has no more, the transport pauses this producer, or the turn is over."""
+        """
+        Write until the source has no more, the transport pauses this producer, or the turn is over.
+        """
         if self._is_pumping or self._pump in self._turns:
             return
         self._is_pumping = True  # a write may call _pause and _resume synchronously
