@@ -1,8 +1,8 @@
 """
 The client of commands, whose server may be hostile.
 
-A user of one cluster may name the server of another, and Spaces name servers that their authors run.
-A command's answers are small, so its limits are, too.
+A user of one cluster may name the server of another, and Spaces name servers that their authors
+run.
 """
 
 from __future__ import annotations
@@ -18,11 +18,7 @@ LIST_BYTES = 32 << 20
 
 
 class CommandClient(KubeClient):
-    """
-    Client of one API server, for commands.
-
-    :param more: as of :class:`~twisted_exec.kube.client.KubeClient`.
-    """
+    """Client of one API server for commands, with small limits."""
 
     def __init__(self, config: ClientConfig, reactor: Any, **more: Any) -> None:
         super().__init__(config, reactor, body_bytes=BODY_BYTES, list_bytes=LIST_BYTES, **more)

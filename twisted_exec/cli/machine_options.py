@@ -14,7 +14,7 @@ from twisted_exec.api.names import path_segment
 
 
 def add_machine_options(parser: argparse.ArgumentParser, *, is_optional: bool = False) -> None:
-    """Add ``MACHINE``, ``--namespace`` and ``--dialect``, see :func:`possible_dialects`."""
+    """Add the options that name a machine, see :func:`possible_dialects`."""
     parser.add_argument(
         "machine",
         metavar="MACHINE",
@@ -98,9 +98,8 @@ def machine_name(text: str) -> MachineName:
 
 def _is_kind(kind: str, dialect: Dialect) -> bool:
     """
-    Return whether ``kind`` names the dialect: ``machines``, ``machine.GROUP`` or
-    ``machines.VERSION.GROUP``; or ``pod``, the kind under which kubectl lists the machines of every
-    dialect.
+    Return whether ``kind`` names the dialect, as for kubectl; or ``pod``, the kind under which
+    kubectl lists machines.
     """
     if kind in ("pod", "pods"):
         return True

@@ -40,7 +40,10 @@ class _Parser(CheckedParser):
     error_code = 1
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Refuse unknown arguments in the command's own parser, whose message names the command's help."""
+        """
+        Refuse unknown arguments in the command's own parser, whose message names the command's
+        help.
+        """
         options, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
@@ -65,10 +68,9 @@ class _Parser(CheckedParser):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """
-    Run the program.
+    Run the program; return the exit code.
 
     :param argv: the arguments, without the program's name.
-    :return: the exit code.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments[:1] == [completion.COMPLETE]:

@@ -32,7 +32,7 @@ def rows(line: str, columns: int) -> list[str]:
     """
     Return the rows of a message for a terminal of so many columns, broken at blanks.
 
-    A command of kubectl at its end is one row, which the terminal breaks, so that it can be copied.
+    A command of kubectl at its end is one row, so that it can be copied.
     """
     from twisted_exec.wire.control_messages import wrapped
 
@@ -43,7 +43,10 @@ def rows(line: str, columns: int) -> list[str]:
 
 
 def for_stderr(text: str) -> str:
-    """Return a message for standard error, without control characters; a terminal gets it broken at blanks."""
+    """
+    Return a message for standard error, without control characters; a terminal gets it broken at
+    blanks.
+    """
     line, stderr = one_line(text), sys.stderr
     if stderr is None or not stderr.isatty():
         return line
@@ -79,18 +82,17 @@ def output_failure(error: BaseException) -> str:
 
 
 def _discard(descriptor: int) -> None:
-    """Drop what is in the buffer of a standard descriptor: at exit the interpreter would fail to write it."""
+    """Drop the buffer of a standard descriptor: at exit the interpreter would fail to write it."""
     with suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
 
 
 def explain(error: BaseException, namespace: str = "", config: ClientConfig | None = None) -> str:
     """
-    The one line for a session that could not be opened.
+    Return the line for a session that could not be opened.
 
     :param namespace: of the machine, for the message that it does not exist.
-    :param config: of the server that refused, for the messages that it does not know the credentials,
-        or cannot be reached.
+    :param config: of the server that refused, for messages about the server.
     """
     from twisted_exec.api.status import APIError
     from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
@@ -164,8 +166,8 @@ def ask_for_role(
     user: str, verb: str, group: str, kind: str, subresource: str, namespace: str
 ) -> str:
     """
-    Return the remedy for a right that a user lacks: the smallest role, and the command that grants it; or the
-    verb, if no role has it.
+    Return the remedy for a right that a user lacks: the smallest role, and the command that grants
+    it, if there is such a role.
 
     :param kind: the resource, such as ``machines``.
     :param namespace: empty for all.
@@ -238,7 +240,6 @@ Paint = Callable[[str, Colour], str]
 
 
 def plain(text: str, colour: Colour) -> str:
-    """Return a text without colour."""
     return text
 
 
@@ -251,8 +252,8 @@ def painter(stream: TextIO, environ: Mapping[str, str] = os.environ) -> Paint:
     """
     Return the function that colours texts for a stream.
 
-    There are no colours without a terminal, if ``NO_COLOR`` is not empty, or if ``TERM`` is ``dumb`` or
-    missing.
+    There are no colours without a terminal, if ``NO_COLOR`` is not empty, or if ``TERM`` is
+    ``dumb`` or missing.
     """
     wants_colours = not environ.get("NO_COLOR") and environ.get("TERM", "dumb") != "dumb"
     return painted if wants_colours and stream.isatty() else plain

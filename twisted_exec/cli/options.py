@@ -40,7 +40,10 @@ _TEXTS = (
 
 
 class CheckedParser(argparse.ArgumentParser):
-    """Fails with an :class:`OSError` if its help cannot be written, which newer versions of Python ignore."""
+    """
+    Fails with an :class:`OSError` if its help cannot be written, which newer versions of Python
+    ignore.
+    """
 
     def _print_message(self, message: str, file: Any = None) -> None:
         if file is None or file is not sys.stdout:
@@ -224,7 +227,7 @@ def add_viewpoint(parser: argparse._ActionsContainer) -> None:
 
 
 def requires_space(options: argparse.Namespace) -> str:
-    """Return an option that was given but needs ``--space``; empty if there is none."""
+    """Return an option that was given but needs ``--space``, or empty."""
     given_options = [option for key, option in _WITH_SPACE.items() if getattr(options, key)]
     return given_options[0] if given_options else ""
 

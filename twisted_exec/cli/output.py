@@ -1,7 +1,7 @@
 """
 Output of a runtime's answers, for people and scripts.
 
-In tables, texts of the runtime become one line without control characters. JSON and YAML are the
+In tables, texts of the runtime become one line without control characters.  JSON and YAML are the
 messages of ironcore's revision in protobuf's JSON format, with secrets replaced by their size.
 """
 
@@ -29,7 +29,7 @@ _SECRET_MAPS = ("secretData", "encryptionData")
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return columns in kubectl's format: three spaces apart, no trailing spaces."""
+    """Return columns in kubectl's format."""
     lines = [list(headings), *([one_line(cell) or _NONE for cell in row] for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(headings))]
     return "".join(
@@ -62,7 +62,6 @@ def document(message: Any, form: str) -> str:
 
 
 def _hide(document: Any) -> None:
-    """Replace secrets by their size, in place."""
     if isinstance(document, list):
         for item in document:
             _hide(item)

@@ -34,8 +34,7 @@ def server_command(
     ask: Ask,
 ) -> argparse.ArgumentParser:
     """
-    Add a command that uses an API server.  Its options have ``run(options) -> int``, see
-    :func:`run_in_reactor`.
+    Add a command that uses an API server.
 
     :param command: name of its group, such as ``token``, for error messages.
     :param description: its purpose, in a few words.
@@ -55,11 +54,10 @@ def server_command(
 
 async def ask_server(command: str, ask: Ask, options: argparse.Namespace, reactor: Any) -> int:
     """
-    Run a command with a client, and print its answer, or an error on one line.
+    Run a command with a client, print its answer or an error on one line, and return the exit code.
 
-    :param options: those of :func:`~twisted_exec.cli.options.add_cluster_options`; the
-        command also finds the reactor in them.
-    :return: the exit code.
+    :param options: those of :func:`~twisted_exec.cli.options.add_cluster_options`; the command also
+        finds the reactor in them.
     """
     from twisted_exec.api.status import APIError
     from twisted_exec.cli.client import CommandClient

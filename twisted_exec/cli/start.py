@@ -66,7 +66,9 @@ def _run(load: Load) -> int:
 
 
 def _unraisable(problem: Any) -> None:
-    """End the process if Ctrl-C came in a callback of the interpreter, which swallows exceptions."""
+    """
+    End the process if Ctrl-C came in a callback of the interpreter, which swallows exceptions.
+    """
     if problem.exc_type is KeyboardInterrupt:
         _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
         _signal.raise_signal(_signal.SIGINT)

@@ -64,8 +64,7 @@ async def _hint_after(
 
 async def suggest_machine(client: IKubeClient, dialect: Dialect, name: str, namespace: str) -> str:
     """
-    Return a hint: the namespaces that have the machine, or a similar name in this namespace, or
-    the command that lists this namespace.
+    Return a hint: where the machine is, a similar name, or the command that lists the namespace.
 
     :return: empty if there is none of these, or if machines cannot be listed.
     """
@@ -81,7 +80,9 @@ async def suggest_machine(client: IKubeClient, dialect: Dialect, name: str, name
 
 
 async def suggest_pool(client: IKubeClient, dialect: Dialect) -> str:
-    """Return the names of the first pools; empty if there are none, or if pools cannot be listed."""
+    """
+    Return the names of the first pools; empty if there are none, or if pools cannot be listed.
+    """
     names = sorted(name for _, name in await _names(client, dialect.pool))
     more = ", ..." if len(names) > _MOST_POOLS else ""
     return (

@@ -1,8 +1,7 @@
 """
 A cluster in memory: versioned objects, watches and reviews without a server.
 
-It passes the contract suite of clients (``tests/contracts``): versions, conflicts, ``status`` as a
-subresource, finalizers, selectors and watches. It does not validate objects.
+It passes the contract suite of clients (``tests/contracts``), and does not validate objects.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ class MemoryCluster:
         self._watchers: list[_Watcher] = []
 
     def client(self) -> MemoryClient:
-        """A client that may do everything."""
+        """Return a client that may do everything."""
         return MemoryClient(self)
 
     def compact(self) -> None:
@@ -87,7 +86,6 @@ class MemoryCluster:
 
     @property
     def watches(self) -> int:
-        """The number of open watches."""
         return len(self._watchers)
 
     def kind(self, resource: Resource) -> Kind:
@@ -125,7 +123,7 @@ class MemoryCluster:
         return tombstone
 
     def find(self, resource: Resource, namespace: str, name: str) -> tuple[Key, Object]:
-        """The stored object itself; :class:`NotFound` when there is none."""
+        """Return the stored object itself; :class:`NotFound` when there is none."""
         kind = self.kind(resource)
         key = (kind.resource, namespace if resource.namespaced else "", name)
         if key not in self.objects:
@@ -142,7 +140,6 @@ class MemoryCluster:
                 watcher.offer(event, key, obj, None)
 
     def drop_watcher(self, watcher: _Watcher) -> None:
-        """Remove a watcher."""
         if watcher in self._watchers:
             self._watchers.remove(watcher)
 
@@ -226,15 +223,12 @@ class MemoryClient:
         self._cluster = cluster
 
     def look(self) -> int:
-        """See :meth:`IKubeClient.look`."""
         return self.changes
 
     def groups(self) -> Deferred[list[str]]:
-        """See :meth:`IKubeClient.groups`."""
         return succeed(sorted({each.group for each in self._cluster.kinds if each.group}))
 
     def get(self, resource: Resource, name: str, namespace: str = "") -> Deferred[Object]:
-        """See :meth:`IKubeClient.get`."""
         return self._do(
             "get", resource, namespace, name, lambda: self._get(resource, name, namespace)
         )
@@ -248,7 +242,6 @@ class MemoryClient:
         label_selector: str = "",
         trim: Callable[[Object], Object] | None = None,
     ) -> Deferred[Object]:
-        """See :meth:`IKubeClient.list`."""
         return self._do(
             "list",
             resource,
@@ -266,7 +259,6 @@ class MemoryClient:
         subresource: str = "",
         name: str = "",
     ) -> Deferred[Object]:
-        """See :meth:`IKubeClient.create`."""
         return self._do(
             "create", resource, namespace, name, lambda: self._create(resource, obj, namespace)
         )
@@ -274,7 +266,6 @@ class MemoryClient:
     def update(
         self, resource: Resource, obj: Object, namespace: str = "", *, subresource: str = ""
     ) -> Deferred[Object]:
-        """See :meth:`IKubeClient.update`."""
         name = obj["metadata"]["name"]
         return self._do(
             "update",
@@ -294,7 +285,7 @@ class MemoryClient:
         subresource: str = "",
         content_type: str = "application/merge-patch+json",
     ) -> Deferred[Object]:
-        """See :meth:`IKubeClient.patch`; merge patches only."""
+        """As :meth:`IKubeClient.patch`; merge patches only."""
         return self._do(
             "patch",
             resource,
@@ -314,7 +305,6 @@ class MemoryClient:
         uid: str = "",
         grace_seconds: int | None = None,
     ) -> Deferred[Object]:
-        """See :meth:`IKubeClient.delete`."""
         return self._do(
             "delete",
             resource,
@@ -334,8 +324,6 @@ class MemoryClient:
         label_selector: str = "",
         on_open: Callable[[], None] = lambda: None,
     ) -> Deferred[None]:
-        """See :meth:`IKubeClient.watch`."""
-
         def begin() -> Deferred[None]:
             kind = self._cluster.kind(resource)
             selection = _Selection(kind, namespace, field_selector, label_selector)

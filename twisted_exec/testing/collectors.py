@@ -78,8 +78,8 @@ class CollectedLine:
     """
     One line that a collector has received.
 
-    :param labels: attributes of the resource and of the line; for syslog, the structured data, and
-        ``host``, ``process``, ``kind`` and ``time`` of the header.
+    :param labels: attributes of the resource and of the line; for syslog, the structured data and
+        fields of the header.
     :param time: nanoseconds since the epoch for OTLP; 0 for syslog.
     """
 
@@ -134,8 +134,8 @@ class OTLPCollector(Resource):
 
     :ivar site: a factory with it, for a listening port.
     :ivar lines: the lines of all batches that it has accepted.
-    :ivar requests: the headers of all requests, by lower-case names.
-    :ivar answers: answers of the next requests; afterwards all are accepted.
+    :ivar requests: the headers of the requests, by lower-case names.
+    :ivar answers: answers of the next requests; afterwards requests are accepted.
     :ivar is_silent: do not answer.
     """
 
@@ -151,7 +151,6 @@ class OTLPCollector(Resource):
         self.is_silent = False
 
     def render_POST(self, request: Request) -> Any:
-        """Handle one batch."""
         headers = {
             name.decode().lower(): values[0].decode("latin-1")
             for name, values in request.requestHeaders.getAllRawHeaders()
@@ -241,7 +240,6 @@ class SyslogReceiver(Factory):
         self.is_paused = False
 
     def buildProtocol(self, addr: Any) -> Protocol:
-        """Handle one connection."""
         return _SyslogConnection(self)
 
     def cut(self) -> None:

@@ -63,7 +63,7 @@ class FakeConsole:
     :param echo: print all input.
     :ivar opened: number of connections so far.
     :ivar refusal: an exception to fail the next :meth:`connect` with.
-    :ivar sizes: all terminal sizes, also those that came while the line was closed.
+    :ivar sizes: terminal sizes, also those that came while the line was closed.
     :ivar breaks: how long each BREAK was that the open line sent, in milliseconds.
     """
 
@@ -88,7 +88,6 @@ class FakeConsole:
         return self._line is not None and self._line.producerState == "paused"
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
-        """Open the line."""
         if self.refusal is not None:
             refusal, self.refusal = self.refusal, None
             return fail(Failure(refusal))
@@ -100,11 +99,9 @@ class FakeConsole:
         return succeed(protocol)
 
     def window_changed(self, size: TerminalSize) -> None:
-        """Remember the size."""
         self.sizes.append(size)
 
     def send_break(self, milliseconds: int) -> None:
-        """Remember it."""
         if self.is_open:
             self.breaks.append(milliseconds)
 
@@ -123,7 +120,6 @@ class FakeConsole:
             self.deliver()
 
     def deliver(self) -> None:
-        """Deliver the output, unless the line is paused."""
         if self._protocol is not None and self._unread and not self.is_paused:
             unread, self._unread = self._unread, b""
             self._protocol.dataReceived(unread)
@@ -142,7 +138,7 @@ class RecordingAttachment:
     An attachment that does nothing by itself.
 
     :ivar transport: what it is attached to.
-    :ivar received: all input, in one.
+    :ivar received: all input, joined.
     :ivar sizes: the terminal sizes, in order.
     :ivar wishes: what else the user asked for, in order.
     :ivar input_ends: how often the input ended.
@@ -204,7 +200,7 @@ class ResumableAttachment(RecordingAttachment):
     An attachment that can outlive its stream.
 
     :ivar output: what the machine has printed.
-    :ivar events: ``away``, ``resumed``, ``heard``, ``answered`` and ``input refused``, in order.
+    :ivar events: names of the events, in order, such as ``away``.
     :ivar terms: the terms that it got, in order.
     :ivar oldest: the oldest position that the session may read.
     """
@@ -271,10 +267,7 @@ class ResumableAttachment(RecordingAttachment):
 
 
 class RecordingUser:
-    """
-    The user's end; gets the events of a
-    :class:`~twisted_exec.streaming.remotecommand.client.ConsoleClient`.
-    """
+    """The user's end of a :class:`~twisted_exec.streaming.remotecommand.client.ConsoleClient`."""
 
     stream: Any = None
 
@@ -328,17 +321,14 @@ class MarkStream:
 
     @property
     def output(self) -> bytes:
-        """All output."""
         return b"".join(each for each in self.sent if isinstance(each, bytes))
 
     @property
     def notices(self) -> list[str]:
-        """The texts of all notices."""
         return [each.text for each in self.sent if isinstance(each, Notice)]
 
     @property
     def positions(self) -> list[int]:
-        """The offsets of all positions."""
         return [each.position.offset for each in self.sent if isinstance(each, At)]
 
     def take(self, capacity: int | None = None) -> None:
@@ -389,8 +379,10 @@ class MarkStream:
 @implementer(IPushProducer)
 class RecordingProducer:
     """
+    A producer that records its calls.
+
     :ivar paused: whether it may not produce now.
-    :ivar calls: every call, in order: ``pause``, ``resume``, ``stop``.
+    :ivar calls: in order: ``pause``, ``resume``, ``stop``.
     """
 
     def __init__(self) -> None:

@@ -1,17 +1,16 @@
 """
 A kubelet without a container runtime: an API server's streams end here in commands of this host.
 
-It has paths that kube-apiserver requests: ``/exec``, ``/attach``, ``/portForward``, ``/run``,
-``/containerLogs`` and ``/healthz``. Source of routes, codes and texts: Kubernetes,
-``pkg/kubelet/server/server.go``; of what the streams do, ``k8s.io/kubelet/pkg/cri/streaming``.
+Source of routes, codes and texts: Kubernetes, ``pkg/kubelet/server/server.go``; of what the streams
+do, ``k8s.io/kubelet/pkg/cri/streaming``.
 
 The double is no sandbox: whoever may ask may run any command as the user of this process; give it a
 client CA, or listen on loopback only::
 
-    kubelet = Kubelet(reactor, {("default", "web"): {"main": Container()}}, tls=tls, client_ca=pem)
-    port = await kubelet.listen("tcp:0:interface=127.0.0.1")
-    ...
-    await kubelet.stop()
+  kubelet = Kubelet(reactor, {("default", "web"): {"main": Container()}}, tls=tls, client_ca=pem)
+  port = await kubelet.listen("tcp:0:interface=127.0.0.1")
+  ...
+  await kubelet.stop()
 """
 
 from __future__ import annotations
@@ -124,7 +123,6 @@ class Container:
     def start(
         self, reactor: Any, process: LocalProcess, command: Sequence[str], *, stdin: bool
     ) -> None:
-        """Start a command in the container."""
         process.start(
             reactor,
             command,
@@ -184,7 +182,6 @@ class _Stream:
         self.transport.registerProducer(self, True)
 
     def begin(self) -> None:
-        """Connect to the process."""
         raise NotImplementedError
 
     def data_received(self, data: bytes) -> None:
@@ -194,7 +191,6 @@ class _Stream:
         self.process.resize(size)
 
     def input_ended(self) -> None:
-        """The client has closed its input."""
         raise NotImplementedError
 
     def detached(self, reason: str) -> None:
@@ -203,7 +199,6 @@ class _Stream:
         self._over(self)
 
     def left(self) -> None:
-        """The client has disconnected."""
         raise NotImplementedError
 
     def cut(self) -> None:
@@ -382,17 +377,13 @@ class Kubelet:
                 self.remember(container.main.process)
 
     async def listen(self, description: str) -> IListeningPort:
-        """
-        Serve.
-
-        :param description: a Twisted endpoint without TLS, such as ``tcp:0:interface=127.0.0.1``.
-        """
+        """Serve at a Twisted endpoint without TLS, such as ``tcp:0:interface=127.0.0.1``."""
         port = await server_endpoint(self.reactor, description, self._tls).listen(self._site)
         self._ports.append(port)
         return port
 
     async def stop(self) -> None:
-        """Stop listening, abort all connections and streams, and kill all commands."""
+        """Stop listening, and end connections and commands."""
         for port in self._ports:
             await _done(port.stopListening())
         self._site.drain()
@@ -615,7 +606,6 @@ class _LogResponse:
         self._answer = TextAnswer(request, self._pause, self._print)
 
     async def run(self) -> None:
-        """Send the log until it is complete; cancelling ends it."""
         self._answer.begin()
         self._log.wait(self._print)
         try:
@@ -647,7 +637,6 @@ def _all(request: Request, name: bytes) -> list[bytes]:
 
 
 def _stream_options(request: Request) -> StreamOptions:
-    """Return the requested streams."""
     words = {b"input": Channel.STDIN, b"output": Channel.STDOUT, b"error": Channel.STDERR}
     if not any(_all(request, name)[:1] == [b"1"] for name in words):
         raise BadRequest("you must specify at least 1 of stdin, stdout, stderr")

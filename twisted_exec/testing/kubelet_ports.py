@@ -1,11 +1,10 @@
 """
 Ports of a Pod, forwarded by a kubelet's double to those of this host's loopback.
 
-Over SPDY each connection is a pair of streams that a client opens, an error stream first.  SPDY in
-Kubernetes has no flow control, so a slow receiver pauses the whole connection.
-
-Over a WebSocket there are two forms.  In a tunnel (``SPDY/3.1+portforward.k8s.io``) messages carry
-SPDY.  In an older WebSocket each port of the request is one connection, on two channels.
+Over SPDY each connection is a pair of streams that a client opens.  SPDY in Kubernetes has no flow
+control, so a slow receiver pauses the whole connection.  Over a WebSocket there are two forms: a
+tunnel (``SPDY/3.1+portforward.k8s.io``) whose messages carry SPDY, and an older form with two
+channels for each port of the request.
 
 Facts: ``httpstream.go`` and ``websocket.go`` of ``k8s.io/kubelet/pkg/cri/streaming/portforward``.
 """
@@ -72,7 +71,6 @@ class _Pair:
         self._said = self._over = False
 
     def connect(self) -> None:
-        """Connect to the port, after both streams are open."""
         forwards = self.forwards
         self.way = Way(forwards.reactor, self.port, self)
         self.way.connecting.addCallbacks(self.way.connected, self._refused)
@@ -124,7 +122,6 @@ class PortForwards:
     # Input from the client.
 
     def received(self, data: bytes) -> None:
-        """Handle bytes from the client, split anywhere."""
         self._connection.feed(data)
         try:
             while (event := self._connection.next_event()) is not None:
@@ -185,13 +182,11 @@ class PortForwards:
     # Output to the client.
 
     def send(self, stream_id: int, data: bytes) -> None:
-        """Send data on a stream, unless the stream is closed."""
         if self._connection.can_send(stream_id):
             self._connection.send(stream_id, data)
             self._flush()
 
     def end(self, stream_id: int) -> None:
-        """Close the sending side of a stream."""
         if self._connection.can_send(stream_id):
             self._connection.send(stream_id, b"", fin=True)
             self._flush()
@@ -209,7 +204,6 @@ class PortForwards:
         self.done(pair)
 
     def done(self, pair: _Pair) -> None:
-        """Forget a closed pair."""
         self._settle(pair)
         self._pairs.pop(pair.request, None)
         for stream_id in pair.streams.values():
@@ -240,7 +234,6 @@ class PortForwards:
                 pair.way.pace(full)
 
     def lost(self) -> None:
-        """The client has disconnected."""
         for pair in list(self._pairs.values()):
             if pair.way is not None:
                 pair.way.abort()
@@ -289,7 +282,6 @@ class SPDYPorts(PacedConnection, Protocol):
         self.hang_up()
 
     def cut(self) -> None:
-        """Abort the connection, because the kubelet stops."""
         self.abort()
 
 
@@ -301,7 +293,7 @@ def read_ports(values: Sequence[bytes]) -> list[int]:
     """
     Return the ports of a WebSocket's query, at most 100 of them.
 
-    :raises ValueError: no port is given, too many are, or a value is not a port.
+    :raises ValueError: there are none or too many, or a value is not a port.
     """
     ports = [port_of(each) for value in values for each in value.split(b",")]
     numbers = [port for port in ports if port is not None]
@@ -335,7 +327,6 @@ class _SocketPorts:
         self._over(self)
 
     def hold(self, still: bool) -> None:
-        """Pause reading from the client if ``still``, otherwise resume."""
         if self.socket.can_send:
             transport = self.socket.transport
             (transport.pauseProducing if still else transport.resumeProducing)()
@@ -345,7 +336,6 @@ class _SocketPorts:
         self.socket.hang_up()
 
     def cut(self) -> None:
-        """Abort the connection, because the kubelet stops."""
         self.socket.abort()
 
 
@@ -434,7 +424,6 @@ class OldPorts(_SocketPorts):
             self._ports.append(_OldPort(self, 2 * at, port))
 
     def say(self, channel: int, data: bytes) -> None:
-        """Send a message on a channel."""
         if self._in_base64:
             self.socket.send(bytes((channel + ord("0"),)) + base64.b64encode(data), text=True)
         else:
@@ -452,7 +441,6 @@ class OldPorts(_SocketPorts):
             self._ports[channel // 2].way.write(data)
 
     def full(self, port: _OldPort, full: bool) -> None:
-        """Pause the client while any port is ``full``."""
         (self._full.add if full else self._full.discard)(port)
         self.hold(bool(self._full))
 
@@ -478,11 +466,7 @@ class TargetUser(Typing):
     """Receiver of a port connection's events."""
 
     def target_said(self, data: bytes) -> None:
-        """
-        Handle data from the port.
-
-        :param data: at least 1 byte.
-        """
+        """Handle data from the port, at least 1 byte."""
 
     def target_ended(self) -> None:
         """The port has closed its sending side."""
@@ -544,7 +528,6 @@ class Way:
         self.connecting = connectProtocol(endpoint, _Target(user))
 
     def connected(self, target: Any) -> None:
-        """Send the buffered data."""
         if self.left:
             target.transport.abortConnection()
             return
@@ -563,7 +546,6 @@ class Way:
             self._user.target_full(True)
 
     def end(self) -> None:
-        """Close the sending side of the connection."""
         self._ended = True
         if self.target is not None:
             self.target.transport.loseWriteConnection()
@@ -577,7 +559,6 @@ class Way:
                 self.target.transport.resumeProducing()
 
     def abort(self) -> None:
-        """Close the target's connection, because the client has disconnected."""
         self.left = True
         if self.target is not None:
             self.target.transport.abortConnection()

@@ -2,13 +2,11 @@
 Processes in the containers of a kubelet's double: commands of this host, and logs of their output.
 
 With a terminal a command (:class:`LocalProcess`) gets a pseudo-terminal of its own, without one
-three pipes.  As in a container, the end of a client's input ends nothing that a terminal reads.
+three pipes.  A container's log is as a kubelet reads it: lines with a time and a stream
+(:class:`ContainerLog`).
 
-A container's log is as a kubelet reads it: lines with a time and a stream (:class:`ContainerLog`).
 Sources of the rules: ``kubelet/server/server.go`` (``getContainerLogs``, for the options) and
-``k8s.io/cri-client/pkg/logs`` (for the output).  ``tailLines`` counts the lines of all streams
-before other filters; ``limitBytes`` counts the output including timestamps, and may cut a line in
-two.
+``k8s.io/cri-client/pkg/logs`` (for the output).
 """
 
 from __future__ import annotations
@@ -40,11 +38,7 @@ class ProcessUser(Typing):
     """Receiver of a process's events."""
 
     def printed(self, channel: Channel, data: bytes) -> None:
-        """
-        Handle output of the process.
-
-        :param data: at least 1 byte.
-        """
+        """Handle output of the process, at least 1 byte."""
 
     def process_ended(self, ending: Ending) -> None:
         """The process has ended and its output is delivered; the last call."""
@@ -74,9 +68,8 @@ class LocalProcess(ProcessProtocol):
         directory: str,
     ) -> None:
         """
-        Start it.
-
-        A command that does not exist ends at once, with the message of a container runtime.
+        Start the command.  A command that does not exist ends with the message of a container
+        runtime.
         """
         program = shutil.which(command[0]) if command and command[0] else None
         if program is None:
@@ -137,7 +130,6 @@ class LocalProcess(ProcessProtocol):
             self.transport.pauseProducing()
 
     def resume(self) -> None:
-        """Resume reading the output."""
         if self._is_running():
             self.transport.resumeProducing()
 
@@ -197,7 +189,9 @@ class LogOptions:
     Options of a reader; ``None`` if not given.
 
     :param since: omit older lines.
-    :param tail_lines: number of last lines; 0 for no lines, ``None`` for all.
+    :param tail_lines: number of last lines, of all streams and before other filters; ``None`` for
+        all.
+    :param limit_bytes: of the output with timestamps; may cut a line in two.
     :param stream: ``All``, ``Stdout`` or ``Stderr``.
     """
 
@@ -351,7 +345,6 @@ class LogReader:
         self.exhausted = False
 
     def read(self) -> Iterator[bytes]:
-        """Yield the lines since the last call."""
         log = self._log
         while not self.exhausted and self._next < log.dropped + len(log.lines):
             place = max(0, self._next - log.dropped)

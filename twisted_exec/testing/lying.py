@@ -1,7 +1,6 @@
 """
-A faulty machine runtime: it dies, hangs, and returns wrong answers.
-
-It wraps a real runtime and changes only the answers that a test configures.
+A faulty machine runtime: it wraps a real runtime and changes only the answers that a test
+configures.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """
 Connections and HTTP servers without sockets, for whole chains in one synchronous test.
 
-:class:`MemoryNetwork` behaves as TCP does where streams care: a full buffer pauses the producer, a
-paused reader sees neither bytes nor the end, a half-close goes one way, an abort discards what was
-not yet delivered.  Bytes move only in :meth:`MemoryNetwork.pump`.
-
-:class:`MemoryServer` is an HTTP server without sockets: raw requests in, parsed responses out.
+:class:`MemoryNetwork` behaves as TCP does where streams care: for example, a full buffer pauses the
+producer, and an abort discards what was not yet delivered.  Bytes move only in
+:meth:`MemoryNetwork.pump`.  :class:`MemoryServer` takes raw requests, and returns parsed responses.
 """
 
 from __future__ import annotations
@@ -147,11 +145,7 @@ class MemoryTransport:
     # The network's turn.
 
     def step(self, limit: int) -> bool:
-        """
-        Deliver up to ``limit`` bytes, or what follows them.
-
-        :return: whether anything happened.
-        """
+        """Deliver up to ``limit`` bytes, or what follows them; return whether anything happened."""
         if not self.connected:
             return False
         return self._step_bytes(limit) or self._step_end()
@@ -186,7 +180,6 @@ class MemoryTransport:
         return self._see_end()
 
     def _see_end(self) -> bool:
-        """The other end will send no more."""
         peer = self.peer
         over = peer._output_ended or not peer.connected
         if self._input_ended or not over or not self.reading:
@@ -309,12 +302,12 @@ class MemoryClient:
 
     @property
     def aborted(self) -> bool:
-        """The server has reset the connection."""
+        """Whether the server has reset the connection."""
         return self.transport.aborted
 
     @property
     def closed(self) -> bool:
-        """The server has closed the connection."""
+        """Whether the server has closed the connection."""
         return not self.transport.connected
 
     def send(self, data: bytes) -> None:
@@ -338,7 +331,7 @@ class MemoryClient:
         return answers
 
     def lose(self) -> None:
-        """The client goes away; does nothing if the server has closed the connection."""
+        """Leave; does nothing if the server has closed the connection."""
         if self.transport.connected:
             self.transport.connected = False
             self.transport.protocol.connectionLost(Failure(ConnectionDone()))
@@ -380,7 +373,7 @@ class MemoryServer:
         self.site = Site(resource, self.clock, **limits)
 
     def connect(self) -> MemoryClient:
-        """A new connection, in a turn of the reactor of its own."""
+        """Return a new connection, in a turn of the reactor of its own."""
         self.clock.advance(0)
         return MemoryClient(self.site)
 
@@ -392,7 +385,7 @@ class MemoryServer:
         headers: Iterable[tuple[str, str]] = (),
     ) -> Response:
         """
-        One request on a connection of its own.
+        Send a request on a connection of its own; return the response.
 
         :raises AssertionError: it was not answered within some turns of the reactor.
         """

@@ -89,7 +89,6 @@ class _Relay(Protocol):
         raise NotImplementedError
 
     def relay(self, host: str, port: int, connected: bytes, failed: bytes) -> None:
-        """Connect, say so, and pass on from then on."""
         self.is_connecting = True
         far = _Far(self, connected)
 
@@ -173,7 +172,6 @@ class _Socks5(_Relay):
         self.step = "password" if method else "request"
 
     def _password_bytes(self) -> int | None:
-        """Return the size of the message: version, and name and password with their sizes."""
         received = self.received
         if len(received) < 2 or len(received) < 3 + received[1]:
             return None
@@ -189,7 +187,6 @@ class _Socks5(_Relay):
         self.step = "request"
 
     def _request_bytes(self) -> int | None:
-        """Return the size of the message: four bytes, an address of its kind, a port."""
         if len(self.received) < 5:
             return None
         kind, size = self.received[3], self.received[4]

@@ -66,8 +66,8 @@ class ResumableConsole(Factory):
     :ivar oldest: offset of the first byte that is retained in the present journal.
     :ivar line: input in the order in which it reached the line.
     :ivar sizes: the terminal sizes.
-    :ivar refusals: status codes for the next requests, each with the seconds of its ``Retry-After``, or
-        ``None``.
+    :ivar refusals: status codes for the next requests, each with the seconds of its
+        ``Retry-After``, or ``None``.
     :ivar greeting: marks that a server with a fault sends first, instead of the right ones and the
         output so far; ``None`` for no fault.
     :ivar requests: the parsed headers of requests for a stream; ``None`` for a new session.
@@ -95,7 +95,6 @@ class ResumableConsole(Factory):
         self._issued = 0
 
     def buildProtocol(self, addr: object) -> Protocol:
-        """Return the protocol of one connection."""
         return _Asked(self)
 
     # For tests.
@@ -159,7 +158,6 @@ class ResumableConsole(Factory):
     # For connections.
 
     def issue(self) -> str:
-        """Return a new key."""
         self._issued += 1
         return f"{self._issued:043d}"
 
@@ -249,7 +247,6 @@ class _Asked(Protocol):
         protocol_of_socket.makeConnection(self.transport)
 
     def _show(self) -> None:
-        """Answer a request for the screen."""
         if self._console.state is None:
             self._refuse(404)
             return
@@ -288,12 +285,10 @@ class _Connection:
         return self._session.connection is self
 
     def mark(self, mark: Mark) -> None:
-        """Send a mark."""
         if self._is_marked:
             self.carrier.send(Channel.RESIZE, encode_mark(mark))
 
     def acknowledge(self) -> None:
-        """Send an Ack."""
         self.mark(Ack(self._session.settled))
 
     def pump(self) -> None:
@@ -307,13 +302,11 @@ class _Connection:
         self.carrier.send(Channel.STDOUT, data)
 
     def end(self, ending: Ending) -> None:
-        """End the session with a status."""
         self._leave()
         self.carrier.send_status(encode_ending(ending, self.carrier.protocol))
         self.carrier.close()
 
     def cut(self) -> None:
-        """Reset the connection."""
         if self._is_current:
             self._session.connection = None
         self.carrier.abort()

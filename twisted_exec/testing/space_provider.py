@@ -2,7 +2,7 @@
 A provider of physical spaces in memory, which creates and deletes at once, or as a test wants.
 
 It passes the contract suite of :class:`~twisted_exec.spacemanager.interfaces.ISpaceProvider`
-(``tests/contracts``). Kubeconfigs of its spaces lead to no server unless
+(``tests/contracts``).  Kubeconfigs of its spaces lead to no server unless
 :attr:`MemorySpaces.server` names one.
 """
 
@@ -170,40 +170,33 @@ class MemoryProvider:
         self.closed = False
 
     def create(self, physical: Physical, request: SpaceRequest) -> Deferred[None]:
-        """See :meth:`ISpaceProvider.create`; the only parameter is ``size``."""
+        """As :meth:`ISpaceProvider.create`; the only parameter is ``size``."""
         return self._called("create", physical, lambda: self._create(physical, request))
 
     def delete(self, physical: Physical, owner: str) -> Deferred[None]:
-        """See :meth:`ISpaceProvider.delete`."""
         return self._called("delete", physical, lambda: self._delete(physical, owner))
 
     def list_spaces(self) -> Deferred[Sequence[SpaceInfo]]:
-        """See :meth:`ISpaceProvider.list_spaces`."""
         every = self._spaces
         return self._called(
             "list_spaces", None, lambda: [every.info(p) for p in sorted(every.spaces)]
         )
 
     def list_names(self) -> Deferred[Sequence[Physical]]:
-        """See :meth:`ISpaceProvider.list_names`."""
         return self._called("list_names", None, lambda: sorted(self._spaces.spaces))
 
     def get(self, physical: Physical) -> Deferred[SpaceInfo]:
-        """See :meth:`ISpaceProvider.get`."""
         return self._called("get", physical, lambda: self._spaces.info(physical))
 
     def rotate(self, physical: Physical) -> Deferred[None]:
-        """See :meth:`IRotatesCredentials.rotate`."""
         return self._called("rotate", physical, lambda: self._rotate(physical))
 
     def watch(self, changed: Changed) -> Callable[[], None]:
-        """See :meth:`ISpaceProvider.watch`."""
         stop = self._spaces.follow(changed)
         self._stops.append(stop)
         return stop
 
     def close(self) -> Deferred[None]:
-        """See :meth:`ISpaceProvider.close`."""
         self.closed = True
         for stop in self._stops:
             stop()

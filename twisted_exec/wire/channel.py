@@ -1,11 +1,9 @@
 """
 ``channel.k8s.io`` messages, sans I/O.
 
-In all versions a WebSocket message is one channel byte followed by the payload. Version 5 adds
-message 255, with which a client closes one channel. In the base64 protocols a digit replaces the
-channel byte, and the payload is in base64.
-
-Sources: ``k8s.io/apimachinery/pkg/util/remotecommand/constants.go`` and
+A WebSocket message is one channel byte followed by the payload.  Version 5 adds message 255, with
+which a client closes one channel.  In the base64 protocols a digit replaces the channel byte, and
+the payload is in base64.  Sources: ``k8s.io/apimachinery/pkg/util/remotecommand/constants.go`` and
 ``pkg/util/httpstream/wsstream/conn.go``.
 """
 
@@ -75,7 +73,6 @@ class StreamClosed:
 
 
 def is_text(protocol: str) -> bool:
-    """Return whether the messages of a protocol are text."""
     return protocol in _BASE64
 
 
@@ -84,8 +81,7 @@ def decode(message: bytes, protocol: str = V5) -> StreamData | StreamClosed | No
     Decode one WebSocket message, binary or text.
 
     :param message: the complete payload.
-    :return: ``None`` for a message to ignore: no channel byte, an unknown channel, or invalid
-        base64.
+    :return: ``None`` for a message to ignore.
     :raises RemoteProtocolError: a version 5 close that does not name exactly one channel.
     """
     # Go's servers ignore it, too (wsstream/conn.go, handle).
@@ -126,8 +122,7 @@ def encode(channel: Channel, data: bytes = b"", protocol: str = V5) -> bytes:
     """
     Encode one message.
 
-    :param data: at most :data:`MAX_PAYLOAD_BYTES`, or three quarters of it in base64.  Empty for
-        the opening message.
+    :param data: at most :data:`MAX_PAYLOAD_BYTES`, or three quarters of it in base64.
     :raises LocalProtocolError: the data does not fit one message.
     """
     in_base64 = protocol in _BASE64

@@ -1,14 +1,13 @@
 """
 Control messages of a console session: terminal sizes, BREAK, roles, and how the session ended.
 
-A session ends with one ``Status`` document on the error channel. To Kubernetes' forms of it we add
-a reason of our own to ``details.causes``. Protocols before version 4 have no document, only the
-text of a failure, and nothing for success. Sources:
-``k8s.io/kubelet/pkg/cri/streaming/remotecommand`` (what servers write),
-``k8s.io/client-go/tools/remotecommand/{v2,v4,resize}.go`` (what clients read).
+A session ends with one ``Status`` document on the error channel; to Kubernetes' forms of it we add
+a reason of our own to ``details.causes``.  Protocols before version 4 have only the text of a
+failure, and nothing for success.  BREAK and the roles of viewers are our own: an extra member of an
+object in the stream of terminal sizes.
 
-BREAK and the roles of viewers are our own. They travel in the stream of terminal sizes, as an extra
-member of an object that repeats the last size.
+Sources: ``k8s.io/kubelet/pkg/cri/streaming/remotecommand`` (what servers write),
+``k8s.io/client-go/tools/remotecommand/{v2,v4,resize}.go`` (what clients read).
 """
 
 from __future__ import annotations
@@ -121,7 +120,7 @@ class Ending:
     Why a session ended, as its final Status reports it.
 
     :param reason: one of the reasons above, for programs.
-    :param message: for people: what ended, and why.
+    :param message: for people.
     :param exit_code: the exit code (0 to 255) of a process, else ``None``.
     """
 
@@ -260,7 +259,7 @@ def _strip_exit_prefix(message: str) -> str:
 
 
 def encode_size(size: TerminalSize) -> bytes:
-    """Encode a resize event: one JSON object and a newline, with keys capitalised as in Go."""
+    """Encode a resize event: a JSON object and a newline, with keys capitalised as in Go."""
     return b'{"Width":%d,"Height":%d}\n' % (size.columns, size.rows)
 
 
@@ -268,7 +267,7 @@ def encode_wish(wish: Break | Role, size: TerminalSize | None) -> bytes:
     """
     Encode a user's request for the stream of sizes.
 
-    :param size: the last size sent, which is repeated. ``None`` if there was none: encoded as zeros.
+    :param size: the last size sent, which is repeated; ``None`` if there was none.
     """
     columns, rows = (0, 0) if size is None else (size.columns, size.rows)
     if isinstance(wish, Break):
@@ -280,8 +279,8 @@ class SizeDecoder:
     """
     Decodes the stream of sizes: a sequence of JSON objects, possibly with our requests.
 
-    The first invalid object ends this stream, with sizes and requests, and not the session: a wrong size is
-    no reason to lose a console.  So does a message of more than 4 KiB.
+    An object that is not valid or too long ends this stream, and not the session: a wrong size is
+    no reason to lose a console.
     """
 
     _LIMIT_BYTES = 1024
@@ -295,9 +294,7 @@ class SizeDecoder:
         """
         Take bytes of the resize channel.
 
-        :param data: more than 4 KiB count as invalid.
-        :return: the complete events, oldest first, without sizes with a zero, the size next to a
-            request, and unknown or invalid requests.
+        :return: the complete and valid events, oldest first, without sizes with a zero.
         """
         events: list[TerminalSize | Break | Role] = []
         if self._broken:
@@ -322,9 +319,6 @@ class SizeDecoder:
         return match.start() if match else len(self._pending)
 
     def _end_of_object(self, start: int) -> int | None:
-        """
-        Return the end of the object that starts at ``start``; ``None`` while it is incomplete.
-        """
         limit = start + self._LIMIT_BYTES
         if self._pending[start : start + 1] not in (b"", b"{"):
             self._give_up()
@@ -366,7 +360,9 @@ _ROLES = {role.value: role for role in Role}
 
 
 def encode_notice(text: str) -> bytes:
-    """Wrap a message of ours for the output; the guest may have left the cursor anywhere in a line."""
+    """
+    Wrap a message of ours for the output; the guest may have left the cursor anywhere in a line.
+    """
     return f"{_BEFORE}{printable_line(text)}{_BEHIND}".encode()
 
 
@@ -378,7 +374,9 @@ _INDENT = "  "
 
 
 def wrapped_notice(notice: bytes) -> bytes:
-    """Break a message of :func:`encode_notice` at blanks, for a terminal that would break its words."""
+    """
+    Break a message of :func:`encode_notice` at blanks, for a terminal that would break its words.
+    """
     if len(notice) <= NOTICE_COLUMNS + 4:
         return notice
     rows = wrapped(notice.decode().strip("\r\n"), NOTICE_COLUMNS)
@@ -431,7 +429,7 @@ def dropped_keys(dropped: int, unsent: int) -> str:
 
 
 def keys_discarded(count: int, when: str) -> str:
-    """Return what users read of ``count`` keys that were dropped; ``when`` is such as ``typed after that``."""
+    """Return what users read of dropped keys; ``when`` is such as ``typed after that``."""
     return f"{keys_counted(count)} {when} {'was' if count == 1 else 'were'} discarded"
 
 

@@ -1,37 +1,18 @@
 r"""
 Escape sequences in the output of a machine, sans I/O: text without them, and terminal queries.
 
-:class:`Stripper` removes escape sequences, and all control characters except tab, carriage return and
-newline; for terminals U+0080 to U+009F are control characters, too. A newline ends every sequence, also
-an operating system command (OSC) that lacks its end: text after it stays visible.
+:class:`Stripper` removes escape sequences, and most control characters; for terminals U+0080 to
+U+009F are control characters, too.  A newline ends every sequence, also an operating system command
+(OSC) that lacks its end: text after it stays visible.
 
 A terminal answers some sequences (*queries*) as if its user had typed the answer, and a shell may
-read it later.
+read it later.  :class:`QueryFilter` changes a byte of each query, or a few, so that terminals do
+not know it.  Positions in the output stay exact, and nothing is held back.  Control characters
+within a sequence do not hide a query.
 
-:class:`QueryFilter` changes a byte of each query, or a few. Positions in the output stay exact, and
-nothing is held back. Almost everything else passes unchanged; control sequences that are too long to judge
-do not.
-
-====================================  =====================  ==================================
-query                                 changed byte           result
-====================================  =====================  ==================================
-``ESC [ 6 n``, ``ESC [ ? 1 $ p``      the final byte         ``ESC [ 6 _``: no such function
-``ESC P + q 544e ESC \``              the final byte         ``ESC P + _ 544e ESC \``: likewise
-``ESC P $ q m ESC \``                 ``$``                  ``ESC P % q m ESC \``: likewise; xterm
-                                                             refuses everything behind ``$``
-``ESC ] 11 ; ? BEL``                  the question mark      ``ESC ] 11 ; - BEL``: no such colour
-``ESC ] 52 ; c ; ? BEL``              the question mark      ``ESC ] 52 ; c ; CAN BEL``: aborted
-``ESC ] 1337 ; ReportCellSize BEL``   the end of the word    an unknown word
-``ESC _ G a=q,i=1 ... ESC \``         ``q``, ``=``           keys that are not valid
-``ESC Z``                             ``Z``                  ``ESC \``, which ends no string
-``ENQ``                               itself                 NUL, which terminals ignore
-====================================  =====================  ==================================
-
-Some terminals carry out an operating system command that CAN aborts. Other control characters within a
-sequence do not end it, so they do not hide a query either.
-
-Sources: ECMA-48, 5th edition (5.3 to 5.6 for the forms of sequences); DEC STD 070; xterm's ``ctlseqs``;
-the keyboard, graphics, colour and clipboard protocols of kitty; iTerm2's "Proprietary Escape Codes".
+Sources: ECMA-48, 5th edition (5.3 to 5.6 for the forms of sequences); DEC STD 070; xterm's
+``ctlseqs``; the keyboard, graphics, colour and clipboard protocols of kitty; iTerm2's "Proprietary
+Escape Codes".
 """
 
 from __future__ import annotations
@@ -56,7 +37,10 @@ _STARTS = bytes(each for each in (*range(0x20), 0x7F, 0xC2) if each not in b"\t\
 
 
 def strip(text: bytes) -> bytes:
-    """Return complete text without its sequences; one that is cut off at the end is removed, too."""
+    """
+    Return complete text without its sequences; a sequence that is cut off at the end is removed,
+    too.
+    """
     return text if _is_plain(text) else _SEQUENCE.sub(b"", text)
 
 
@@ -80,7 +64,9 @@ class Stripper:
         self.undecided = 0
 
     def feed(self, data: bytes) -> bytes:
-        """Return the text of ``data``.  An incomplete sequence at its end waits for the next call."""
+        """
+        Return the text of ``data``.  An incomplete sequence at its end waits for the next call.
+        """
         if not self._held and _is_plain(data):
             return data
         window = self._held + data
@@ -223,8 +209,6 @@ _READ = re.compile(_spread("type=read").encode("ascii"))
 
 
 class _Patterns:
-    """The expressions for output with, or without, 8-bit control characters."""
-
     def __init__(self, *, eight_bit: bool) -> None:
         self.eight_bit = eight_bit
         # Several terminals ignore other characters inside a sequence, also those of UTF-8.
@@ -346,7 +330,7 @@ class QueryFilter:
 
 
 def _is_query(sequence: bytes) -> bool:
-    """Return whether a terminal answers a control sequence, which is without its introducer."""
+    """Return whether a terminal answers a control sequence, given without its introducer."""
     if len(sequence) > _MOST_PARAMETERS:
         return True
     kind = sequence.translate(None, b"0123456789;:")

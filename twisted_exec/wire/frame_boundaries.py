@@ -1,12 +1,10 @@
 """
 Frame boundaries of WebSocket and SPDY streams that a hop forwards unread, and of HTTP/2.
 
-A hop can insert a message of its own only between two frames. So where it ends sessions itself or rejoins
-streams, it tracks the headers of all frames on the way to the user.
-
-Headers and channels show whether the other end has reported how the session ended. kubectl takes a
-connection that is lost without such a report for success (kubernetes#73056), unless the hop reports the
-loss.
+A hop can insert a message of its own only between two frames.  The headers of frames and the
+channels also show whether the other end has reported how the session ended: kubectl takes a
+connection that is lost without such a report for success (kubernetes#73056), unless the hop reports
+the loss.
 
 Sources: SPDY Protocol, Draft 3, section 2.2; RFC 6455, section 5.2;
 ``k8s.io/client-go/tools/remotecommand`` for what clients read last.
@@ -71,8 +69,8 @@ class FrameBoundaries(ABC):
         Track bytes that go to the user, up to :data:`MOST_FRAMES` frames of them.
 
         :param stop: stop at the next boundary.
-        :return: how many of the bytes to send now.  The caller tracks the rest later, unless ``stop``
-            and :attr:`at_edge`.
+        :return: how many of the bytes to send now.  The caller tracks the rest later, unless
+            ``stop`` and :attr:`at_edge`.
         """
         start, size, left = 0, len(data), MOST_FRAMES
         while start < size and left and not (stop and self.at_edge):
@@ -102,8 +100,8 @@ class FrameBoundaries(ABC):
         """
         Return what a hop sends to the user at a boundary to end the session.
 
-        In protocols with a Status, this is only the protocol's close if the other end has reported
-        how the session ended: kubectl reads everything on the error channel as one document.
+        If the other end has reported a Status, this is only the protocol's close: kubectl reads
+        everything on the error channel as one document.
         """
 
     def _has_reported(self, protocol: str) -> bool:
@@ -121,7 +119,6 @@ class FrameBoundaries(ABC):
         return len(piece)
 
     def _head_length(self) -> int:
-        """Return the length of the frame header, judged by the part received so far."""
         return self._head_bytes
 
     @abstractmethod
@@ -151,10 +148,7 @@ class SPDYFrameBoundaries(FrameBoundaries):
         self._tracked = 0
 
     def from_user(self, data: bytes) -> bool:
-        """
-        Track the user's bytes as :meth:`FrameBoundaries.from_user` does, until the error stream is
-        open.
-        """
+        """Track the user's bytes until the error stream is open."""
         if self._reader is None:
             return False
         self._tracked += len(data)
@@ -175,7 +169,6 @@ class SPDYFrameBoundaries(FrameBoundaries):
         return False
 
     def last_words(self, ending: Ending) -> bytes:
-        """Return the Status on the error stream, its end, and GOAWAY."""
         away = spdy.go_away(self._error_stream)
         if not self._error_stream or self._protocol is None or self._has_reported(self._protocol):
             return away
@@ -226,7 +219,6 @@ class WebSocketFrameBoundaries(FrameBoundaries):
         return super().to_user(data, stop=stop)
 
     def last_words(self, ending: Ending) -> bytes:
-        """Return the Status on the error channel, and the close that follows it."""
         if self._protocol is None:
             return _frame(_CLOSE, _close(_GOING_AWAY, ending.message))
         if self._has_reported(self._protocol):
@@ -288,7 +280,7 @@ def ends_with_close(data: bytes) -> bool:
     """
     Return whether the last bytes of a server are a WebSocket's Close frame.
 
-    They are judged by themselves, so output may look like one, though rarely.
+    Output may look like one, though rarely.
 
     :param data: at least :data:`LONGEST_CLOSE_BYTES`, or all.
     """
@@ -351,8 +343,7 @@ class Frames:
         """
         Yield complete frames in runs, with each GOAWAY on its own, in order.
 
-        :raises ValueError: a frame exceeds the size limit (checked before it is buffered), or is
-            malformed.
+        :raises ValueError: a frame is too large or malformed.
         """
         data, self._rest = self._rest + data, b""
         begun = at = 0
@@ -371,7 +362,6 @@ class Frames:
             yield data[begun:at]
 
     def _end_of(self, data: bytes, at: int) -> int | None:
-        """Return the end of the frame that starts at ``at``; ``None`` while it is incomplete."""
         if len(data) - at < _HEAD_BYTES:
             return None
         size = int.from_bytes(data[at : at + 3], "big")

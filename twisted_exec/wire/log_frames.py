@@ -1,21 +1,13 @@
 """
 Frames of a log, by which a reader can continue a log that was cut off; sans I/O.
 
-A server that sends frames says so in the response header ``Console-Log``::
+The page docs/reference/logs.rst describes the response header ``Console-Log`` and the frames.  Each
+frame is a head of 24 bytes, big-endian, and text::
 
-    Console-Log: frames; epoch=0123456789abcdef; start=1024; end=4096
+  length of the text (32 bits), state (32 bits), offset (64 bits), time (64 bits)
 
-``epoch`` and the offsets are those of the console's journal. ``start`` is where the log begins, and
-``end``, which is missing for a log that is followed, where it ends. Without this header the
-body is plain text.
-
-Each frame is a head of 24 bytes, big-endian, and text::
-
-    length of the text (32 bits), state (32 bits), offset (64 bits), time (64 bits)
-
-``offset`` is the position in the journal behind the text of this frame, and ``time`` is when the last
-byte before that was printed, in nanoseconds since the epoch.  A reader that continues the log sends
-``offset`` and ``state`` back, as ``fromOffset`` and ``state``, with the ``epoch``.
+A reader that continues the log sends ``offset`` and ``state`` of its last frame back, as
+``fromOffset`` and ``state``, with the ``epoch``.
 """
 
 from __future__ import annotations
@@ -73,6 +65,8 @@ class Framing:
 
 class LogFrame(NamedTuple):
     """
+    A frame.
+
     :param text: may be empty.
     :param offset: where the log continues.
     :param time_ns: of the last byte before ``offset``; nanoseconds since the epoch.

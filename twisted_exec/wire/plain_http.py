@@ -1,11 +1,9 @@
 """
 HTTP/1.1 heads in their plain form, which most have between two hops.
 
-These functions read and write only what h11 would read and write with the same result, in less time.
-Lines end with CR LF, names are tokens, and values are printable ASCII without white space around
-them. No header goes on in the next line or contradicts another header, and only ``Content-Length``
-changes where the body ends. The functions answer ``None`` for everything else, which is then h11's
-to decide.
+These functions read and write only what h11 would read and write with the same result, in less
+time.  They answer ``None`` for everything else, which is then h11's to decide, such as headers that
+contradict each other.
 """
 
 from __future__ import annotations

@@ -2,81 +2,11 @@
 Resuming and rejoining a console session, sans I/O: headers, marks and reports.
 
 A client *resumes* a session whose connection was lost.  A hop *rejoins* a lost stream towards the
-machine without its client noticing.
+machine without its client noticing.  *Marks* are JSON objects on channel 4 towards the client; a
+page in a browser sends *reports*.  Input is counted in *pieces*: each byte, each BREAK, each role
+request and the end of input is one.
 
-A client that can resume sends the header ``X-Twisted-Exec-Resume`` with its request.  The first
-request says ``marks``; a client that lost its connection sends the key of the connection and the
-position at which output is to continue::
-
-    X-Twisted-Exec-Resume: marks
-    X-Twisted-Exec-Resume: key=KEY; session=ID; epoch=EPOCH; from=OFFSET
-
-A hop that supports this repeats the header towards the machine, and the hop that decodes the stream
-answers in its 101 with the key for the next time::
-
-    X-Twisted-Exec-Resume: key=KEY; seconds=SECONDS
-
-Each hop in between may add the TCP round trip of its new connection to the next hop, in microseconds, before
-those of the hops behind it::
-
-    X-Twisted-Exec-Resume: key=KEY; seconds=SECONDS; hops=apiserver/412,poollet/96
-
-Without an answer the session is an ordinary one. With an answer the output (channel 1) has only
-bytes of the machine, and messages arrive as marks.
-
-Requests of a page in a browser have a further field: the machine's end sends it at most so many
-bytes of output beyond those that the page has taken::
-
-    X-Twisted-Exec-Resume: marks; credit=131072
-
-A *mark* is a JSON object and a newline on channel 4 towards the client.
-
-======================== ==============================================================
-mark                     meaning
-======================== ==============================================================
-``{"At":N,"Epoch":"E"}`` the next byte of output has the offset N in the journal E.  With
-                         ``"Exact":false`` the amount of output missing before it is unknown.
-                         ``"End":N`` is the offset at which the output ends at present
-``{"Ack":N}``            N pieces of input are settled: they reached the line, or were
-                         discarded and will not be sent.  ``null``: their number is
-                         unknown; counting begins anew at 0
-``{"Notice":TEXT}``      a message for the user.  ``"Kind":"message"`` and further members say what
-                         it means for the session: :class:`Notice`
-``{"Viewers":N}``        so many sessions are open at the console.  ``"Writer":NAME`` is the
-                         user who has had the floor for ``"Seconds":N``; absent without one.
-                         ``"Recordings":[{"Input":"masked","User":NAME}]`` are the recordings of the
-                         console that go on; absent if that is unknown.  ``"Break":false``: the
-                         console has no BREAK
-``{"Echo":N}``           the machine took N microseconds from the last input of this session that was
-                         measured to its next output
-======================== ==============================================================
-
-Ack and At come before any output of a stream. Another At follows each gap in the output.
-Input is counted by byte; a BREAK, a role request and the end of input count as one each.
-
-A page in a browser sends *reports* on channel 4, each alone in a message::
-
-    {"Taken":N}  {"Ping":N}  {"Pong":N}
-
-The page gets three further marks. The hop that the browser is connected to sends the first one::
-
-    {"Session":ID,"Key":KEY,"Seconds":N,"Hops":"apiserver/412,poollet/96"}  {"Ping":N}  {"Pong":N}
-
-For rejoining, the first of our hops, to which the client is connected, makes an offer with the request
-that opens a stream.  The hop that decodes the stream answers with a key in its 101::
-
-    X-Twisted-Exec-Rejoin: offer
-    X-Twisted-Exec-Rejoin: key=KEY; seconds=SECONDS
-
-When the connection to the machine is lost on the way, the first hop sends a request of the same form
-over a new connection.  Both sides say how many bytes of the stream they have received, counted behind
-the head of the first 101, and send the rest again behind the head of the new one::
-
-    X-Twisted-Exec-Rejoin: key=KEY; received=N
-    X-Twisted-Exec-Rejoin: received=M
-
-Hops in between repeat the header in both directions.  They accept it from hops only, never from a
-user.
+The page docs/explanation/resume.rst describes the protocol.
 """
 
 from __future__ import annotations
@@ -145,7 +75,6 @@ class Resume:
     position: Position
 
     def text(self) -> str:
-        """Return the value of the header."""
         at = self.position
         return f"key={self.key}; session={self.session}; epoch={at.epoch}; from={at.offset}"
 
@@ -186,12 +115,11 @@ class Resumable(IssuedKey):
     round_trips: tuple[RoundTrip, ...] = ()
 
     def text(self) -> str:
-        """Return the value of the header."""
         return f"{super().text()}; hops={self.hops}" if self.round_trips else super().text()
 
     @property
     def hops(self) -> str:
-        """The round trips, as a field of the header has them."""
+        """The round trips, as a field of the header."""
         return ",".join(f"{each.hop}/{each.microseconds}" for each in self.round_trips)
 
     def passed_on(self, hop: str, seconds: float | None) -> Resumable:
@@ -228,10 +156,10 @@ def parse_request(value: str) -> Resume | None:
 
 def parse_credit(value: str) -> int:
     """
-    Read how much output the client accepts beyond what it has taken, in bytes.
+    Read how much output the client accepts beyond what it has taken, in bytes; 0 if it names no
+    limit.
 
     :param value: the header of a request.
-    :return: 0 if the client names no limit.
     :raises RemoteProtocolError: the value is not valid.
     """
     text = header_fields(RESUME_HEADER, value, {}).get("credit")
@@ -257,7 +185,10 @@ def parse_answer(value: str) -> Resumable:
 
 
 def _round_trips(value: str) -> tuple[RoundTrip, ...]:
-    """Return the round trips in the value of a header; none if they are not valid, for they only inform."""
+    """
+    Return the round trips in the value of a header; none if they are not valid, for they only
+    inform.
+    """
     _, _, rest = value.partition("; hops=")
     hops = rest.partition(";")[0].strip()
     if _HOPS.match(hops) is None:
@@ -279,11 +210,10 @@ def parse_issued_key(kind: type[_Issued], header: str, value: str, most_seconds:
 
 def header_fields(header: str, value: str, forms: dict[str, re.Pattern[str]]) -> dict[str, str]:
     """
-    Read fields of the form ``NAME=TEXT; NAME=TEXT``; unknown ones are ignored.
+    Read fields of the form ``NAME=TEXT; NAME=TEXT``; unknown fields are ignored.
 
     :param forms: the required fields.
-    :raises RemoteProtocolError: the value is too long, or a field is missing, not valid, or there
-        twice.
+    :raises RemoteProtocolError: the value is not valid.
     """
     if len(value) > _LONGEST:
         raise RemoteProtocolError(f"header {header} is longer than {_LONGEST} characters")
@@ -312,8 +242,7 @@ class At:
     """
     The next byte of output has this position.
 
-    :param exact: false if an unknown amount of output is missing before it: the machine may never
-        have printed as much as the offsets differ.
+    :param exact: false if an unknown amount of output is missing before it.
     :param end: the offset at which the output ends at present; ``None`` if unknown.
     """
 
@@ -325,7 +254,7 @@ class At:
 @dataclass(frozen=True)
 class Ack:
     """
-    Input is settled.
+    Input is settled: it reached the line, or was discarded.
 
     :param count: pieces since counting began; ``None`` if unknown.
     """
@@ -409,9 +338,8 @@ def not_sent(why: str, role: NoticeRole | None = None) -> Notice:
 
 def parse_notice(members: Mapping[str, object]) -> Notice | None:
     """
-    Read the mark from a JSON object; kinds of later releases are messages.
-
-    :return: ``None`` if it is another mark.
+    Read the mark from a JSON object, or return ``None`` if it is another mark; kinds of later
+    releases are messages.
     """
     texts = {name: each for name, each in members.items() if isinstance(each, str)}
     if "Notice" not in texts:
@@ -438,7 +366,7 @@ class OpenRecording:
     A recording of the console that goes on.
 
     :param input: ``none``, ``masked`` or ``all``.
-    :param user: the user who asked for it, or the user of the first session that a policy wants
+    :param user: the user who asked for it, or the first user with a session that a policy wants
         recorded; empty if unknown.
     """
 
@@ -476,7 +404,8 @@ class EchoTime:
 @dataclass(frozen=True)
 class Question:
     """
-    A ping that the program at the other end answers: browsers hide the pings of WebSockets from pages.
+    A ping that the program at the other end answers: browsers hide the pings of WebSockets from
+    pages.
     """
 
     number: int
@@ -560,9 +489,8 @@ def _line(document: dict[str, object]) -> bytes:
 
 def parse_report(message: bytes) -> Report | None:
     """
-    Read a message of a page on channel 4.
+    Read a message of a page on channel 4; ``None`` if it is no report.
 
-    :return: ``None`` if it is something else.
     :raises RemoteProtocolError: the number of a report is not valid.
     """
     if len(message) > _LONGEST_REPORT:
@@ -590,9 +518,8 @@ class MarkDecoder:
 
     def feed(self, data: bytes) -> list[Mark]:
         """
-        Take bytes of channel 4, split anywhere.
+        Take bytes of channel 4, split anywhere; return the complete marks.
 
-        :return: the complete marks.
         :raises RemoteProtocolError: a mark is too long or not valid.
         """
         *lines, self._pending = (self._pending + data).split(b"\n")
@@ -683,7 +610,6 @@ class Rejoin:
     received: int
 
     def text(self) -> str:
-        """Return the value of the header."""
         return f"key={self.key}; received={self.received}"
 
 

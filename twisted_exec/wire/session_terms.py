@@ -1,12 +1,10 @@
 """
-The terms of a console session: what its user may do, and until when.
+The terms of a console session: what its user may do, and until when.  Terms only restrict.
 
-A *right* is one of the verbs of ``machines/console``. The hop that decodes the stream enforces
-the terms.  Hops send them in the header ``X-Twisted-Exec-Terms`` of the request that opens the stream,
-and the enforcing hop repeats the header in its 101. A hop that gets no such answer ends the
-session, because an older release would ignore the header.
-
-Terms only restrict.
+The hop that decodes the stream enforces the terms.  Hops send them in the header
+``X-Twisted-Exec-Terms`` of the request that opens the stream, and the enforcing hop repeats the
+header in its 101.  A hop that gets no such answer ends the session, because an older release would
+ignore the header.
 """
 
 from __future__ import annotations
@@ -68,7 +66,7 @@ class Terms:
     :param until: when the session ends, in seconds since 1970; 0 for no such time.
     :param policy: the names of the ConsolePolicies, for messages.
     :param recording: ``UID/INPUT``: the console accepts input only while the ConsoleRecording with
-        this UID records it, with at least this input. Empty if no recording is required.
+        this UID records it, with at least this input.  Empty if no recording is required.
     """
 
     right: Right = Right.TAKEOVER
@@ -190,7 +188,9 @@ def _term(name: str, value: str) -> Terms:
 
 
 def unknown_term(name: str) -> str:
-    """Return the refusal of a term that a release does not know; earlier releases have the same text."""
+    """
+    Return the refusal of a term that a release does not know; earlier releases have the same text.
+    """
     return f"this release does not know the term {name!r} of the session"
 
 

@@ -63,7 +63,7 @@ class Socks5Client:
 
     @property
     def trailing(self) -> bytes:
-        """The bytes after the last answer: they come from the target, not from the proxy."""
+        """The bytes after the last answer, which come from the target."""
         return self._received
 
     def greeting(self) -> bytes:
@@ -74,9 +74,8 @@ class Socks5Client:
 
     def receive(self, data: bytes) -> bytes:
         """
-        Take received bytes in any chunks.
+        Take received bytes in any chunks; return bytes to send, often none.
 
-        :return: bytes to send, often none.
         :raises Socks5Refused: the proxy refuses.
         :raises RemoteProtocolError: the peer does not speak SOCKS 5.
         """

@@ -1,18 +1,11 @@
 """
 SPDY/3.1, sans I/O: frames, and header blocks with their compression.
 
-A frame has a header of eight bytes. In a *control* frame it starts with a set bit, a version and a
-type; in a *data* frame with a stream id. Both continue with eight flags and a length of 24 bits.
-Control frames are short, and are parsed when they are complete; the announced length is
-checked first. The payload of data frames is returned in pieces as it arrives.
-
-Header blocks contain names and values. All blocks of one direction form a single zlib stream,
-whichever SPDY stream they belong to.
-
-A kilobyte can inflate to a megabyte, so numbers are checked against limits before they are used.
-
-Usually neither direction keeps zlib's state, because it is large. Outgoing blocks are not compressed
-(*stored* blocks of RFC 1951).
+Control frames are short, and are parsed when they are complete.  The payload of data frames is
+returned in pieces as it arrives.  All header blocks of one direction form a single zlib stream,
+whichever SPDY stream they belong to.  A kilobyte can inflate to a megabyte, so numbers are checked
+against limits before they are used.  Usually neither direction keeps zlib's state, because it is
+large; outgoing blocks are not compressed (*stored* blocks of RFC 1951).
 
 Sources: SPDY Protocol, Draft 3, section 2, and 2.6.10 for header blocks;
 ``github.com/moby/spdystream``, ``spdy/{types,read,write}.go`` (and CVE-2026-35469 for what its
@@ -226,8 +219,6 @@ class HeaderReader:
 
 
 class _Block:
-    """One inflated block."""
-
     def __init__(self, plain: bytes) -> None:
         self._plain, self._at = plain, 0
 
@@ -390,7 +381,7 @@ class FrameReader:
 
     @property
     def rest_bytes(self) -> int:
-        """How many bytes complete the current data frame; 0 between frames."""
+        """The number of bytes that complete the current data frame; 0 between frames."""
         return self._left
 
     def feed(self, data: bytes) -> None:
@@ -521,7 +512,8 @@ def _rst_stream(stream_id: int, status: int) -> RstStream:
 
 class FrameWriter:
     """
-    Encodes the frames with headers of one direction of a connection; for other frames there are functions.
+    Encodes the frames with headers of one direction of a connection; for other frames there are
+    functions.
 
     The results must be sent in order.
     """

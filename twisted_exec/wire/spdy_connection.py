@@ -1,24 +1,20 @@
 """
 One end of a SPDY/3.1 connection, sans I/O, and a console's channels as its streams.
 
-:class:`SPDYConnection` is the part of SPDY that Kubernetes uses.
-
-* A stream carries no data in either direction before it is accepted; earlier data is discarded.
-* There is no flow control.  An end that cannot accept more stops reading, which blocks all streams.
-* A stream that cannot be opened is reset, and the connection continues.  A malformed frame ends the
-  connection.
-* GOAWAY is the last frame of its sender.
+:class:`SPDYConnection` is the part of SPDY that Kubernetes uses.  There is no flow control: an end
+that cannot accept more stops reading, which blocks all streams.  Data that arrives on a stream
+before the stream is accepted is discarded.  A malformed frame ends the connection.
 
 The caller of ``next_event`` answers a :class:`StreamOpened` before it asks for the next event.
 
-A console has one stream per channel (:class:`ClientStreams`, :class:`ServerStreams`). At the server
-missing streams only delay the start until the adapter's timeout (:meth:`ServerStreams.settle`), or
-until :data:`MAX_BUFFERED_BYTES` of events wait.
+A console has one stream per channel (:class:`ClientStreams`, :class:`ServerStreams`).  At the
+server missing streams only delay the start until the adapter's timeout
+(:meth:`ServerStreams.settle`), or until :data:`MAX_BUFFERED_BYTES` of events wait.
 
 Sources: SPDY Protocol, Draft 3, section 2; ``github.com/moby/spdystream``,
 ``{connection,stream}.go``; for consoles
-``k8s.io/kubelet/pkg/cri/streaming/remotecommand/httpstream.go``, ``k8s.io/cri-streaming``
-(the order at the end) and ``k8s.io/client-go/tools/remotecommand``.
+``k8s.io/kubelet/pkg/cri/streaming/remotecommand/httpstream.go``, ``k8s.io/cri-streaming`` (the
+order at the end) and ``k8s.io/client-go/tools/remotecommand``.
 """
 
 from __future__ import annotations
@@ -172,7 +168,7 @@ class SPDYConnection:
 
     @property
     def rest_bytes(self) -> int:
-        """How many bytes complete the current data frame; 0 between frames."""
+        """The number of bytes that complete the current data frame; 0 between frames."""
         return self._reader.rest_bytes
 
     def feed(self, data: bytes) -> None:
@@ -185,7 +181,7 @@ class SPDYConnection:
         Return the next event; ``None`` until more is fed.
 
         :raises RemoteProtocolError: the peer violated the protocol: call :meth:`go_away`, and hang
-            up.  Nothing more is read.
+            up.
         """
         try:
             while not self._events and not self._deaf:
@@ -262,7 +258,6 @@ class SPDYConnection:
             self._events.append(PingReceived(frame.ping_id))
 
     def _ended(self, stream_id: int) -> None:
-        """Handle the end of the peer's direction."""
         stream = self._streams.get(stream_id)
         if stream is not None and stream.receives:
             stream.receives = False
@@ -283,12 +278,10 @@ class SPDYConnection:
 
     def open(self, headers: Iterable[tuple[bytes, bytes]]) -> int:
         """
-        Open a stream.
+        Open a stream; return its id.
 
-        Open the next stream only after this stream is answered: Go's server checks the order of ids at a point where
-        frames may already have been reordered.
-
-        :return: the stream id, which :class:`StreamAccepted` or :class:`StreamReset` will carry.
+        Open the next stream only after this stream is answered: Go's server checks the order of ids
+        at a point where frames may already have been reordered.
         """
         stream_id, self._next_id = self._next_id, self._next_id + 2
         self._send(self._writer.syn_stream(stream_id, headers))
@@ -308,9 +301,7 @@ class SPDYConnection:
         stream.answered = True
 
     def can_send(self, stream_id: int) -> bool:
-        """
-        Return whether data may be sent: the stream is accepted, and our direction of it is open.
-        """
+        """Return whether the stream is accepted, and our direction of it is open."""
         stream = self._streams.get(stream_id)
         return stream is not None and stream.answered and stream.sends and not self._gone
 
@@ -330,14 +321,13 @@ class SPDYConnection:
             self._forget(stream_id, stream)
 
     def reset(self, stream_id: int, status: int = CANCEL) -> None:
-        """End a stream in both directions, or refuse an unanswered one."""
+        """End a stream in both directions, or refuse an unanswered stream."""
         stream = self._streams.pop(stream_id, None)
         # spdystream's resetStream checks the same.
         if stream is not None and stream.sends:
             self._send(spdy.rst_stream(stream_id, status))
 
     def ping(self) -> None:
-        """Ask the peer for an answer."""
         ping_id, self._next_ping = self._next_ping, self._next_ping + 2
         self._send(spdy.ping(ping_id))
 
@@ -353,7 +343,6 @@ class SPDYConnection:
 
     @property
     def gone(self) -> bool:
-        """True once sending has ended."""
         return self._gone
 
     def _send(self, frame: bytes) -> None:
@@ -411,11 +400,9 @@ class _Streams(ABC):
 
     @property
     def rest_bytes(self) -> int:
-        """Return the number of bytes that complete the current data frame; 0 between frames."""
         return self._connection.rest_bytes
 
     def feed(self, data: bytes) -> None:
-        """Take received bytes in any chunks."""
         self._connection.feed(data)
 
     def next_event(self) -> ConsoleEvent | None:
@@ -432,7 +419,6 @@ class _Streams(ABC):
         return self._events.popleft()
 
     def data_to_send(self) -> bytes:
-        """Return and forget the outgoing bytes; may be empty."""
         return self._connection.data_to_send()
 
     def send(self, channel: Channel, data: bytes) -> None:
@@ -536,15 +522,14 @@ class ServerStreams(_Streams):
         """
         Report the ending, also to streams that are opened later; the client leaves next.
 
-        :param document: the result of
-            :func:`~twisted_exec.wire.control_messages.encode_ending`.
+        :param document: the result of :func:`~twisted_exec.wire.control_messages.encode_ending`.
         """
         self._status = document
         for channel in list(self._ids):
             self._finish(channel)
 
     def leave(self) -> None:
-        """Leave; the same as :meth:`go_away`."""
+        """As :meth:`go_away`."""
         self.go_away()
 
     def _finish(self, channel: Channel) -> None:
@@ -596,9 +581,9 @@ class ClientStreams(_Streams):
     """
     The user's end.
 
-    :param protocol: the one of :data:`~twisted_exec.wire.channel.SPDY_PROTOCOLS` that the server chose.
-    :param channels: the channels to open, always in Kubernetes' order. ``RESIZE`` is left out in
-        versions without sizes.
+    :param protocol: one of :data:`~twisted_exec.wire.channel.SPDY_PROTOCOLS`, chosen by the server.
+    :param channels: the channels to open, in Kubernetes' order, without ``RESIZE`` in versions
+        without sizes.
     """
 
     def __init__(self, protocol: str, channels: Collection[Channel] = TERMINAL) -> None:
@@ -614,17 +599,12 @@ class ClientStreams(_Streams):
         self._open = set(self._to_open) & _ENDED
 
     def start(self) -> None:
-        """Open the first stream."""
         self._awaited = channel = self._to_open.popleft()
         stream_id = self._connection.open([(STREAM_TYPE, channel.name.lower().encode())])
         self._ids[channel], self._channels[stream_id] = stream_id, channel
 
     def settle(self) -> bool:
-        """
-        Stop waiting.
-
-        :return: whether all streams are open; without them there is no session.
-        """
+        """Stop waiting; return whether all streams are open."""
         return self.ready
 
     def leave(self) -> None:

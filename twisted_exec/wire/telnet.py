@@ -1,15 +1,10 @@
 """
 Client side of telnet for console servers and serial lines, sans I/O (RFC 854, 855, 2217).
 
-Text is bytes with 255 (IAC) doubled; a single IAC starts a command.  Four commands negotiate
-options for each side separately: *WILL, WONT* concern the sender's side, *DO, DONT* the
-receiver's.
-
-A console needs few options: BINARY (RFC 856); SGA (RFC 858); ECHO (RFC 857); NAWS (RFC 1073) if the
-other end wants the window size; and any options that the caller offers. All others are refused.
-
-:mod:`twisted.conch.telnet` does not fit: it turns CR LF into LF even with BINARY, creates an object per
-byte, and raises on undefined commands.
+A console needs few options: BINARY (RFC 856), SGA (RFC 858), ECHO (RFC 857), NAWS (RFC 1073) if the
+other end wants the window size, and any options that the caller offers.  Others are refused.
+:mod:`twisted.conch.telnet` does not fit: it turns CR LF into LF even with BINARY, creates an object
+per byte, and raises on undefined commands.
 
 COM-PORT-OPTION (RFC 2217) sets the parameters of serial lines behind a network (:class:`ComPort`).
 The client requests each line parameter, and the access server answers with the value in force.
@@ -88,8 +83,6 @@ Event = Text | OptionChanged | Parameters
 
 @dataclass
 class _Side:
-    """The options of one side: supported, on, and requested."""
-
     ours: bool
     supported: frozenset[int]
     on: set[int] = field(default_factory=set)
@@ -291,7 +284,7 @@ class TelnetClient:
         yield OptionChanged(option, side.ours, False)
 
     def _answer(self, side: _Side, verb: TelnetCommand, option: int) -> None:
-        """Answer, but not forever: a peer that keeps asking is ignored after 16 answers."""
+        """Answer, but not forever: a peer that keeps asking is ignored after some answers."""
         count = side.answers[option] = side.answers.get(option, 0) + 1
         if count <= _MOST_ANSWERS:
             self._outgoing += bytes((TelnetCommand.IAC, verb, option))
@@ -324,7 +317,6 @@ class TelnetClient:
         self._parameters += data
 
     def _parameters_ended(self) -> Iterator[Event]:
-        """Report parameters; those of options that are not on are ignored."""
         if self._parameters:
             option = self._parameters[0]
             if option in self._ours.on or option in self._theirs.on:
@@ -476,10 +468,7 @@ class ComPort:
         }
 
     def begin(self) -> Iterator[bytes]:
-        """
-        Yield what to send once the option is on: the settings, and the subscriptions to line and
-        modem state.
-        """
+        """Yield what to send once the option is on: the settings, and subscriptions to states."""
         for ask, value in self._requested.items():
             yield bytes((ask,)) + value.to_bytes(4 if ask is Ask.BAUD_RATE else 1, "big")
         for control in self._controls:

@@ -1,9 +1,8 @@
 """
 The modes of a terminal that the machine's programs have set, sans I/O.
 
-The output is searched for changes of modes, and modes that are still set at the end are reset.
-
-Source: xterm's ``ctlseqs``.
+The output is searched for changes of modes, so that they can be reset at the end.  Source: xterm's
+``ctlseqs``.
 """
 
 from __future__ import annotations
@@ -58,9 +57,6 @@ class Modes:
         self._pushed: list[bytes] = []
 
     def feed(self, data: bytes) -> None:
-        """
-        Handle output, split anywhere.
-        """
         if not self._tail and b"\x1b" not in data:
             return
         window = self._tail + data

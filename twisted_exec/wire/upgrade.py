@@ -1,9 +1,8 @@
 """
 HTTP upgrade headers: what a hop reads in them, and which ones it forwards.
 
-A header list is an iterable of ``(name, value)`` pairs of bytes, with names in any case.  Sources:
-RFC 9110 section 7.6.1 (hop-by-hop headers), RFC 6455 section 4 (WebSocket), and what Kubernetes'
-servers read (``k8s.io/apimachinery/pkg/util/httpstream``).
+Sources: RFC 9110 section 7.6.1 (hop-by-hop headers), RFC 6455 section 4 (WebSocket), and what
+Kubernetes' servers read (``k8s.io/apimachinery/pkg/util/httpstream``).
 """
 
 from __future__ import annotations
@@ -123,18 +122,16 @@ def is_cross_site(
     Return whether a browser may have sent this request for a page of another site.
 
     If the browser sends ``Sec-Fetch-Site``, that header decides about all sites but ``allowed``
-    ones: no page can set it. Otherwise ``Origin`` is compared with ``Host``.
+    ones: no page can set it.  Otherwise ``Origin`` is compared with ``Host``.
 
-    Browsers present a client certificate to any host that a page connects to, and do not ask the server
-    first before they open a WebSocket (CVE-2015-0259).  A page cannot make a browser send a bearer token in
-    ``Authorization`` without the server's consent.  Other schemes prove nothing:
-    ``wss://name:password@HOST`` makes a browser send ``Basic``.
+    Browsers present a client certificate to any host that a page connects to, also for a WebSocket
+    (CVE-2015-0259).  A page cannot make a browser send a bearer token in ``Authorization`` without
+    the server's consent.  Other schemes prove nothing: ``wss://name:password@HOST`` makes a browser
+    send ``Basic``.  A token in a subprotocol proves as much only if no other credentials can be
+    accepted: any page can invent a token next to the certificate that the browser presents.
 
-    A token in a subprotocol proves as much only if no other credentials can be accepted: any page can
-    invent a token next to the certificate that the browser presents.
-
-    :param shows_certificate: the request carries a certificate, or anything else that a browser adds by
-        itself.
+    :param shows_certificate: the request carries a certificate, or anything else that a browser
+        adds by itself.
     :param secure: the request came over TLS, so the page must have, too.
     :param allowed: other permitted sites.
     :param reads_only: the request changes nothing and is no upgrade.  Browsers send such requests
@@ -182,8 +179,8 @@ def read_origin(text: str) -> bytes:
     """
     Return a permitted origin in the form in which origins are compared.
 
-    :param text: such as ``https://dash.example:8443``, or ``null`` for pages without a site
-        (files, sandboxes).
+    :param text: such as ``https://dash.example:8443``, or ``null`` for pages without a site (files,
+        sandboxes).
     :raises ValueError: the text is not an origin.
     """
     origin = text.strip().lower().encode("ascii", "replace")
@@ -201,8 +198,7 @@ def subprotocol_token(headers: Headers) -> bytes | None:
     Source: ``k8s.io/apiserver/pkg/authentication/request/websocket/protocol.go``.
 
     :return: ``None`` without a token, or if the request is not for a WebSocket.
-    :raises RemoteProtocolError: the token is malformed or repeated, or no other subprotocol is
-        offered.
+    :raises RemoteProtocolError: the token is not valid.
     """
     return _carried(headers, BEARER_SUBPROTOCOL, "bearer token")
 
@@ -212,8 +208,7 @@ def subprotocol_resume(headers: Headers) -> bytes | None:
     Return the value of ``X-Twisted-Exec-Resume`` among a WebSocket's subprotocols.
 
     :return: ``None`` without one, or if the request is not for a WebSocket.
-    :raises RemoteProtocolError: as :func:`subprotocol_token`; or it has characters that no header
-        may have.
+    :raises RemoteProtocolError: the value is not valid.
     """
     value = _carried(headers, RESUME_SUBPROTOCOL, "request to resume")
     if value is not None and not _PRINTABLE.fullmatch(value):
@@ -237,7 +232,6 @@ def without_resume(lines: Iterable[bytes]) -> list[bytes]:
 
 
 def _carried(headers: Headers, prefix: bytes, name: str) -> bytes | None:
-    """Return the text that a subprotocol carries."""
     headers = list(headers)
     if requested_upgrade(headers) != WEBSOCKET:
         return None
@@ -278,7 +272,7 @@ def values(headers: Headers, name: bytes) -> list[bytes]:
 
 
 def last_value(headers: Headers, name: bytes) -> bytes:
-    """Return the value of the last header called ``name``; empty without one."""
+    """Return the value of the last header called ``name``, or nothing."""
     return b"".join(values(headers, name)[-1:])
 
 
@@ -291,7 +285,7 @@ def tokens(lines: Iterable[bytes]) -> list[bytes]:
 
 
 def requested_upgrade(headers: Headers) -> bytes:
-    """Return the upgrade that a request asks for; empty if it asks for none."""
+    """Return the upgrade that a request asks for, or nothing."""
     connection, upgrade = [], []
     for name, value in headers:  # in one pass, because this runs several times per stream
         folded = name.lower()
@@ -393,10 +387,9 @@ def _is_key(key: bytes) -> bool:
 
 def negotiate(offered: Iterable[bytes], ours: Sequence[str]) -> str | None:
     """
-    Return the first protocol of the peer's list that is also on *ours*.
+    Return the first protocol of the peer's list that is also on *ours*, or ``None``.
 
     :param offered: the header's lines, repeated or comma-joined.
-    :return: ``None`` if the lists share none.
     """
     by_token = {name.encode("ascii"): name for name in ours}
     # The peer's order decides, as in Kubernetes' servers (wsstream/conn.go, httpstream.go).

@@ -35,7 +35,7 @@ _DROVE = {True: "yes", False: "no", None: "?"}
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``audit`` to a program's commands.  Its options have ``run(options) -> int``."""
+    """Add ``audit`` to a program's commands."""
     parser = subparsers.add_parser(
         "audit",
         help="answer questions from audit files",

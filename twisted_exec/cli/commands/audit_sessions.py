@@ -1,13 +1,9 @@
 """
 Sessions, as the audit records of all hops show them.
 
-A user may resume a session over another connection.  All connections of a session count as one use
-of the console.  The runtime alone counts the bytes that were typed, because the other hops count the
-framing, too.
-
-Programs may rotate the audit files meanwhile.  All files of one name are opened first, the newest
-before the older ones: a file that is renamed meanwhile is found again under its next name, and is
-read once.
+The connections of a resumed session count as one use of the console.  Only the runtime's records
+count the typed bytes without framing.  Files may be rotated while they are read: open files keep
+their contents.
 """
 
 from __future__ import annotations
@@ -38,12 +34,6 @@ Key = tuple[str, str, str]
 
 @dataclass
 class HopSession:
-    """
-    The session at one hop.
-
-    :ivar ended: ``None`` while it is open.
-    """
-
     started: datetime
     ended: datetime | None = None
     start: AuditRecord | None = None
@@ -77,7 +67,7 @@ class HopSession:
 
 
 class AuditedSession:
-    """A session at all hops whose records were read."""
+    """A session at the hops whose records were read."""
 
     def __init__(self, key: Key) -> None:
         self.key = key
@@ -85,7 +75,6 @@ class AuditedSession:
         self.later: list[AuditedSession] = []
 
     def add(self, record: AuditRecord) -> None:
-        """Add a record of this session."""
         hop = self.hops.get(record.hop)
         if hop is None:
             hop = self.hops[record.hop] = HopSession(record.time)
@@ -109,7 +98,7 @@ class AuditedSession:
 
     @property
     def resumes(self) -> str:
-        """The id of the session that this session has resumed; empty if none."""
+        """The id of the session that this session has resumed, or empty."""
         return "" if self.code else self.text("resumes")
 
     @property
@@ -136,7 +125,7 @@ class AuditedSession:
 
     @property
     def ended(self) -> datetime | None:
-        """The end at the best hop, or at another hop if that hop was killed and recorded none."""
+        """The end, from the best hop that recorded one."""
         if self.later:
             return self.last.ended
         if self.best.ended is not None:
@@ -151,7 +140,7 @@ class AuditedSession:
 
     @property
     def drove(self) -> bool | None:
-        """True if the user typed, False if not; ``None`` if the records do not say."""
+        """Whether the user typed; ``None`` if the records do not say."""
         each = [self._drove, *(connection.drove for connection in self.later)]
         return True if True in each else None if None in each else False
 
@@ -166,13 +155,11 @@ class AuditedSession:
         return False if ended and all(hop.bytes_to_machine == 0 for hop in ended) else None
 
     def seconds(self, now: datetime) -> float:
-        """Return the time from the start to the end, or to now."""
         if self.best.end is not None and not self.later and self.best.ended == self.ended:
             return self.best.end.number("seconds")
         return max(0.0, ((self.ended or now) - self.started).total_seconds())
 
     def as_json(self, now: datetime) -> dict[str, Any]:
-        """Return the session for ``-o json``."""
         connections = [self, *self.later]
         counted = [each.hops.get("runtime", each.best) for each in connections]
         ended = self.ended
@@ -215,7 +202,8 @@ def collect(
     """
     Return sessions in the order of their starts.
 
-    :param matches: whether a record selects its session; all later records of a selected session count.
+    :param matches: whether a record selects its session; all later records of a selected session
+        count.
     :param since: leave out sessions that ended before.
     """
     sessions: dict[Key, AuditedSession] = {}
@@ -233,7 +221,7 @@ def collect(
 
 
 def _joined(connections: Iterable[AuditedSession]) -> list[AuditedSession]:
-    """Return sessions in the order of their starts; connections that resume one are part of it."""
+    """Return sessions in the order of their starts, with the connections that resume them."""
     sessions: dict[Key, AuditedSession] = {}  # by the key of each connection
     for connection in sorted(connections, key=lambda each: each.started):
         _, namespace, machine = connection.key
@@ -266,7 +254,7 @@ _OLD = re.compile(r"\.(\d{1,6})(\.gz)?")
 
 
 class AuditFileError(Exception):
-    """A file cannot be read.  ``str()`` is one line that says why."""
+    """A file cannot be read; the message is one line."""
 
 
 @dataclass
@@ -281,7 +269,6 @@ class Damage:
     named: list[str] = field(default_factory=list)
 
     def add(self, name: str, number: int, problem: str) -> None:
-        """Count a line."""
         self.count += 1
         if len(self.named) < _NAMED:
             self.named.append(f"{name}:{number}: {problem}")
@@ -301,12 +288,12 @@ class AuditRecord:
     facts: dict[str, Any]
 
     def text(self, key: str) -> str:
-        """Return a text; empty if the record has none of that name."""
+        """Return a text of the record, or an empty one."""
         value = self.facts.get(key, "")
         return value if isinstance(value, str) else ""
 
     def number(self, key: str) -> float:
-        """Return a number; 0 without a valid number of that name."""
+        """Return a number of the record, or 0."""
         value = self.facts.get(key, 0)
         if not isinstance(value, (int, float)) or isinstance(value, bool):
             return 0
@@ -315,11 +302,11 @@ class AuditRecord:
 
 def read_records(path: str, damage: Damage) -> Iterator[AuditRecord]:
     """
-    Yield the records of an audit file, the oldest first.
+    Yield the records of an audit file and of its predecessors, the oldest first.
 
     :param path: the file without the number of an old file, or ``-`` for standard input.
     :param damage: receives the lines that are no records.
-    :raises AuditFileError: there is no such file, it cannot be read, or it has other lines alone.
+    :raises AuditFileError: the file cannot be read, or has no records but other lines.
     """
     damaged_before, has_records = damage.count, False
     with ExitStack() as stack:
@@ -336,7 +323,7 @@ def read_records(path: str, damage: Damage) -> Iterator[AuditRecord]:
 
 
 def _opened(path: str, stack: ExitStack) -> list[tuple[str, BinaryIO]]:
-    """Open a file and its predecessors; the oldest is the first of the result."""
+    """Open a file and its predecessors, the oldest first."""
     if path == "-":
         return [("standard input", sys.stdin.buffer)]
     opened: dict[tuple[int, int], tuple[str, BinaryIO]] = {}
@@ -355,7 +342,7 @@ def _opened(path: str, stack: ExitStack) -> list[tuple[str, BinaryIO]]:
 def _open(
     name: str, opened: dict[tuple[int, int], tuple[str, BinaryIO]], stack: ExitStack
 ) -> FileNotFoundError | None:
-    """Open a file that is not open yet; return the error if there is none of that name."""
+    """Open a file unless it is open already; return the error if it does not exist."""
     try:
         stream = stack.enter_context(open(name, "rb"))  # noqa: SIM115
     except FileNotFoundError as error:
@@ -393,7 +380,6 @@ def _records(name: str, stream: BinaryIO, damage: Damage) -> Iterator[AuditRecor
 
 
 def _lines(stream: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
-    """Yield the number and the bytes of each line; ``None`` for a line that is too long."""
     number, is_long = 0, False
     while line := stream.readline(LONGEST_LINE_BYTES):
         is_complete = line.endswith(b"\n")
@@ -412,7 +398,6 @@ def _why(problem: Exception) -> str:
 
 
 def _record(line: bytes) -> AuditRecord:
-    """:raises ValueError: the line is not a record."""
     facts = json.loads(line)
     if not isinstance(facts, dict):
         raise ValueError("not an object")
@@ -423,7 +408,6 @@ def _record(line: bytes) -> AuditRecord:
 
 
 def _time(text: str) -> datetime:
-    """:raises ValueError: it is not a time with a zone."""
     try:
         time = datetime.fromisoformat(text)
         if time.tzinfo is not None:

@@ -1,14 +1,10 @@
 """
 ``twisted-exec completion``, and what shells and kubectl call for candidates.
 
-kubectl completes ``kubectl console`` by the program ``kubectl_complete-console``. Source:
-``k8s.io/kubectl/pkg/cmd/plugin`` (``plugin_completion.go``).
-
-A shell waits for candidates, so requests have a short time limit, and every error is silent: a
-message would appear in the middle of the line that the user types.
-
-The completion script of each shell sends the words of the line to ``twisted-exec __complete`` and
-offers its answer.  bash splits words at ``=`` and ``:``, so its script sends the whole line instead.
+kubectl completes ``kubectl console`` by the program ``kubectl_complete-console`` (source:
+``k8s.io/kubectl/pkg/cmd/plugin``, ``plugin_completion.go``).  A shell waits for candidates, so
+requests have a short time limit, and errors are silent: a message would appear in the middle of the
+line that the user types. bash splits words at ``=`` and ``:``, so its script sends the whole line.
 """
 
 from __future__ import annotations
@@ -40,7 +36,7 @@ MakeParser = Callable[[], argparse.ArgumentParser]
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``completion`` to a program's commands.  Its options have ``run(options) -> int``."""
+    """Add ``completion`` to a program's commands."""
     parser = subparsers.add_parser(
         "completion",
         help="print a completion script for a shell",
@@ -153,7 +149,7 @@ class Values(Protocol):
         """
         Return the values of an argument.
 
-        :param name: one of ``context``, ``cluster``, ``user``, ``namespace``, ``machine``, ``space``.
+        :param name: such as ``context`` or ``machine``.
         :param options: the options on the command line, by the names of their attributes.
         """
 
@@ -214,7 +210,6 @@ def _enter(line: _Line, parser: argparse.ArgumentParser) -> None:
 
 
 def _read(line: _Line, word: str) -> None:
-    """Handle a word before the last one."""
     pending = line.pending
     if pending is not None and not (pending.nargs in _MANY and word.startswith("-")):
         _store(line, pending, word)
@@ -330,7 +325,6 @@ class RealValues:
     """Values from the user's kubeconfig, and from the server that the command line selects."""
 
     def of(self, name: str, options: Mapping[str, Any]) -> Iterable[str]:
-        """See :class:`~twisted_exec.cli.commands.completion.Values`."""
         if name in _SECTIONS:
             return sorted(_entries(options.get("kubeconfig"), *_SECTIONS[name]))
         asks: dict[str, _Ask] = {
@@ -344,7 +338,6 @@ class RealValues:
 
 
 def _entries(path: str | None, section: str, noun: str) -> list[str]:
-    """Return the names of contexts, clusters or users."""
     from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
     from twisted_exec.kube.kubeconfig.entries import ConfigFile, file_names
 
@@ -386,7 +379,6 @@ def _from_server(options: argparse.Namespace, ask: _Ask) -> list[str]:
 
 
 def _name(obj: dict[str, Any]) -> dict[str, Any]:
-    """Keep only the name of an object."""
     return {"metadata": {"name": obj["metadata"].get("name", "")}}
 
 

@@ -1,9 +1,6 @@
 """
 ``twisted-exec iri``: requests to a machine runtime, without a cluster.
 
-Without ``--address`` the runtime is found by environment variables, then by the sockets of known
-programs.  Both imply a revision, which ``--revision`` overrides.
-
 The rules for the URLs of consoles and logs are those of a poollet
 (:mod:`twisted_exec.poollet.dialling`).  Runtimes of other projects use up a token with any request,
 even for a protocol that they do not support, so each protocol needs a URL of its own.
@@ -46,7 +43,7 @@ Ask = Callable[["IRIClient", argparse.Namespace], Awaitable[str]]
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``iri`` to a program's commands.  Its options have ``run(options) -> int``."""
+    """Add ``iri`` to a program's commands."""
     parser = subparsers.add_parser(
         "iri",
         help="call a machine runtime directly, without an API server",
@@ -133,11 +130,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def run(ask: Ask, options: argparse.Namespace) -> int:
-    """
-    Send a request in a reactor of its own.
-
-    :return: the exit code: 0, 1 after an error message of one line, or 130 after SIGINT.
-    """
+    """Send a request in a reactor of its own; return the exit code."""
     try:
         where = place(options)
     except NoRuntimeError as problem:
@@ -147,9 +140,8 @@ def run(ask: Ask, options: argparse.Namespace) -> int:
 
 async def answer(ask: Ask, options: argparse.Namespace, where: RuntimePlace, reactor: Any) -> int:
     """
-    Send a request to one runtime, and print the answer or an error of one line.
-
-    :return: the exit code.
+    Send a request to one runtime, print the answer or an error of one line, and return the exit
+    code.
     """
     from twisted_exec.api.status import APIError
     from twisted_exec.iri.target import TargetError
@@ -280,7 +272,6 @@ async def _create(client: IRIClient, options: argparse.Namespace) -> str:
 
 
 def _machine(path: str) -> Any:
-    """:raises IRIInputError: the file has no machine."""
     from google.protobuf.json_format import ParseDict, ParseError
 
     from twisted_exec.api.yaml_text import parse_yaml
@@ -428,7 +419,8 @@ def place(
     sockets: Mapping[str, str] = SOCKETS,
 ) -> RuntimePlace:
     """
-    Return the selected runtime.
+    Return the selected runtime: the option's, or else one of the environment or a well-known
+    socket.
 
     :raises NoRuntimeError: there is none.
     """
@@ -477,7 +469,6 @@ def register_exec(commands: argparse._SubParsersAction[argparse.ArgumentParser])
 
 
 def add_user_option(parser: argparse.ArgumentParser) -> None:
-    """Add the option for the user of a token."""
     parser.add_argument(
         "--as-user",
         metavar="NAME",
@@ -506,13 +497,11 @@ class _Program(ConsoleProgram):
 
     @property
     def step(self) -> str:
-        """See :attr:`ConsoleProgram.step`."""
         return "waiting for the runtime"
 
     def attempt(
         self, user: ConsoleUser, reactor: Any, options: StreamOptions
     ) -> Deferred[ConsoleStream]:
-        """See :meth:`ConsoleProgram.attempt`."""
         from twisted.internet.defer import Deferred
 
         # Unusable arguments must fail the Deferred, too: the terminal is raw by now.
@@ -544,7 +533,6 @@ class _Program(ConsoleProgram):
         )
 
     def explain(self, error: BaseException) -> str:
-        """See :meth:`ConsoleProgram.explain`."""
         from twisted_exec.api.status import APIError
         from twisted_exec.iri.target import TargetError
 

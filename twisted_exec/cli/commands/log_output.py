@@ -1,8 +1,8 @@
 """
 The output of ``twisted-exec logs``.
 
-A line is searched without its timestamp and its escape sequences, so colours of the machine do not
-hide a word, and printed as it came, but for the colours of this program.
+A line is searched without its timestamp and its escape sequences, so that colours of the machine do
+not hide a word.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class LogOutput:
     """
     Prints a log whose pieces may end anywhere.
 
-    :param write: prints bytes.
     :param search: print matching lines only; ``None`` for all lines.
     :param has_timestamps: the lines of the log begin with timestamps.
-    :param has_colours: highlight matches in lines without escape sequences, and show timestamps dimly.
+    :param has_colours: highlight matches in lines without escape sequences, and show timestamps
+        dimly.
     :ivar matches: number of matching lines.
     """
 
@@ -77,7 +77,6 @@ class LogOutput:
         self._held = rest
 
     def _may_match(self, block: bytes) -> bool:
-        """Return whether a line may match."""
         assert self._search is not None
         if not self._search.finds_in_blocks or b"\r\r" in block or self._mid_line:
             return True
@@ -124,7 +123,6 @@ class LogOutput:
 
 
 def _lines(data: bytes) -> list[bytes]:
-    """Split at newlines only."""
     *lines, rest = data.split(_NEWLINE)
     return [line + _NEWLINE for line in lines] + ([rest] if rest else [])
 

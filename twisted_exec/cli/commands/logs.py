@@ -35,7 +35,7 @@ _LOUD_SECONDS = 1.0
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``logs`` to a program's commands.  Its options have ``run(options) -> int``."""
+    """Add ``logs`` to a program's commands."""
     parser = subparsers.add_parser(
         "logs",
         help="print what a machine's console printed",
@@ -90,7 +90,10 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def error_code(arguments: Sequence[str]) -> int:
-    """Return the exit code for errors of a command line of ``twisted-exec``, also of one without ``logs``."""
+    """
+    Return the exit code for errors of a command line of ``twisted-exec``, also of one without
+    ``logs``.
+    """
     searches = arguments[:1] == ["logs"] and any(
         each.partition("=")[0] == "--grep" for each in arguments
     )
@@ -121,8 +124,7 @@ def log_options(options: argparse.Namespace) -> LogOptions:
     """
     Return the options of the request.
 
-    :raises InputError: two options exclude each other, or the times of ``--between`` are in the wrong
-        order.
+    :raises InputError: the options contradict each other.
     """
     first, last = options.between or (options.since, None)
     if last is not None and last < first:
@@ -222,7 +224,6 @@ class _OutageReport:
         self._soon: Any = None
 
     def changed(self, why: str | None) -> None:
-        """An outage begins, or ends."""
         soon, self._soon = self._soon, None
         if soon is not None and soon.active():
             soon.cancel()

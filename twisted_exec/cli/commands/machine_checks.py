@@ -90,7 +90,6 @@ class _MachineCheck:
 
     @property
     def _named(self) -> str:
-        """The machine, for messages; its dialect must be known."""
         return f'{self._dialect.noun} "{self._name}"'
 
     async def _find(self, among: Sequence[Dialect]) -> Object | None:
@@ -191,7 +190,6 @@ class _MachineCheck:
         return answer.get("status") or {}
 
     async def _check_object(self, machine: Object) -> bool:
-        """Return whether a console can be opened."""
         name, dialect, report = self._name, self._dialect, self._report
         if "deletionTimestamp" in machine["metadata"]:
             remedy = "wait until it is gone, and create it again"
@@ -276,7 +274,7 @@ class _MachineCheck:
 
     async def _newest_warning(self, machine: Object, *, besides: str = "") -> str:
         """
-        Return the newest Warning Event of the machine; empty without one.
+        Return the newest Warning Event of the machine, or empty.
 
         :param besides: a text that the user reads already; an Event with it is left out.
         """
@@ -295,7 +293,6 @@ class _MachineCheck:
         return why_of(max(events, key=written)) if events else ""
 
     async def _check_pool(self, machine: Object) -> bool:
-        """Return whether a console can be opened."""
         report, name = self._report, self._dialect.pool_name(machine)
         named = f'{self._dialect.pool_noun} "{name}"'
         try:
@@ -398,7 +395,6 @@ class _Visitor:
         self._waiting: Deferred[None] | None = None
 
     async def within(self, seconds: float, reactor: Any) -> None:
-        """Wait for the end of the session, at most for a time."""
         if self.has_left:
             return
         self._waiting = Deferred()
@@ -568,7 +564,7 @@ _ENDINGS = {
 
 
 def of_ending(ending: Ending, dialect: Dialect, name: str, namespace: str) -> str:
-    """Return the remedy for a session that ended at once."""
+    """Return the remedy for a session that ended too soon."""
     if ending.reason == POWERED_OFF:
         return power_on(dialect, name, namespace)
     if remedy := _ENDINGS.get(ending.reason):

@@ -29,7 +29,7 @@ def register(
     make_parser: Callable[[], argparse.ArgumentParser],
 ) -> None:
     """
-    Add ``man`` to a program's commands.  Its options have ``run(options) -> int``.
+    Add ``man`` to a program's commands.
 
     :param make_parser: makes the parser of ``twisted-exec``.
     """
@@ -72,7 +72,6 @@ def _run(make_parser: Callable[[], argparse.ArgumentParser], options: argparse.N
 
 
 def _write(pages: dict[str, Page], directory: str) -> Iterator[str]:
-    """Write all pages; yield their paths."""
     for name, page in pages.items():
         try:
             text = page()
@@ -89,7 +88,6 @@ def _write(pages: dict[str, Page], directory: str) -> Iterator[str]:
 
 
 def _pages(make_parser: Callable[[], argparse.ArgumentParser]) -> dict[str, Page]:
-    """Return all pages by file name."""
     from twisted.application.service import IServiceMaker
     from twisted.plugin import getPlugins
 

@@ -1,9 +1,7 @@
 """
 ``twisted-exec pki``: the certificates that programs on several hosts need.
 
-One directory holds three authorities (:mod:`twisted_exec.tls.pki` says what is in it) and
-whatever they issued.  Keep it where the authorities' keys are safe, and carry to
-each host only the files that the command printed.
+One directory holds three authorities (:mod:`twisted_exec.tls.pki`) and what they issued.
 """
 
 from __future__ import annotations
@@ -38,7 +36,7 @@ _Command = Callable[[argparse.Namespace], list[str]]
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``pki`` to a program's commands.  Its options have ``run(options) -> int``."""
+    """Add ``pki`` to a program's commands."""
     parser = subparsers.add_parser(
         "pki",
         help="make certificates",

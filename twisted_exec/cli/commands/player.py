@@ -35,14 +35,12 @@ _SPEEDS = 0.25, 64.0
 
 class Player:
     """
-    The state of playing.
-
-    Times are milliseconds since the epoch.
+    The state of playing.  Times are milliseconds since the epoch.
 
     :param idle_seconds: pauses of the console are shortened to this; 0 keeps them.
     :ivar time: the moment that is shown.
-    :ivar is_paused: true while time stands still.
-    :ivar ended: true behind the last event.
+    :ivar is_paused: time stands still.
+    :ivar ended: there is no further event.
     """
 
     def __init__(self, file: BinaryIO, *, speed: float = 1.0, idle_seconds: float = 0.0) -> None:
@@ -67,7 +65,6 @@ class Player:
         self._next = next(self._frames, None)
 
     def _take(self) -> bytes:
-        """Return the output of the next event."""
         frame = self._next
         assert frame is not None
         self._next = next(self._frames, None)
@@ -110,8 +107,8 @@ class Player:
         """
         Go to a time; return the output that shows it.
 
-        It is a reset and the output before the position, up to some hundred kilobytes of it: a
-        program that drew the screen earlier, and nothing since, is not shown.
+        It is a reset and some hundred kilobytes of the output before the position: what was drawn
+        earlier is not shown.
         """
         time = min(max(time, self.begin), self.end)
         block = block_before(self._file, int(time))
@@ -144,7 +141,6 @@ class Player:
         return None
 
     def _ahead(self) -> Iterator[PlayedFrame]:
-        """Iterate over the events after the moment that is shown."""
         assert self._next is not None
         after = self._next.time
         waiting = self._next
@@ -200,12 +196,11 @@ class Controls:
 
 def play(player: Player, keys: int, screen: int, at: int | None = None) -> int:
     """
-    Play until the end, or until the user quits.
+    Play until the end, or until the user quits; return the exit code.
 
-    :param keys: descriptor of the input, which may be no terminal; then there are no controls.
+    :param keys: descriptor of the input; there are no controls if it is no terminal.
     :param screen: descriptor of the terminal.
-    :param at: milliseconds since the epoch, where to begin.
-    :return: the exit code.
+    :param at: where to begin, in milliseconds since the epoch.
     """
     settings = termios.tcgetattr(keys) if os.isatty(keys) else None
 
@@ -263,14 +258,13 @@ _SHORTER = "choose a shorter time with --between"
 
 def animated_svg(file: BinaryIO, first: int, last: int, idle_seconds: float) -> bytes:
     """
-    Return an SVG that shows a recording again and again.
-
-    It has what the machine printed, and no input.  Equal recordings have equal pictures.
+    Return an SVG that shows the output of a recording again and again.
 
     :param first: only what was printed at this time or later, in milliseconds since the epoch.
     :param last: only what was printed at this time or before.
     :param idle_seconds: pauses of the console are shortened to this.
-    :raises InputError: nothing was printed in this time, or too much, or the package pyavt is missing.
+    :raises InputError: nothing was printed in this time, or too much, or the package pyavt is
+        missing.
     :raises InvalidRecording: a line is not of the format.
     """
     from twisted_exec.screens.rendering import Animation, AnimationTooLarge
@@ -291,7 +285,6 @@ def animated_svg(file: BinaryIO, first: int, last: int, idle_seconds: float) -> 
 
 
 def _screens(file: BinaryIO, first: int, last: int) -> Iterator[tuple[int, Screen]]:
-    """Iterate over the screens after output between two times."""
     try:
         from twisted_exec.screens.process import AvtScreen, size_within_limits
     except ModuleNotFoundError:

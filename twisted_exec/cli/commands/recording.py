@@ -1,7 +1,6 @@
 """
-``twisted-exec recording``: list, export, verify, play and cut recordings of consoles.
-
-Recordings are files, or ConsoleRecordings of a cluster.
+``twisted-exec recording``: commands for recordings in files, and for ConsoleRecordings of a
+cluster.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ _TIME = "a time such as 2026-11-20T08:00:00Z, or how long ago, such as 30d or 1h
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``recording`` to a program's commands.  Its options have ``run(options) -> int``."""
+    """Add ``recording`` to a program's commands."""
     parser = subparsers.add_parser(
         "recording",
         help="list, export, verify and play recordings of consoles",
@@ -529,7 +528,7 @@ def is_file(name: str) -> bool:
 
 
 def use_content(options: argparse.Namespace, use: Use) -> int:
-    """Read the content of the ConsoleRecording that ``options.file`` names, and use it."""
+    """Use the content of the ConsoleRecording that ``options.file`` names."""
     return runner.run_in_reactor("recording", lambda reactor: _using(options, use, reactor))
 
 

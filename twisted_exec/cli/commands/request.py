@@ -1,7 +1,5 @@
 """
 ``twisted-exec request``: list, show, approve and deny ConsoleRequests.
-
-``kubectl console --request`` creates them.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ Object = dict[str, Any]
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``request`` to a program's commands.  Its options have ``run(options) -> int``."""
+    """Add ``request`` to a program's commands."""
     parser = subparsers.add_parser(
         "request",
         help="approve requests of users for consoles",

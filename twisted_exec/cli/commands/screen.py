@@ -25,7 +25,7 @@ _CONTROL = re.compile(r"\x1b\[(?:[\d;]*[mH]|2J|\?25[hl])|[\x00-\x08\x0b-\x1f\x7f
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``screen`` to a program's commands.  Its options have ``run(options) -> int``."""
+    """Add ``screen`` to a program's commands."""
     parser = subparsers.add_parser(
         "screen", help="print the screen of a machine's console", description=_DESCRIPTION
     )

@@ -238,7 +238,6 @@ def _remedy(problem: Exception) -> str:
 
 
 async def _compare_clocks(server: ExaminedServer) -> None:
-    """Compare our clock with the ``Date`` of an answer."""
     transport = HTTPTransport(server.config, server.reactor, agent=AGENT)
     before = server.now()
     try:
@@ -306,8 +305,7 @@ async def undiscovered(
     """
     Return the error for machines that cannot be discovered.
 
-    A kube-apiserver forwards discovery to the API server of an APIService: that server may be down,
-    although kube-apiserver answers.
+    A kube-apiserver forwards discovery to the API server of an APIService, which may be down.
 
     :param among: dialects that were sought.
     """
@@ -343,7 +341,7 @@ async def undiscovered(
 
 
 def _unavailable(service: Object) -> str:
-    """Return why an APIService is not available; empty if it is."""
+    """Return why an APIService is not available, or empty."""
     condition = condition_of(service, "Available")
     if condition.get("status") == "True":
         return ""
@@ -427,12 +425,10 @@ class Findings:
         self.findings.append(Finding(check, level, one_line(message), one_line(remedy)))
 
     def count(self, level: FindingLevel) -> int:
-        """Return the number of findings of a level."""
         return sum(finding.level is level for finding in self.findings)
 
     @property
     def is_healthy(self) -> bool:
-        """True if there is no error."""
         return not self.count(FindingLevel.ERROR)
 
     def text(self, paint: Paint = plain) -> str:

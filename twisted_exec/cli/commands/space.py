@@ -3,11 +3,8 @@
 
 Credentials of Spaces are rotated while they are in use.  So a kubeconfig of ``space kubeconfig``
 contains none without ``--static``: its exec plugin is ``exec-credential``, which reads the Space's
-Secret with the user's own rights.  When the plugin runs, ``$KUBECONFIG`` may be the kubeconfig of the
-Space.  So the plugin's entry contains all options that select the cluster with the Space.
-
-After a request to rotate credentials, the Space Manager copies the annotation to
-``status.rotated``, also if it cannot rotate them.  So this program compares the Secrets.
+Secret with the user's own rights.  When the plugin runs, ``$KUBECONFIG`` may be the kubeconfig of
+the Space, so the plugin's entry contains the options that select the cluster with the Space.
 
 Source of the plugin: ``k8s.io/client-go/pkg/apis/clientauthentication``, and
 ``plugin/pkg/client/auth/exec`` for when client-go runs it.
@@ -58,6 +55,9 @@ class CredentialRotation:
     """
     The rotation of one Space's credentials.
 
+    The manager's answer (``status.rotated``) does not say whether it could rotate them, so this
+    compares the Secrets.
+
     :param clock: a reactor's time.
     :param limit_seconds: time limit; ``None`` for none.
     """
@@ -76,8 +76,8 @@ class CredentialRotation:
 
     async def wait(self, requested_at: str) -> str:
         """
-        Wait until the credentials differ from the noted ones; without the right to read them, until the
-        manager has answered.
+        Wait until the credentials differ from the noted ones; without the right to read them, until
+        the manager has answered.
 
         :param requested_at: value of the annotation.
         :return: the message for the user.
@@ -124,9 +124,9 @@ class CredentialRotation:
 
 def check_provider(space: Object, name: SpaceName) -> None:
     """
-    Check that the Space has a provider.
+    Check that the Space has a provider, which can rotate its credentials.
 
-    :raises InputError: the Space has no provider, so the manager cannot rotate its credentials.
+    :raises InputError: it has none.
     """
     for each in _problems(space):
         if each.get("reason") == NO_PROVIDER:
@@ -134,7 +134,6 @@ def check_provider(space: Object, name: SpaceName) -> None:
 
 
 def _trouble(space: Object) -> str:
-    """Return the message of the first condition that is not true."""
     return next((str(each["message"]) for each in _problems(space)), "")
 
 
@@ -146,7 +145,9 @@ def _problems(space: Object) -> Iterator[Object]:
 
 
 async def _digests(client: IKubeClient, space: Object) -> dict[str, bytes] | None:
-    """Return digests of the Space's kubeconfigs by viewpoint; ``None`` without the right to read them."""
+    """
+    Return digests of the Space's kubeconfigs by viewpoint; ``None`` without the right to read them.
+    """
     digests = {}
     for viewpoint in VIEWPOINTS:
         ref, _ = secret_of(space, viewpoint)
@@ -177,7 +178,7 @@ async def _why(client: IKubeClient, location: FoundSpace) -> str:
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``space`` to a program's commands.  Its options have ``run(options) -> int``."""
+    """Add ``space`` to a program's commands."""
     parser = subparsers.add_parser(
         "space",
         help="use the API server of a Space by the Space's name",
@@ -281,7 +282,8 @@ def kubeconfig_content(
 
     :param config: the Space's configuration with its credentials.
     :param options: those of ``space kubeconfig``.
-    :raises InputError: a kubeconfig cannot express it, or would contain a secret of the command line.
+    :raises InputError: a kubeconfig cannot express it, or would contain a secret of the command
+        line.
     """
     from twisted_exec.kube.kubeconfig.loader import written
 
@@ -322,8 +324,6 @@ def command_line(name: SpaceName, options: argparse.Namespace, *more: str) -> st
     """
     Return the shell command that writes a kubeconfig for a Space to a file, for messages.
 
-    Like the plugin's entry, it selects the cluster that has the Space.
-
     :param options: those of ``space kubeconfig`` or ``space exec-credential``.
     """
     files = _files(options, os.environ)
@@ -335,7 +335,7 @@ def command_line(name: SpaceName, options: argparse.Namespace, *more: str) -> st
 def _words(
     command: str, name: SpaceName, options: argparse.Namespace, environ: Mapping[str, str]
 ) -> Iterator[str]:
-    """Return a command for the Space, with the options that select it and its cluster."""
+    """Yield the words of a command for the Space, with the options that select its cluster."""
     yield from ("space", command, name.name, f"--provider={name.provider or name.namespace}")
     if options.in_cluster:
         yield "--in-cluster"
@@ -351,7 +351,9 @@ def _program() -> str:
 
 
 def _files(options: argparse.Namespace, environ: Mapping[str, str]) -> str:
-    """Return the kubeconfig files of the cluster that has the Space, as a value of ``$KUBECONFIG``."""
+    """
+    Return the kubeconfig files of the cluster that has the Space, as a value of ``$KUBECONFIG``.
+    """
     from twisted_exec.kube.kubeconfig.entries import NoKubeConfig
     from twisted_exec.kube.kubeconfig.loader import file_names
 
@@ -372,7 +374,10 @@ def _check_no_secrets(options: argparse.Namespace) -> None:
 
 
 def _hub_words(options: argparse.Namespace, environ: Mapping[str, str]) -> Iterator[str]:
-    """Return the options that select the cluster and its user, with the current context if none was given."""
+    """
+    Yield the options that select the cluster and its user, with the current context if none was
+    given.
+    """
     from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
     from twisted_exec.kube.kubeconfig.loader import context_name
 
@@ -432,7 +437,7 @@ def asked_for(environ: Mapping[str, str]) -> dict[str, Any]:
     """
     Return the request in ``KUBERNETES_EXEC_INFO``, or a default without it.
 
-    :raises InputError: it is malformed, or has an unknown version.
+    :raises InputError: the request is malformed, or has an unknown version.
     """
     text = environ.get(INFO, "")
     if not text:

@@ -16,10 +16,7 @@ _DATABASE = "file of --storage=sqlite:..., or objects.db in --state-dir"
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """
-    Add ``backup`` and ``restore`` to a program's commands.  Their options have ``run(options) ->
-    int``.
-    """
+    """Add ``backup`` and ``restore`` to a program's commands."""
     backup = subparsers.add_parser(
         "backup",
         help="copy the SQLite store of an API server, which may run meanwhile",

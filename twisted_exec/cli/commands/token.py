@@ -1,8 +1,7 @@
 """
 ``twisted-exec token``: bootstrap tokens for new poollets.
 
-A token is printed once, when it is created.  The API server stores it as a Secret in
-``kube-system``; this program lists existing tokens without their secret part.
+A token is printed once, when it is created; existing tokens are listed without their secret part.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _MARKS = string.ascii_lowercase + string.digits
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``token`` to a program's commands.  Its options have ``run(options) -> int``."""
+    """Add ``token`` to a program's commands."""
     parser = subparsers.add_parser(
         "token",
         help="create bootstrap tokens for new poollets",
@@ -125,7 +124,6 @@ def _secret(token_id: str, token_secret: str, options: argparse.Namespace) -> di
 
 
 def _command_line(path: str | None) -> str:
-    """Return the command line for the poollet's host."""
     file = path or "bootstrap.kubeconfig"
     words = (
         *("twistd", "exec-poollet", f"--bootstrap-kubeconfig={file}", "--cert-dir=certificates"),
@@ -181,7 +179,6 @@ async def _list(client: CommandClient, options: argparse.Namespace) -> str:
 
 
 def _left(expiration: str) -> str:
-    """Return the remaining lifetime of a token."""
     if not expiration:
         return "<forever>"
     try:

@@ -18,7 +18,7 @@ command and the terminals that are open in the page.
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``web`` to a program's commands.  Its options have ``run(options) -> int``."""
+    """Add ``web`` to a program's commands."""
     parser = subparsers.add_parser(
         "web", help="open the web console in your browser", description=_DESCRIPTION
     )

@@ -1,9 +1,9 @@
 """
 The run of ``twisted-exec web``.
 
-The page usually opens in the user's browser. Its URL has a secret, and every user of this computer
-can read the arguments of processes. So the browser gets the name of a file that only this user can
-read, and that leads to the URL.
+The URL of the page has a secret, and every user of this computer can read the arguments of
+processes.  So the browser gets the name of a file that only this user can read, and that leads to
+the URL.
 """
 
 from __future__ import annotations
@@ -130,8 +130,8 @@ def follow_config(options: argparse.Namespace, context: str) -> ReloadingConfig:
     """
     Return the configuration that the options select, kept current.
 
-    :param context: its context.  ``kubectl config use-context`` in another terminal must not take an
-        open page to another cluster.
+    :param context: its context, which stays: ``kubectl config use-context`` in another terminal
+        must not take an open page to another cluster.
     :raises KubeConfigError: it cannot be used.
     """
     return ReloadingConfig(options.kubeconfig, context or None, overrides=overrides_of(options))
@@ -140,7 +140,6 @@ def follow_config(options: argparse.Namespace, context: str) -> ReloadingConfig:
 async def _machine(
     options: argparse.Namespace, config: ClientConfig, reactor: Any
 ) -> dict[str, str]:
-    """Return what the page needs to open the machine."""
     name = options.machine.name
     machine = {"namespace": config.namespace, "name": name}
     seconds = options.request_timeout or _CHECK_SECONDS
@@ -192,8 +191,7 @@ def _new_directory(snaps: Path) -> Path:
     """
     Return a new directory that this user's browsers can read, and other users cannot.
 
-    A browser in a Snap has a ``/tmp`` of its own, and in the home directory it can read only names
-    without a dot in front.
+    A browser in a Snap has a ``/tmp`` of its own, and reads no hidden files of the home directory.
     """
     if snaps.is_dir():
         with suppress(OSError, RuntimeError):  # there is no home directory, or none to write to
@@ -238,7 +236,7 @@ class Enter:
         self._input: TerminalInput | None = None
 
     def start(self) -> None:
-        """Start reading; nothing happens if the descriptor cannot be waited for, as a file."""
+        """Start reading; do nothing if the descriptor cannot be waited for, as a file."""
         if os.isatty(self._fd):
             # In the background a read would stop the program; ignored, the read fails instead.
             signal.signal(signal.SIGTTIN, signal.SIG_IGN)
@@ -248,7 +246,6 @@ class Enter:
             self._read()
 
     def stop(self) -> None:
-        """Stop reading."""
         if self._input is not None:
             self._input.stop()
         self._input = None

@@ -1,15 +1,13 @@
 """
 The server of ``twisted-exec web``, on 127.0.0.1.
 
-A page of another site can make the user's browser send requests here.  With a name that it controls
-and that resolves to 127.0.0.1 it could also read the answers (DNS rebinding).  So of all pages only
-that of this server may send requests: ``Host`` must be ours, and ``Origin`` and ``Sec-Fetch-Site``,
-which pages cannot set, must not be those of another site.  Of requests for the page's files only
-``Host`` is checked.  The token proves the user; without it a request can only read the page's files,
-and log in with the secret of the URL.
+A page of another site can make the user's browser send requests here; with a name that resolves to
+127.0.0.1 it could also read the answers (DNS rebinding).  So ``Host`` must be ours, and ``Origin``
+and ``Sec-Fetch-Site``, which pages cannot set, must not be those of another site; for the page's
+files only ``Host`` is checked.  The token proves the user: without it a request can only read the
+page's files, and log in with the secret of the URL.
 
-The lists of headers for the API server and for the page name those that pass, so headers of later
-browsers and servers do not.
+The lists of headers name those that pass, so that headers of later browsers and servers do not.
 """
 
 from __future__ import annotations
@@ -84,9 +82,10 @@ class LocalServer:
     The server on 127.0.0.1.
 
     :param config: returns the cluster and the current credentials.
-    :param place: tells the page after its login where it is: ``cluster``, ``namespace`` and ``machine``.
-    :param timeout_seconds: time limit to connect to the API server, and again for the head of an answer;
-        ``None`` for the defaults.
+    :param place: tells the page after its login where it is: ``cluster``, ``namespace`` and
+        ``machine``.
+    :param timeout_seconds: time limit to connect to the API server, and again for the head of an
+        answer; ``None`` for the defaults.
     :param server: the endpoint of the API server, instead of the one that ``config`` names.
     :ivar login: exchanges the secret of the URL.
     :ivar site: makes the protocol of each connection.
@@ -156,10 +155,10 @@ _LONGEST_LOGIN = 1024
 
 class LocalConsole(Dispatcher):
     """
-    Answers every request.
+    The resource of the server.
 
     :param page: serves the page's files, to every user of this computer.
-    :param place: see :class:`~twisted_exec.cli.commands.web_server.LocalServer`.
+    :param place: see :class:`LocalServer`.
     :ivar port: the port of this server, once it listens.
     """
 
@@ -244,13 +243,12 @@ class Login:
     """
     The current secret, and the token.
 
-    Every program of every user on this computer can connect to a port of 127.0.0.1.  The URL, which
-    only this user sees, has a secret in its fragment, which browsers do not send.  The page
-    exchanges it for the token, once and soon: a URL stays in a browser's history and in a
-    terminal's scrollback.
+    Every user's programs can connect to a port of 127.0.0.1.  The URL, which only this user sees,
+    has a secret in its fragment, which browsers do not send.  The page exchanges it for the token,
+    once and soon: a URL stays in a browser's history and in a terminal's scrollback.
 
     :param clock: for the age of the secret.
-    :ivar token: the token of the page, which never expires: it ends with the program.
+    :ivar token: the token of the page, which is valid until the program ends.
     """
 
     def __init__(self, clock: IReactorTime) -> None:
@@ -376,11 +374,10 @@ METHODS = (b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE")
 
 class Forwarder:
     """
-    Forwards plain requests.
+    Forwards plain requests to the API server with the credentials of a kubeconfig, as ``kubectl
+    proxy``.
 
-    The requests of the page go to the API server with the credentials of a kubeconfig, as with
-    ``kubectl proxy``.  The answer passes at the page's pace, errors too, with the headers that the page
-    needs.  A redirect would carry the credentials elsewhere, so none is followed or passed on.
+    A redirect would carry the credentials elsewhere, so none is followed or passed on.
 
     :param config: returns the current configuration.
     :param server: the endpoint of the API server, instead of the one that ``config`` names.
@@ -540,10 +537,7 @@ def request_headers(request: Request) -> list[tuple[bytes, bytes]]:
 
 
 def handshake_headers(request: Request) -> list[tuple[bytes, bytes]]:
-    """
-    Return the headers of a WebSocket's handshake for the API server, without our token among the
-    subprotocols.
-    """
+    """Return the headers of a WebSocket's handshake for the API server, without our token."""
     return _passed(request, _HANDSHAKE)
 
 
@@ -564,7 +558,9 @@ def set_answer_headers(request: Request, headers: Iterable[tuple[bytes, bytes]])
 
 
 def set_own_headers(request: Request) -> None:
-    """Set the headers of every answer outside the page: nothing of the cluster stays on the disk."""
+    """
+    Set the headers of every answer outside the page: nothing of the cluster stays on the disk.
+    """
     protect(request.responseHeaders)
     request.setHeader(b"Cache-Control", b"no-store")
 
@@ -594,11 +590,11 @@ class _Socket:
 
 class SocketForwarder:
     """
-    Forwards WebSockets.
+    Splices WebSockets of the page, such as consoles and watches, with connections to the API
+    server.
 
-    WebSockets of the page are spliced with connections to the API server.  Consoles, watches and
-    followed logs come over them.  Bytes pass unread; only the boundaries of frames are tracked, so
-    that the program can tell the page when it ends.
+    Bytes pass unread; only the boundaries of frames are tracked, so that the program can tell the
+    page when it ends.
 
     :param config: returns the current configuration.
     :param server: the endpoint of the API server, instead of the one that ``config`` names.
@@ -621,8 +617,8 @@ class SocketForwarder:
         """
         Open a WebSocket at the API server, and give it to the page.
 
-        :raises APIError: the handshake is not valid, too many WebSockets are open, or the API server
-            refuses or cannot be reached. Cancelling (the page left) closes its connection.
+        :raises APIError: the handshake is not valid, too many WebSockets are open, or the API
+            server refuses or cannot be reached.
         """
         try:
             check_websocket(request.method, header_pairs(request.requestHeaders))

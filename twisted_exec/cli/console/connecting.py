@@ -27,8 +27,6 @@ class ProgressLine:
     """
     A line in the terminal about a wait that begins now, with its seconds.
 
-    It is drawn after :data:`SILENT_SECONDS`, and anew each second until it ends.
-
     :param write: writes on the terminal, which is in raw mode.
     :param text: returns the line after so many seconds.
     :param columns: returns the width of the terminal.

@@ -65,7 +65,6 @@ class Dialog:
 
     @property
     def rows(self) -> int:
-        """Number of rows of the terminal."""
         return (self._size() or _USUAL).rows
 
     @property
@@ -109,7 +108,9 @@ class Dialog:
 
     @contextmanager
     def waiting(self, what: str) -> Iterator[None]:
-        """Show a line with ``what`` and the seconds if the body of the ``with`` statement takes long."""
+        """
+        Show a line with ``what`` and the seconds if the body of the ``with`` statement takes long.
+        """
 
         def write(text: str) -> None:
             self._begin_line()
@@ -128,7 +129,7 @@ class Dialog:
             line.stop()
 
     async def key(self, question: str) -> str:
-        """Print a question, and return the key that answers it; empty for a key with a name, and to cancel."""
+        """Print a question, and return the printable key that answers it, or empty."""
         self._begin_line()
         self._draw(question)
         key: Key | str | None = None

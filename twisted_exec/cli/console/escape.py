@@ -1,22 +1,14 @@
 """
 Escape keys: how a user in raw mode leaves a console, and gives other commands to this program.
 
-One control key, by default ``Ctrl-]``, leaves at once, wherever it is typed.  To send
-that key to the machine, choose another with ``--escape``, or ``none``.  Typing it twice
-does not send it: waiting for a second key would mean that the first does not always
-leave.
+One control key, by default ``Ctrl-]``, leaves wherever it is typed.  It cannot be sent by typing it
+twice: the first key would then have to wait for a second one.  One character, by default ``~``, is
+special at the start of a line, as in ssh: the next key is a command (:data:`HELP`).  Where text is
+not sent, as that of an observer, every key is at the start of a line.
 
-One character, by default ``~``, is special at the start of a line, as in ssh: the next key is a
-command (:data:`HELP`).  The character typed twice is sent once, and any other key sends both.  This character is the only input that is
-ever held back, until the next key.  Where text is not sent, as that of an observer, every key is at
-the start of a line.
-
-A guest may switch the user's terminal to a keyboard protocol that reports
-control keys as escape sequences: xterm's ``modifyOtherKeys``
-(``ESC [ 27 ; MODIFIERS ; CODE ~``) or the one of kitty and others
-(``ESC [ CODE ; MODIFIERS u``).  Both forms leave too; otherwise a guest could trap
-its user.  Sources: xterm's ``ctlseqs``,
-https://sw.kovidgoyal.net/kitty/keyboard-protocol/.
+A guest may switch the user's terminal to a keyboard protocol that reports control keys as escape
+sequences.  These forms of the key leave too; otherwise a guest could trap its user.  Sources:
+xterm's ``ctlseqs`` (``modifyOtherKeys``), https://sw.kovidgoyal.net/kitty/keyboard-protocol/.
 """
 
 from __future__ import annotations
@@ -104,9 +96,9 @@ def parse_escape(text: str) -> Escapes | None:
     """
     Read the value of ``--escape``.
 
-    :param text: ``none``; or a control key as ``^]``, ``ctrl-]`` or ``C-]`` (letters in either case) or
-        the control character itself, which leaves; or a mark such as ``~``, which opens the menu; or
-        one of each, with a comma between.
+    :param text: ``none``; or a control key as ``^]``, ``ctrl-]`` or ``C-]`` (letters in either
+        case) or the control character itself, which leaves; or a mark such as ``~``, which opens
+        the menu; or one of each, with a comma between.
     :return: ``None`` for ``none``.
     :raises ValueError: anything else; the message is for the user.
     """
@@ -140,7 +132,7 @@ def _control_code(text: str) -> int | None:
 
 class Escapes:
     """
-    All escape keys of a session, however the bytes are split.
+    The escape keys of a session, however the bytes are split.
 
     :param leave: the key that leaves anywhere.
     :param menu: the character that is special at the start of a line.
@@ -182,7 +174,6 @@ class Escapes:
             self.menu.begin_line()
 
     def help(self) -> list[str]:
-        """Return the help, one line per key."""
         if self.menu is None:
             return []
         mark = str(self.menu)
@@ -197,8 +188,6 @@ class Escapes:
 
 
 class _State(Enum):
-    """The menu's state."""
-
     LINE = "inside a line"
     START = "at the start of one"
     KEY = "behind the mark"
@@ -244,7 +233,7 @@ class Menu:
         return typed
 
     def begin_line(self) -> None:
-        """See :meth:`Escapes.begin_line`."""
+        """As :meth:`Escapes.begin_line`."""
         self._state = _State.START
 
     def _plain(self, data: bytes, typed: list[Typed]) -> bytes:
@@ -279,9 +268,8 @@ class EscapeKey:
     """
     Looks for the escape key in the input, however the bytes are split.
 
-    It never holds back input, because a lone Escape must reach the machine at once.
-    So the machine may receive the beginning of a sequence that arrives in several
-    pieces.
+    It never holds back input, because a lone Escape must reach the machine, so the machine may
+    receive the beginning of a sequence that arrives in several pieces.
 
     :param code: the control character, 0 to 31.
     """
@@ -303,8 +291,8 @@ class EscapeKey:
         """
         Handle input.
 
-        :return: the part of ``data`` for the machine, and whether the key was
-            pressed; input after it is dropped.
+        :return: the part of ``data`` for the machine, and whether the key was pressed; input after
+            it is dropped.
         """
         window = self._tail + data
         size = len(self._tail)

@@ -1,19 +1,13 @@
 """
 The console's screen as it is, before the output behind it.
 
-The server sends the last output of a console to a new session, and says the offset of each byte.
-Meanwhile this program reads the state of the console's terminal (``machines/screen``, in the form
-``state``), at some offset. It shows this screen instead of the output before the offset.  So the
-two requests need no common moment.
+The server sends the last output of a console to a new session, with offsets.  Meanwhile this
+program reads the state of the console's terminal (``machines/screen``, in the form ``state``) at
+some offset, and shows this screen instead of the output before that offset.  So the two requests
+need no common moment.  Without a usable state in time the user gets the output.
 
-Without a state in time the user gets all output, as without this module: the server, the machine's
-runtime or a hop between may not render screens, or the terminal's size may have changed.  So does the
-user of a console that has printed little in all, who can then read it from the beginning.
-
-A session that begins at present (``--from now``) reads no state, and hides the output before that.
-
-The greeting and the notices of the server usually follow the output from before the session, which would scroll them
-out of sight.
+The greeting and the notices of the server usually follow the output from before the session, which
+would scroll them out of sight.
 """
 
 from __future__ import annotations
@@ -76,9 +70,8 @@ def state_reader(name: str, namespace: str, reactor: Any, reason: str, agent: st
 
 class FirstScreen:
     """
-    Gets the events of a session's stream and passes them on to the session.
-
-    It shows the console's screen in place of the output before the session.
+    Passes the events of a session's stream on, with the console's screen in place of earlier
+    output.
 
     :param size: returns the size of the user's terminal.
     :param read: ``None`` shows nothing of the output before the session.
@@ -176,7 +169,6 @@ class FirstScreen:
 
     @property
     def is_observer(self) -> bool:
-        """See :class:`.ConsoleSession`."""
         return self._user.is_observer
 
     # The events of the stream.
@@ -258,15 +250,12 @@ class FirstScreen:
             self._waiting.append(show)
 
     def outage(self, reason: str) -> None:
-        """Pass on."""
         self._user.outage(reason)
 
     def resumed(self, seconds: float, uncertain: int) -> None:
-        """Pass on."""
         self._user.resumed(seconds, uncertain)
 
     def ended(self, ending: Ending) -> None:
-        """Pass on."""
         self._user.ended(ending)
 
     def detached(self, reason: str) -> None:

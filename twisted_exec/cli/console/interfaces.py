@@ -23,7 +23,7 @@ class NextSession:
     :param reset: switch the machine off and on first.
     :param stopped: why the server was stopped, if it has to be back first; otherwise empty.
     :param observe: begin as an observer.
-    :param news: a message for the user once the session is open, such as why another console did not open.
+    :param news: a message for the user once the session is open.
     """
 
     machine: str
@@ -82,7 +82,10 @@ class ResumableStream(MachineStream, Protocol):
 
     @property
     def overdue_seconds(self) -> float | None:
-        """Waiting time of a ping that is suspiciously late; otherwise 0, and ``None`` while nothing is read."""
+        """
+        Waiting time of a ping that is suspiciously late; otherwise 0, and ``None`` while nothing is
+        read.
+        """
 
     @property
     def round_trips(self) -> Sequence[RoundTrip]:
@@ -105,7 +108,7 @@ class ResumableStream(MachineStream, Protocol):
         """Of the input that was dropped after the last loss, the bytes that were never sent."""
 
     def network_changed(self) -> None:
-        """Try at once to connect again, if the connection is lost."""
+        """Try to connect again now, if the connection is lost."""
 
 
 class Source(Protocol):

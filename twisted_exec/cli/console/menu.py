@@ -1,8 +1,8 @@
 """
-Commands of the escape menu that need a dialog: scrollback, search, save, another machine, power.
+Commands of the escape menu that need a dialog.
 
-:func:`act` carries one of them out.  Power and the list of machines are requests to the API server, with the
-user's credentials: the server decides who may see machines and who may switch them.
+Power and the list of machines are requests to the API server, with the user's credentials: the
+server decides who may see machines and who may switch them.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class MachineAccess:
 
     @asynccontextmanager
     async def client(self) -> AsyncIterator[CommandClient]:
-        """A client, which is closed afterwards."""
+        """Yield a client, which is closed afterwards."""
         client = CommandClient(self.config, self.reactor, timeout_seconds=SECONDS, agent=self.agent)
         try:
             yield client
@@ -71,7 +71,6 @@ class MachineAccess:
             await client.close()
 
     async def set_power(self, client: CommandClient, power: str) -> None:
-        """:param power: ``On`` or ``Off``."""
         patch = {"spec": {"power": power}}
         await client.patch(self.dialect.workload, self.name, patch, self.config.namespace)
 
@@ -96,7 +95,10 @@ class MachineAccess:
     async def grant(
         self, client: CommandClient, verb: str, subresource: str = ""
     ) -> tuple[str, str]:
-        """Return the smallest role with a permission on the machine, and the command that grants it to the user."""
+        """
+        Return the smallest role with a permission on the machine, and the command that grants it to
+        the user.
+        """
         resource, user = self.dialect.workload, await who(client) or "USER"
         namespace = self.config.namespace
         role, command = grant(user, verb, resource.group, resource.plural, subresource, namespace)
@@ -116,7 +118,7 @@ async def act(
     access: MachineAccess | None,
 ) -> NextSession | None:
     """
-    Carry out a command; of a takeover only the explanation of its refusal is left to do.
+    Carry out a command; of a takeover only the explanation of its refusal.
 
     :param machine: the name, for that of a file.
     :param access: ``None`` for a console without an API server.
@@ -260,7 +262,8 @@ async def switch_on_again(access: MachineAccess) -> None:
     """
     Switch a machine on when it is off, and wait until it runs, with a limit.
 
-    :raises APIError: the server refuses a request, or the machine did not stop; it is to be on then, too.
+    :raises APIError: the server refuses a request, or the machine did not stop; it is to be on
+        then, too.
     """
     async with access.client() as client:
         deadline = access.reactor.seconds() + OFF_SECONDS

@@ -1,8 +1,5 @@
 """
-The command line of ``kubectl console``: options of a session, of its script, and of fleets.
-
-The options ``--expect``, ``--send`` and ``--run`` make the script of a session.  Fleets are many
-machines on one command line.
+The command line of ``kubectl console``.
 
 As all modules that a command line needs, this module imports little.
 """
@@ -79,8 +76,6 @@ def add_script_options(parser: argparse.ArgumentParser) -> None:
 
 
 class _Step(argparse.Action):
-    """Collects the options in the order of the command line."""
-
     def __call__(
         self,
         parser: argparse.ArgumentParser,
@@ -97,7 +92,6 @@ class _Step(argparse.Action):
 
 
 def _step(option: str, text: str) -> Any:
-    """:raises ValueError: the text is not valid; the message is for the user."""
     if option == "--send":
         from twisted_exec.cli.console.script import unescaped
 
@@ -271,8 +265,7 @@ def parse_options(argv: Sequence[str]) -> argparse.Namespace:
     """
     Read the command line.
 
-    :raises SystemExit: 0 after options such as ``--help``, 1 (125 for scripts) after an error message
-        of one line.
+    :raises SystemExit: after options such as ``--help``, and after an error message of one line.
     """
     parser = make_parser()
     options = parser.parse_args(argv)

@@ -44,7 +44,6 @@ class Pager:
         self._top = min(self._row_of(first), self._last_top)
 
     def _wrap(self) -> list[tuple[int, str]]:
-        """Return the rows: the number of the line, and the text."""
         return [
             (number, row)
             for number, line in enumerate(self._lines)
@@ -60,7 +59,7 @@ class Pager:
         return max(0, len(self._rows) - self._height)
 
     def press(self, key: Key | str) -> None:
-        """Handle a key; those without a meaning do nothing."""
+        """Handle a key."""
         self.message = ""
         if key in _TOP or key in _BOTTOM:
             self._go_to(0 if key in _TOP else self._last_top)
@@ -70,7 +69,9 @@ class Pager:
             self._seek(-1 if key == "n" else 1)
 
     def search(self, text: str) -> None:
-        """Show the last line that has this text, in upper or lower case; ``n`` shows earlier ones."""
+        """
+        Show the last line that has this text, in upper or lower case; ``n`` shows earlier ones.
+        """
         self.message = ""
         self._sought, self._found = re.compile(re.escape(text), re.IGNORECASE), len(self._lines)
         self._text = text

@@ -2,9 +2,7 @@
 ``kubectl console NAME``: the serial console of a machine, in this terminal.
 
 kubectl runs the executable ``kubectl-console`` in ``PATH`` with all arguments after the plugin's
-name.
-
-Start-up is fast on purpose: errors of the command line are reported before Twisted and TLS are
+name.  For a fast start, errors of the command line are reported before Twisted and TLS are
 imported.
 """
 
@@ -72,10 +70,9 @@ _UNCOLLECTED = 20_000
 
 def main(argv: Sequence[str] | None = None) -> int:
     """
-    Run the program.
+    Run the program; return the exit code.
 
     :param argv: the arguments, without the program's name.
-    :return: the exit code.
     """
     # The garbage collector takes a tenth of the start-up time, and imports create no cycles to collect.
     gc.disable()
@@ -135,7 +132,9 @@ def _run(options: argparse.Namespace) -> tuple[Outcome, bool]:
 
 
 def _run_fleet(options: argparse.Namespace) -> int:
-    """Run the sessions of many machines until their task ends or a signal comes; return the exit code."""
+    """
+    Run the sessions of many machines until their task ends or a signal comes; return the exit code.
+    """
     from twisted.internet.defer import Deferred
 
     from twisted_exec.cli.console.terminal import Signals, Terminal
@@ -236,7 +235,6 @@ class ConsoleProgram:
 
     @property
     def subject(self) -> str:
-        """Name of the machine, for messages."""
         return str(self._options.name)
 
     @property
@@ -270,15 +268,17 @@ class ConsoleProgram:
 
     @property
     def is_waiting(self) -> bool:
-        """Return whether the program waits for another event than the connection, and has said so."""
+        """
+        Return whether the program waits for another event than the connection, and has said so.
+        """
         return False
 
     def make_script(self, reactor: Any) -> Script | None:
-        """Return the script that types instead of the user; ``None`` for the user's own keys."""
+        """Return the script that types instead of the user, or ``None``."""
         return None
 
     def explain(self, error: BaseException) -> str:
-        """The one line for a session that could not be opened."""
+        """Return the line for a session that could not be opened."""
         return explain(error)
 
     def run(self) -> tuple[Outcome, bool]:
@@ -329,7 +329,6 @@ class ConsoleProgram:
         return outcomes[0], self._session.mid_line
 
     def _new_session(self) -> Deferred[Outcome]:
-        """Create the next session; return its end."""
         from twisted_exec.cli.console.display import UserTerminal
         from twisted_exec.cli.console.session import ConsoleSession
         from twisted_exec.wire.terminal_modes import Modes
@@ -371,7 +370,6 @@ class ConsoleProgram:
     async def _act(
         self, command: EscapeCommand, dialog: Dialog, scrollback: Scrollback
     ) -> NextSession | None:
-        """Carry out a command of the escape menu."""
         # Imported here, because most sessions have no dialog.
         from twisted_exec.cli.console.menu import act
 
@@ -382,7 +380,6 @@ class ConsoleProgram:
         return None
 
     def _follow(self, following: NextSession) -> None:
-        """Prepare for the next session."""
         from twisted_exec.cli.console.interfaces import NextSession
 
         former = NextSession(str(self._options.name), observe=self._session.is_observer)
@@ -393,7 +390,7 @@ class ConsoleProgram:
         self._options.name, self._news = following.machine, following.news
 
     def _draw(self, data: bytes) -> None:
-        """Write on the terminal what is no output."""
+        """Write what is no output on the terminal."""
         if os.isatty(1):
             self._output.write(data)  # behind the output that the terminal has not taken yet
         else:
@@ -459,7 +456,7 @@ class ConsoleProgram:
 
     @property
     def step(self) -> str:
-        """Return the step that a slow connection waits for."""
+        """The step that a slow connection waits for."""
         from twisted_exec.cli.console.connecting import step
 
         return step(the_reactor(), is_verified=self._is_verified)
@@ -543,7 +540,10 @@ class ConsoleProgram:
                 say(line)
 
     def _report_notice(self, notice: Notice) -> None:
-        """Write a notice of the server on standard error: standard output is for the machine's output alone."""
+        """
+        Write a notice of the server on standard error: standard output is for the machine's output
+        alone.
+        """
         from twisted_exec.wire.resume import NoticeKind
 
         if self._terminal.is_terminal:
@@ -565,7 +565,6 @@ class _Console(ConsoleProgram):
 
     @property
     def subject(self) -> str:
-        """See :attr:`ConsoleProgram.subject`."""
         options = self._options
         if not options.space:
             return str(options.name)
@@ -574,28 +573,23 @@ class _Console(ConsoleProgram):
 
     @property
     def place(self) -> str:
-        """See :attr:`ConsoleProgram.place`."""
         return f"{self.subject} at {self._config.server}"
 
     @property
     def full_place(self) -> str:
-        """See :attr:`ConsoleProgram.full_place`."""
         if self._options.space:
             return self.place
         return f"{self.subject} ({self._config.namespace}) at {self._config.server}"
 
     @property
     def is_waiting(self) -> bool:
-        """See :attr:`ConsoleProgram.is_waiting`."""
         return bool(self._options.request)
 
     @property
     def shows_more(self) -> bool:
-        """See :attr:`ConsoleProgram.shows_more`."""
         return not self._options.raw and self._options.first_output != START
 
     def again(self, why: str) -> NextSession | None:
-        """See :meth:`ConsoleProgram.again`."""
         from twisted_exec.cli.console.interfaces import NextSession
 
         if not self._terminal.is_terminal or self._options.timeout:
@@ -603,11 +597,9 @@ class _Console(ConsoleProgram):
         return NextSession(str(self._options.name), stopped=why)
 
     def make_script(self, reactor: Any) -> Script | None:
-        """See :meth:`ConsoleProgram.make_script`."""
         return make_script(self._options, reactor)
 
     def explain(self, error: BaseException) -> str:
-        """See :meth:`ConsoleProgram.explain`."""
         options = self._options
         # With a Space, the context's namespace is one of another cluster.
         namespace = options.namespace or "default" if options.space else self._config.namespace
@@ -636,7 +628,6 @@ class _Console(ConsoleProgram):
         ).addErrback(self._refused)
 
     def access(self) -> MachineAccess | None:
-        """See :meth:`ConsoleProgram.access`."""
         from twisted_exec.cli.console.menu import MachineAccess
 
         if self._at is None:
@@ -645,7 +636,6 @@ class _Console(ConsoleProgram):
         return MachineAccess(config, dialect, str(self._options.name), agent, the_reactor())
 
     def _follow(self, following: NextSession) -> None:
-        """See :meth:`ConsoleProgram._follow`."""
         super()._follow(following)
         self._hint, self._approved = "", False
         self._is_reset, self._stopped = following.reset, following.stopped
@@ -655,7 +645,6 @@ class _Console(ConsoleProgram):
     def attempt(
         self, user: ConsoleUser, reactor: Any, options: StreamOptions
     ) -> Deferred[ConsoleStream]:
-        """See :meth:`ConsoleProgram.attempt`."""
         if not self._is_reset and not self._stopped:
             return self._attempt(user, reactor, options)
         from twisted.internet.defer import Deferred
@@ -713,11 +702,9 @@ class _Console(ConsoleProgram):
 
     @property
     def step(self) -> str:
-        """See :attr:`ConsoleProgram.step`."""
         return "switching it off and on" if self._is_reset else super().step
 
     def progress(self, seconds: int) -> str:
-        """See :meth:`ConsoleProgram.progress`."""
         if not self._stopped:
             return super().progress(seconds)
         from twisted_exec.wire.control_messages import keys_counted
@@ -777,7 +764,7 @@ class _Console(ConsoleProgram):
     def _first_screen(
         self, user: Any, reactor: Any, namespace: str, agent: str
     ) -> FirstScreen | None:
-        """Return a user in front of this user that shows the screen first, if it makes sense."""
+        """Return a user that shows the screen first and passes on the rest, or ``None``."""
         options, terminal = self._options, self._terminal
         if options.no_resume or self._script is not None:
             return None
@@ -847,7 +834,10 @@ def _write_message(text: bytes) -> None:
 
 
 def _collect_garbage() -> None:
-    """Collect garbage from now on, but not among what the imports have made, which stays until the end."""
+    """
+    Collect garbage from now on, but not among what the imports have made, which stays until the
+    end.
+    """
     # Otherwise the first collection, and the one at Python's exit, visit all of it: a quarter of the CPU time of a
     # short session.
     gc.freeze()

@@ -1,47 +1,18 @@
 """
 One console session at the user's end: keys to the machine, output to the user.
 
-Ends of a session, and the exit code for the shell:
+The help of ``kubectl console`` lists the exit codes.
 
-====================================== =========================== =================
-what happened                          last line on stderr         exit code
-====================================== =========================== =================
-the user pressed an escape key         none                        0
-input ended, then quiet or success     none                        0
-the session was ended from the other   ``session ended: REASON``   the process's code
-side                                                               if one ended, else
-                                                                   0 for success or 1
-this side waited for silence, and      ``the input was not sent:   1
-input was discarded meanwhile          REASON``
-or the machine ended meanwhile         ``the machine ended:        1
-                                       REASON``
-input from a terminal ended            none                        1
-the connection was lost for good       says so                     1
-after a loss, a script's input may not says so                     1
-have reached the machine
-``--timeout`` seconds went by, or the  says so                     124
-machine was never quiet
-output cannot be written               what the system says        1
-output's reader went away              none                        0
-a script is done, or has failed        that of the script          that of the script
-the user chose the next session        none                        that of the next
-a signal                               none                        dies of the signal
-====================================== =========================== =================
-
-**End of input.**  With ``linger_seconds`` the session leaves after that time without output.
+**End of input.** With ``linger_seconds`` the session leaves after that time without output.
 Otherwise it sends a half-close, and *the machine's side* ends the session when the output stops or
 the process exits.  Protocols without half-close (v4) cannot do that, so this side leaves after
 :data:`QUIET_SECONDS`.  A machine that is never quiet would keep a script for ever, so without
 ``--timeout`` the session ends :data:`SCRIPT_SECONDS` and the linger time after the end of input.
 
-**Lost connections.**  A stream that can resume reports a loss with :meth:`ConsoleSession.outage`,
-and :meth:`ConsoleSession.resumed` when it has connected again.  It keeps what is typed meanwhile.
-A loss neither ends a script nor counts as silence of the machine.  If the machine's runtime was
-restarted, the stream cannot know whether the last input reached the machine: then a user at a
-terminal reads how many keys are uncertain, and a script fails.
-
-The user sees the machine's output, notices, and messages of this program (:class:`Display`).
-:class:`Timers` are those of a session and of its script.
+**Lost connections.** A stream that can resume reports a loss with :meth:`ConsoleSession.outage`,
+and keeps what is typed meanwhile.  A loss neither ends a script nor counts as silence of the
+machine.  Sometimes the stream cannot know whether the last input reached the machine: then a user
+at a terminal reads how many keys are uncertain, and a script fails.
 """
 
 from __future__ import annotations
@@ -158,18 +129,18 @@ class ConsoleSession:
 
     :param interactive: the input is a terminal.
     :param escapes: escape keys, only for input from a terminal.
-    :param read_only: the session was opened read-only, so nothing that is typed is sent, and the
-        menu cannot change the role.
+    :param read_only: nothing that is typed is sent, and the menu cannot change the role.
     :param script: drives the session, and gets the server's notices.
     :param act: carries out the commands of the escape menu that need a dialog; ``None`` for none.
     :param limited: end a script some time after the end of input if it has no other limit.
     :param quiet: leave out messages about the connection, and notices that the user is the writer.
-    :param tell_recorded: gets messages about recordings of the console; by default the terminal gets them.
-    :param watch_network: calls its argument after each change of the network; returns a function that
-        stops this.
+    :param tell_recorded: gets messages about recordings of the console; by default the terminal
+        gets them.
+    :param watch_network: calls its argument after each change of the network; returns a function
+        that stops this.
     :ivar problem: why the stream is not attached yet, for the status.
-    :ivar finished: fires once with the :class:`Outcome`, after the output is
-        flushed (when the user decided to go: at most a second later).
+    :ivar finished: fires with the :class:`Outcome` after the output is flushed, or soon after the
+        user decided to go.
     """
 
     def __init__(
@@ -224,9 +195,7 @@ class ConsoleSession:
 
     def start(self, source: Source, sink: Sink, *, timeout_seconds: float | None = None) -> None:
         """
-        Start, before the stream is attached.
-
-        Input that is not a terminal is read only after that.
+        Start, before the stream is attached.  Input that is not a terminal is read only after that.
 
         :param timeout_seconds: time limit of the whole session, including connecting and lost
             connections.
@@ -326,7 +295,6 @@ class ConsoleSession:
         self._timers.after("listen", 1, self._listen)
 
     def data_received(self, data: bytes) -> None:
-        """Handle output of the machine."""
         if self._outcome is None:
             self.remember(data)
             self._display.output(data)
@@ -337,12 +305,11 @@ class ConsoleSession:
             self._scrollback.add(data)
 
     def show(self, data: bytes) -> None:
-        """Show a screen, whose output the session gets, too."""
+        """Show a screen in place of output."""
         if self._outcome is None:
             self._display.output(data)
 
     def notice(self, notice: Notice) -> None:
-        """Handle a message of the server for the user, which is not part of the output."""
         if self._outcome is not None:
             return
         self._display.notice(notice)
@@ -355,10 +322,11 @@ class ConsoleSession:
 
     def attendance_changed(self, attendance: Attendance) -> None:
         """
-        Keep the writer, and tell the user about recordings that have begun or ended, also of other users.
+        Keep the writer, and tell the user about recordings that have begun or ended, also of other
+        users.
 
-        An observer at a terminal also reads who the new writer is, unless a notice has said it: the floor
-        tells only the writers that lose it.
+        An observer at a terminal also reads who the new writer is: the floor tells only the writers
+        that lose it.
         """
         notices = self._display.notices
         writer = notices.attended(attendance)
@@ -397,8 +365,8 @@ class ConsoleSession:
         Handle the new connection.
 
         :param seconds: length of the outage.
-        :param uncertain: how many bytes of input are dropped, because they may have reached the machine,
-            or are behind such bytes.
+        :param uncertain: how many bytes of input are dropped, because they may have reached the
+            machine, or are behind such bytes.
         """
         outage, self._outage = self._outage, None
         if outage is not None:
@@ -431,7 +399,7 @@ class ConsoleSession:
         return self._escapes.how_to_leave if self._escapes is not None else ""
 
     def ended(self, ending: Ending) -> None:
-        """Handle the end of the session by the other side, with its reason."""
+        """Handle the end of the session by the other side."""
         line = "" if self._input_over and ending.ok else f"session ended: {_told(ending)}"
         following = None
         if ending.reason == SHUTTING_DOWN:
@@ -440,7 +408,6 @@ class ConsoleSession:
         self._end(Outcome(_exit_code(ending), line, next=following), in_haste=False)
 
     def failed(self, line: str) -> None:
-        """Handle a failed or broken session."""
         self._end(Outcome(1, line), in_haste=False)
 
     def detached(self, reason: str) -> None:
@@ -517,7 +484,9 @@ class ConsoleSession:
         self._display.tell(f"The console of {self._terminal.place()} goes on.")
 
     def _tell_sent(self, line: str) -> None:
-        """Say what was sent; other input shows by its echo, and a server that refuses it says so."""
+        """
+        Say what was sent; other input shows by its echo, and a server that refuses it says so.
+        """
         if not self.is_observer and self._stream is not None and self._outage is None:
             self._display.tell(line)
 
@@ -574,9 +543,11 @@ class ConsoleSession:
 
     def _redraw(self) -> None:
         """
-        Have the screen drawn again: by the machine's program, which does so when the size changes, and by the server.
+        Have the screen drawn again by the server, and by the machine's program, which does so when
+        the size changes.
 
-        The size of an observer's terminal does not reach the machine, nor does any over a serial line.
+        The size of an observer's terminal does not reach the machine, nor does a size over a serial
+        line.
         """
         self._terminal.redraw()
         size = self._terminal.size()
@@ -585,7 +556,6 @@ class ConsoleSession:
             self._stream.resize(size)
 
     def _wish(self, wish: Break | Role) -> bool:
-        """:return: whether the session and the console support the request."""
         if self._read_only:
             self._display.tell(NOTHING_TO_ASK)
             return False
@@ -656,7 +626,9 @@ class ConsoleSession:
         self._end(outcome, in_haste=False)
 
     def interrupted(self, number: int) -> None:
-        """Handle a deadly signal.  After the session's end it ends the writing of the last output."""
+        """
+        Handle a deadly signal.  After the session's end it ends the writing of the last output.
+        """
         if self._outcome is None:
             self._end(Outcome(signal=number))
         else:
@@ -780,19 +752,18 @@ class Timers:
             self._start(name, timer)
 
     def restart(self, name: str) -> None:
-        """Start a timer anew with its full time; nothing if there is none of that name."""
+        """Start a timer anew with its full time, if there is one of that name."""
         timer = self._timers.get(name)
         if timer is not None and timer.pending is not None:
             timer.pending.reset(timer.seconds)
 
     def cancel(self, name: str) -> None:
-        """Cancel a timer; nothing if there is none of that name."""
+        """Cancel the timer of that name, if there is one."""
         timer = self._timers.pop(name, None)
         if timer is not None and timer.pending is not None:
             timer.pending.cancel()
 
     def cancel_all(self) -> None:
-        """Cancel every timer."""
         for name in list(self._timers):
             self.cancel(name)
 

@@ -4,8 +4,8 @@
 The default are the user's own credentials, as far as :mod:`twisted_exec.spaces.kubeconfigs` allows
 them for a server whose address comes from an object.  ``--space-credentials`` uses those of the
 Space, which all its users share.  So the ``User-Agent``, which the server's audit records, names
-the user who read them.  That is only a claim of the client; the audit of the cluster with the
-Secret has the proof.
+the user who read them: only a claim of the client, whose proof is in the audit of the cluster with
+the Secret.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ def visit(mine: ClientConfig, options: argparse.Namespace, reactor: Any) -> Defe
 
     :param mine: configuration of the cluster that has the Space.
     :param options: those of :func:`~twisted_exec.cli.options.add_space_options`.
-    :return: fires with the access; fails with ``APIError``, ``KubeConfigError`` or ``TLSConfigError``.
+    :return: fires with the access; fails with ``APIError``, ``KubeConfigError`` or
+        ``TLSConfigError``.
     """
     return Deferred.fromCoroutine(_visit(mine, options, reactor))
 
@@ -106,7 +107,7 @@ def _named(config: ClientConfig, options: argparse.Namespace) -> ClientConfig:
 
 
 async def who(client: IKubeClient) -> str:
-    """Return our user name by a SelfSubjectReview; empty if it fails."""
+    """Return our user name; empty if the server does not say it."""
     try:
         review = await client.create(SELFSUBJECTREVIEWS.resource, {})
     except APIError:

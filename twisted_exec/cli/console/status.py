@@ -1,7 +1,5 @@
 """
 A session's status, for the escape ``~s``, and losses of its connection, as its user sees them.
-
-:func:`status` returns the status of a session.  :class:`Outage` is one loss of its connection.
 """
 
 from __future__ import annotations
@@ -61,7 +59,7 @@ def status(
 
 
 def _writer(notices: RoleNotices, attendance: Attendance | None) -> str:
-    """Return the writer by the last message of the server, with the time if that message says it."""
+    """Return the writer, with the time of being the writer if it is known."""
     name = notices.writer
     if attendance is None or not attendance.writer or display_name(attendance.writer) != name:
         return name
@@ -104,7 +102,6 @@ def _offset(position: Position | None) -> str:
 
 
 def _recorded(attendance: Attendance | None, recorded: str) -> str:
-    """:param recorded: the input that this session wants recorded, which servers of any release say."""
     if attendance is None or attendance.recordings is None:
         return f"yes; input: {recorded}" if recorded else ""
     recordings = attendance.recordings
@@ -171,7 +168,6 @@ class Outage:
         return f"{line}; {missed_bytes} bytes of output follow"
 
     def stop(self) -> None:
-        """End the timer and the watch on the network."""
         if self._timer.active():
             self._timer.cancel()
         stop, self._stop_watching = self._stop_watching, lambda: None

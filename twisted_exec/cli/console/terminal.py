@@ -3,20 +3,13 @@ The user's terminal: raw while a console is open, itself again whatever happens.
 
 Three things outlive a program that dies carelessly: the terminal's modes, the ``O_NONBLOCK`` flag
 (it belongs to the open file that the shell shares with us), and a stopped terminal.  So
+:meth:`Terminal.restore` may be called at any time, also from a signal handler; :func:`nonblocking`
+opens the terminal a second time, or puts the flag back; and :class:`Signals` handles stops.
 
-* the modes are saved before the first change and put back by
-  :meth:`Terminal.restore`, which is safe to call at any time, also from a
-  signal handler, from a background process, and on a terminal that is gone;
-* :func:`nonblocking` opens the terminal a second time, so that the flag is
-  never set on the shell's own; only where that is not possible (a pipe, a
-  terminal that belongs to someone else) it is set and put back;
-* :class:`Signals` puts the terminal back before the program stops (SIGTSTP)
-  and makes it raw again after it continued (SIGCONT), also after a SIGSTOP.
-
-:class:`TerminalInput` and :class:`TerminalOutput` are standard input and output as Twisted descriptors.
-:class:`twisted.internet.stdio.StandardIO` would do but for two things: it sets ``O_NONBLOCK`` on
-what the shell shares with us, and it does not tell why writing failed, so that a full disk would
-look like a reader who has seen enough.
+:class:`TerminalInput` and :class:`TerminalOutput` are standard input and output as Twisted
+descriptors.  :class:`twisted.internet.stdio.StandardIO` sets ``O_NONBLOCK`` on what the shell
+shares with us, and does not tell why writing failed, so that a full disk would look like a reader
+who has seen enough.
 """
 
 from __future__ import annotations
@@ -47,11 +40,9 @@ _Handler = Callable[[int, FrameType | None], None]
 
 class Terminal:
     """
-    The terminal behind a descriptor, if it is one.
+    The terminal behind a descriptor, if it is one; a context manager, which restores the terminal.
 
-    A context manager: leaving it restores the terminal.
-
-    :param fd: usually 0.  Where it is no terminal, nothing here does anything.
+    :param fd: usually 0.  Without a terminal nothing is changed.
     """
 
     def __init__(self, fd: int) -> None:
@@ -83,11 +74,7 @@ class Terminal:
         return any(count)
 
     def make_raw(self) -> None:
-        """
-        Set raw mode, so that every key goes to the machine.
-
-        Input typed before is kept.
-        """
+        """Set raw mode, so that every key goes to the machine.  Input typed before is kept."""
         if self._saved is None:
             return
         self.raw = True
@@ -95,7 +82,6 @@ class Terminal:
             tty.setraw(self.fd, termios.TCSADRAIN)
 
     def restore(self) -> None:
-        """Restore the saved modes."""
         if self._saved is None or not self.raw:
             return
         # From the background tcsetattr would stop us, raw terminal and all.
@@ -109,7 +95,7 @@ class Terminal:
         self.raw = False  # last, because a signal handler may run in between and restore as well
 
     def size(self) -> TerminalSize | None:
-        """Return the current size; ``None`` if it is not a terminal or has no size."""
+        """Return the current size; ``None`` if it is unknown."""
         if self._saved is None:
             return None
         try:
@@ -132,11 +118,12 @@ def _ignoring_hangup() -> Iterator[None]:
 @contextmanager
 def nonblocking(fd: int, flags: int) -> Iterator[int]:
     """
-    A descriptor for the same file that does not block.
+    Yield a descriptor for the same file that does not block.
+
+    It is ``fd`` itself, with the flag for a while, unless ``fd`` is a terminal that can be opened
+    again.
 
     :param flags: ``os.O_RDONLY`` or ``os.O_WRONLY``, for opening a terminal again.
-    :return: yields ``fd`` itself for anything but a terminal that can be opened again; the flag is put
-        back after.
     """
     if os.isatty(fd):
         own = _opened_again(fd, flags)
@@ -174,10 +161,9 @@ class Signals:
     """
     Signal handlers while a console is open.  A context manager.
 
-    :param resized: called in the signal handler; must pass the call on to the reactor's
-        thread.
-    :param deadly: likewise, for the first of :data:`DEADLY`, with its number.
-        A second one restores the terminal and ends the program at once.
+    :param resized: called in the signal handler; must pass the call on to the reactor's thread.
+    :param deadly: likewise, for the first of :data:`DEADLY`, with its number.  A second one
+        restores the terminal and ends the program.
     :param continued: likewise, when the program goes on after another program has suspended it.
     """
 
@@ -217,7 +203,8 @@ class Signals:
         """
         Stop this program, as job control does.
 
-        :return: whether it was stopped, and has continued; a shell without job control does not stop programs.
+        :return: whether it was stopped, and has continued; a shell without job control does not
+            stop programs.
         """
         self._raw_when_stopped, self._was_continued = self._terminal.raw, False
         self._terminal.restore()
@@ -304,7 +291,7 @@ class TerminalInput(FileDescriptor):
         self._ended()
 
     def stop(self) -> None:
-        """Read no more, without a word to ``ended``."""
+        """Read no more, without a call of ``ended``."""
         self.stopReading()
         self.connected = 0
 
@@ -313,9 +300,8 @@ class TerminalOutput(FileDescriptor):
     """
     Writes a descriptor, with the queue and the producer of any Twisted transport.
 
-    :param lost: called once, when nothing can be written any more: with ``None``
-        after :meth:`loseConnection` flushed everything and when the reader went
-        away, else with what the system said.
+    :param lost: called once, when nothing can be written any more: with what the system said, or
+        with ``None`` if everything was flushed or the reader went away.
     """
 
     def __init__(

@@ -67,7 +67,6 @@ class TypeAhead:
                 self._source.pauseProducing()
 
     def discard(self) -> None:
-        """Drop all input until the stream is open."""
         self.discards = True
 
     def close(self) -> None:
@@ -78,13 +77,11 @@ class TypeAhead:
             source.stop()
 
     def pauseProducing(self) -> None:
-        """The stream takes no more for now."""
         self.is_stuck = True
         if not self._reads_on and self._source is not None:
             self._source.pauseProducing()
 
     def resumeProducing(self) -> None:
-        """The stream takes input."""
         self.is_stuck = False
         waiting, self._waiting, self._bytes = self._waiting, [], 0
         for each in waiting:

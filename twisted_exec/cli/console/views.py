@@ -1,7 +1,7 @@
 """
 Keys and rows of a fixed width, for views that fill the user's terminal.
 
-Source of the keys of a terminal: xterm's ``ctlseqs``.
+Source of the keys: xterm's ``ctlseqs``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 def fitted(text: str, width: int, skip: int = 0) -> str:
     """
-    Return text that takes exactly this many columns, without control characters.
+    Return text that takes this many columns, without control characters.
 
     :param skip: columns that are left out at the beginning.
     """
@@ -79,8 +79,7 @@ def first_key(data: bytes) -> tuple[Key | str | None, int]:
     A sequence that is split between two reads is not recognised, as in most programs.
 
     :param data: at least 1 byte.
-    :return: the key is ``None`` if :class:`Key` does not name it, and for a byte that is not ASCII; other
-        sequences than those of keys begin with the key ESC.
+    :return: the key is ``None`` if :class:`Key` does not name it, and for a byte that is not ASCII.
     """
     match = _SEQUENCE.match(data)
     if match is None:
