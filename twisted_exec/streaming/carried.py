@@ -81,7 +81,6 @@ class CarriedStream:
         )
 
     def counts(self) -> tuple[int, int]:
-        """Return the bytes to the machine and to the user so far."""
         return self.stream.bytes_to_machine, self.stream.bytes_to_user
 
     def over(self, reason: str) -> None:
@@ -135,7 +134,6 @@ class SplicedStream(CarriedStream):
         self._late: IDelayedCall | None = None
 
     def carry(self) -> None:
-        """Let the session end and change the stream."""
         session = self._session
         session.carry(
             self._end,
@@ -245,11 +243,7 @@ class Stream(Protocol):
 
 
 class NextHop:
-    """
-    The next hop of one open session.
-
-    :param change_seconds: longest wait for the answer to changed terms.
-    """
+    """The next hop of one open session."""
 
     __slots__ = (
         "_change",
@@ -281,7 +275,6 @@ class NextHop:
         """
         Ask the next hop to end the session.
 
-        :param seconds: longest wait for the answer.
         :return: fires when the next hop has agreed; fails if it refuses or does not answer, with
             :class:`~twisted_exec.streaming.http.control.Silent` if it is not worth the wait.
         """
@@ -331,7 +324,6 @@ class NextHop:
         change.addCallbacks(confirmed, refused)
 
     def cancel(self) -> None:
-        """Give up the requests that wait for an answer."""
         change, self._change = self._change, None
         for request in (change, self._end):
             if request is not None:

@@ -33,14 +33,11 @@ class RequestContext:
 
     :param target: the object that the request is about, as the program's route names it.
     :param values: the variable segments of the path, by name.
-    :param segments: all segments of the path, decoded.
-    :ivar user: set by the gate.
+
     :ivar caller: the user or proxy that acts for ``user``; ``None`` without one.
     :ivar ceiling: the terms that the previous hop holds the session to.
     :ivar has_session: a session was opened, which records its own end.
-    :ivar resume_headers: the request's, if the gate has taken them out of it.
-    :ivar rejoin: the previous hop's header about rejoining the stream.
-    :ivar wants_recording: the input that the user wants to be recorded; may be empty.
+
     :ivar recorded: the input that is recorded; empty if the session is not recorded.
     """
 
@@ -69,7 +66,6 @@ class RequestContext:
 
     @cached_property
     def options(self) -> StreamOptions:
-        """The stream options of the query."""
         return StreamOptions.of(self.request.args)
 
     @cached_property
@@ -94,7 +90,7 @@ class RequestContext:
 
     @property
     def subject(self) -> Subject:
-        """The session's facts for audit and metricsknown so far."""
+        """The session's facts for audit and metrics known so far."""
         return self.request.subject
 
     @subject.setter
@@ -102,7 +98,6 @@ class RequestContext:
         self.request.subject = subject
 
     def learn(self, **facts: str) -> None:
-        """Add facts to the subject."""
         self.subject = replace(self.subject, **facts)
 
     def learn_reason(self) -> None:
@@ -119,7 +114,6 @@ class RequestContext:
         self._on_unopened += (function,)
 
     def call_opened(self, function: Callable[[], None]) -> None:
-        """Call a function once the session is open."""
         self._on_opened += (function,)
 
     def opened(self) -> None:
@@ -148,8 +142,6 @@ def on_record(
 ) -> Iterator[None]:
     """
     Audit a request for a session: record its refusal, and name its object in the message.
-
-    A session that was opened records its own end.
 
     :param names_unknown: also name the object to users who are not known.
     """

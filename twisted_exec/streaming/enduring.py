@@ -52,14 +52,12 @@ class EnduringStream:
     """
     The transport of one stream's protocol, over one connection after the other.
 
-    :param wait_seconds: longest wait for the next connection.
     :param has_head: the protocol first writes the head of a response, which is no part of the
         stream.
-    :ivar received: bytes that the protocol got.
+
     :ivar ping: sends a ping over the stream, and returns whether it did.  Set by the protocol's
         user, which calls :meth:`keep_alive` instead of sending pings, and :meth:`answered` at each
         answer.
-    :ivar on_wait: called when the stream begins to wait for another connection.
     """
 
     disconnecting = False
@@ -110,7 +108,6 @@ class EnduringStream:
             raise Conflict("the stream cannot be continued: the lost bytes are no longer kept")
 
     def wait_at_most(self, seconds: float) -> None:
-        """Wait no longer than this for another connection, from now on."""
         self._wait_seconds = min(self._wait_seconds, seconds)
         if self._timer is not None and self._timer.active():
             left = self._timer.getTime() - self._clock.seconds()
@@ -198,12 +195,10 @@ class EnduringStream:
     # Acknowledgements
 
     def keep_alive(self) -> None:
-        """Send a ping, so that the connection is not idle."""
         if len(self._asked) < _MOST_PINGS:
             self._ask()
 
     def answered(self) -> None:
-        """The client has answered a ping."""
         if self._asked:
             # If an earlier ping was not answered at all, this forgets less than it could.
             self._kept.forget_until(self._asked.popleft())
@@ -293,7 +288,6 @@ class EnduringStream:
         self._close(lambda transport: transport.abortConnection())
 
     def getPeer(self) -> IAddress:
-        """Return the address of the previous hop, over the newest connection."""
         return self._peer  # type: ignore[no-any-return]
 
     def getHost(self) -> IAddress:
@@ -312,8 +306,6 @@ class EnduringStream:
 
 @implementer(IFramed, IPushProducer)
 class _Connection(Protocol):
-    """One connection of a stream, and the producer of its transport."""
-
     transport: Any
 
     def __init__(self, stream: EnduringStream) -> None:
@@ -456,7 +448,6 @@ class KeptBytes:
         return iter(self._pieces)
 
     def add(self, data: bytes) -> None:
-        """Keep bytes that are sent now."""
         pieces = self._pieces
         self.end += len(data)
         if pieces and len(pieces[-1]) + len(data) <= self._short_bytes:
@@ -471,7 +462,6 @@ class KeptBytes:
         return self.first <= offset <= self.end
 
     def forget_until(self, offset: int) -> None:
-        """Drop the bytes before an offset, which were received."""
         pieces = self._pieces
         while pieces and self.first + len(pieces[0]) <= offset:
             self._drop_piece()

@@ -54,7 +54,6 @@ class Link:
         self._calls += 1
 
     def ended(self) -> None:
-        """Count off a call of :meth:`began`."""
         self._calls -= 1
         self._close_if_done()
 
@@ -126,7 +125,6 @@ class Callers:
         return self._free > 0 or self._started < self._most
 
     def stop(self) -> None:
-        """End the threads after their calls."""
         work, self._work = self._work, queue.SimpleQueue()
         for _ in range(self._started):
             work.put(None)
@@ -142,7 +140,7 @@ class Callers:
         Call in a thread that is :attr:`free`.
 
         :param begin: called in the thread; makes the call, waits and reads; must not raise.
-        :param outcome: called in the reactor's thread with the result.
+
         :return: as :func:`call`; cancelling it does not end the call, which has a deadline.
         """
         link.began()

@@ -298,7 +298,6 @@ class Passage:
         return UpgradeRequest(request.method, self._target(), location.host, theirs + ours)
 
     def _session_headers(self) -> list[tuple[bytes, bytes]]:
-        """Return the headers by which the next hop knows the session."""
         self._sent_terms = terms = self._session.terms
         headers = [*self._location.headers, (b"Audit-Id", self._session_id.encode("ascii"))]
         if text := terms.text():
@@ -454,7 +453,6 @@ class Passage:
         return carried
 
     def _confirmed_resumption(self, upgraded: Upgraded) -> Resumable | None:
-        """Return the next hop's answer to a client that can resume."""
         if self._resumption is None:
             return None
         try:

@@ -57,8 +57,7 @@ class Proxy:
         continue an open session: they wait for a busy hop.  ``None``: no other limits.
     :param end_seconds: from the decision to end a session until the session is cut; see also
         :mod:`~twisted_exec.streaming.carried`.
-    :param drain_seconds: see :class:`~twisted_exec.streaming.splice.Splice`.
-    :param leave_seconds: likewise.
+
     :param credential_headers: returns the headers that never reach the next hop.
     :param cuts_when_refused: cut a session if the next hop refuses to end it; otherwise at its time
         limit.
@@ -153,7 +152,6 @@ class Proxy:
         return theirs
 
     def translating(self, session: Session) -> None:
-        """Log that a session is bridged here."""
         self._log.debug(
             "{hop} translates session {session}: the next hop does not speak its protocol",
             hop=self.hop,
@@ -161,7 +159,6 @@ class Proxy:
         )
 
     def rejoining(self, session: Session) -> None:
-        """Log that a stream is rejoined."""
         self._tell("rejoins session {session}: its connection to the next hop is lost", session)
 
     def cutting(self, session: Session, failure: Failure) -> None:

@@ -42,11 +42,7 @@ _ANEW = HeaderSet.of(REJOIN_HEADER, TERMS_HEADER)
 
 
 class RejoinableStream(SplicedStream):
-    """
-    A stream that is rejoined.
-
-    :param query: of the request that opened it, unless the location has all of the query.
-    """
+    """A stream that is rejoined."""
 
     stream: EnduringSplice
     _rejoins = True
@@ -69,7 +65,6 @@ class RejoinableStream(SplicedStream):
         self._ending: Ending | None = None
 
     def splice(self, boundaries: FrameBoundaries) -> None:
-        """Create the splice of :attr:`stream`."""
         proxy = self._proxy
         self.stream = EnduringSplice(
             proxy.clock,

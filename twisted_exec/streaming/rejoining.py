@@ -196,7 +196,6 @@ class Rejoiner:
     :param reach: sends a request with this header to the next hop.  Fires with the connection, or
         fails with :class:`~twisted_exec.streaming.http.upgrade_client.UpgradeRefused` or an
         :class:`~twisted_exec.api.status.APIError`.
-    :param rejoined: called when a splice has another connection.
     """
 
     _log = Logger()
@@ -213,7 +212,6 @@ class Rejoiner:
         self._working: Deferred[None] | None = None
 
     def start(self, splice: EnduringSplice) -> None:
-        """Rejoin the stream of a splice that waits, or give it up."""
         working = Deferred.fromCoroutine(self._rejoin(splice))
         if not working.called:
             self._working = working

@@ -134,7 +134,6 @@ class SpliceEnd(Protocol):
     # Called by the splice
 
     def join(self) -> None:
-        """Both ends are connected: start passing bytes."""
         self.joined = True
         # The producer is the other end, not its transport: a dying transport calls stopProducing,
         # and TLS would pass that to the raw socket, which gives the survivor a ragged end.
@@ -151,7 +150,6 @@ class SpliceEnd(Protocol):
             self.transport.pauseProducing()
 
     def release(self) -> None:
-        """Pass bytes again, beginning with those that were buffered."""
         self._withheld = False
         if not self.joined or self.gone:
             return
@@ -160,7 +158,6 @@ class SpliceEnd(Protocol):
             self.transport.resumeProducing()
 
     def drop(self) -> None:
-        """Drop what this end still receives, and what was buffered."""
         was_withheld, self._withheld = self._withheld, False
         self._early.clear()
         self.passing = _nothing
@@ -232,7 +229,6 @@ class SpliceEnd(Protocol):
         return other
 
     def retire(self) -> None:
-        """Close the connection of an end that has a successor."""
         if not self.gone:
             self.gone = True
             self.transport.unregisterProducer()
@@ -301,12 +297,10 @@ class Splice:
 
     @property
     def bytes_to_machine(self) -> int:
-        """Bytes received from the user."""
         return self.user.received
 
     @property
     def bytes_to_user(self) -> int:
-        """Bytes received from the machine."""
         return self.machine.received
 
     def pause_user(self) -> None:
@@ -319,7 +313,6 @@ class Splice:
         self.user.withhold()
 
     def resume_user(self) -> None:
-        """Pass the user's bytes again; undoes :meth:`pause_user`."""
         self.user.release()
 
     def cut(self, reason: str) -> None:

@@ -56,7 +56,6 @@ class Framing:
         return None
 
     def header(self) -> tuple[bytes, bytes]:
-        """Return the response header."""
         text = f"frames; epoch={self.epoch}; start={self.start}"
         if self.end is not None:
             text += f"; end={self.end}"
@@ -79,7 +78,6 @@ class LogFrame(NamedTuple):
     state: int = 0
 
     def encode(self) -> bytes:
-        """Return head and text."""
         head = _HEAD.pack(len(self.text), self.state, self.offset, self.time_ns)
         return head + self.text
 

@@ -58,7 +58,6 @@ class Socks5Client:
 
     @property
     def done(self) -> bool:
-        """True once the connection is established."""
         return self._step is _Step.DONE
 
     @property
@@ -67,7 +66,6 @@ class Socks5Client:
         return self._received
 
     def greeting(self) -> bytes:
-        """Return the first bytes to send."""
         methods = bytes([_NO_AUTHENTICATION, _PASSWORD] if self._login else [_NO_AUTHENTICATION])
         # RFC 1928 §3.
         return bytes([_VERSION]) + _with_length(methods)

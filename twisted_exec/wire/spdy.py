@@ -385,7 +385,6 @@ class FrameReader:
         return self._left
 
     def feed(self, data: bytes) -> None:
-        """Take received bytes in any chunks."""
         self._buffer += data
 
     def next_frame(self) -> Frame | None:
@@ -524,7 +523,6 @@ class FrameWriter:
     def syn_stream(
         self, stream_id: int, headers: Iterable[tuple[bytes, bytes]], fin: bool = False
     ) -> bytes:
-        """Encode the opening of a stream."""
         # No associated stream, priority or slot, as in Go.
         fields = _TWO.pack(_checked(stream_id), 0) + b"\0\0"
         return _control(_SYN_STREAM, fields + self._headers.write(headers), fin)
@@ -532,7 +530,6 @@ class FrameWriter:
     def syn_reply(
         self, stream_id: int, headers: Iterable[tuple[bytes, bytes]] = (), fin: bool = False
     ) -> bytes:
-        """Encode the acceptance of a stream."""
         return _control(_SYN_REPLY, _id(stream_id) + self._headers.write(headers), fin)
 
 

@@ -136,8 +136,6 @@ Event = (
 
 @dataclass(slots=True)
 class _Stream:
-    """A stream that is open in at least one direction."""
-
     ours: bool
     answered: bool
     sends: bool  # we may send
@@ -172,7 +170,6 @@ class SPDYConnection:
         return self._reader.rest_bytes
 
     def feed(self, data: bytes) -> None:
-        """Take received bytes in any chunks.  Bytes after the end are discarded."""
         if not self._deaf:
             self._reader.feed(data)
 
@@ -332,11 +329,9 @@ class SPDYConnection:
         self._send(spdy.ping(ping_id))
 
     def answer(self, ping_id: int) -> None:
-        """Answer a :class:`PingReceived`."""
         self._send(spdy.ping(ping_id))
 
     def go_away(self, status: int = GOING_WELL) -> None:
-        """Send GOAWAY.  Repeated calls do nothing."""
         if not self._gone:
             self._send(spdy.go_away(self._last_id, status))
             self._gone = True
@@ -428,7 +423,6 @@ class _Streams(ABC):
             self._connection.send(stream_id, data)
 
     def end(self, channel: Channel) -> None:
-        """End our direction of a channel."""
         stream_id = self._ids.get(channel)
         if stream_id is not None and self._connection.can_send(stream_id):
             self._connection.send(stream_id, b"", fin=True)
@@ -439,7 +433,6 @@ class _Streams(ABC):
             self._connection.ping()
 
     def answer(self, ping: PingReceived) -> None:
-        """Answer the peer's ping, unless we have sent GOAWAY."""
         if not self._connection.gone:
             self._connection.answer(ping.ping_id)
 
@@ -471,7 +464,6 @@ class _Streams(ABC):
         """Handle the end of the peer's direction of a channel."""
 
     def _report(self, event: ConsoleEvent, size: int = 0) -> None:
-        """Report an event now, or after the start."""
         if self.ready:
             self._events.append(event)
             return
@@ -481,7 +473,6 @@ class _Streams(ABC):
             self._too_early()
 
     def _too_early(self) -> None:
-        """Handle the overflow of the buffer before the start."""
         raise RemoteProtocolError("data before all streams were open")
 
     def _begin(self) -> None:
@@ -529,7 +520,6 @@ class ServerStreams(_Streams):
             self._finish(channel)
 
     def leave(self) -> None:
-        """As :meth:`go_away`."""
         self.go_away()
 
     def _finish(self, channel: Channel) -> None:

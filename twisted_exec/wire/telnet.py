@@ -139,13 +139,11 @@ class TelnetClient:
         return data
 
     def is_on(self, option: int, *, ours: bool) -> bool:
-        """Return whether an option is on, on our side or on theirs."""
         return option in (self._ours if ours else self._theirs).on
 
     # Sending.
 
     def encode(self, text: bytes) -> bytes:
-        """Encode typed input."""
         data = text.replace(_IAC, _IAC + _IAC)
         if Option.BINARY not in self._ours.on:
             # RFC 854, "The NVT printer and keyboard".

@@ -104,7 +104,6 @@ class Modes:
         return any(number in self._changed for number in _SCREENS)
 
     def undo(self) -> bytes:
-        """Return the output that resets the terminal; empty if nothing has changed."""
         parts = []
         if self._pushed:
             parts.append(b"\x1b[<%du" % len(self._pushed))

@@ -60,7 +60,6 @@ class HopSession:
 
     @property
     def record(self) -> AuditRecord:
-        """The end; without an end, the start."""
         record = self.end or self.start
         assert record is not None
         return record
@@ -98,12 +97,10 @@ class AuditedSession:
 
     @property
     def resumes(self) -> str:
-        """The id of the session that this session has resumed, or empty."""
         return "" if self.code else self.text("resumes")
 
     @property
     def last(self) -> AuditedSession:
-        """The last connection of the session."""
         return self.later[-1] if self.later else self
 
     @property
@@ -288,7 +285,6 @@ class AuditRecord:
     facts: dict[str, Any]
 
     def text(self, key: str) -> str:
-        """Return a text of the record, or an empty one."""
         value = self.facts.get(key, "")
         return value if isinstance(value, str) else ""
 
@@ -359,7 +355,6 @@ def _unpacked(name: str, stream: BinaryIO, stack: ExitStack) -> BinaryIO:
 
 
 def _old_files(path: str) -> list[str]:
-    """Return the names of old files, the newest first."""
     names: dict[int, str] = {}
     for name in glob.glob(f"{glob.escape(path)}.*"):
         match = _OLD.fullmatch(name[len(path) :])

@@ -169,8 +169,6 @@ class Completion:
 
 @dataclass
 class _Line:
-    """Everything before the last word."""
-
     parser: argparse.ArgumentParser
     options: dict[str, Any] = field(default_factory=dict)
     present: set[str] = field(default_factory=set)
@@ -305,7 +303,6 @@ def _is_hidden(action: argparse.Action) -> bool:
 
 
 def _summary(text: str | None) -> str:
-    """Return the first part of a help text, on one line."""
     first = (text or "").partition(";")[0].partition(" (default")[0]
     return textwrap.shorten(first, _SUMMARY_LENGTH, placeholder=" ...")
 

@@ -217,8 +217,6 @@ def _output(options: argparse.Namespace, search: Search | None) -> LogOutput:
 
 
 class _OutageReport:
-    """Reports outages on stderr, on one line each."""
-
     def __init__(self, reactor: Any) -> None:
         self._reactor = reactor
         self._soon: Any = None

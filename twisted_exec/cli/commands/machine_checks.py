@@ -215,7 +215,6 @@ class _MachineCheck:
         return True
 
     async def _report_unplaced(self, machine: Object) -> None:
-        """Report a machine without a pool, with the scheduler's reason."""
         dialect = self._dialect
         problem, remedy = await self._check_class(machine)
         # Events expire; the condition stays.
@@ -326,7 +325,6 @@ class _MachineCheck:
         return True
 
     async def _open_console(self) -> None:
-        """Open the console as an observer, and leave it again."""
         server, visitor = self._server, _Visitor()
         try:
             stream = await open_console(
@@ -385,8 +383,6 @@ class _MachineCheck:
 
 
 class _Visitor:
-    """The user of a console who only looks whether it works."""
-
     def __init__(self) -> None:
         self.received = 0
         self.ending: Ending | None = None
@@ -465,7 +461,6 @@ def other_pool(dialect: Dialect) -> str:
 def _of_connection(
     hop: str, next_hop: str, addresses: str, also: str, authority: str, default: str
 ) -> tuple[tuple[str, str], ...]:
-    """Return the remedies for a connection between two programs."""
     certificate = (
         f"the serving certificate of the {next_hop} must be valid, name this address{also} and be "
         f"signed by a CA in {authority} of the {hop}"

@@ -148,7 +148,6 @@ def _arguments(parser: argparse.ArgumentParser) -> Iterator[str]:
 
 
 def _program_page(maker: object) -> str:
-    """Return the page of a twistd plugin, from its help."""
     name, options = str(getattr(maker, "tapname", "")), getattr(maker, "options", None)
     assert options is not None
     instance = options()

@@ -290,7 +290,6 @@ def _paths(*pairs: Pair) -> list[str]:
 
 
 def _check_kubeconfig(options: argparse.Namespace) -> None:
-    """Check all options before anything is issued."""
     if bool(options.server) != bool(options.kubeconfig):
         missing = "--server" if options.kubeconfig else "--kubeconfig"
         raise TLSConfigError(f"a kubeconfig needs --server and --kubeconfig: {missing} is missing")

@@ -77,7 +77,6 @@ class Player:
         return max(0.0, (self._next.time - self.time) / 1000 / self.speed)
 
     def advance(self, seconds: float) -> bytes:
-        """Let time pass; return the output until then."""
         if self.is_paused:
             return b""
         self.time += seconds * 1000 * self.speed
@@ -93,14 +92,12 @@ class Player:
             self.time = max(self.time, self._next.time - self._idle)
 
     def step(self) -> bytes:
-        """Return the output of the next event now."""
         if self._next is None:
             return b""
         self.time = self._next.time
         return self._take()
 
     def faster(self, factor: float) -> None:
-        """Multiply the speed, within limits."""
         self.speed = min(max(self.speed * factor, _SPEEDS[0]), _SPEEDS[1])
 
     def seek(self, time: float) -> bytes:
@@ -170,7 +167,6 @@ class Controls:
         self.quit = False
 
     def pressed(self, key: bytes) -> bytes:
-        """Handle one key; return what to print."""
         player = self._player
         match key:
             case b"q" | b"\x03" | b"":

@@ -200,7 +200,6 @@ def _answered(use: Use) -> Use:
 
 
 def _answering(options: argparse.Namespace, command: Callable[[], int]) -> int:
-    """Run a command, and report its errors on one line."""
     from twisted_exec.journal.snapshot import NotAJournal
     from twisted_exec.recording.chain import InvalidRecording
     from twisted_exec.recording.export import NothingPrinted

@@ -401,11 +401,9 @@ class Findings:
     findings: list[Finding] = field(default_factory=list)
 
     def ok(self, check: str, message: str) -> None:
-        """Add a check without problem."""
         self._add(check, FindingLevel.OK, message)
 
     def skipped(self, check: str, message: str) -> None:
-        """Add a check that could not run."""
         self._add(check, FindingLevel.SKIPPED, message)
 
     def warning(self, check: str, message: str, remedy: str) -> None:
@@ -457,7 +455,6 @@ class Findings:
         return f"{self.subject}: {what}" if self.subject else what
 
     def json(self) -> str:
-        """Return the report as one JSON object."""
         document = {
             "machine": self.subject,
             "ok": self.is_healthy,

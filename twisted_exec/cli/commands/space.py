@@ -71,7 +71,6 @@ class CredentialRotation:
         self._answered: float | None = None
 
     async def note(self) -> None:
-        """Note the current credentials, before the rotation."""
         self._before = await _digests(self._client, self._found.space)
 
     async def wait(self, requested_at: str) -> str:
@@ -138,7 +137,6 @@ def _trouble(space: Object) -> str:
 
 
 def _problems(space: Object) -> Iterator[Object]:
-    """Return the conditions with a message that are not true."""
     for each in (space.get("status") or {}).get("conditions") or ():
         if each.get("status") != "True" and each.get("message"):
             yield each

@@ -139,7 +139,6 @@ def _command_line(path: str | None) -> str:
 
 
 def _write_kubeconfig(path: str, client: CommandClient, token: str) -> None:
-    """Write a kubeconfig with the token and the CA, mode 0600."""
     from twisted_exec.kube.kubeconfig.client_config import ClientConfig
     from twisted_exec.kube.kubeconfig.loader import written
     from twisted_exec.tls.pki import write_private

@@ -219,7 +219,6 @@ class BrowserPage:
         threading.Thread(target=webbrowser.open, args=arguments, daemon=True).start()
 
     def remove(self) -> None:
-        """Remove the file, because its secret is of no use any more."""
         shutil.rmtree(self.path.parent, ignore_errors=True)
 
 

@@ -127,15 +127,12 @@ class LocalServer:
         self.serve_at(self._listening.getHost().port)
 
     def serve_at(self, port: int) -> None:
-        """Answer requests for this port."""
         self._console.port = port
 
     def new_url(self) -> str:
-        """Return a URL with a new secret."""
         return f"http://127.0.0.1:{self._console.port}/console/#secret={self.login.new_secret()}"
 
     async def close(self) -> None:
-        """Stop listening, and tell the open pages."""
         if self._listening is not None:
             await self._listening.stopListening()
         await self._sockets.close()
@@ -258,7 +255,6 @@ class Login:
         self._until = 0.0
 
     def new_secret(self) -> str:
-        """Return a secret, which replaces the previous secret."""
         secret = secrets.token_urlsafe(_BYTES)
         self._secret = secret.encode("ascii")
         self._until = self._clock.seconds() + VALID_SECONDS
@@ -281,7 +277,6 @@ class Login:
         return self.token
 
     def is_token(self, presented: bytes) -> bool:
-        """Return whether a request has the token."""
         return _equal(presented, self.token.encode("ascii"))
 
 
@@ -424,7 +419,6 @@ class Forwarder:
         await answer.done
 
     def close(self) -> Deferred[None]:
-        """Close idle connections."""
         return self._http.close()
 
 
@@ -582,8 +576,6 @@ _STOPPED = Ending(
 
 @dataclass(frozen=True)
 class _Socket:
-    """An open WebSocket."""
-
     boundaries: WebSocketFrameBoundaries
     last_words: bytes
 

@@ -53,7 +53,6 @@ class ProgressLine:
             self._write(_ERASE)
 
     def stop(self) -> None:
-        """Erase the line for good."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

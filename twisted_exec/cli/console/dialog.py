@@ -69,7 +69,6 @@ class Dialog:
 
     @property
     def unread_keys(self) -> int:
-        """Number of keys that wait, besides those that cancel."""
         return sum(
             len(key) if isinstance(key, str) else 1 for key in self._keys if key not in CANCEL
         )
@@ -96,7 +95,6 @@ class Dialog:
         return is_waiting
 
     def resized(self) -> None:
-        """The terminal has another size: draw a view anew."""
         if self._waiting is not None:
             waiting, self._waiting = self._waiting, None
             waiting.callback(None)

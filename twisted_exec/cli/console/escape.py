@@ -142,7 +142,6 @@ class Escapes:
         self.leave, self.menu = leave, menu
 
     def __str__(self) -> str:
-        """Text for a greeting: how to leave, and how to get help."""
         return self.how_to_leave + (f", {self.menu}? helps" if self.menu is not None else "")
 
     @property
@@ -233,7 +232,6 @@ class Menu:
         return typed
 
     def begin_line(self) -> None:
-        """As :meth:`Escapes.begin_line`."""
         self._state = _State.START
 
     def _plain(self, data: bytes, typed: list[Typed]) -> bytes:

@@ -120,7 +120,6 @@ class FirstScreen:
         self._stream.pause_output()
 
     def cancel(self) -> None:
-        """Wait for no state, and show none."""
         self._state = None
         reading, self._reading = self._reading, None
         if reading is not None:
@@ -128,7 +127,6 @@ class FirstScreen:
         self._go_on()
 
     def refused(self, failure: Failure) -> Failure:
-        """The session was refused; an errback."""
         self.cancel()
         return failure
 
@@ -218,7 +216,6 @@ class FirstScreen:
                 each()
 
     def data_received(self, data: bytes) -> None:
-        """Pass on what is not part of the state."""
         offset = self._offset
         self._offset += len(data)
         if offset < self._hidden_until:
@@ -230,17 +227,14 @@ class FirstScreen:
             self._begin()
 
     def skipped(self, count: int | None) -> None:
-        """Pass on how much is missing behind the state."""
         hidden, self._hidden = self._hidden, 0
         if count is None or count > hidden:
             self._user.skipped(count if count is None else count - hidden)
 
     def attendance_changed(self, attendance: Attendance) -> None:
-        """Pass on, behind the output of before the session."""
         self._show_behind(lambda: self._user.attendance_changed(attendance))
 
     def notice(self, notice: Notice) -> None:
-        """Pass on, behind the output of before the session."""
         self._show_behind(lambda: self._user.notice(notice))
 
     def _show_behind(self, show: Callable[[], None]) -> None:
@@ -259,6 +253,5 @@ class FirstScreen:
         self._user.ended(ending)
 
     def detached(self, reason: str) -> None:
-        """Pass on."""
         self.cancel()
         self._user.detached(reason)

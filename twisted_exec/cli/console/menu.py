@@ -63,7 +63,6 @@ class MachineAccess:
 
     @asynccontextmanager
     async def client(self) -> AsyncIterator[CommandClient]:
-        """Yield a client, which is closed afterwards."""
         client = CommandClient(self.config, self.reactor, timeout_seconds=SECONDS, agent=self.agent)
         try:
             yield client

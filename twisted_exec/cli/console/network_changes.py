@@ -94,11 +94,9 @@ class NetworkChanges(FileDescriptor):
         return None
 
     def connectionLost(self, reason: Failure) -> None:
-        """Stop after an error: the client goes on without this."""
         self.stop()
 
     def stop(self) -> None:
-        """Close the socket; ``changed`` is not called any more."""
         self.stopReading()
         self._sock.close()
         timer, self._timer = self._timer, None

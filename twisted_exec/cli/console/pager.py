@@ -59,7 +59,6 @@ class Pager:
         return max(0, len(self._rows) - self._height)
 
     def press(self, key: Key | str) -> None:
-        """Handle a key."""
         self.message = ""
         if key in _TOP or key in _BOTTOM:
             self._go_to(0 if key in _TOP else self._last_top)
@@ -79,7 +78,6 @@ class Pager:
             self._seek(-1)
 
     def frame(self) -> str:
-        """Return the output that draws the view."""
         columns = self._size.columns
         parts = []
         for index in range(self._height):

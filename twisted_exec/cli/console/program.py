@@ -278,7 +278,6 @@ class ConsoleProgram:
         return None
 
     def explain(self, error: BaseException) -> str:
-        """Return the line for a session that could not be opened."""
         return explain(error)
 
     def run(self) -> tuple[Outcome, bool]:
@@ -456,7 +455,6 @@ class ConsoleProgram:
 
     @property
     def step(self) -> str:
-        """The step that a slow connection waits for."""
         from twisted_exec.cli.console.connecting import step
 
         return step(the_reactor(), is_verified=self._is_verified)
@@ -511,12 +509,10 @@ class ConsoleProgram:
         return "\n".join(lines)
 
     def _inform(self, line: str) -> None:
-        """Write a message about the connection, unless ``--quiet`` forbids it."""
         if not self._options.quiet:
             self._say(line)
 
     def _say(self, lines: str) -> None:
-        """Write a message on the raw terminal, between the machine's output."""
         if not os.isatty(2):
             return
         if self._progress is not None:
@@ -553,8 +549,6 @@ class ConsoleProgram:
 
 
 class _Console(ConsoleProgram):
-    """A run with a console from an API server."""
-
     def __init__(self, options: argparse.Namespace, config: ClientConfig) -> None:
         super().__init__(options)
         self._config = config
@@ -670,7 +664,6 @@ class _Console(ConsoleProgram):
     async def _attempt_again(
         self, user: ConsoleUser, reactor: Any, options: StreamOptions
     ) -> ConsoleStream:
-        """Open the console when the server is back."""
         from twisted.internet.task import deferLater
 
         from twisted_exec.api.status import APIError
@@ -782,7 +775,6 @@ class _Console(ConsoleProgram):
         return self._screen
 
     def _request(self, reactor: Any, options: StreamOptions) -> Deferred[None]:
-        """Fire when another user has approved the use of the console."""
         from twisted.internet.defer import Deferred
 
         from twisted_exec.cli.console.approval import approval
@@ -817,7 +809,6 @@ class _Console(ConsoleProgram):
 
 
 def _is_one_file() -> bool:
-    """Return whether standard output and standard error are one file."""
     try:
         return os.path.sameopenfile(1, 2)
     except OSError:  # one of them is closed

@@ -25,7 +25,6 @@ class Scrollback:
         self._output = bytearray()
 
     def add(self, output: bytes) -> None:
-        """Keep output; old output is dropped."""
         self._output += output
         if len(self._output) > 2 * LEAST_BYTES:
             del self._output[:-LEAST_BYTES]

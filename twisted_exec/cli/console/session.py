@@ -214,7 +214,6 @@ class ConsoleSession:
         self._connecting = attempt
 
     def discard_input(self) -> None:
-        """Drop all input until the stream is attached."""
         assert self._input is not None
         self._input.discard()
 
@@ -225,7 +224,6 @@ class ConsoleSession:
 
     @property
     def mid_line(self) -> bool:
-        """True if the last output left the cursor inside a line."""
         return self._display.mid_line
 
     @property
@@ -399,7 +397,6 @@ class ConsoleSession:
         return self._escapes.how_to_leave if self._escapes is not None else ""
 
     def ended(self, ending: Ending) -> None:
-        """Handle the end of the session by the other side."""
         line = "" if self._input_over and ending.ok else f"session ended: {_told(ending)}"
         following = None
         if ending.reason == SHUTTING_DOWN:
@@ -419,7 +416,6 @@ class ConsoleSession:
     # The user's events.
 
     def typed(self, data: bytes) -> None:
-        """Input was read."""
         if self._display.uncover():
             self._redraw()
         if self._dialog is not None:
@@ -476,7 +472,6 @@ class ConsoleSession:
             self._display.tell(NO_JOB_CONTROL)
 
     def continued(self) -> None:
-        """Go on after this program was suspended."""
         if not self._interactive or self._outcome is not None:
             return
         if self._terminal.full_screen():
@@ -582,7 +577,6 @@ class ConsoleSession:
         )
 
     def input_ended(self) -> None:
-        """There is no more input."""
         self._input_over = True
         if self._interactive:
             self._end(Outcome(1))  # the terminal's window was closed
@@ -600,7 +594,6 @@ class ConsoleSession:
             self._await_quiet()
 
     def window_changed(self) -> None:
-        """The terminal may have a new size."""
         self._display.resized()
         size = self._terminal.size()
         if self._stream is not None and size is not None:
@@ -656,7 +649,6 @@ class ConsoleSession:
             self._end(Outcome(), in_haste=False)
 
     def timed_out(self, line: str = TIMED_OUT) -> None:
-        """Handle the end of the time for the session."""
         outcome = Outcome(TIMED_OUT_CODE, line)
         if self._outcome is None:
             self._end(outcome)
@@ -758,7 +750,6 @@ class Timers:
             timer.pending.reset(timer.seconds)
 
     def cancel(self, name: str) -> None:
-        """Cancel the timer of that name, if there is one."""
         timer = self._timers.pop(name, None)
         if timer is not None and timer.pending is not None:
             timer.pending.cancel()
@@ -776,7 +767,6 @@ class Timers:
                 timer.pending = None
 
     def resume(self) -> None:
-        """Start the stopped timers anew."""
         self._is_paused = False
         for name, timer in self._timers.items():
             if timer.pending is None:

@@ -143,12 +143,10 @@ class Outage:
         watch_network: Callable[[Callable[[], None]], Callable[[], None]],
         changed: Callable[[], None] | None,
     ) -> None:
-        """Call ``changed`` at each change of the network while the outage lasts."""
         if changed is not None:
             self._stop_watching = watch_network(changed)
 
     def status(self) -> str:
-        """Return a line about the outage."""
         seconds = self._clock.seconds() - self._begun
         why = f" ({self._reason})" if self._reason != LOST else ""
         return f"connection lost {duration(seconds)} ago{why}; reconnecting"

@@ -315,7 +315,6 @@ class TerminalOutput(FileDescriptor):
 
     @property
     def unsent(self) -> int:
-        """Number of bytes that are not written yet."""
         waiting: int = len(self.dataBuffer) - self.offset + self._tempDataLen
         return waiting
 

@@ -51,7 +51,6 @@ class TypeAhead:
             self.resumeProducing()
 
     def send(self, what: bytes | Break | Role) -> None:
-        """Send input, or a request in order with it."""
         if self.discards:
             if isinstance(what, bytes):
                 self.discarded += len(what.translate(None, _CONTINUATION))
@@ -70,7 +69,6 @@ class TypeAhead:
         self.discards = True
 
     def close(self) -> None:
-        """Read no more input, and drop what waits."""
         source, self._source, self._stream = self._source, None, None
         self._waiting = []
         if source is not None:

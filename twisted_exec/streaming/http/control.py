@@ -162,7 +162,6 @@ class ControlRequests:
         """
         Send a request to the first endpoint that accepts connections.
 
-        :param seconds: longest wait for the answer, once the request is sent.
         :param awaits_silence: wait as long for a silent hop; otherwise fail with :class:`Silent`.
         :return: fires when the hop has answered with 2xx.  Fails with :class:`UpgradeRefused` for
             another answer, and with an :class:`~twisted_exec.api.status.APIError` without one.
@@ -183,7 +182,6 @@ class ControlRequests:
         return len(recent) == BUSY_REQUESTS and self.clock.seconds() - recent[0] <= BUSY_SECONDS
 
     def was_silent(self, key: object) -> bool:
-        """Return whether a hop was found silent a moment ago."""
         return self.clock.seconds() - self._silent.get(key, -math.inf) <= SILENCE_SECONDS
 
     def heard(self, key: object, *, answer: bool) -> None:
@@ -195,18 +193,14 @@ class ControlRequests:
         self._silent[key] = self.clock.seconds()
 
     def forget(self, key: object) -> None:
-        """Forget a hop without connections and waiting requests."""
         self._hops.pop(key, None)
 
     def close(self) -> None:
-        """Close the idle connections."""
         for hop in list(self._hops.values()):
             hop.close()
 
 
 class _Hop:
-    """The connections to one hop, and the requests that wait for one."""
-
     def __init__(self, control: ControlRequests, key: object) -> None:
         self._control, self._key = control, key
         self._clock, self._connect_seconds = control.clock, control.connect_seconds
@@ -328,7 +322,6 @@ class _Hop:
             Deferred.fromCoroutine(self._carry(connection, request))
 
     async def _carry(self, connection: _Connection, request: _Request) -> None:
-        """Send a request on a free connection, together with others that wait."""
         others = self._others(request)
         connection.use()
         self._work()  # those that are left may need a further connection
@@ -371,7 +364,6 @@ class _Hop:
         self._release(connection)
 
     def _others(self, request: _Request) -> list[_Request]:
-        """Take waiting requests that can travel with a request."""
         if request.is_alone:
             return []
         others: list[_Request] = []
@@ -441,7 +433,6 @@ class FurtherRequest:
     A request in the body of another request.
 
     :ivar path: without its query.
-    :ivar args: of the query, as of a request.
     """
 
     path: bytes

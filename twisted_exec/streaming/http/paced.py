@@ -63,8 +63,6 @@ class Paced:
     A response to one client, in pieces.
 
     :ivar done: fires at the end of the response, complete or cut.
-    :ivar paused: the client's buffers are full.
-    :ivar gone: the client left, or was cut.
     """
 
     def __init__(self, clock: IReactorTime) -> None:
@@ -80,7 +78,6 @@ class Paced:
         raise NotImplementedError
 
     def abort(self) -> None:
-        """Reset the connection, if it still exists."""
         raise NotImplementedError
 
     def write(self, data: bytes) -> None:
@@ -116,7 +113,6 @@ class Paced:
             self._make_room()
 
     def finish(self) -> None:
-        """End after the pieces that were written."""
         if not self.done.called:
             self.done.callback(None)
         self._make_room()
@@ -128,7 +124,6 @@ class Paced:
             self._turn = None
 
     def evict(self) -> None:
-        """Cut the client."""
         self.gone = True
         self.abort()
         self.finish()
@@ -153,7 +148,6 @@ class PacedAnswer(Paced):
         self.request = request
 
     def begin(self, content_type: str = "application/json") -> None:
-        """Send the head."""
         self.request.setHeader(b"Content-Type", content_type.encode())
         if not self.request.responseHeaders.hasHeader(b"Cache-Control"):
             self.request.setHeader(b"Cache-Control", b"no-cache, private")
@@ -283,7 +277,6 @@ async def _more(turns: SharedTurns, user: str, pieces: Iterator[bytes], size: in
 
 
 def _compressed(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """Compress a document in slices; some results are empty."""
     compressor = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, _GZIP_WINDOW)
     for piece in pieces:
         for start in range(0, len(piece), _SLICE_BYTES):

@@ -50,7 +50,6 @@ def adopt_page(request: Request, allowed_origins: Collection[bytes] = ()) -> Non
 
     Call this before the request's headers are read.
 
-    :param allowed_origins: as for :func:`recognise_page`.
     :raises BadRequest: the subprotocol or the handshake is not valid.
     """
     if not request.requestHeaders.hasHeader(_PROTOCOLS):
@@ -122,7 +121,6 @@ class PageHandshake:
 
 
 def _frame(opcode: int, payload: bytes) -> bytes:
-    """Encode an unfragmented frame of a server."""
     size = len(payload)
     if size < 126:
         return struct.pack("!BB", opcode, size) + payload
@@ -142,7 +140,6 @@ def output_socket(
     """
     Return the socket for a request; :func:`connect_socket` connects it.
 
-    :param choose: returns the subprotocol, given the headers of the request.
     :param headers: further headers of the answer; the caller may add to them until
         :func:`connect_socket`.
     :raises BadRequest: the request is no complete handshake.
@@ -185,9 +182,7 @@ class OutputSocketUser:
         """Nothing to do: the socket sends a Close with the reason; ``lost`` follows."""
 
     def close_received(self, code: int | None) -> None:
-        """The client leaves; the socket answers its Close."""
         self.client_left("client closed")
 
     def lost(self, reason: str) -> None:
-        """The connection is lost."""
         self.client_left("client lost")

@@ -69,11 +69,7 @@ def _forget_frames(error: BaseException) -> None:
 
 
 def respond_json(request: Request, code: int, body: Any) -> None:
-    """
-    Send a JSON document and finish; does nothing if the client left.
-
-    :param body: what :func:`json.dumps` accepts, or ``bytes`` of JSON.
-    """
+    """Send a JSON document and finish; does nothing if the client left."""
     respond(request, code, body if isinstance(body, bytes) else render(body), "application/json")
 
 

@@ -44,7 +44,6 @@ class RouteMatch(Generic[Endpoint]):
     The route of a request.
 
     :param values: of the pattern's ``{names}``, decoded.
-    :param segments: of the whole path, decoded.
     """
 
     endpoint: Endpoint
@@ -100,7 +99,6 @@ class RouteTable(Generic[Endpoint]):
         """
         Add a route.
 
-        :param methods: upper case.
         :param pattern: literal segments and ``{name}`` ones, which match a non-empty segment; where
             both match, the literal goes first.  A path matches with a trailing slash only if its
             pattern has one.
@@ -120,7 +118,6 @@ class RouteTable(Generic[Endpoint]):
             node.endpoints[method.encode()] = (endpoint, tuple(names))
 
     def __iter__(self) -> Iterator[tuple[str, str, Endpoint]]:
-        """Yield the method, the pattern and the endpoint of each route."""
         yield from _routes(self._root, "")
 
     def match(self, method: bytes, path: bytes) -> RouteMatch[Endpoint]:

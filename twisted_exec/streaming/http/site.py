@@ -84,9 +84,7 @@ class HTTPChannel(http.HTTPChannel):
     """
     One connection, with one deadline at a time; see :class:`Site` for the limits.
 
-    No deadline counts while a handler works on a request.  A TLS handshake has a limit of its own.
-
-    :ivar refused: the last response was written; further input is discarded.
+    No deadline counts while a handler works on a request.
     """
 
     site: Site
@@ -244,18 +242,15 @@ class HTTPChannel(http.HTTPChannel):
         return self.refused or not self._handlingRequest or self._unread is not None or self.stalled
 
     def evict(self) -> None:
-        """Close to make room for other clients."""
         self.leave()
         self.transport.abortConnection()
 
     def too_long(self) -> None:
-        """Refuse this body to make room for others."""
         self.refuse(
             ServiceUnavailable("too many requests are being received", retry_after_seconds=1)
         )
 
     def too_large(self) -> APIError:
-        """Return the error for a body beyond the limit."""
         return RequestEntityTooLarge(
             f"the request's body is larger than {self.site.max_body_bytes} bytes"
         )
@@ -365,7 +360,6 @@ class HTTPChannel(http.HTTPChannel):
         return 0.0 if spare_seconds is None else spare_seconds(self.transport)
 
     def end_idle(self) -> None:
-        """Close a connection between two requests, or before the first one."""
         is_shaking = getattr(self.transport, "is_shaking", False)
         if self._is_unused and self.site.spare_seconds is not None and not is_shaking:
             why = "the connection was closed without a request: repeat yours over another one"
@@ -452,11 +446,7 @@ class Request(server.Request):
             self.channel.refuse(BadRequest("the request's body comes in too many small chunks"))
 
     def laid_out(self, body: bytes, content_type: str) -> tuple[bytes, str]:
-        """
-        Format a whole response body; programs override this, such as for ``?pretty``.
-
-        :return: the body and its content type.
-        """
+        """Format a whole response body; programs override this, such as for ``?pretty``."""
         return body, content_type
 
     def process(self) -> None:
@@ -499,8 +489,6 @@ def _date(seconds: int) -> bytes:
 
 
 class _TurnedAway(TwistedProtocol):
-    """A connection beyond the limit, while handlers work for all others."""
-
     transport: Any
 
     def connectionMade(self) -> None:
@@ -511,7 +499,6 @@ class Site(server.Site):
     """
     A server factory for one resource.
 
-    :param resource: a leaf, usually a :class:`Dispatcher`.
     :param header_seconds: from the connection to the first byte, and from there to the end of the
         headers.
     :param body_seconds: from there to the end of the body.
@@ -519,14 +506,13 @@ class Site(server.Site):
     :param spare_seconds: returns how much longer than ``header_seconds`` the client of a transport
         may keep a connection without a byte; ``None``: the clients keep no spare connections.
     :param linger_seconds: for a client to read the last response.
-    :param max_body_bytes: larger bodies are refused with 413.
+
     :param max_connections: open connections, without upgraded ones.  A further connection evicts
         the oldest for which no handler works, so that silent clients cannot lock others out.
         ``None``: as many as ``fitting`` returns.
     :param fitting: returns how many connections fit into the process's file descriptors now.
     :param receiving_bytes: total of the incomplete request bodies.
     :param unread_bytes: total of what clients have not read, without logs and consoles.
-    :ivar turns: of responses with much to do.
     """
 
     protocol = HTTPChannel  # type: ignore[assignment]
@@ -612,7 +598,6 @@ class Site(server.Site):
         self.closing = False
 
     def requests(self) -> int:
-        """Return the number of requests that are being answered."""
         return sum(1 for channel in self.connections if channel.requests)
 
 
@@ -642,7 +627,6 @@ class Budget(Generic[Holder]):
         self._total = 0
 
     def __len__(self) -> int:
-        """Return the total of buffered bytes."""
         return self._total
 
     def keep(self, holder: Holder, count: int) -> None:
@@ -655,7 +639,6 @@ class Budget(Generic[Holder]):
             self._evict(longest)
 
     def release(self, holder: Holder, count: int | None = None) -> None:
-        """Release ``count`` bytes of ``holder``, by default all."""
         released = self._kept.pop(holder, 0)
         if count is not None and count < released:
             self._kept[holder] = released - count  # it made progress: it becomes the youngest

@@ -53,7 +53,6 @@ class UpgradeRequest:
     """
     The request.
 
-    :param path: with its query.
     :param headers: all but ``Host`` and the ``Content-Length`` of ``body``, including those of the
         upgrade.
     """
@@ -78,11 +77,7 @@ class HopSigns:
 
 
 class Signs:
-    """
-    Signs of life of the next hops of one program.
-
-    :ivar life: those of any of them.
-    """
+    """Signs of life of the next hops of one program."""
 
     def __init__(self, clock: IReactorTime) -> None:
         self._clock, self.life = clock, Progress(clock)
@@ -150,7 +145,6 @@ class Upgraded:
 
     @property
     def transport(self) -> object:
-        """The transport of the connection."""
         return self._asking.transport
 
     def hand_over(self, protocol: IProtocol) -> None:
@@ -162,16 +156,11 @@ class Upgraded:
         self._asking.hand_over(protocol)
 
     def abort(self) -> None:
-        """Close a connection that is not handed over."""
         self._asking.abort()
 
 
 class Asking(Protocol):
-    """
-    Sends the request, waits for the response, and afterwards buffers early bytes.
-
-    :cvar request_noun: the request's name in messages.
-    """
+    """Sends the request, waits for the response, and afterwards buffers early bytes."""
 
     request_noun = "upgrade request"
     transport: Any
@@ -326,7 +315,6 @@ class Asking(Protocol):
             answered.errback(problem)
 
     def abort(self) -> None:
-        """Reset the connection."""
         if self.lost is None and self.transport is not None:
             self.transport.abortConnection()
 
@@ -395,7 +383,6 @@ async def connect_first(
     """
     Connect to the first endpoint that accepts; return its label and the connection.
 
-    :param endpoints: with labels for messages.
     :param timeout_seconds: for each endpoint, as in :func:`connect`.
     :raises BadGateway: none accepts; with the reason for each.
     :raises GatewayTimeout: none accepts in time.
@@ -471,7 +458,6 @@ async def ask_first(
     Send the request to the first endpoint that accepts connections; return its label and the
     answer.
 
-    :param connect_seconds: for each endpoint, as for :func:`connect_first`.
     :param answer_seconds: for the answer, as for :func:`ask`.
     :param spares: take a spare connection first, and make another connection behind the answer.
     :raises UpgradeRefused: as :func:`ask`; it has the label.

@@ -91,7 +91,6 @@ class MessageSocket(PacedConnection):
             self.sendPing()  # type: ignore[attr-defined]
 
     def close(self, code: int = NORMAL) -> None:
-        """Send a Close behind everything sent before."""
         self.sendCloseFrame(code=code)  # type: ignore[attr-defined]
 
     def fail(self, reason: str) -> None:
@@ -189,12 +188,7 @@ class MessageSocket(PacedConnection):
 
 
 class ServerSocket(MessageSocket, WebSocketServerProtocol):  # type: ignore[misc]
-    """
-    The server's end, on an upgraded connection.
-
-    :param key: the client's ``Sec-WebSocket-Key``.
-    :param subprotocol: our choice; may be empty.
-    """
+    """The server's end, on an upgraded connection."""
 
     def __init__(self, key: str, subprotocol: str, headers: dict[str, str]) -> None:
         super().__init__()
@@ -293,11 +287,7 @@ def start(
     clock: IReactorTime,
     linger_seconds: float,
 ) -> IProtocol:
-    """
-    Prepare a socket for its connection.
-
-    :param linger_seconds: time limit to close, from the last byte on.
-    """
+    """Prepare a socket for its connection."""
     socket.user, socket.clock, socket.linger_seconds = user, clock, linger_seconds
     socket.factory = factory  # type: ignore[attr-defined]
     return socket  # type: ignore[return-value]

@@ -116,11 +116,7 @@ class ClientCarrier(Carrier, Typing):
 
 @implementer(IPushProducer)
 class PacedConnection:
-    """
-    Common part of carriers that own a transport; mixed into their protocols.
-
-    :ivar blocked: the transport's buffer is full.
-    """
+    """Common part of carriers that own a transport; mixed into their protocols."""
 
     transport: Any
     clock: IReactorTime

@@ -72,7 +72,7 @@ class StreamLimits:
     :param input_bytes: input buffered while the machine accepts none; beyond it the client is not
         read.
     :param hold_seconds: how long output is held back for clients that lose early output (kubectl).
-    :param open_seconds: time limit for a SPDY client to open its streams.
+
     :param close_seconds: time limit for the client to leave, from the last progress of the output.
     :param ping_seconds: interval of pings to the client, which keep connections through load
         balancers alive.  No pong is required: a user whose terminal is stopped must not lose the
@@ -115,8 +115,6 @@ def accept(
 
     ``user`` may be called before this returns.
 
-    :param protocol: as chosen by :func:`choose_protocol`.
-    :param session: id of the session, sent to the client as ``Audit-Id``.
     :param terms: terms that ``user`` enforces, repeated to the hop that sent them.
     :param resumable: the answer to a client that can resume; ``None`` for other clients.
     :param offer: accepted from the previous hop, which may rejoin the stream.
@@ -218,8 +216,6 @@ def over(
     Create a carrier to a server, and the protocol for its connection.
 
     :param way: the requested protocol: a WebSocket subprotocol, or :data:`OVER_SPDY`.
-    :param open_seconds: time limit to open the streams, with SPDY.
-    :param linger_seconds: time limit to close, from the last byte on.
     """
     if way == OVER_SPDY:
         from twisted_exec.streaming.remotecommand.spdy_carrier import ClientSPDY
@@ -341,7 +337,6 @@ class Attempt:
         return _ask_for_spdy() if protocol == OVER_SPDY else _ask_for_websocket(protocol)
 
     def head(self, head: UpgradeRequest) -> UpgradeRequest:
-        """Add the offer to a request."""
         return replace(head, method=self.method, headers=[*head.headers, *self.headers])
 
     def chosen(self, upgraded: Upgraded) -> str:
@@ -362,8 +357,7 @@ def of_the_protocol(answer: UpgradeRefused) -> bool:
     """
     Return whether a refusal may concern only this offer, so that another may succeed.
 
-    Go's WebSocket server sends a bare 403; a SPDY-only server sends 400 with text.  A Status
-    usually concerns the request itself.
+    Go's WebSocket server sends a bare 403; a SPDY-only server sends 400 with text.
     """
     if answer.code == BadRequest.code:
         status = answer.status()
@@ -491,8 +485,6 @@ class ServerMessages(MessageCarrier):
     Before Kubernetes 1.35, kubectl drops messages that it reads before it has anywhere to put them.
     For such a client output is held back until it sends something, the session ends, or a moment
     has passed.
-
-    :param hold_seconds: how long output is held back for a silent client.
     """
 
     def __init__(
@@ -521,7 +513,6 @@ class ServerMessages(MessageCarrier):
             self._changed(full)
 
     def _let_go(self) -> None:
-        """Release output."""
         hold, self._hold = self._hold, None
         if hold is not None:
             if hold.active():

@@ -122,7 +122,6 @@ class Pings:
     """
     Pings a server, and notices when it is silent for too long.
 
-    :param silent: called with the reason when the server has been silent for too long.
     :ivar round_trip_seconds: time of the last ping to the machine's end and back; ``None`` if
         unknown.
     """
@@ -188,7 +187,6 @@ class Pings:
             self._heard_at = max(heard_at, soon)
 
     def heard(self) -> None:
-        """Take note of a sign of life."""
         self._unanswered_since = None
         self._heard_at = self._clock.seconds()
         if not self._is_measured:
@@ -328,7 +326,7 @@ def connect(
         resumed, or resumes one (the user is then a :class:`MarkUser`); empty for neither.
     :param silence_seconds: silence of the server after which a session that can be resumed counts
         as lost.
-    :param must_record: open no console that is not recorded.
+
     :return: fires with the attached stream; fails with an
         :class:`~twisted_exec.api.status.APIError`.
     """
@@ -406,7 +404,7 @@ class ConsoleClient:
 
     :ivar session: id of the session, usually the same on every hop, for support; may be empty.
     :ivar recorded: the input that is recorded; empty if the session is not recorded.
-    :ivar resumable: the server's answer if the session can be resumed.
+
     :ivar broke_protocol: the server made a mistake, which it would make again.
     :ivar opening: fires with this object once attached.
     """
@@ -445,10 +443,6 @@ class ConsoleClient:
         self._timer: IDelayedCall | None = None
 
     def over(self, way: str, protocol: str, open_seconds: float) -> IProtocol:
-        """
-        Return the protocol for a connection; see
-        :func:`~twisted_exec.streaming.remotecommand.carriers.over`.
-        """
         self.carrier, holder = over(
             way,
             protocol,
@@ -470,7 +464,6 @@ class ConsoleClient:
 
     @property
     def can_half_close(self) -> bool:
-        """Return whether the end of input can be signalled."""
         return self.carrier.can_half_close
 
     @property
@@ -480,11 +473,9 @@ class ConsoleClient:
 
     @property
     def overdue_seconds(self) -> float | None:
-        """See :attr:`Pings.overdue_seconds`."""
         return self._pings.overdue_seconds
 
     def hand_over(self, user: ConsoleUser) -> None:
-        """Call another user from now on."""
         self._user = user
 
     def probe(self, seconds: float) -> None:
@@ -506,12 +497,10 @@ class ConsoleClient:
         self.carrier.end(Channel.STDIN)
 
     def resize(self, size: TerminalSize) -> None:
-        """Send the new size of the user's terminal."""
         self._size = size
         self.carrier.send(Channel.RESIZE, encode_size(size))
 
     def wish(self, wish: Break | Role) -> None:
-        """Request a BREAK or another role, in order with the input."""
         self.carrier.send(Channel.RESIZE, encode_wish(wish, self._size))
 
     def pause_output(self) -> None:
@@ -656,7 +645,6 @@ class ConsoleClient:
         self.carrier.abort()
 
     def _hang_up_later(self) -> None:
-        """Limit the time for the server to answer our Close."""
         self._disarm()
         self._timer = self._clock.callLater(LEAVE_SECONDS, self.carrier.hang_up)
 

@@ -35,7 +35,6 @@ class InputLog:
     Input in order: first what was sent, then what is still to be sent.
 
     :ivar uncertain: pieces that were sent, and that the server has not settled.
-    :ivar unsent: pieces that are still to be sent.
     """
 
     def __init__(self) -> None:
@@ -46,16 +45,13 @@ class InputLog:
 
     @property
     def is_full(self) -> bool:
-        """Return whether the source of the input should pause."""
         return self.uncertain + self.unsent >= LIMIT_PIECES
 
     @property
     def has_room(self) -> bool:
-        """Return whether a paused source should go on."""
         return self.uncertain + self.unsent <= LIMIT_PIECES // 2
 
     def put(self, item: Item) -> None:
-        """Add input."""
         _append(self._waiting, item)
         self.unsent += _pieces(item)
 

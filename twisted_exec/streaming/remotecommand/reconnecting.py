@@ -2,8 +2,7 @@
 Attempts to open a connection again.
 
 The waits between attempts double up to a limit, with a random part, so that many clients of a
-server that was restarted do not return together.  ``Retry-After`` is obeyed up to
-:data:`RETRY_AFTER_SECONDS`.
+server that was restarted do not return together.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ class Reconnecting:
 
     :param attempt: makes an attempt.  The Deferred fires when it has succeeded, unless
         :meth:`succeeded` said so before; cancelling it closes the connection.
-    :param failed: called with the reason when no further attempt is made.
+
     :param limit_seconds: gives up after this time; ``None`` for never.
     :param jitter: returns a random number from 0 to 1.
     """
@@ -92,7 +91,6 @@ class Reconnecting:
         self._timer: IDelayedCall | None = None
 
     def start(self) -> None:
-        """Begin with a short wait."""
         self._started_at = self._unreached_at = self._clock.seconds()
         self._wait_seconds, self._attempt_seconds = FIRST_WAIT_SECONDS, ATTEMPT_SECONDS
         self._wait()

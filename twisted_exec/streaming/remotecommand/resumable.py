@@ -59,7 +59,6 @@ class Resumption:
     """
     The beginning of a stream whose client can resume.
 
-    :param answer: the answer to the client, which identifies this stream after a loss.
     :param position: where the output of a resumed session continues; ``None`` for a new session.
     :param settled: pieces of input that earlier streams of the session settled; ``None`` if
         unknown.
@@ -76,11 +75,7 @@ class Resumption:
 
 
 class Acknowledgements:
-    """
-    Tells a client how much of its input is settled, without a mark for each key.
-
-    :param settled: pieces that the client knows to be settled.
-    """
+    """Tells a client how much of its input is settled, without a mark for each key."""
 
     def __init__(self, clock: IReactorTime, send: Callable[[Mark], None], settled: int) -> None:
         self._clock, self._send = clock, send
@@ -104,7 +99,6 @@ class Acknowledgements:
         self._go_on()
 
     def hold(self, held: bool) -> None:
-        """Send nothing until this is called with false."""
         self._is_held = held
         self._go_on()
 

@@ -69,13 +69,12 @@ class ResumingClient:
 
     :param limit_seconds: gives a session up that could not be resumed for this time; ``None`` for
         never.
-    :param jitter: as for :class:`.Reconnecting`.
+
     :ivar is_resumable: true; other streams lack this attribute.
     :ivar missed_bytes: output that the machine printed while the connection was lost last.
     :ivar live_from: the offset at which the output ended when the present connection was made; 0 if
         unknown.
     :ivar unsent_pieces: pieces of input that were dropped after the last loss, and were never sent.
-    :ivar session: id of the newest connection's session, for support.
     """
 
     is_resumable = True
@@ -206,7 +205,6 @@ class ResumingClient:
             self._stream.resize(size)
 
     def pause_output(self) -> None:
-        """Stop delivery, also over an outage."""
         self._output_paused = True
         if self._state is _State.OPEN:
             self._stream.pause_output()
@@ -536,7 +534,6 @@ class SessionConnection:
 
     :ivar client: ``None`` once this connection no longer counts.
     :ivar synced: fires with the first Ack, or a status.
-    :ivar is_placed: the position of the output is known.
     """
 
     stream: ConsoleClient | None = None
@@ -606,7 +603,6 @@ class ResumableUser(ConsoleUser, Typing):
         """
         The session goes on.
 
-        :param seconds: since :meth:`outage`.
         :param uncertain: number of dropped pieces of input: ``unsent_pieces`` of the stream were
             never sent, and the machine may have received some of the others.
         """
@@ -633,7 +629,6 @@ class Messages:
         self._user: Any = user
 
     def outage(self, reason: str) -> None:
-        """Tell a user who wants to know; others see a pause."""
         if tell := getattr(self._user, "outage", None):
             tell(reason)
 
@@ -664,7 +659,6 @@ class Messages:
             tell(attendance)
 
     def skipped(self, count: int | None) -> None:
-        """Show a gap in the output."""
         if tell := getattr(self._user, "skipped", None):
             tell(count)
         else:

@@ -92,7 +92,6 @@ def serve(
     SPDY that waits for the client's streams; a client that opens none is never attached, but
     detached all the same.
 
-    :param session: id of the session, sent to the client as ``Audit-Id``.
     :param record: the session in this hop's
         :class:`~twisted_exec.streaming.sessions.registry.Sessions`.
     :param resumption: for a client that can resume; the attachment is an
@@ -215,7 +214,6 @@ class ConsoleServer:
 
     @property
     def bytes_to_machine(self) -> int:
-        """Bytes of delivered keys."""
         return self._input.bytes_to_machine
 
     @property
@@ -291,7 +289,6 @@ class ConsoleServer:
             self._time_limits.hold_to(terms)  # last, because it may end the session
 
     def cut(self) -> None:
-        """Close without a status, when the time for one has passed."""
         self._carrier.abort()
 
     def echoed(self, seconds: float) -> None:
@@ -489,7 +486,7 @@ class UserInput:
     end of input.  A piece is settled when the attachment has it, or when it was discarded for good.
 
     :param used: is called when the user has sent keys, a request, or another size than before.
-    :param limit_bytes: input buffered while the attachment accepts none.
+
     :param set_full: is called with true when that limit is reached, and with false afterwards.
     :ivar takes_input: whether input passes now; the owner sets it, see also :meth:`drop`.
     :ivar on_settled: is called with the number of settled pieces when it changes; may be ``None``.
@@ -521,7 +518,6 @@ class UserInput:
         self._told: set[Notice] = set()  # notices that the user has had
 
     def __len__(self) -> int:
-        """Return the number of items that wait."""
         return len(self._queue)
 
     # From the stream.
@@ -539,7 +535,6 @@ class UserInput:
             self._refuse()
 
     def control_received(self, data: bytes) -> None:
-        """Handle bytes of the channel for sizes and requests."""
         for event in self._sizes.feed(data):
             if not isinstance(event, TerminalSize):
                 self._used()
@@ -658,8 +653,6 @@ class InputQueue:
     A bounded queue that delivers directly, unless it is paused.
 
     :param deliver: receives each item; it may pause or close the queue.
-    :param set_full: is called with true when the limit is reached, and with false when the queue is
-        below it again.
     """
 
     def __init__(
@@ -672,7 +665,6 @@ class InputQueue:
         self._is_full = self._is_closed = False
 
     def __len__(self) -> int:
-        """Return the number of items that wait."""
         return len(self._items)
 
     def put(self, item: Item) -> None:
@@ -684,11 +676,9 @@ class InputQueue:
         self._run()
 
     def pause(self) -> None:
-        """Deliver nothing until :meth:`resume`."""
         self._paused = True
 
     def resume(self) -> None:
-        """Deliver what waits."""
         self._paused = False
         self._run()
 

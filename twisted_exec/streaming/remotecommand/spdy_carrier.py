@@ -33,8 +33,6 @@ UNREAD_BYTES = 64 << 10
 
 @implementer(IFramed)
 class _SPDYCarrier(PacedConnection, Protocol):
-    """Common part of both ends."""
-
     transport: Any
     streams: ServerStreams | ClientStreams
     _over = False  # input is no longer read
@@ -69,7 +67,6 @@ class _SPDYCarrier(PacedConnection, Protocol):
             self._flush()
 
     def fail(self, reason: str) -> None:
-        """Send the error, and hang up."""
         self._over = True
         self._user.failing(reason)
         self.streams.go_away(broken=True)
@@ -162,7 +159,6 @@ class _SPDYCarrier(PacedConnection, Protocol):
             self.transport.write(data)
 
     def _flush_answers(self) -> None:
-        """Send the codec's own answers."""
         data = self.streams.data_to_send()
         if not data:
             return

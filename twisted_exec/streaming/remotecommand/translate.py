@@ -69,7 +69,7 @@ async def translate(
 
     :param ask: sends an offer to that hop on a new connection; raises
         :class:`~twisted_exec.streaming.http.upgrade_client.UpgradeRefused`.
-    :param open_seconds: time limit for the backend's streams.
+
     :param streams: streams for which the next hop waits; ``None``: those that the request asks for,
         or a terminal's if it does not say.
     :param confirm: decides for the last time before the client is answered.
@@ -114,11 +114,9 @@ class Translation:
     A session whose two connections may speak different protocols.
 
     :param terms: returns the terms that the next hop has confirmed.
-    :param recorder: see :class:`~twisted_exec.streaming.interfaces.Location`.
+
     :param on_end: called once, when both connections are closed, with the reason for audit; never
         if the client was not answered.
-    :ivar bytes_to_machine: input passed on, without framing.
-    :ivar bytes_to_user: output passed on, without framing.
     """
 
     def __init__(
@@ -223,12 +221,10 @@ class Translation:
     # Called by the hop
 
     def end(self, ending: Ending) -> None:
-        """End the session with a status for the user."""
         self._tell(ending, ending.reason)
         self._close()
 
     def cut(self) -> None:
-        """Close both connections without a status."""
         self._status_sent, self._reason = True, self._reason or "cut"
         for end in (self._user, self._machine):
             if not end.gone:
@@ -483,7 +479,6 @@ class FrontendConnection:
 
     @property
     def takes(self) -> bool:
-        """Return whether the user accepts output now."""
         return self.open and not self.gone and not self.carrier.blocked
 
     # CarrierUser
@@ -546,7 +541,6 @@ class BackendConnection:
         self.carrier.abort()
 
     def hear(self, hearing: bool) -> None:
-        """Pause or resume reading."""
         if hearing is not self._hearing and not self.gone:
             self._hearing, self._heard_at = hearing, self._clock.seconds()
             if hearing:
@@ -571,7 +565,6 @@ class BackendConnection:
         return quiet_seconds >= SILENT_SECONDS and not held_up
 
     def give_up(self) -> None:
-        """Treat the peer as dead."""
         self._why = f"the machine's end has not answered for {SILENT_SECONDS:g} seconds"
         self.carrier.abort()
 

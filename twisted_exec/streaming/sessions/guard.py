@@ -87,7 +87,6 @@ class _Reviews:
         self.problem = ""
 
     def add(self, review: Deferred[str]) -> None:
-        """Add a review that has begun."""
         ended: Deferred[None] = review.addCallbacks(self._answered, self._failed)
         if not ended.called:
             self._running[ended] = None
@@ -194,7 +193,6 @@ class SessionGuard(Service):
         self._loop = Deferred.fromCoroutine(self._run()).addErrback(self._stopped)
 
     def stopService(self) -> Deferred[None]:
-        """Stop, and cancel the round that is under way."""
         super().stopService()
         self._sessions.on_opened = self._sessions.on_asked = None
         for timer in (self._expiry, self._look):
@@ -443,7 +441,6 @@ class Idleness(BackgroundTask):
         self._seen: WeakKeyDictionary[Session, tuple[tuple[int, int], float]] = WeakKeyDictionary()
 
     def start(self) -> None:
-        """Check periodically, until :meth:`stop`."""
         if self._seconds:
             self._begin(self._run())
 
@@ -458,7 +455,6 @@ class Idleness(BackgroundTask):
                 self._log.failure("cannot check for idle sessions")
 
     def look(self) -> None:
-        """End sessions that exceed the limit now."""
         now = self._clock.seconds()
         for session in self._sessions.live():
             if session.subject.subresource in self._spared:
@@ -482,11 +478,7 @@ LAST_WORD_SECONDS = 3.0
 def leave_to_successor(
     sessions: Sessions, clock: IReactorTime, seconds: float, program: str
 ) -> Deferred[None]:
-    """
-    Return a Deferred for :func:`linger`, as the last part of ``IHandsOver.retire``.
-
-    :param program: such as ``the poollet``, for the reason.
-    """
+    """Return a Deferred for :func:`linger`, as the last part of ``IHandsOver.retire``."""
     reason = f"{program} was replaced, and the time for sessions that it left behind is over"
     return Deferred.fromCoroutine(linger(sessions, clock, seconds, reason))
 
@@ -501,7 +493,6 @@ async def linger(
     """
     Cut the sessions that go on at the successor, and serve the others until they end.
 
-    :param seconds: after which the remaining sessions end.
     :param lost: fires with the reason if they have to end earlier.
     """
 

@@ -93,7 +93,6 @@ def parse_ending(args: Mapping[bytes, list[bytes]]) -> tuple[str, Ending]:
     """
     Read the query of a ``DELETE`` that ends a session.
 
-    :param args: as ``request.args``.
     :return: the session's id and the ending; an unknown reason becomes ``INTERNAL``.
     :raises BadRequest: the query names no session.
     """
@@ -125,8 +124,6 @@ def parse_terms_query(args: Mapping[bytes, list[bytes]]) -> tuple[str, Terms]:
     """
     Read the query of a ``PATCH`` that changes the terms of a session.
 
-    :param args: as ``request.args``.
-    :return: the session's id and the terms.
     :raises BadRequest: the query names no session, or this release cannot read the terms.
     """
     session, text = (
@@ -149,7 +146,6 @@ def forwarded_terms(values: Sequence[bytes]) -> Terms:
 
     Terms only restrict, so they count for every sender.
 
-    :param values: see :func:`terms_headers`.
     :raises BadRequest: they are too many, or this release cannot read them.
     """
     if len(values) > _MOST:
@@ -189,7 +185,6 @@ class RequestedResumption:
     """
     The header of a client that can resume sessions.
 
-    :param value: of the header, as sent.
     :param resume: the session to resume; ``None`` for a new one.
     :param credit: bytes of output that the client accepts beyond those that it has taken; 0 for any
         number.
@@ -214,7 +209,6 @@ def requested_resumption(values: Sequence[bytes]) -> RequestedResumption | None:
     """
     Read the header of a request that can resume sessions; ``None`` without the header.
 
-    :param values: see :func:`resume_headers`.
     :raises BadRequest: the header is not valid.
     """
     if not values:
@@ -248,7 +242,6 @@ def requested_rejoin(values: Sequence[bytes]) -> tuple[bool, Rejoin | None]:
     """
     Read the header of a request from a hop that rejoins streams.
 
-    :param values: see :func:`rejoin_headers`.
     :return: whether the previous hop offers to rejoin the stream, and the stream that it rejoins.
     :raises BadRequest: the header is not valid.
     """
@@ -272,7 +265,6 @@ def _values(request: IRequest, name: bytes) -> Sequence[bytes]:
 
 
 def _only(header: str, values: Sequence[bytes], parse: Callable[[str], _Parsed]) -> _Parsed:
-    """Parse the header, which a request has once."""
     if len(values) > 1:
         raise BadRequest(f"a request has at most one header {header}")
     try:

@@ -36,10 +36,9 @@ class Openings:
     The turns of one program.
 
     :param at_once: concurrent openings to one next hop.
-    :param per_user: the same of one user.
+
     :param pace_seconds: see :data:`PACE_SECONDS`; 0 for never more than ``per_user``.
     :param most_waiting: streams that may wait for a turn; each holds its client's connection.
-    :param most_waiting_per_user: the same of one user.
     """
 
     def __init__(
@@ -61,7 +60,6 @@ class Openings:
 
     @property
     def waiting(self) -> int:
-        """Number of streams that wait for their turn."""
         return self._waiting.total()
 
     async def begin(
@@ -112,8 +110,6 @@ class Openings:
 
 
 class _Hop:
-    """The openings to one next hop."""
-
     def __init__(self, limits: Openings, clock: IReactorTime) -> None:
         self._limits, self._clock = limits, clock
         self.under_way: Counter[Hashable] = Counter()

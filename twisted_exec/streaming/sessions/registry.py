@@ -191,7 +191,6 @@ class Sessions:
         self._unresumable[session] = why
 
     def connections_beside(self) -> int:
-        """Return how many connections fit beside the live sessions, for :class:`Site`."""
         return self.limits.connections_beside(len(self._live))
 
     def refused(self, subject: Subject, code: int, reason: str) -> None:
@@ -221,7 +220,6 @@ class Sessions:
             _take_one(self._per_user, session.subject.user)
 
     def has(self, session: str) -> bool:
-        """Return whether a session with this id is live here."""
         return session in self._by_id
 
     def with_id(self, session: str) -> list[Session]:
@@ -239,22 +237,14 @@ class Sessions:
         return [session.subject for session in self._live]
 
     def end(self, where: Callable[[Subject], bool], ending: Ending) -> int:
-        """
-        End the sessions that ``where`` selects.
-
-        :return: their number.
-        """
+        """End the sessions that ``where`` selects; return their number."""
         chosen = [session for session in self._live if where(session.subject)]
         for session in chosen:
             session.end(ending)
         return len(chosen)
 
     def end_object(self, key: MachineKey | PoolKey, ending: Ending) -> int:
-        """
-        End the sessions that depend on an object.
-
-        :return: their number.
-        """
+        """End the sessions that depend on an object; return their number."""
         return self.end(lambda subject: key.covers(subject, ending), ending)
 
     def drain(self, clock: IReactorTime, seconds: float, ending: Ending) -> Deferred[None]:
@@ -307,7 +297,6 @@ class ClientInfo:
     """
     The user's client, and the request that opened the stream.
 
-    :param agent: the client's ``User-Agent``; unverified.
     :param via: the requested subresource, as ``RESOURCE/SUBRESOURCE``.
     """
 
@@ -400,7 +389,7 @@ class Session:
         Take note that the stream is up; it resumes the session that the request named, if any.
 
         :param end: ends the stream in the protocol's order, with the reason; bounded in time.
-        :param counts: returns the bytes to the machine and to the user so far.
+
         :param hold_to: changes the terms of the stream; ``None`` if the stream cannot change them.
         :param supersede: ends the stream soon, because its user has resumed the session; ``None``
             if that cannot happen.
@@ -560,7 +549,6 @@ class MachineKey:
     uid: str
 
     def covers(self, subject: Subject, ending: Ending) -> bool:
-        """Return whether the ending concerns a session."""
         keeps = ending.reason == POWERED_OFF and subject.subresource in ("log", "screen")
         return bool(self.uid) and subject.uid == self.uid and not keeps
 
@@ -578,7 +566,6 @@ class PoolKey:
     resource: str = ""
 
     def covers(self, subject: Subject, ending: Ending) -> bool:
-        """Return whether the ending concerns a session."""
         same_resource = not self.resource or subject.resource == self.resource
         return bool(self.name) and subject.pool == self.name and same_resource
 
@@ -663,7 +650,6 @@ class RoundTripMetrics(Collector):
         return [_family()]
 
     def collect(self) -> Iterable[Metric]:
-        """Called by the registry for each scrape."""
         live = self._sessions.live()
         if len(live) > MOST_SESSIONS:
             live = random.sample(live, MOST_SESSIONS)

@@ -41,7 +41,6 @@ class TimeLimits:
     """
     The time limits of one stream.
 
-    :ivar last_input: of the session; may be replaced before the stream is up.
     :param end: ends the session; called once, after which this has stopped.
     :param now: returns the time of day, in seconds since 1970.
     """
@@ -63,7 +62,6 @@ class TimeLimits:
         self._stopped = False
 
     def touch(self) -> None:
-        """Take note that the user has sent something."""
         # The timer does not move with each key: when it is due, it looks at this.
         self.last_input.at = self._clock.seconds()
 

@@ -63,7 +63,6 @@ class Download:
         self._asking.flow(False)
 
     def resume(self) -> None:
-        """Resume reading."""
         self._asking.flow(True)
 
     def abort(self) -> None:
@@ -72,8 +71,6 @@ class Download:
 
 
 class _Downloading(Asking):
-    """The connection: first for the request, then with the body."""
-
     request_noun = "request"
     any_type = False
     _begun = False  # the head has arrived

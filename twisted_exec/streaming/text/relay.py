@@ -62,7 +62,7 @@ class Relay:
     Relays plain GETs to the location that the locator returns.
 
     :param locator: its location has the query in its path, or the options of a log.
-    :param connect_seconds: for each address, TLS included.
+
     :param answer_seconds: from the request to the head of the response, which some backends
         (kubelets) send late; ``None`` for no limit.
     :param end_seconds: how long the log of a deleted machine may take for its last lines.
@@ -104,8 +104,6 @@ class Relay:
 
 
 class _Passage:
-    """One request's passage through a relay."""
-
     _text: TextStream
     _download: Download | ResumedLog | None = None
     _framing: Framing | None = None  # if the user gets frames

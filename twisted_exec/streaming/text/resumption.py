@@ -129,7 +129,6 @@ class ResumedLog:
         self._download.resume()
 
     def abort(self) -> None:
-        """As :meth:`Download.abort`."""
         # Break reference cycles: their memory would wait for the garbage collector.
         self._deliver = self._ended = self._report = _nothing
         self._again = _no_more

@@ -79,8 +79,6 @@ class SharedStream:
     A reserved stream of a connection; then a request, and its response.
 
     A stream has the checks and limits of :mod:`~twisted_exec.streaming.text.download`.
-
-    :ivar number: stream number, once the request is sent.
     """
 
     __slots__ = (
@@ -138,7 +136,6 @@ class SharedStream:
             self._fail(GatewayTimeout(f"no answer to the request within {seconds:g} s"))
 
     def abort(self) -> None:
-        """Discard the response, or the rest of it."""
         self.leave()
 
     # Received
@@ -201,7 +198,6 @@ class SharedStream:
         self._pass_on()
 
     def leave(self) -> None:
-        """See :meth:`Download.abort`."""
         self._left, self._receiver, self._buffered = True, None, None
         self._connection.leave(self)
 
@@ -397,7 +393,6 @@ class SharedConnection(TwistedProtocol):
         return most - len(self._users)
 
     def take(self) -> SharedStream:
-        """Reserve a stream for a request."""
         stream = SharedStream(self)
         self._users.add(stream)
         if len(self._users) == 1:

@@ -42,7 +42,6 @@ class TextStream:
     """
     Common part of the forms of a text.
 
-    :ivar sent: bytes of text so far, with the heads of frames.
     :ivar done: fires at the end of the stream, with the reason for audit.
     """
 
@@ -74,11 +73,7 @@ class TextStream:
         self._end(reason, self._completing)
 
     def break_off(self, reason: str, ending: Ending | None = None) -> None:
-        """
-        End an incomplete text, so that the client notices.  Only the first end counts.
-
-        :param ending: a reason to send to the reader.
-        """
+        """End an incomplete text, so that the client notices.  Only the first end counts."""
         if ending is not None and self._is_open():
             self._put(ending_mark(ending, begins_line=self._begins_line))
         self._end(reason, self._breaking)
@@ -106,7 +101,6 @@ class TextStream:
             self.done.callback(reason)
 
     def _is_open(self) -> bool:
-        """Return whether something can be written."""
         return not self.done.called
 
     # Implemented by subclasses; the last three prepare an end and return the call that makes it
@@ -270,8 +264,6 @@ class TextConnection(TextStream):
 
 @implementer(IPushProducer)
 class _End(Protocol):
-    """The connection."""
-
     transport: Any
     _late: IDelayedCall | None = None
 
@@ -430,11 +422,9 @@ class TextResponse:
         """Find the text."""
 
     def _headers(self) -> Sequence[tuple[bytes, bytes]]:
-        """Return more headers of the response."""
         return ()
 
     async def _open(self) -> None:
-        """Begin to send the text."""
         raise NotImplementedError
 
     def _close(self) -> None:
@@ -442,7 +432,6 @@ class TextResponse:
         raise NotImplementedError
 
     def _end(self, ending: Ending) -> None:
-        """End before the text is complete."""
         self._text.break_off(ending.reason)
 
     def _pause(self) -> None:
@@ -453,11 +442,7 @@ class TextResponse:
 
 
 class PacedResponse(TextResponse):
-    """
-    The response with a text whose parts are read in short turns of the reactor.
-
-    :cvar most_pieces: in one turn.
-    """
+    """The response with a text whose parts are read in short turns of the reactor."""
 
     most_pieces: ClassVar[int] = 1000
 
