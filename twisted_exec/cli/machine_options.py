@@ -64,7 +64,6 @@ def run_with_machine(
     """
     Run a command with :func:`add_machine_options` in a reactor; return the exit code.
 
-    :param name: of the command, for messages.
     :param main: gets the options, with the possible dialects as ``among``, and the reactor.
     """
     from twisted_exec.cli import runner  # not for kubectl console, which starts faster without it

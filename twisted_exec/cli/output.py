@@ -40,11 +40,7 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def document(message: Any, form: str) -> str:
-    """
-    Return a message, or a list of messages, as JSON or YAML.
-
-    :param form: ``json`` or ``yaml``.
-    """
+    """Return a message, or a list of messages, as JSON or YAML."""
     from google.protobuf.json_format import MessageToDict
 
     document = (

@@ -37,7 +37,6 @@ def server_command(
     Add a command that uses an API server.
 
     :param command: name of its group, such as ``token``, for error messages.
-    :param description: its purpose, in a few words.
     """
     from twisted_exec.cli.options import add_cluster_options
 
@@ -90,7 +89,6 @@ def run_in_reactor(command: str, asking: Asking, error_code: int = 1) -> int:
     """
     Run a reactor until the command has finished.
 
-    :param command: name of the command, such as ``iri``, for error messages.
     :return: the exit code: that of ``asking``, ``error_code``, or 130 after SIGINT.
     """
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:

@@ -86,6 +86,7 @@ class MemoryCluster:
 
     @property
     def watches(self) -> int:
+        """The number of open watches."""
         return len(self._watchers)
 
     def kind(self, resource: Resource) -> Kind:

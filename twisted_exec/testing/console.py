@@ -60,7 +60,7 @@ class FakeConsole:
     A line whose other end is the test.
 
     :param paced: as :class:`~twisted_exec.streaming.interfaces.IConsole` has it.
-    :param echo: print all input.
+
     :ivar opened: number of connections so far.
     :ivar refusal: an exception to fail the next :meth:`connect` with.
     :ivar sizes: terminal sizes, also those that came while the line was closed.
@@ -139,7 +139,7 @@ class RecordingAttachment:
 
     :ivar transport: what it is attached to.
     :ivar received: all input, joined.
-    :ivar sizes: the terminal sizes, in order.
+
     :ivar wishes: what else the user asked for, in order.
     :ivar input_ends: how often the input ended.
     :ivar detached_with: reasons of detachment; a correct stream detaches at most once.
@@ -201,7 +201,7 @@ class ResumableAttachment(RecordingAttachment):
 
     :ivar output: what the machine has printed.
     :ivar events: names of the events, in order, such as ``away``.
-    :ivar terms: the terms that it got, in order.
+
     :ivar oldest: the oldest position that the session may read.
     """
 
@@ -321,14 +321,17 @@ class MarkStream:
 
     @property
     def output(self) -> bytes:
+        """All output."""
         return b"".join(each for each in self.sent if isinstance(each, bytes))
 
     @property
     def notices(self) -> list[str]:
+        """The texts of all notices."""
         return [each.text for each in self.sent if isinstance(each, Notice)]
 
     @property
     def positions(self) -> list[int]:
+        """The offsets of all positions."""
         return [each.position.offset for each in self.sent if isinstance(each, At)]
 
     def take(self, capacity: int | None = None) -> None:
@@ -381,7 +384,6 @@ class RecordingProducer:
     """
     A producer that records its calls.
 
-    :ivar paused: whether it may not produce now.
     :ivar calls: in order: ``pause``, ``resume``, ``stop``.
     """
 

@@ -105,11 +105,7 @@ class _Pair:
 
 
 class PortForwards:
-    """
-    The server's end of one SPDY connection of ``portforward.k8s.io``.
-
-    :param pod: name of the Pod, for error messages.
-    """
+    """The server's end of one SPDY connection of ``portforward.k8s.io``."""
 
     def __init__(self, reactor: Any, pod: str, carried: Carried) -> None:
         self.reactor, self.pod = reactor, pod

@@ -130,6 +130,7 @@ class LocalProcess(ProcessProtocol):
             self.transport.pauseProducing()
 
     def resume(self) -> None:
+        """Resume reading the output."""
         if self._is_running():
             self.transport.resumeProducing()
 
@@ -345,6 +346,7 @@ class LogReader:
         self.exhausted = False
 
     def read(self) -> Iterator[bytes]:
+        """Yield the lines since the last call."""
         log = self._log
         while not self.exhausted and self._next < log.dropped + len(log.lines):
             place = max(0, self._next - log.dropped)

@@ -80,7 +80,6 @@ def decode(message: bytes, protocol: str = V5) -> StreamData | StreamClosed | No
     """
     Decode one WebSocket message, binary or text.
 
-    :param message: the complete payload.
     :return: ``None`` for a message to ignore.
     :raises RemoteProtocolError: a version 5 close that does not name exactly one channel.
     """

@@ -119,8 +119,6 @@ class Ending:
     """
     Why a session ended, as its final Status reports it.
 
-    :param reason: one of the reasons above, for programs.
-    :param message: for people.
     :param exit_code: the exit code (0 to 255) of a process, else ``None``.
     """
 
@@ -419,7 +417,6 @@ def dropped_keys(dropped: int, unsent: int) -> str:
     """
     Return what users read of input that a client has dropped after a loss of its connection.
 
-    :param dropped: pieces of input, at least 1.
     :param unsent: the last of these, which were never sent.
     """
     text = f"{keys_counted(dropped - unsent)} may not have reached the machine"

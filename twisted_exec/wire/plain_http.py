@@ -74,10 +74,9 @@ class PlainAnswer(NamedTuple):
     The head of an answer, and what has arrived with it.
 
     :param code: 101, or at least 200.
-    :param headers: as they were sent.
+
     :param length: of the body; ``None`` without ``Content-Length``.
     :param closes: the head has a ``Connection`` header, other than that of an upgrade.
-    :param rest: the bytes behind the head.
     """
 
     code: int
@@ -88,11 +87,7 @@ class PlainAnswer(NamedTuple):
 
 
 def answer(data: bytes) -> PlainAnswer | None:
-    """
-    Read the head of an answer; ``None`` if it is incomplete or not in the plain form.
-
-    :param data: all that has arrived.
-    """
+    """Read the head of an answer; ``None`` if it is incomplete or not in the plain form."""
     end = data.find(b"\r\n\r\n", 0, MAX_BYTES)
     if end < 0:
         return None

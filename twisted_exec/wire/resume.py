@@ -67,7 +67,6 @@ class Resume:
 
     :param key: the key that the last connection got.
     :param session: the id of the session of that connection.
-    :param position: where the output is to continue.
     """
 
     key: str = field(repr=False)
@@ -159,7 +158,6 @@ def parse_credit(value: str) -> int:
     Read how much output the client accepts beyond what it has taken, in bytes; 0 if it names no
     limit.
 
-    :param value: the header of a request.
     :raises RemoteProtocolError: the value is not valid.
     """
     text = header_fields(RESUME_HEADER, value, {}).get("credit")
@@ -291,7 +289,6 @@ class Notice:
     """
     A message for the user.
 
-    :param text: is made printable.
     :param kind: ``None`` if the other side is of an earlier release.
     :param role: the role of the session from now on.
     :param writer: the user who has the floor, to an observer.
@@ -468,11 +465,7 @@ def encode_mark(mark: Mark | Question | Answer) -> bytes:
 
 
 def encode_session(resumable: Resumable, session: str) -> bytes:
-    """
-    Encode the mark that tells a page what it cannot read in the headers of the 101.
-
-    :param session: id of the connection's session.
-    """
+    """Encode the mark that tells a page what it cannot read in the headers of the 101."""
     document: dict[str, object] = {
         "Session": session,
         "Key": resumable.key,

@@ -1,10 +1,9 @@
 """
 The terms of a console session: what its user may do, and until when.  Terms only restrict.
 
-The hop that decodes the stream enforces the terms.  Hops send them in the header
-``X-Twisted-Exec-Terms`` of the request that opens the stream, and the enforcing hop repeats the
-header in its 101.  A hop that gets no such answer ends the session, because an older release would
-ignore the header.
+Hops send them in the header ``X-Twisted-Exec-Terms`` of the request that opens the stream.  The hop
+that decodes the stream enforces them, and repeats the header in its 101: a hop that gets no such
+answer ends the session, because an older release would ignore the header.
 """
 
 from __future__ import annotations
@@ -59,7 +58,6 @@ class Terms:
     """
     The terms of one session.
 
-    :param right: the highest right of the user.
     :param people: users who must be connected before the machine gets input.
     :param viewers: most sessions at the console; 0 for any number.
     :param idle_seconds: longest time without input; 0 for any.
@@ -131,7 +129,6 @@ def parse_recording(text: str) -> tuple[str, str]:
     """
     Split the term of a recording.
 
-    :param text: see :attr:`Terms.recording`; not empty.
     :return: the UID of the ConsoleRecording, and an element of :data:`RECORDED_INPUT`.
     :raises ValueError: it is malformed.
     """

@@ -147,7 +147,6 @@ class SPDYConnection:
     One end of a connection.
 
     :param client: we are the side that requested the upgrade.
-    :param max_streams: limit for concurrent streams of the peer.
     """
 
     def __init__(self, *, client: bool, max_streams: int) -> None:
@@ -487,7 +486,6 @@ class ServerStreams(_Streams):
     """
     The machine's end.
 
-    :param protocol: one of :data:`~twisted_exec.wire.channel.SPDY_PROTOCOLS`.
     :param expected: the channels that the request announces, if it does.
     """
 
@@ -510,11 +508,7 @@ class ServerStreams(_Streams):
         return self.ready
 
     def finish(self, document: bytes) -> None:
-        """
-        Report the ending, also to streams that are opened later; the client leaves next.
-
-        :param document: the result of :func:`~twisted_exec.wire.control_messages.encode_ending`.
-        """
+        """Report the ending, also to streams that are opened later; the client leaves next."""
         self._status = document
         for channel in list(self._ids):
             self._finish(channel)
@@ -571,7 +565,6 @@ class ClientStreams(_Streams):
     """
     The user's end.
 
-    :param protocol: one of :data:`~twisted_exec.wire.channel.SPDY_PROTOCOLS`, chosen by the server.
     :param channels: the channels to open, in Kubernetes' order, without ``RESIZE`` in versions
         without sizes.
     """

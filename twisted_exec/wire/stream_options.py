@@ -2,9 +2,9 @@
 Options of a console session: the query of the request that opens it.
 
 Each hop forwards the options in one canonical form.  Both spellings are accepted: an API server's
-(``stdin=true``) and a kubelet's (``input=1``).  Some options are our own, such as ``readOnly``.
-Sources: ``PodExecOptions`` and ``PodAttachOptions`` of ``k8s.io/api/core/v1``, and ``NewOptions``
-of ``k8s.io/kubelet/pkg/cri/streaming/remotecommand/httpstream.go``.
+(``stdin=true``) and a kubelet's (``input=1``).  Sources: ``PodExecOptions`` and
+``PodAttachOptions`` of ``k8s.io/api/core/v1``, and ``NewOptions`` of
+``k8s.io/kubelet/pkg/cri/streaming/remotecommand/httpstream.go``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class StreamOptions:
 
     :param channels: the streams that the client will open, without ``RESIZE``, which clients may
         leave out.  ``None`` when the request does not say.
-    :param tty: the client has a terminal.
+
     :param read_only: the client only watches; its input never reaches the machine.
     :param observe: begin as an observer, who may ask for the role of the writer later.
     :param force: take over from a user who has the floor.

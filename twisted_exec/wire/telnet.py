@@ -7,7 +7,6 @@ other end wants the window size, and any options that the caller offers.  Others
 per byte, and raises on undefined commands.
 
 COM-PORT-OPTION (RFC 2217) sets the parameters of serial lines behind a network (:class:`ComPort`).
-The client requests each line parameter, and the access server answers with the value in force.
 """
 
 from __future__ import annotations
@@ -378,7 +377,7 @@ class LineSettings:
     Settings of a serial line.
 
     :param baud: bits per second.
-    :param data_bits: 5 to 8.
+
     :param parity: a key of :data:`PARITIES`.
     :param stop_bits: a key of :data:`STOP_BITS`.
     :param flow: a key of :data:`FLOWS`.

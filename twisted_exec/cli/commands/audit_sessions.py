@@ -2,8 +2,7 @@
 Sessions, as the audit records of all hops show them.
 
 The connections of a resumed session count as one use of the console.  Only the runtime's records
-count the typed bytes without framing.  Files may be rotated while they are read: open files keep
-their contents.
+count the typed bytes without framing.
 """
 
 from __future__ import annotations
@@ -301,7 +300,7 @@ def read_records(path: str, damage: Damage) -> Iterator[AuditRecord]:
     Yield the records of an audit file and of its predecessors, the oldest first.
 
     :param path: the file without the number of an old file, or ``-`` for standard input.
-    :param damage: receives the lines that are no records.
+
     :raises AuditFileError: the file cannot be read, or has no records but other lines.
     """
     damaged_before, has_records = damage.count, False

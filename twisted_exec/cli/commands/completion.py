@@ -58,7 +58,6 @@ def answer(arguments: Sequence[str], make_parser: MakeParser) -> int:
     Print candidates for a script.
 
     :param arguments: ``--bash POINT WORD -- LINE``, or ``--describe -- PROGRAM WORD...``.
-    :param make_parser: makes the parser of ``twisted-exec``.
     """
     if arguments[:1] == ["--bash"]:
         _, point, word, _, line = arguments
@@ -150,7 +149,6 @@ class Values(Protocol):
         Return the values of an argument.
 
         :param name: such as ``context`` or ``machine``.
-        :param options: the options on the command line, by the names of their attributes.
         """
 
 
@@ -159,7 +157,6 @@ class Completion:
     """
     Candidates for a word.
 
-    :param words: the candidates, and a short description of each, which may be empty.
     :param is_path: the word is a path, which the shell completes.
     """
 

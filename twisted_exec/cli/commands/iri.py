@@ -576,7 +576,7 @@ async def open_console(
     Get the URL of a console from a runtime, and open it.
 
     :param user: receives the events of the session, ``attached`` first.
-    :param login: user name for the Exec and for the request.
+
     :param protocols: tried in this order, each with a URL of its own; by default all.
     :raises APIError: the runtime refuses, or its URL does not work.
     """
@@ -679,7 +679,6 @@ async def read_log(
     """
     Get the URL of a log from a runtime, and read it to its end.
 
-    :param take: called with each piece.
     :return: whether the log is complete.
     :raises APIError: the runtime refuses, or its URL does not work.
     """

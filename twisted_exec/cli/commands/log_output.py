@@ -26,10 +26,9 @@ class LogOutput:
     Prints a log whose pieces may end anywhere.
 
     :param search: print matching lines only; ``None`` for all lines.
-    :param has_timestamps: the lines of the log begin with timestamps.
+
     :param has_colours: highlight matches in lines without escape sequences, and show timestamps
         dimly.
-    :ivar matches: number of matching lines.
     """
 
     def __init__(

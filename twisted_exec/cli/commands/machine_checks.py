@@ -58,8 +58,6 @@ async def check_machine(
     """
     Check a machine and everything behind it.
 
-    :param among: its possible dialects.
-    :param user: our name at the server, for remedies; may be empty.
     :raises Unusable: further checks cannot run.
     """
     await _MachineCheck(server, client, name, user).run(among)

@@ -306,8 +306,6 @@ async def undiscovered(
     Return the error for machines that cannot be discovered.
 
     A kube-apiserver forwards discovery to the API server of an APIService, which may be down.
-
-    :param among: dialects that were sought.
     """
     fatal = server.report.fatal
     if problem.code in (Unauthorized.code, Forbidden.code):
@@ -376,7 +374,6 @@ class Finding:
     Result of one check.
 
     :param check: name of the part that was checked, such as ``clock``.
-    :param remedy: what the user can do.
     """
 
     check: str
@@ -430,11 +427,7 @@ class Findings:
         return not self.count(FindingLevel.ERROR)
 
     def text(self, paint: Paint = plain) -> str:
-        """
-        Return one line per check, remedies below, and a summary.
-
-        :param paint: colours a word, such as :func:`~twisted_exec.cli.messages.painter` returns.
-        """
+        """Return one line per check, remedies below, and a summary."""
         width = max((len(finding.check) for finding in self.findings), default=0)
         lines = []
         for finding in self.findings:

@@ -57,9 +57,6 @@ class CredentialRotation:
 
     The manager's answer (``status.rotated``) does not say whether it could rotate them, so this
     compares the Secrets.
-
-    :param clock: a reactor's time.
-    :param limit_seconds: time limit; ``None`` for none.
     """
 
     def __init__(
@@ -78,10 +75,8 @@ class CredentialRotation:
         Wait until the credentials differ from the noted ones; without the right to read them, until
         the manager has answered.
 
-        :param requested_at: value of the annotation.
         :return: the message for the user.
         :raises InputError: they cannot be rotated, or not in time.
-        :raises APIError: a request failed.
         """
         from twisted.internet.task import deferLater
 
@@ -278,8 +273,6 @@ def kubeconfig_content(
     """
     Return the kubeconfig.
 
-    :param config: the Space's configuration with its credentials.
-    :param options: those of ``space kubeconfig``.
     :raises InputError: a kubeconfig cannot express it, or would contain a secret of the command
         line.
     """
@@ -319,11 +312,7 @@ def asking(
 
 
 def command_line(name: SpaceName, options: argparse.Namespace, *more: str) -> str:
-    """
-    Return the shell command that writes a kubeconfig for a Space to a file, for messages.
-
-    :param options: those of ``space kubeconfig`` or ``space exec-credential``.
-    """
+    """Return the shell command that writes a kubeconfig for a Space to a file, for messages."""
     files = _files(options, os.environ)
     variable = "" if files == os.devnull else f"KUBECONFIG={shlex.quote(files)} "
     words = [PROGRAM, *_words("kubeconfig", name, options, os.environ), *more]

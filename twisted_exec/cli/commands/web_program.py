@@ -48,7 +48,6 @@ async def serve(options: argparse.Namespace, reactor: Any) -> None:
     """
     Serve the page until the reactor stops.
 
-    :param options: those of the command, and ``among``.
     :raises APIError: the machine does not exist, or the port is not free.
     :raises KubeConfigError: there are no usable credentials.
     """
@@ -203,7 +202,6 @@ class BrowserPage:
     """
     A file that leads to a URL.
 
-    :param snaps: exists if browsers may be Snaps.
     :ivar path: the file, in a directory of its own that only this user can read.
     """
 
@@ -223,11 +221,7 @@ class BrowserPage:
 
 
 class Enter:
-    """
-    Calls ``pressed`` for each Enter, while the program is in the foreground.
-
-    :param fd: the terminal, or a pipe.
-    """
+    """Calls ``pressed`` for each Enter, while the program is in the foreground."""
 
     def __init__(self, fd: int, pressed: Callable[[], None], reactor: Any) -> None:
         self._fd, self._pressed, self._reactor = fd, pressed, reactor

@@ -81,14 +81,12 @@ class LocalServer:
     """
     The server on 127.0.0.1.
 
-    :param config: returns the cluster and the current credentials.
     :param place: tells the page after its login where it is: ``cluster``, ``namespace`` and
         ``machine``.
     :param timeout_seconds: time limit to connect to the API server, and again for the head of an
         answer; ``None`` for the defaults.
     :param server: the endpoint of the API server, instead of the one that ``config`` names.
     :ivar login: exchanges the secret of the URL.
-    :ivar site: makes the protocol of each connection.
     """
 
     def __init__(
@@ -155,8 +153,6 @@ class LocalConsole(Dispatcher):
     The resource of the server.
 
     :param page: serves the page's files, to every user of this computer.
-    :param place: see :class:`LocalServer`.
-    :ivar port: the port of this server, once it listens.
     """
 
     port = 0
@@ -244,7 +240,6 @@ class Login:
     has a secret in its fragment, which browsers do not send.  The page exchanges it for the token,
     once and soon: a URL stays in a browser's history and in a terminal's scrollback.
 
-    :param clock: for the age of the secret.
     :ivar token: the token of the page, which is valid until the program ends.
     """
 
@@ -373,9 +368,6 @@ class Forwarder:
     proxy``.
 
     A redirect would carry the credentials elsewhere, so none is followed or passed on.
-
-    :param config: returns the current configuration.
-    :param server: the endpoint of the API server, instead of the one that ``config`` names.
     """
 
     def __init__(
@@ -587,9 +579,6 @@ class SocketForwarder:
 
     Bytes pass unread; only the boundaries of frames are tracked, so that the program can tell the
     page when it ends.
-
-    :param config: returns the current configuration.
-    :param server: the endpoint of the API server, instead of the one that ``config`` names.
     """
 
     def __init__(

@@ -28,8 +28,7 @@ class ProgressLine:
     A line in the terminal about a wait that begins now, with its seconds.
 
     :param write: writes on the terminal, which is in raw mode.
-    :param text: returns the line after so many seconds.
-    :param columns: returns the width of the terminal.
+
     :param is_plain: the terminal has no cursor to move: print the line once.
     """
 

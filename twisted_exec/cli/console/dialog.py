@@ -39,8 +39,6 @@ class Dialog:
     """
     A dialog with the user.
 
-    :param draw: writes on the terminal.
-    :param size: of the terminal.
     :param moves_cursor: the terminal can erase a line.
     :param mid_line: the cursor is inside a line.
     :param full_screen: the machine's program uses the other screen, so that a view shares it.

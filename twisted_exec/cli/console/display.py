@@ -1,8 +1,9 @@
 """
 The display of a console: the machine's output, and notices and messages between it.
 
-A message begins a line of its own, and the machine's last line, such as its prompt, is usually drawn again behind it.  On
-the screen of a program that has switched to the other screen, a message covers the last rows until the next key.
+A message begins a line of its own, and the machine's last line, such as its prompt, is usually
+drawn again behind it.  On the screen of a full-screen program, a message covers the last rows until
+the next key.
 """
 
 from __future__ import annotations
@@ -31,20 +32,22 @@ class UserTerminal:
 
     :param size: its size now, ``None`` without a terminal.
     :param say: prints messages of this program; the last line has no newline.
-    :param report: prints notices that come beside the output; ``None`` if they are shown in the output.
+    :param report: prints notices that come beside the output; ``None`` if they are shown in the
+        output.
     :param draw: writes what is neither output nor a message; ``None`` without a terminal.
     :param attached: called when the stream is attached.
     :param greeting: returns the greeting, which ``--quiet`` does not suppress; empty for none.
-    :param place: returns the machine, its namespace and its server, for the status.
-    :param watch: receives all output that is written.
+    :param place: returns the machine and where it is, for the status.
+    :param watch: receives the output that is written.
     :param full_screen: whether the output so far has switched to the other screen.
     :param query_filter: see :class:`.Display`.
     :param suspend: stops this program, as job control does; returns whether it was stopped.
     :param redraw: has the whole screen drawn again, if the server can render it.
-    :param again: gets the server's reason for its stop; returns the session that follows, or ``None``.
+    :param again: gets the server's reason for its stop; returns the session that follows, or
+        ``None``.
     :param moves_cursor: messages go to a terminal that can move its cursor.
-    :param shows_more: show more than the output: the machine's banner, notices that are broken at blanks, and the
-        machine's last line again behind each message.
+    :param shows_more: show more than the output, such as the machine's last line again behind each
+        message.
     """
 
     size: Callable[[], TerminalSize | None] = lambda: None
@@ -100,8 +103,8 @@ class Display:
     Writes into the user's output, which paces the stream.
 
     :param script: gets the notices; ``None`` if the user reads them.
-    :param terminal: ``query_filter`` returns what keeps it from answering earlier output; ``None`` if the
-        output is no terminal.
+    :param terminal: ``query_filter`` returns what keeps it from answering earlier output; ``None``
+        if the output is no terminal.
     :param quiet: leave out messages about the connection, and notices that the user is the writer.
     :param wrote: called before each write.
     :param last_line: returns the line that the machine has not ended yet.
@@ -194,7 +197,7 @@ class Display:
         """
         Return as many bytes; output from before the connection has no queries.
 
-        Machine's runtimes of earlier releases leave them in it.
+        Machine runtimes of earlier releases leave them in it.
         """
         # Output may lack its beginning, but it ends at the position.
         live = min(max(0, self._stream.position.offset - self._stream.live_from), len(data))

@@ -3,8 +3,8 @@ The console's screen as it is, before the output behind it.
 
 The server sends the last output of a console to a new session, with offsets.  Meanwhile this
 program reads the state of the console's terminal (``machines/screen``, in the form ``state``) at
-some offset, and shows this screen instead of the output before that offset.  So the two requests
-need no common moment.  Without a usable state in time the user gets the output.
+some offset, and shows this screen instead of the output before that offset.  Without a usable state
+in time the user gets the output.
 
 The greeting and the notices of the server usually follow the output from before the session, which
 would scroll them out of sight.
@@ -42,12 +42,7 @@ Read = Callable[[ClientConfig, Dialect, TerminalSize], "Deferred[TerminalState]"
 
 
 def state_reader(name: str, namespace: str, reactor: Any, reason: str, agent: str) -> Read:
-    """
-    Return a function that reads the state of a machine's console.
-
-    :param reason: that the user declares.
-    :param agent: the ``User-Agent``.
-    """
+    """Return a function that reads the state of a machine's console."""
 
     def read(config: ClientConfig, dialect: Dialect, size: TerminalSize) -> Deferred[TerminalState]:
         # Imported here, because the request for the session is on its way by now.
@@ -73,7 +68,6 @@ class FirstScreen:
     Passes the events of a session's stream on, with the console's screen in place of earlier
     output.
 
-    :param size: returns the size of the user's terminal.
     :param read: ``None`` shows nothing of the output before the session.
     """
 

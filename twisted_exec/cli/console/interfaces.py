@@ -19,10 +19,9 @@ class NextSession:
     """
     The session that follows this session in the same terminal.
 
-    :param machine: its name.
     :param reset: switch the machine off and on first.
     :param stopped: why the server was stopped, if it has to be back first; otherwise empty.
-    :param observe: begin as an observer.
+
     :param news: a message for the user once the session is open.
     """
 

@@ -52,7 +52,6 @@ class MachineAccess:
     The machine of a session, at its API server.
 
     :param config: with the namespace.
-    :param agent: the ``User-Agent``.
     """
 
     config: ClientConfig
@@ -119,7 +118,6 @@ async def act(
     """
     Carry out a command; of a takeover only the explanation of its refusal.
 
-    :param machine: the name, for that of a file.
     :param access: ``None`` for a console without an API server.
     :raises APIError: the server refuses a request.
     """

@@ -214,11 +214,7 @@ def conclude(outcome: Outcome, mid_line: bool) -> int:
 
 
 class ConsoleProgram:
-    """
-    One run: the terminal, the signals and the reactor around a session.
-
-    :param options: those of :func:`add_session_options`, and ``name``.
-    """
+    """One run: the terminal, the signals and the reactor around a session."""
 
     _script: Script | None = None
     _printed: ScriptSink | None = None

@@ -5,23 +5,19 @@ A console shows old output first, and its machine may print between any two byte
 waits until the old output has arrived, and from then on it considers only the current line and new
 output.
 
-``--run`` runs one command in the shell of a machine (:class:`ShellRun`).  It needs a POSIX shell that
-waits at its prompt. It erases the line that it finds, and types:
-
-1. a probe, which prints a mark.  If no mark comes, the command is never typed: a login prompt would
-   take it for a user's name.  At a prompt that looks like that of a login or a boot loader, and into
-   a full-screen program, not even the probe is typed.
-2. the command, in several lines if it is long, between two marks; the second has its exit code.
+``--run`` runs one command in the shell of a machine (:class:`ShellRun`).  It needs a POSIX shell
+that waits at its prompt.  It types a probe, which prints a mark, and then the command between two
+marks; the second has its exit code.  If no mark comes, the command is never typed: a login prompt
+would take it for a user's name.
 
 A mark is an operating system command (OSC) with a number that no terminal knows, so no viewer sees
-it, and neither alerts nor plain logs contain it.  (Not an APC, which tmux takes for a title.)  The
-shell's ``printf`` makes its Escape characters, so the echo of a typed line contains no mark.  The
-command is typed in octal where necessary: a quote cannot end the line early, and a tab does not
-complete a word.  Each mark but the first of the command is printed twice, because the kernel may
-print a line into the middle of it.
+it. (Not an APC, which tmux takes for a title.) The shell's ``printf`` makes its Escape characters,
+so the echo of a typed line contains no mark.  The command is typed in octal where necessary: a
+quote cannot end the line early, and a tab does not complete a word.  Most marks are printed twice,
+because the kernel may print a line into the middle of one.
 
-All viewers see the marks in the same order.  So of several runs at one shell, the first whose probe is
-answered goes on; the others see its marks, and fail.
+All viewers see the marks in the same order.  So of several runs at one shell, the first whose probe
+is answered goes on; the others see its marks, and fail.
 """
 
 from __future__ import annotations

@@ -128,9 +128,9 @@ class ConsoleSession:
     Joins the user's input and output to the stream.
 
     :param interactive: the input is a terminal.
-    :param escapes: escape keys, only for input from a terminal.
+
     :param read_only: nothing that is typed is sent, and the menu cannot change the role.
-    :param script: drives the session, and gets the server's notices.
+
     :param act: carries out the commands of the escape menu that need a dialog; ``None`` for none.
     :param limited: end a script some time after the end of input if it has no other limit.
     :param quiet: leave out messages about the connection, and notices that the user is the writer.
@@ -138,7 +138,7 @@ class ConsoleSession:
         gets them.
     :param watch_network: calls its argument after each change of the network; returns a function
         that stops this.
-    :ivar problem: why the stream is not attached yet, for the status.
+
     :ivar finished: fires with the :class:`Outcome` after the output is flushed, or soon after the
         user decided to go.
     """
@@ -362,7 +362,6 @@ class ConsoleSession:
         """
         Handle the new connection.
 
-        :param seconds: length of the outage.
         :param uncertain: how many bytes of input are dropped, because they may have reached the
             machine, or are behind such bytes.
         """
@@ -785,7 +784,6 @@ def patiently(
     """
     Open the console, again for as long as a busy server names a time to come again.
 
-    :param say: receives the reason for each wait.
     :return: fails with any other error, and when the waits would be longer than
         :data:`PATIENCE_SECONDS` in all; cancelling ends the wait.
     """

@@ -122,10 +122,7 @@ class Outage:
     """
     Tells the user about the loss, unless it ends soon.
 
-    :param reason: why the connection is lost.
-    :param tell: prints a line.
     :param how_to_leave: such as ``~. leaves``; may be empty.
-    :ivar was_told: the line about the loss was printed.
     """
 
     def __init__(
@@ -155,7 +152,6 @@ class Outage:
         """
         Return the line for the end of the outage.
 
-        :param seconds: length of the outage.
         :param missed_bytes: output of the machine meanwhile, which follows.
         """
         line = f"reconnected after {duration(seconds)}"

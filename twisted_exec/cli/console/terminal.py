@@ -254,7 +254,6 @@ class TerminalInput(FileDescriptor):
     """
     Reads a descriptor; ``pauseProducing`` and ``resumeProducing`` as any producer.
 
-    :param received: called with what was read.
     :param ended: called once, at the end of input or when reading failed.
     """
 

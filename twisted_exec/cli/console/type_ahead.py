@@ -30,7 +30,6 @@ class TypeAhead:
     :param reads_on: the source is a keyboard.
     :ivar is_stuck: the stream takes no more input for now.
     :ivar discards: keys are dropped until the stream is open.
-    :ivar discarded: number of keys that were dropped before the stream was open.
     """
 
     def __init__(self, source: Source, *, reads_on: bool) -> None:

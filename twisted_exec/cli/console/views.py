@@ -78,7 +78,6 @@ def first_key(data: bytes) -> tuple[Key | str | None, int]:
 
     A sequence that is split between two reads is not recognised, as in most programs.
 
-    :param data: at least 1 byte.
     :return: the key is ``None`` if :class:`Key` does not name it, and for a byte that is not ASCII.
     """
     match = _SEQUENCE.match(data)

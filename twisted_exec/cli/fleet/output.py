@@ -1,18 +1,15 @@
 """
 Output of many machines through one descriptor, in fair turns.
 
-Each machine has a bounded buffer.  The machines with output take turns, a few kilobytes each, so
-that one that prints without end delays the others by one turn at most.  A full buffer depends on
-the reader:
+Each machine has a bounded buffer, and the machines with output take turns, so that endless output
+of one machine does not hold up the others.  A pipe or a file gets everything: a log whose buffer is
+full is paused.  A terminal shows the present: older output is dropped, and a line says how many
+bytes these were.
 
-* a pipe or a file gets everything: the machine's log is paused until there is room again;
-* a terminal shows the present: older output is dropped, and a line says how many bytes these were.
-
-The output of one machine becomes lines that begin with the machine's name, sans I/O
-(:class:`PrefixedLines`).  Nothing that a machine prints reaches other lines or the terminal's
-state: escape sequences and control characters are removed, except tabs; colours may stay, and
-end with their line.  Characters that change the direction of text are
-replaced, because they would reorder the name, too.
+The output of one machine becomes lines that begin with the machine's name (:class:`PrefixedLines`).
+Nothing that a machine prints reaches other lines or the terminal's state: escape sequences and most
+control characters are removed; colours may stay, and end with their line.  Characters that change
+the direction of text are replaced, because they would reorder the name, too.
 """
 
 from __future__ import annotations
@@ -420,8 +417,8 @@ class Positions:
     """
     Remembers where the pieces of a machine's output begin.
 
-    Output is printed in order, so the bytes that are not printed yet are the last ones.  Their number
-    determines where the log has to continue.
+    Output is printed in order, so the number of bytes that are not printed yet determines where the
+    log has to continue.
 
     :param start: where the output begins.
     """
@@ -439,8 +436,8 @@ class Positions:
         """
         Return where the log has to continue.
 
-        If a piece with a notice of a gap is printed only in part, the log continues before that piece: some
-        output is printed again, and none is lost.
+        If a piece with a notice of a gap is printed only in part, the log continues before that
+        piece: some output is printed again, and none is lost.
 
         :param waiting: number of bytes that are not printed yet, never more than added.
         """

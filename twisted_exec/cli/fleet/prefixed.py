@@ -2,9 +2,8 @@
 The lines of many machines in one output, each with the name of its machine.
 
 The file of ``--state`` has the place where the output of each machine continues
-(:class:`StateFile`).  The file is replaced as a whole, so it is complete at any time.  Entries of
-machines that are not selected stay, because several selections may share a file one after the
-other.
+(:class:`StateFile`).  Entries of machines that are not selected stay, because several selections
+may share a file one after the other.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """
 ``--run`` for many machines: one command in the shell of each.
 
-A machine's API has no command of its own to run: its ``exec`` opens the console.  So the command is
-typed there, by the same script as for one machine (:mod:`twisted_exec.cli.console.script`).
+A machine's API has no command of its own to run, so the command is typed into the console, by the
+same script as for one machine (:mod:`twisted_exec.cli.console.script`).
 """
 
 from __future__ import annotations
@@ -252,9 +252,8 @@ class Result:
 
 def report(results: Sequence[Result], *, for_terminal: bool = False) -> bytes:
     """
-    Return the results for people: equal results once, with the names of their machines, then the table.
-
-    The largest group comes first.
+    Return the results for people: equal results once, with the names of their machines, then the
+    table.
 
     :param for_terminal: replace bytes that are not UTF-8.
     """

@@ -1,8 +1,8 @@
 """
 Machines of a fleet.
 
-Each cluster answers for itself: its machines appear when it has answered and there is room for them,
-and the message of a failure names the cluster.
+Each cluster answers for itself: its machines appear when it has answered and there is room for
+them.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ class Selection:
     """
     The machines that the options select, as their clusters answer.
 
-    Each cluster has an equal share of the limit.  A cluster with more machines gets only what the others
-    leave of their shares, so it cannot take the share of a cluster that answers late.
+    Each cluster has an equal share of the limit.  A cluster with more machines gets only what the
+    others leave of their shares, so it cannot take the share of a cluster that answers late.
 
     :param found: called with the machines of a cluster.
     :param failed: called with the name of one of several clusters, and why it has no machines here.

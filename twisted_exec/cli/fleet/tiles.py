@@ -2,8 +2,8 @@
 The tiles, sans I/O.
 
 A screen's text comes from a machine.  So each row is cut to its tile, and each character that a
-terminal does not simply show is replaced or left out.  Each row begins with its place: if the terminal gives a
-character another width, only that row is wrong.
+terminal does not simply show is replaced or left out.  Each row begins with its place: if the
+terminal gives a character another width, only that row is wrong.
 """
 
 from __future__ import annotations

@@ -169,14 +169,14 @@ class TypingSession:
 
 class TypedSessions:
     """
-    The sessions of all marked machines.
+    The sessions of the marked machines.
 
     :param open_console: opens the console of a machine, by its index.
     :param printed: called with the index when a machine has printed something.
     :param changed: called after each change of a session.
     :param noticed: called with messages for the user.
-    :param cluster_of: returns the name of a machine's cluster, by its index.  Each cluster has its own
-        limit of concurrent openings.
+    :param cluster_of: returns the name of a machine's cluster, by its index, for a limit per
+        cluster of concurrent openings.
     """
 
     def __init__(
