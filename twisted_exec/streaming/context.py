@@ -32,12 +32,9 @@ class RequestContext:
     The user, the target and the options of one request.
 
     :param target: the object that the request is about, as the program's route names it.
-    :param values: the variable segments of the path, by name.
-
     :ivar caller: the user or proxy that acts for ``user``; ``None`` without one.
     :ivar ceiling: the terms that the previous hop holds the session to.
     :ivar has_session: a session was opened, which records its own end.
-
     :ivar recorded: the input that is recorded; empty if the session is not recorded.
     """
 

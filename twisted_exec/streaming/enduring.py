@@ -54,7 +54,6 @@ class EnduringStream:
 
     :param has_head: the protocol first writes the head of a response, which is no part of the
         stream.
-
     :ivar ping: sends a ping over the stream, and returns whether it did.  Set by the protocol's
         user, which calls :meth:`keep_alive` instead of sending pings, and :meth:`answered` at each
         answer.
@@ -409,11 +408,7 @@ class Offer:
     answer: Rejoinable
 
     def connection(self, protocol: IProtocol, *, has_head: bool) -> IProtocol:
-        """
-        Return the protocol for the first connection of a stream.
-
-        :param has_head: see :class:`EnduringStream`.
-        """
+        """Return the protocol for the first connection of a stream."""
         return self.streams._add(self, protocol, has_head).connection()
 
 

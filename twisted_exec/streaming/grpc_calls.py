@@ -82,7 +82,6 @@ def call(
     """
     Wrap a running call in a Deferred.
 
-    :param future: from a stub, with a deadline.
     :param read: called with the completed future, perhaps in one of grpcio's threads; must not
         raise.
     :param outcome: called in the reactor's thread with the future and the result of ``read``.
@@ -140,7 +139,6 @@ class Callers:
         Call in a thread that is :attr:`free`.
 
         :param begin: called in the thread; makes the call, waits and reads; must not raise.
-
         :return: as :func:`call`; cancelling it does not end the call, which has a deadline.
         """
         link.began()

@@ -50,15 +50,12 @@ class Proxy:
         ``subject.user`` without a caller.  ``None``: the previous hop can do neither.
     :param connect_seconds: for each address, TLS included.  This limit and ``answer_seconds`` count
         from the last sign of life of the next hop, so they are for silent hops, not for slow ones.
-    :param answer_seconds: from the request to the 101.
     :param wait_seconds: longest wait for a turn while many streams are being opened; less than the
         previous hop waits for its answer.
     :param continue_seconds: instead of the limits of connections and answers for requests that
         continue an open session: they wait for a busy hop.  ``None``: no other limits.
     :param end_seconds: from the decision to end a session until the session is cut; see also
         :mod:`~twisted_exec.streaming.carried`.
-
-    :param credential_headers: returns the headers that never reach the next hop.
     :param cuts_when_refused: cut a session if the next hop refuses to end it; otherwise at its time
         limit.
     """

@@ -71,11 +71,7 @@ class EnduringSplice(Splice):
         return self.is_waiting and not self._reason and self._kept.has(received)
 
     def rejoined(self, received: int) -> SpliceEnd:
-        """
-        Return the end for another connection, after a check by :meth:`can_rejoin`.
-
-        :param received: the user's bytes that the machine's end has got.
-        """
+        """Return the end for another connection, after a check by :meth:`can_rejoin`."""
         self._kept.forget_until(received)
         self._again = b"".join(self._kept)
         return self.machine

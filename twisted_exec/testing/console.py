@@ -60,7 +60,6 @@ class FakeConsole:
     A line whose other end is the test.
 
     :param paced: as :class:`~twisted_exec.streaming.interfaces.IConsole` has it.
-
     :ivar opened: number of connections so far.
     :ivar refusal: an exception to fail the next :meth:`connect` with.
     :ivar sizes: terminal sizes, also those that came while the line was closed.
@@ -139,7 +138,6 @@ class RecordingAttachment:
 
     :ivar transport: what it is attached to.
     :ivar received: all input, joined.
-
     :ivar wishes: what else the user asked for, in order.
     :ivar input_ends: how often the input ended.
     :ivar detached_with: reasons of detachment; a correct stream detaches at most once.
@@ -201,7 +199,6 @@ class ResumableAttachment(RecordingAttachment):
 
     :ivar output: what the machine has printed.
     :ivar events: names of the events, in order, such as ``away``.
-
     :ivar oldest: the oldest position that the session may read.
     """
 

@@ -101,7 +101,6 @@ class Container:
     :param command: its main command, started with the kubelet, for ``attach``; empty for none.
     :param tty: whether the main command has a terminal.
     :param environment: environment of its commands, added to that of this process.
-
     :param log: log of the container; the output of the main command is appended.
     :param previous: log of the previous container; ``None`` if there was none.
     """

@@ -74,7 +74,6 @@ class PlainAnswer(NamedTuple):
     The head of an answer, and what has arrived with it.
 
     :param code: 101, or at least 200.
-
     :param length: of the body; ``None`` without ``Content-Length``.
     :param closes: the head has a ``Connection`` header, other than that of an upgrade.
     """

@@ -30,7 +30,6 @@ class StreamOptions:
 
     :param channels: the streams that the client will open, without ``RESIZE``, which clients may
         leave out.  ``None`` when the request does not say.
-
     :param read_only: the client only watches; its input never reaches the machine.
     :param observe: begin as an observer, who may ask for the role of the writer later.
     :param force: take over from a user who has the floor.

@@ -377,7 +377,6 @@ class LineSettings:
     Settings of a serial line.
 
     :param baud: bits per second.
-
     :param parity: a key of :data:`PARITIES`.
     :param stop_bits: a key of :data:`STOP_BITS`.
     :param flow: a key of :data:`FLOWS`.

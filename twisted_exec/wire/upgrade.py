@@ -133,7 +133,6 @@ def is_cross_site(
     :param shows_certificate: the request carries a certificate, or anything else that a browser
         adds by itself.
     :param secure: the request came over TLS, so the page must have, too.
-
     :param reads_only: the request changes nothing and is no upgrade.  Browsers send such requests
         without ``Origin`` for links: the other site sees no response.
     """

@@ -300,7 +300,6 @@ def read_records(path: str, damage: Damage) -> Iterator[AuditRecord]:
     Yield the records of an audit file and of its predecessors, the oldest first.
 
     :param path: the file without the number of an old file, or ``-`` for standard input.
-
     :raises AuditFileError: the file cannot be read, or has no records but other lines.
     """
     damaged_before, has_records = damage.count, False

@@ -576,7 +576,6 @@ async def open_console(
     Get the URL of a console from a runtime, and open it.
 
     :param user: receives the events of the session, ``attached`` first.
-
     :param protocols: tried in this order, each with a URL of its own; by default all.
     :raises APIError: the runtime refuses, or its URL does not work.
     """

@@ -26,7 +26,6 @@ class LogOutput:
     Prints a log whose pieces may end anywhere.
 
     :param search: print matching lines only; ``None`` for all lines.
-
     :param has_colours: highlight matches in lines without escape sequences, and show timestamps
         dimly.
     """

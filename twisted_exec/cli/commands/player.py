@@ -193,7 +193,6 @@ def play(player: Player, keys: int, screen: int, at: int | None = None) -> int:
     Play until the end, or until the user quits; return the exit code.
 
     :param keys: descriptor of the input; there are no controls if it is no terminal.
-
     :param at: where to begin, in milliseconds since the epoch.
     """
     settings = termios.tcgetattr(keys) if os.isatty(keys) else None
@@ -255,7 +254,6 @@ def animated_svg(file: BinaryIO, first: int, last: int, idle_seconds: float) -> 
     Return an SVG that shows the output of a recording again and again.
 
     :param first: only what was printed at this time or later, in milliseconds since the epoch.
-
     :param idle_seconds: pauses of the console are shortened to this.
     :raises InputError: nothing was printed in this time, or too much, or the package pyavt is
         missing.

@@ -21,7 +21,6 @@ class NextSession:
 
     :param reset: switch the machine off and on first.
     :param stopped: why the server was stopped, if it has to be back first; otherwise empty.
-
     :param news: a message for the user once the session is open.
     """
 

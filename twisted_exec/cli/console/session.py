@@ -128,9 +128,7 @@ class ConsoleSession:
     Joins the user's input and output to the stream.
 
     :param interactive: the input is a terminal.
-
     :param read_only: nothing that is typed is sent, and the menu cannot change the role.
-
     :param act: carries out the commands of the escape menu that need a dialog; ``None`` for none.
     :param limited: end a script some time after the end of input if it has no other limit.
     :param quiet: leave out messages about the connection, and notices that the user is the writer.
@@ -138,7 +136,6 @@ class ConsoleSession:
         gets them.
     :param watch_network: calls its argument after each change of the network; returns a function
         that stops this.
-
     :ivar finished: fires with the :class:`Outcome` after the output is flushed, or soon after the
         user decided to go.
     """

@@ -47,7 +47,6 @@ class Visit:
     Access to a Space's server.
 
     :param config: the server, and the credentials for it.
-
     :param remedy: appended to the server's message if it does not accept the credentials.
     """
 
@@ -68,7 +67,6 @@ def visit(mine: ClientConfig, options: argparse.Namespace, reactor: Any) -> Defe
     Find the Space's server.
 
     :param mine: configuration of the cluster that has the Space.
-
     :return: fires with the access; fails with ``APIError``, ``KubeConfigError`` or
         ``TLSConfigError``.
     """

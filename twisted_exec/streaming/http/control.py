@@ -137,11 +137,7 @@ class _Request:
 
 
 class ControlRequests:
-    """
-    The requests of one proxy.
-
-    :param connect_seconds: for each address, TLS included.
-    """
+    """The requests of one proxy."""
 
     def __init__(self, clock: IReactorTime, connect_seconds: float) -> None:
         self.clock, self.connect_seconds = clock, connect_seconds
@@ -429,11 +425,7 @@ def _done(body: bytes) -> frozenset[int]:
 
 @dataclass(frozen=True)
 class FurtherRequest:
-    """
-    A request in the body of another request.
-
-    :ivar path: without its query.
-    """
+    """A request in the body of another request."""
 
     path: bytes
     args: Mapping[bytes, list[bytes]]

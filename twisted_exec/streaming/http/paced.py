@@ -230,7 +230,6 @@ async def respond_pieces(
 
     Returns after the last write; a client that does not read is cut.
 
-    :param pieces: at least one.
     :param gzip: compress a document of :data:`GZIP_BYTES` or more.
     """
     turns, user = request.channel.site.turns, request.subject.user

@@ -90,11 +90,7 @@ def recognise_page(request: Request, allowed_origins: Collection[bytes] = ()) ->
 
 
 class PageHandshake:
-    """
-    The answers to a page's handshake.
-
-    :ivar reads_refusals: :meth:`refuse` may be used.
-    """
+    """The answers to a page's handshake."""
 
     def __init__(self, *, reads_refusals: bool) -> None:
         self.reads_refusals = reads_refusals

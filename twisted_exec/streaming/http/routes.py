@@ -40,11 +40,7 @@ class _Node(Generic[Endpoint]):
 
 @dataclass(frozen=True)
 class RouteMatch(Generic[Endpoint]):
-    """
-    The route of a request.
-
-    :param values: of the pattern's ``{names}``, decoded.
-    """
+    """The route of a request."""
 
     endpoint: Endpoint
     values: Mapping[str, str]

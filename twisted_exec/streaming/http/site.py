@@ -505,8 +505,6 @@ class Site(server.Site):
     :param idle_seconds: between two requests of one connection.
     :param spare_seconds: returns how much longer than ``header_seconds`` the client of a transport
         may keep a connection without a byte; ``None``: the clients keep no spare connections.
-    :param linger_seconds: for a client to read the last response.
-
     :param max_connections: open connections, without upgraded ones.  A further connection evicts
         the oldest for which no handler works, so that silent clients cannot lock others out.
         ``None``: as many as ``fitting`` returns.
@@ -617,8 +615,6 @@ class Budget(Generic[Holder]):
 
     Thousands of connections, each within its own limit, take too much memory, and sending a body
     needs no credentials.  Beyond the common limit the holder with the oldest buffer is evicted.
-
-    :param evict: called with the holder to evict, which no longer counts.
     """
 
     def __init__(self, limit_bytes: int, evict: Callable[[Holder], None]) -> None:

@@ -458,7 +458,6 @@ async def ask_first(
     Send the request to the first endpoint that accepts connections; return its label and the
     answer.
 
-    :param answer_seconds: for the answer, as for :func:`ask`.
     :param spares: take a spare connection first, and make another connection behind the answer.
     :raises UpgradeRefused: as :func:`ask`; it has the label.
     :raises APIError: as :func:`connect_first` and :func:`ask`.
@@ -510,7 +509,6 @@ def upgrade(
     Connect and request an upgrade.
 
     :param timeout_seconds: for connecting, and again for the response.
-    :param meanwhile: called once the request is sent, to use the wait for the response.
     :return: fires with the connection after its 101; fails with :class:`UpgradeRefused`, or an
         :class:`~twisted_exec.api.status.APIError`.
     """

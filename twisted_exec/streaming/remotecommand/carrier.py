@@ -43,11 +43,7 @@ class CarrierUser(Typing):
         """The peer broke the protocol; a status sent now still precedes the end."""
 
     def close_received(self, code: int | None = None) -> None:
-        """
-        The peer leaves, on its own or after us.
-
-        :param code: of a WebSocket's Close, if it has one.
-        """
+        """The peer leaves, on its own or after us."""
 
     def lost(self, reason: str) -> None:
         """The connection is lost; called once, last of all."""

@@ -72,7 +72,6 @@ class StreamLimits:
     :param input_bytes: input buffered while the machine accepts none; beyond it the client is not
         read.
     :param hold_seconds: how long output is held back for clients that lose early output (kubectl).
-
     :param close_seconds: time limit for the client to leave, from the last progress of the output.
     :param ping_seconds: interval of pings to the client, which keep connections through load
         balancers alive.  No pong is required: a user whose terminal is stopped must not lose the
@@ -116,7 +115,6 @@ def accept(
     ``user`` may be called before this returns.
 
     :param terms: terms that ``user`` enforces, repeated to the hop that sent them.
-    :param resumable: the answer to a client that can resume; ``None`` for other clients.
     :param offer: accepted from the previous hop, which may rejoin the stream.
     :raises ConnectionDone: the client has left.
     """
@@ -191,11 +189,7 @@ def _accept_spdy(
 
 
 def prepare(way: str, clock: IReactorTime) -> None:
-    """
-    Import what :func:`over` needs, before it is needed.
-
-    :param way: as for :func:`over`.
-    """
+    """Import what :func:`over` needs, before it is needed."""
     if way != OVER_SPDY:
         from twisted_exec.streaming.http.websocket import client_factory
 
@@ -321,11 +315,7 @@ class OtherProtocol(Exception):
 
 @dataclass(frozen=True)
 class Attempt:
-    """
-    An offer of a protocol.
-
-    :param check: checks the 101: see :meth:`chosen`.
-    """
+    """An offer of a protocol."""
 
     method: bytes
     headers: Sequence[tuple[bytes, bytes]]
@@ -408,11 +398,7 @@ def _chosen_by_spdy(upgraded: Upgraded) -> str:
 
 
 class MessageCarrier:
-    """
-    Common part of both ends.
-
-    :param protocol: one of :data:`~twisted_exec.wire.channel.PROTOCOLS`, or empty.
-    """
+    """Common part of both ends."""
 
     def __init__(self, socket: MessageSocket, protocol: str, user: CarrierUser) -> None:
         self.socket, self.protocol = socket, protocol

@@ -324,9 +324,6 @@ def connect(
         :data:`~twisted_exec.streaming.remotecommand.carriers.OVER_SPDY`.
     :param resume: the value of the header with which the client asks for a session that can be
         resumed, or resumes one (the user is then a :class:`MarkUser`); empty for neither.
-    :param silence_seconds: silence of the server after which a session that can be resumed counts
-        as lost.
-
     :return: fires with the attached stream; fails with an
         :class:`~twisted_exec.api.status.APIError`.
     """
@@ -403,8 +400,6 @@ class ConsoleClient:
     A session's stream at the user's end; made by :func:`connect`.
 
     :ivar session: id of the session, usually the same on every hop, for support; may be empty.
-    :ivar recorded: the input that is recorded; empty if the session is not recorded.
-
     :ivar broke_protocol: the server made a mistake, which it would make again.
     :ivar opening: fires with this object once attached.
     """

@@ -75,7 +75,6 @@ class InputLog:
         """
         Forget what the server has settled.
 
-        :param count: pieces since counting began.
         :raises RemoteProtocolError: the server settles less than before, or more than was sent.
         """
         settled = count - self._settled
@@ -111,8 +110,6 @@ class InputLog:
 
         If anything is uncertain, all input is dropped, as by :meth:`drop`: behind a hole, input
         that was not sent may mean something else to the machine.
-
-        :return: as :meth:`drop`.
         """
         self._settled = 0
         return self.drop() if self.uncertain else (0, 0)

@@ -69,9 +69,6 @@ class Reconnecting:
 
     :param attempt: makes an attempt.  The Deferred fires when it has succeeded, unless
         :meth:`succeeded` said so before; cancelling it closes the connection.
-
-    :param limit_seconds: gives up after this time; ``None`` for never.
-    :param jitter: returns a random number from 0 to 1.
     """
 
     def __init__(

@@ -62,7 +62,6 @@ class Resumption:
     :param position: where the output of a resumed session continues; ``None`` for a new session.
     :param settled: pieces of input that earlier streams of the session settled; ``None`` if
         unknown.
-    :param credit: see :class:`PageServer`; 0 for other clients.
     :param last_input: of the session, which its streams share; ``None`` if it begins with this
         stream.
     """

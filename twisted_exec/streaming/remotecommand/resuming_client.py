@@ -67,9 +67,6 @@ class ResumingClient:
     """
     A session's stream at the user's end, over one connection after another.
 
-    :param limit_seconds: gives a session up that could not be resumed for this time; ``None`` for
-        never.
-
     :ivar is_resumable: true; other streams lack this attribute.
     :ivar missed_bytes: output that the machine printed while the connection was lost last.
     :ivar live_from: the offset at which the output ended when the present connection was made; 0 if
@@ -532,7 +529,6 @@ class SessionConnection:
     """
     The user of one connection of a session.
 
-    :ivar client: ``None`` once this connection no longer counts.
     :ivar synced: fires with the first Ack, or a status.
     """
 

@@ -92,11 +92,8 @@ def serve(
     SPDY that waits for the client's streams; a client that opens none is never attached, but
     detached all the same.
 
-    :param record: the session in this hop's
-        :class:`~twisted_exec.streaming.sessions.registry.Sessions`.
     :param resumption: for a client that can resume; the attachment is an
         :class:`~twisted_exec.streaming.interfaces.IResumableAttachment` then.
-    :param offer: accepted from the previous hop, which may rejoin the stream.
     :return: the attachment's transport.
     :raises APIError: the request is no valid handshake, or the attachment does not admit a session;
         nothing was sent.
@@ -156,11 +153,7 @@ def _unenforced(terms: Terms) -> str:
 
 @implementer(IAttachmentTransport, IEchoTransport)
 class ConsoleServer:
-    """
-    A session's stream at the machine's end; made by :func:`serve`.
-
-    :ivar bytes_to_user: sent output, without framing.
-    """
+    """A session's stream at the machine's end; made by :func:`serve`."""
 
     _is_spent = False  # the client accepts no more output before its next report
 
@@ -486,8 +479,6 @@ class UserInput:
     end of input.  A piece is settled when the attachment has it, or when it was discarded for good.
 
     :param used: is called when the user has sent keys, a request, or another size than before.
-
-    :param set_full: is called with true when that limit is reached, and with false afterwards.
     :ivar takes_input: whether input passes now; the owner sets it, see also :meth:`drop`.
     :ivar on_settled: is called with the number of settled pieces when it changes; may be ``None``.
     """

@@ -69,10 +69,8 @@ async def translate(
 
     :param ask: sends an offer to that hop on a new connection; raises
         :class:`~twisted_exec.streaming.http.upgrade_client.UpgradeRefused`.
-
     :param streams: streams for which the next hop waits; ``None``: those that the request asks for,
         or a terminal's if it does not say.
-    :param confirm: decides for the last time before the client is answered.
     :return: whether it succeeded; if not, nothing was answered.
     :raises UpgradeRefused: the next hop refuses the request itself.
     :raises APIError: the stream cannot be opened or recorded, or the session must not be opened.
@@ -112,8 +110,6 @@ def requested_channels(options: StreamOptions) -> frozenset[Channel]:
 class Translation:
     """
     A session whose two connections may speak different protocols.
-
-    :param terms: returns the terms that the next hop has confirmed.
 
     :param on_end: called once, when both connections are closed, with the reason for audit; never
         if the client was not answered.

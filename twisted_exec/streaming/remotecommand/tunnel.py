@@ -74,7 +74,6 @@ async def untunnel(
     Connect a client's tunnel to a next hop that refused it, by plain SPDY.
 
     :param ask: sends an offer to that hop on a new connection.
-    :param confirm: decides for the last time before the client is answered.
     :return: the subprotocol sent to the client.
     :raises UpgradeRefused: the next hop refuses that too.
     :raises OtherProtocol: the next hop chose a protocol that was not offered.

@@ -142,9 +142,7 @@ class SessionGuard(Service):
     Reviews the sessions of one hop, and ends those that may not go on.
 
     :param review_seconds: from the start of one round of reviews to the next.
-    :param now: the time of day, in seconds since 1970.
     :param files: returns the files that decide about users.
-    :param on_review: is called with no argument when a session opens that is to be reviewed.
     :param hint_seconds: from a hint to its review, if there was no review just before.
     """
 

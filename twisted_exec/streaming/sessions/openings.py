@@ -36,7 +36,6 @@ class Openings:
     The turns of one program.
 
     :param at_once: concurrent openings to one next hop.
-
     :param pace_seconds: see :data:`PACE_SECONDS`; 0 for never more than ``per_user``.
     :param most_waiting: streams that may wait for a turn; each holds its client's connection.
     """

@@ -115,7 +115,6 @@ class Sessions:
         Open a session.
 
         :param evidence: the session's ``context.evidence``; without it the session is not reviewed.
-        :param resumes: the id of the session that the user wants to resume.
         :raises TooManyRequests: the limit of all sessions, or of this user's, is reached.
         :raises Forbidden: the session may not be resumed.
         :raises ServiceUnavailable: this hop is stopping.
@@ -389,7 +388,6 @@ class Session:
         Take note that the stream is up; it resumes the session that the request named, if any.
 
         :param end: ends the stream in the protocol's order, with the reason; bounded in time.
-
         :param hold_to: changes the terms of the stream; ``None`` if the stream cannot change them.
         :param supersede: ends the stream soon, because its user has resumed the session; ``None``
             if that cannot happen.
@@ -577,8 +575,6 @@ class EndingRules:
 
     A change is the object before and after it; ``None`` when it does not exist, or is none of ours.
 
-    :param noun: the users' word for a machine.
-    :param pool_noun: the users' word for a pool.
     :param ends_gracefully: sessions of a machine that is being deleted go on until it is gone.
     """
 

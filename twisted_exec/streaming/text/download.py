@@ -38,7 +38,6 @@ class Download:
     """
     A response whose head has arrived; its body is paused.
 
-    :ivar headers: the response headers about frames.
     :cvar is_waiting: there is no backend now; see
         :class:`~twisted_exec.streaming.text.resumption.ResumedLog`.
     """

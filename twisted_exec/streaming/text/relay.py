@@ -62,14 +62,10 @@ class Relay:
     Relays plain GETs to the location that the locator returns.
 
     :param locator: its location has the query in its path, or the options of a log.
-
     :param answer_seconds: from the request to the head of the response, which some backends
         (kubelets) send late; ``None`` for no limit.
     :param end_seconds: how long the log of a deleted machine may take for its last lines.
     :param keeps_connections: a connection may be reused after a text.
-    :param tells_loss: end a text with a line of its own when the backend is lost.
-    :param downloads: makes connections, and decides which responses are texts.
-    :param resumes: continue a log of a machine when its backend is lost.
     """
 
     def __init__(

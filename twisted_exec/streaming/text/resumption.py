@@ -66,7 +66,6 @@ class ResumedLog:
     :class:`~twisted_exec.streaming.text.download.Download`.
 
     :param again: opens the log again; it authorizes the user again.
-    :param has_frames: deliver frames, not text.
     :param final: codes of refusals that end the log.
     :param lost: called with the reason at the start of each outage, and with ``None`` when the log
         continues.

@@ -271,7 +271,6 @@ class SharedConnection(TwistedProtocol):
     """
     An HTTP/2 connection, whose streams are texts.
 
-    :param gone: called once when the connection takes no further request.
     :ivar ready: fires after the peer's SETTINGS, fails if the connection is lost before.
     """
 
