@@ -93,7 +93,6 @@ async def suggest_pool(client: IKubeClient, dialect: Dialect) -> str:
 async def _names(
     client: IKubeClient, resource: Resource, namespace: str = "", field_selector: str = ""
 ) -> list[tuple[str, str]]:
-    """Return namespaces and names of objects; none if the user may not list them."""
     try:
         listed = await client.list(resource, namespace, field_selector=field_selector)
     except APIError:

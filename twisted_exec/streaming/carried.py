@@ -67,7 +67,6 @@ class CarriedStream:
         self._proxy, self._session = proxy, session
 
     def reach_later(self, location: Location, session_id: str) -> None:
-        """Prepare requests to the next hop about the open session."""
         proxy = self._proxy
         if location.again is not None:
             location = replace(location, again=None)  # that was for a second request
@@ -216,7 +215,6 @@ class SplicedStream(CarriedStream):
 
 
 def _not_confirmed(proxy: Proxy, session: Session, terms: Terms, failure: Failure) -> Ending:
-    """End a session because the next hop has not confirmed its terms; return the ending."""
     proxy.cutting(session, failure)
     message = (
         f"your rights at this console changed ({describe_terms(terms)}), and the next hop did not"

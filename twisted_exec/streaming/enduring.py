@@ -127,7 +127,6 @@ class EnduringStream:
 
     @property
     def connection_transport(self) -> object:
-        """The transport of the present connection; ``None`` without one."""
         return None if self._connection is None else self._connection.transport
 
     # Called by connections
@@ -408,7 +407,6 @@ class Offer:
     answer: Rejoinable
 
     def connection(self, protocol: IProtocol, *, has_head: bool) -> IProtocol:
-        """Return the protocol for the first connection of a stream."""
         return self.streams._add(self, protocol, has_head).connection()
 
 

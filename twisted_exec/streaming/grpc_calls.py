@@ -120,7 +120,6 @@ class Callers:
 
     @property
     def free(self) -> bool:
-        """Return whether a call would get a thread immediately."""
         return self._free > 0 or self._started < self._most
 
     def stop(self) -> None:

@@ -271,7 +271,6 @@ class Passage:
         return error if self._location.refusal is None else self._location.refusal(error)
 
     def _limit(self, seconds: float) -> float:
-        """Return the time limit of a step, which differs for requests that continue a session."""
         longer = self._proxy.continue_seconds
         return seconds if longer is None or not self._continues else longer
 
@@ -314,7 +313,6 @@ class Passage:
         return await self._untunnel() or await self._translate()
 
     async def _translate(self) -> bool:
-        """Bridge both connections, if the next hop accepts another protocol."""
         proxy = self._proxy
         carried = BridgedStream(proxy, self._session)
         carried.stream = bridge = Translation(
@@ -345,7 +343,6 @@ class Passage:
         return possible
 
     async def _untunnel(self) -> bool:
-        """Unwrap SPDY from a tunnel, if the request has one and the next hop refused it."""
         if not tunnelled(self._request):
             return False
         carried = BridgedStream(self._proxy, self._session)

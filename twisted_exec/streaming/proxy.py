@@ -159,7 +159,6 @@ class Proxy:
         self._tell("rejoins session {session}: its connection to the next hop is lost", session)
 
     def cutting(self, session: Session, failure: Failure) -> None:
-        """Log that a session is cut, because the next hop neither ends nor changes it."""
         why = failure.getErrorMessage()
         text = "cuts session {session}, the next hop does not end or change it: {why}"
         self._tell(text, session, why=why)

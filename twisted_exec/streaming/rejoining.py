@@ -71,13 +71,11 @@ class EnduringSplice(Splice):
         return self.is_waiting and not self._reason and self._kept.has(received)
 
     def rejoined(self, received: int) -> SpliceEnd:
-        """Return the end for another connection, after a check by :meth:`can_rejoin`."""
         self._kept.forget_until(received)
         self._again = b"".join(self._kept)
         return self.machine
 
     def give_up(self, ending: Ending) -> None:
-        """End a session whose connection to the machine is lost for good, with the reason."""
         if self.is_waiting and not self._reason:
             self._reason = ending.reason
             self._explain(ending)

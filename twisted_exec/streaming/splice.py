@@ -204,14 +204,12 @@ class SpliceEnd(Protocol):
 
     @property
     def _can_pass(self) -> bool:
-        """Return whether bytes of this end may still reach the other end."""
         return not (
             self.gone or self.passing is _nothing or self.peer.gone or self.peer._half_closed
         )
 
     @property
     def is_shut(self) -> bool:
-        """Return whether nothing can be written here any more."""
         return self.eof or self._half_closed
 
     def hold(self) -> None:
@@ -398,7 +396,6 @@ class Splice:
         self._hush()
 
     def _explain(self, ending: Ending = _LOST) -> None:
-        """Send a status, if the machine's end was lost without one."""
         boundaries = self._boundaries
         if boundaries is None or self._words is not None or self.user.is_shut:
             return

@@ -230,7 +230,6 @@ class _Patterns:
         words = "|".join(map(_spread, _WORDS))
 
         def sequences(*forms: tuple[str, str]) -> str:
-            """Return an expression for sequences: the character that begins each, and the rest."""
             seven_bit = "|".join(re.escape(kind) + rest for kind, rest in forms)
             if not eight_bit:
                 return rf"\x1b{ignored}(?:{seven_bit})"  # twice as fast as the form below

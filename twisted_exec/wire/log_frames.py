@@ -90,7 +90,6 @@ class FrameDecoder:
 
     @property
     def is_between(self) -> bool:
-        """True if no part of a frame is waiting for the rest."""
         return not self._buffer
 
     def feed(self, data: bytes) -> list[LogFrame]:

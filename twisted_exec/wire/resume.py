@@ -118,7 +118,6 @@ class Resumable(IssuedKey):
 
     @property
     def hops(self) -> str:
-        """The round trips, as a field of the header."""
         return ",".join(f"{each.hop}/{each.microseconds}" for each in self.round_trips)
 
     def passed_on(self, hop: str, seconds: float | None) -> Resumable:

@@ -165,7 +165,6 @@ class SPDYConnection:
 
     @property
     def rest_bytes(self) -> int:
-        """The number of bytes that complete the current data frame; 0 between frames."""
         return self._reader.rest_bytes
 
     def feed(self, data: bytes) -> None:
@@ -297,7 +296,6 @@ class SPDYConnection:
         stream.answered = True
 
     def can_send(self, stream_id: int) -> bool:
-        """Return whether the stream is accepted, and our direction of it is open."""
         stream = self._streams.get(stream_id)
         return stream is not None and stream.answered and stream.sends and not self._gone
 

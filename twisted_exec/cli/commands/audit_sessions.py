@@ -217,7 +217,6 @@ def collect(
 
 
 def _joined(connections: Iterable[AuditedSession]) -> list[AuditedSession]:
-    """Return sessions in the order of their starts, with the connections that resume them."""
     sessions: dict[Key, AuditedSession] = {}  # by the key of each connection
     for connection in sorted(connections, key=lambda each: each.started):
         _, namespace, machine = connection.key
@@ -317,7 +316,6 @@ def read_records(path: str, damage: Damage) -> Iterator[AuditRecord]:
 
 
 def _opened(path: str, stack: ExitStack) -> list[tuple[str, BinaryIO]]:
-    """Open a file and its predecessors, the oldest first."""
     if path == "-":
         return [("standard input", sys.stdin.buffer)]
     opened: dict[tuple[int, int], tuple[str, BinaryIO]] = {}

@@ -343,7 +343,6 @@ def _entries(path: str | None, section: str, noun: str) -> list[str]:
 
 
 def _from_server(options: argparse.Namespace, ask: _Ask) -> list[str]:
-    """Return names from the server; none after an error."""
     from twisted_exec.cli.options import config_of
     from twisted_exec.cli.runner import run_in_reactor
     from twisted_exec.kube.kubeconfig.client_config import KubeConfigError

@@ -488,8 +488,6 @@ def _run(options: argparse.Namespace) -> int:
 
 
 class _Program(ConsoleProgram):
-    """A run with a console from a runtime instead of an API server."""
-
     def __init__(self, options: argparse.Namespace, where: RuntimePlace) -> None:
         super().__init__(options)
         self._where = where

@@ -46,7 +46,6 @@ class LogOutput:
         self.matches = 0
 
     def feed(self, data: bytes) -> None:
-        """Print a piece of the log, as far as its lines can be decided."""
         if self._search is not None:
             self._feed_lines(data)
         elif self._has_timestamps and self._has_colours:
@@ -55,7 +54,6 @@ class LogOutput:
             self._write(data)
 
     def finish(self) -> None:
-        """Print the rest of the log, which may be a part of a line."""
         held, self._held = self._held, b""
         if held and self._search is not None:
             self._print(held)
@@ -83,7 +81,6 @@ class LogOutput:
         return self._search.end_in(strip(block).replace(b"\r\n", _NEWLINE)) >= 0
 
     def _print(self, line: bytes) -> None:
-        """Print a line, or a part of a long line, if it matches."""
         assert self._search is not None
         size = 0 if self._mid_line else self._stamp_bytes
         stamp, text = line[:size], line[size:]

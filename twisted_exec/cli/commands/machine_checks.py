@@ -165,7 +165,6 @@ class _MachineCheck:
         return rights
 
     def _lacking(self, verb: str, subresource: str, status: Object) -> tuple[str, str]:
-        """Return message and remedy about a right that the user does not have."""
         reason = str(status.get("reason") or status.get("evaluationError") or "")
         plural = self._dialect.workload.plural
         what = f"{verb} {plural}/{subresource}".removesuffix("/")

@@ -114,7 +114,6 @@ def _command_page(parser: argparse.ArgumentParser, name: str) -> str:
 
 
 def _commands(parser: argparse.ArgumentParser) -> Iterator[str]:
-    """Yield a section for each command of a program, and for the commands of these."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for command in action.choices.values():

@@ -339,7 +339,6 @@ async def undiscovered(
 
 
 def _unavailable(service: Object) -> str:
-    """Return why an APIService is not available, or empty."""
     condition = condition_of(service, "Available")
     if condition.get("status") == "True":
         return ""
@@ -427,7 +426,6 @@ class Findings:
         return not self.count(FindingLevel.ERROR)
 
     def text(self, paint: Paint = plain) -> str:
-        """Return one line per check, remedies below, and a summary."""
         width = max((len(finding.check) for finding in self.findings), default=0)
         lines = []
         for finding in self.findings:

@@ -156,7 +156,6 @@ async def _digests(client: IKubeClient, space: Object) -> dict[str, bytes] | Non
 
 
 async def _why(client: IKubeClient, location: FoundSpace) -> str:
-    """Return the message of the manager's Event, or a general message without the Event."""
     selector = f"involvedObject.uid={location.space['metadata'].get('uid', '')}"
     try:
         listed = await client.list(
@@ -322,7 +321,6 @@ def command_line(name: SpaceName, options: argparse.Namespace, *more: str) -> st
 def _words(
     command: str, name: SpaceName, options: argparse.Namespace, environ: Mapping[str, str]
 ) -> Iterator[str]:
-    """Yield the words of a command for the Space, with the options that select its cluster."""
     yield from ("space", command, name.name, f"--provider={name.provider or name.namespace}")
     if options.in_cluster:
         yield "--in-cluster"
@@ -361,10 +359,6 @@ def _check_no_secrets(options: argparse.Namespace) -> None:
 
 
 def _hub_words(options: argparse.Namespace, environ: Mapping[str, str]) -> Iterator[str]:
-    """
-    Yield the options that select the cluster and its user, with the current context if none was
-    given.
-    """
     from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
     from twisted_exec.kube.kubeconfig.loader import context_name
 

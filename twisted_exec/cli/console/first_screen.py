@@ -92,7 +92,6 @@ class FirstScreen:
         self._hidden = 0  # of the output that is missing: what would not have been shown
 
     def ask(self, config: ClientConfig, dialect: Dialect) -> None:
-        """Read the state, from the API server of which the session is requested."""
         self.cancel()
         self._at = config, dialect
         if self._read is None or (size := self._size()) is None:
@@ -133,7 +132,6 @@ class FirstScreen:
             self._go_on()
 
     def _go_on(self) -> None:
-        """Show the state, if there is one, and the output behind it, if it waits."""
         timer, self._timer = self._timer, None
         if timer is None:
             return

@@ -172,7 +172,6 @@ def _count(lines: Sequence[str]) -> str:
 
 
 async def _explain_takeover(dialog: Dialog, access: MachineAccess) -> None:
-    """Tell a user who was refused the floor which command grants the right."""
     async with access.client() as client:
         with dialog.waiting("asking the server who grants it"):
             verb = "takeover" if await access.may(client, "drive", "console") else "drive"

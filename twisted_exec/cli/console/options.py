@@ -315,7 +315,6 @@ _TERMINAL = {
 
 
 def _web_problem(options: argparse.Namespace, parser: argparse.ArgumentParser) -> str:
-    """Return why ``--web`` does not go with the other options; empty if it does."""
     if not options.web:
         return ""
     bare = parser.parse_args([])

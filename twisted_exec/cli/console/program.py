@@ -132,9 +132,6 @@ def _run(options: argparse.Namespace) -> tuple[Outcome, bool]:
 
 
 def _run_fleet(options: argparse.Namespace) -> int:
-    """
-    Run the sessions of many machines until their task ends or a signal comes; return the exit code.
-    """
     from twisted.internet.defer import Deferred
 
     from twisted_exec.cli.console.terminal import Signals, Terminal
@@ -235,12 +232,10 @@ class ConsoleProgram:
 
     @property
     def place(self) -> str:
-        """Name of the machine and its server, for the message of a slow connection."""
         return self.subject
 
     @property
     def full_place(self) -> str:
-        """Name of the machine, its namespace and its server, for the status."""
         return self.place
 
     @property
@@ -456,7 +451,6 @@ class ConsoleProgram:
         return step(the_reactor(), is_verified=self._is_verified)
 
     def progress(self, seconds: int) -> str:
-        """Return the line for a slow connection, after so many seconds."""
         return f"connecting to {one_line(self.place)}: {self.step}, {seconds} s"
 
     def _connected(self) -> None:
@@ -524,7 +518,6 @@ class ConsoleProgram:
         self._draw(framed(lines, size, mid_line=mid_line and is_shown))
 
     def _report(self, lines: str) -> None:
-        """Write a message that the user needs, also with ``--quiet`` and without a terminal."""
         if os.isatty(2):
             self._say(lines)
         else:

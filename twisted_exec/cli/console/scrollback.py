@@ -47,7 +47,6 @@ class Scrollback:
         return b"".join(parts).rpartition(b"\n")[2]
 
     def lines(self) -> list[str]:
-        """Return the lines, without escape sequences and control characters."""
         text = PlainLines().feed(bytes(self._output)).decode("utf-8", "replace")
         lines = [_printable(line) for line in text.split("\n")]
         return lines if lines[-1] else lines[:-1]

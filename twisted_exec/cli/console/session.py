@@ -207,7 +207,6 @@ class ConsoleSession:
             source.resumeProducing()
 
     def connecting(self, attempt: Deferred[Any]) -> None:
-        """Set the connection attempt, which is cancelled if the session ends first."""
         self._connecting = attempt
 
     def discard_input(self) -> None:
@@ -216,7 +215,6 @@ class ConsoleSession:
 
     @property
     def discarded_keys(self) -> int:
-        """Number of keys that were dropped before the stream was attached."""
         return self._input.discarded if self._input is not None else 0
 
     @property
@@ -273,7 +271,6 @@ class ConsoleSession:
             self._tell_recorded(news)
 
     def _listen(self) -> None:
-        """Tell the user when the server does not answer, and when it answers again."""
         seconds = getattr(self._stream, "overdue_seconds", 0.0)
         was_paused, self._was_paused = self._was_paused, seconds is None
         if seconds is None or was_paused:
@@ -740,7 +737,6 @@ class Timers:
             self._start(name, timer)
 
     def restart(self, name: str) -> None:
-        """Start a timer anew with its full time, if there is one of that name."""
         timer = self._timers.get(name)
         if timer is not None and timer.pending is not None:
             timer.pending.reset(timer.seconds)

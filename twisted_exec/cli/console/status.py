@@ -59,7 +59,6 @@ def status(
 
 
 def _writer(notices: RoleNotices, attendance: Attendance | None) -> str:
-    """Return the writer, with the time of being the writer if it is known."""
     name = notices.writer
     if attendance is None or not attendance.writer or display_name(attendance.writer) != name:
         return name

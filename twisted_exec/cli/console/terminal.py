@@ -95,7 +95,6 @@ class Terminal:
         self.raw = False  # last, because a signal handler may run in between and restore as well
 
     def size(self) -> TerminalSize | None:
-        """Return the current size; ``None`` if it is unknown."""
         if self._saved is None:
             return None
         try:

@@ -43,7 +43,6 @@ class TypeAhead:
         self._bytes = 0
 
     def open(self, stream: MachineStream) -> None:
-        """Send to this stream from now on, first the input typed before it was open."""
         self._stream, self.discards = stream, False
         stream.registerProducer(self, True)
         if not self.is_stuck:

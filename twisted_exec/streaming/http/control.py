@@ -76,7 +76,6 @@ class _Connection(Asking):
     _keeping: IDelayedCall | None = None
 
     def keep(self, clock: IReactorTime) -> None:
-        """Close the connection after a moment, unless it is used again."""
         self._keeping = clock.callLater(KEEP_SECONDS, self.abort)
 
     def use(self) -> None:
@@ -85,7 +84,6 @@ class _Connection(Asking):
             self._keeping.cancel()
 
     def _refuse(self) -> None:
-        """Make the connection ready for the next request, now that the response is complete."""
         http, response = self._http, self._refusal
         # Another request may follow only when both sides are done.
         if {http.our_state, http.their_state} != {h11.DONE} or http.trailing_data[0]:
@@ -172,7 +170,6 @@ class ControlRequests:
 
     @property
     def is_busy(self) -> bool:
-        """Whether connections are worth keeping for the next requests."""
         recent = self._recent
         # Decisions about many sessions come in slices, so that more requests follow a moment later.
         return len(recent) == BUSY_REQUESTS and self.clock.seconds() - recent[0] <= BUSY_SECONDS
@@ -181,7 +178,6 @@ class ControlRequests:
         return self.clock.seconds() - self._silent.get(key, -math.inf) <= SILENCE_SECONDS
 
     def heard(self, key: object, *, answer: bool) -> None:
-        """Remember whether a hop has answered a request, or was found silent."""
         if answer:
             self._silent.pop(key, None)
             return
@@ -284,7 +280,6 @@ class _Hop:
                 attempt.addCallback(lambda _: self._attempts.remove(attempt))
 
     def _next(self) -> _Request | None:
-        """Return the next request whose answer is still wanted."""
         while self._waiting:
             request = self._waiting.popleft()
             if not request.answered.called:

@@ -263,7 +263,6 @@ async def respond_pieces(
 
 
 async def _more(turns: SharedTurns, user: str, pieces: Iterator[bytes], size: int) -> list[bytes]:
-    """Return further pieces of at least ``size`` bytes in total, or all that are left."""
     more: list[bytes] = []
     while size > 0:
         await turns.rest(-math.inf, user)

@@ -96,7 +96,6 @@ class PageHandshake:
         self.reads_refusals = reads_refusals
 
     def greeting(self, session: str, resumable: Resumable) -> bytes:
-        """Return the first message of a stream, to be written behind the head of its 101."""
         return _frame(_BINARY, encode(Channel.RESIZE, encode_session(resumable, session)))
 
     def refuse(self, request: Request, error: APIError) -> None:

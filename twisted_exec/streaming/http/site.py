@@ -209,7 +209,6 @@ class HTTPChannel(http.HTTPChannel):
             self._finish(request)
 
     def _finish(self, request: http.Request) -> None:
-        """Finish a request; a pipelined one is handled in a later turn."""
         rest = b"".join(self._dataBuffer) + self.clearLineBuffer()
         self._dataBuffer = []
         super().requestDone(request)
@@ -459,7 +458,6 @@ class Request(server.Request):
 
     @property
     def client_host(self) -> str:
-        """The host of the user's address; empty on a UNIX socket."""
         return str(getattr(self.getClientAddress(), "host", ""))
 
     def getClientAddress(self) -> IAddress:

@@ -244,7 +244,6 @@ class Asking(Protocol):
             self._broken(f"the answer to the {self.request_noun} is not HTTP")
 
     def _take_plain(self, answer: plain_http.PlainAnswer) -> bool:
-        """Handle an answer in the plain form; false if h11 must read it."""
         if answer.code != 101 or not self._wanted:
             return False
         self._switch(answer.headers, answer.rest)

@@ -240,7 +240,6 @@ class ClientSocket(MessageSocket, WebSocketClientProtocol):  # type: ignore[misc
 
 
 def _frame_head(opcode: int, length: int) -> bytes:
-    """Return the head of an unfragmented binary message, with mask 0."""
     if length < 126:
         return struct.pack("!BB4x", 0x80 | opcode, 0x80 | length)
     if length <= 0xFFFF:

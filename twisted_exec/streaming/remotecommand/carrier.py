@@ -170,7 +170,6 @@ class PacedConnection:
         raise NotImplementedError
 
     def connection_lost(self, reason: Failure) -> str:
-        """Clean up after a lost connection; return the reason."""
         self._hung_up = True
         timer, self._abort_timer = self._abort_timer, None
         if timer is not None and timer.active():

@@ -463,7 +463,6 @@ class ConsoleClient:
 
     @property
     def round_trip_seconds(self) -> float | None:
-        """Time of the last ping to the machine's end and back; ``None`` if unknown."""
         return self._pings.round_trip_seconds
 
     @property
@@ -474,7 +473,6 @@ class ConsoleClient:
         self._user = user
 
     def probe(self, seconds: float) -> None:
-        """Ping a server that may be out of reach; without a sign of life in time it is lost."""
         self._pings.probe(seconds)
 
     # For the user.

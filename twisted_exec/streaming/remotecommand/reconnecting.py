@@ -93,7 +93,6 @@ class Reconnecting:
         self._wait()
 
     def stop(self) -> None:
-        """Make no further attempt; close the connection of the present one."""
         timer, self._timer = self._timer, None
         if timer is not None:
             timer.cancel()

@@ -281,7 +281,6 @@ class PageServer(ResumableServer):
 
     @property
     def _rest(self) -> int:
-        """The number of bytes that the page accepts now."""
         return self._taken + self._credit - self.bytes_to_user
 
     def received(self, channel: Channel, data: bytes) -> None:

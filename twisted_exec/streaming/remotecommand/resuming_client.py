@@ -116,7 +116,6 @@ class ResumingClient:
         self.recorded = ""
 
     def start(self, stream: ConsoleClient) -> None:
-        """Take over the first connection, whose server has agreed, and attach the user."""
         stream.hand_over(self._connection)
         self._connection.attached(stream)
         stream.registerProducer(self, True)
@@ -151,7 +150,6 @@ class ResumingClient:
 
     @property
     def round_trip_seconds(self) -> float | None:
-        """Time of the last ping to the machine's end and back; ``None`` if unknown."""
         stream = self._present
         return stream.round_trip_seconds if stream is not None else None
 
@@ -163,7 +161,6 @@ class ResumingClient:
 
     @property
     def round_trips(self) -> tuple[RoundTrip, ...]:
-        """The TCP round trips between the hops of the present connection, when it was new."""
         stream = self._present
         return () if stream is None or stream.resumable is None else stream.resumable.round_trips
 
@@ -262,7 +259,6 @@ class ResumingClient:
     # Events of the connection
 
     def adopted(self, stream: ConsoleClient) -> None:
-        """Use a connection's key and session from now on, even if the connection is lost again."""
         assert stream.resumable is not None
         self.session, self.recorded = stream.session, stream.recorded
         self._keys = [(stream.resumable, stream.session), *self._keys[:1]]
@@ -420,7 +416,6 @@ class ResumingClient:
             raise
 
     async def _reopened(self, connection: SessionConnection) -> ConsoleClient:
-        """Open a connection; a session whose position is not known begins anew."""
         if self._position is None:
             return await self._reopen(MARKS, connection, self.protocol)
         (newest, session), *before = self._keys
@@ -629,12 +624,7 @@ class Messages:
             tell(reason)
 
     def resumed(self, seconds: float, uncertain: int, unsent: int) -> None:
-        """
-        Tell the user.
-
-        :param uncertain: the dropped pieces.
-        :param unsent: those of them that were never sent.
-        """
+        """Tell the user; ``unsent`` of the dropped pieces were never sent."""
         if tell := getattr(self._user, "resumed", None):
             tell(seconds, uncertain)
         elif uncertain:

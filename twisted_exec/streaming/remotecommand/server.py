@@ -140,7 +140,6 @@ def serve(
 
 
 def _unenforced(terms: Terms) -> str:
-    """Return why an attachment that is no :class:`ITermsAttachment` cannot enforce terms."""
     if terms.recording:
         return f"{terms.rule('require')} a recording, and this console cannot be recorded"
     if terms.people <= 1 and not terms.viewers:
@@ -449,7 +448,6 @@ class ConsoleServer:
         self._arm(self._limits.ping_seconds, self._ping)
 
     def _send_ping(self) -> bool:
-        """Send a ping unless output is blocked; return whether it was sent."""
         if self._carrier.blocked:
             return False
         if self._pinged_at is None:
@@ -602,7 +600,6 @@ class UserInput:
             self._refuse()
 
     def _resize(self) -> None:
-        """Deliver the newest size, and the next one not before the next turn."""
         self._next_size = self._clock.callLater(0, self._resize) if self._size is not None else None
         self._deliver_size()
 

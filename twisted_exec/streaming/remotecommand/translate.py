@@ -245,7 +245,6 @@ class Translation:
             self._user.carrier.transport.resumeProducing()
 
     def _withhold(self, channel: Channel, data: bytes | None) -> bool:
-        """Keep input of a paused user; return whether the user is paused."""
         if self._withheld is None:
             return False
         self._withheld.append((channel, data))
@@ -370,7 +369,6 @@ class Translation:
             self._machine.leave()
 
     def gone(self) -> None:
-        """A connection is closed; with both of them the session ends."""
         if self._user.gone:
             cancel(self._patience)
         if self._user.gone and self._machine.gone:
@@ -545,7 +543,6 @@ class BackendConnection:
                 self.carrier.transport.pauseProducing()
 
     def leave(self) -> None:
-        """Close, and wait a little for the machine's end to do so."""
         if self.gone or self._leaving is not None:
             return
         self.hear(True)  # to notice its end
@@ -555,7 +552,6 @@ class BackendConnection:
 
     @property
     def silent(self) -> bool:
-        """Return whether a ping has gone unanswered for too long."""
         quiet_seconds = self._clock.seconds() - self._heard_at
         held_up = self.carrier.blocked or not self._hearing
         return quiet_seconds >= SILENT_SECONDS and not held_up

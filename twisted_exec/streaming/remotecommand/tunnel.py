@@ -233,7 +233,6 @@ class Tunnel:
     # End
 
     def _over(self, reason: str, code: int) -> None:
-        """Close the user's side behind everything sent, and the backend with it."""
         self._reason = self._reason or reason
         self._is_over = True
         self._early.clear()

@@ -251,7 +251,6 @@ class SessionGuard(Service):
         return len(chosen)
 
     def _withdraw(self, session: Session, ending: Ending, cause: str, since: float | None) -> None:
-        """End a session, and measure how long that takes."""
         if session.ending is None:
             began = self._clock.seconds() if since is None else since
             session.on_over = partial(self._measure, cause, began, since is not None)
@@ -282,7 +281,6 @@ class SessionGuard(Service):
             Deferred.fromCoroutine(self._review_one(self._reviewer, session))
 
     def _expect(self, moment: float) -> None:
-        """Look for ended credentials at a moment, unless that is due earlier."""
         if not self.running or moment == math.inf:
             return
         seconds = min(max(moment - self._now(), 0.0), LONGEST_WAIT_SECONDS)
@@ -374,7 +372,6 @@ class SessionGuard(Service):
         self._problem = reviews.problem
 
     def _due(self) -> list[Session]:
-        """Return the sessions to review, in the order of this round."""
         due = [
             session
             for session in self._sessions.live()

@@ -54,7 +54,6 @@ class Openings:
         self._waiting: Counter[Hashable] = Counter()  # by user
 
     def __len__(self) -> int:
-        """Return the number of streams that are being opened, without those that wait."""
         return sum(hop.under_way.total() for hop in self._hops.values())
 
     @property
@@ -130,7 +129,6 @@ class _Hop:
         return self.under_way.total() < self._limits.at_once
 
     def wait(self, user: Hashable) -> Deferred[None]:
-        """Return a Deferred that fires at a stream's turn; cancelling gives the turn up."""
         turn: Deferred[None] = Deferred(lambda turn: self._withdraw(user, turn))
         self._waiting.setdefault(user, {})[turn] = None
         self._pace()

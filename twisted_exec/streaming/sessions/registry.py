@@ -176,7 +176,6 @@ class Sessions:
         _take_one(self._being_resumed, (session.resumes, session.subject.user))
 
     def is_being_resumed(self, subject: Subject) -> bool:
-        """Return whether the user's request to resume this session is not answered yet."""
         return (subject.session, subject.user) in self._being_resumed
 
     def refuse_resume(self, session: str, why: str) -> None:
@@ -467,7 +466,6 @@ class Session:
             self._cut()
 
     def supersede(self) -> None:
-        """Take note that the user has resumed the session over another connection."""
         if self._supersede is None or self.is_superseded:
             return
         self._sessions.uncount(self)

@@ -86,7 +86,6 @@ class TimeLimits:
             timer.cancel()
 
     def _look(self) -> None:
-        """End the session or warn its user, if that is due, and wait for what is due next."""
         self._cancel()
         waits = []
         if self._terms.idle_seconds:
@@ -131,7 +130,6 @@ class TimeLimits:
 
 
 def _warning_seconds(seconds: float) -> float:
-    """Return how long before the end of a time its user is warned."""
     return min(_MOST_WARNING_SECONDS, max(0.0, seconds / _WARNING_SHARE))
 
 

@@ -145,7 +145,6 @@ class _Downloading(Asking):
             self._end(False)
 
     def _take(self, event: Any) -> bool:
-        """Handle one h11 event; true if more may follow."""
         if event is h11.NEED_DATA:
             return False
         if isinstance(event, h11.Data) and event.data and self._receiver is not None:

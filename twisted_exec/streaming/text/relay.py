@@ -189,7 +189,6 @@ class _Passage:
             self._relay.sessions.metrics.log_outage(continued=True)
 
     async def _again(self, uid: str, options: LogOptions) -> FramedText:
-        """Locate the backend again, with authorization, and open the log there."""
         location = await self._relay.locator.locate(self._context)
         subject = location.subject
         if subject.uid != uid:  # the end of the session is under way

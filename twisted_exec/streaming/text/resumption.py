@@ -231,7 +231,6 @@ class ResumedLog:
         self._give_up(Ending(INTERNAL, "internal error"))
 
     def _rest(self) -> LogOptions:
-        """Return the options of the part that is missing."""
         options, end = self._options, self._framing.end
         limit = options.limit_bytes
         return LogOptions(

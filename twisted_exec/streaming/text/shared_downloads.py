@@ -202,7 +202,6 @@ class SharedStream:
         self._connection.leave(self)
 
     def _pass_on(self) -> None:
-        """Deliver what is buffered, and the end behind it, unless the receiver has paused."""
         while self._buffered and self._flowing and self._receiver is not None:
             data, self._buffered = bytes(self._buffered), None
             self._receiver[0](data)
@@ -385,7 +384,6 @@ class SharedConnection(TwistedProtocol):
 
     @property
     def free(self) -> int:
-        """The number of requests that this connection can still take."""
         if self._retired or not self.ready.called:
             return 0
         most = min(MAX_STREAMS, self._http.remote_settings.max_concurrent_streams)
@@ -567,8 +565,6 @@ class _Sharing:
 
 @dataclass(eq=False)
 class _Waiting:
-    """A request that waits for a stream, or for a connection of its own."""
-
     factory: IProtocolFactory
     done: Deferred[Any]
 

@@ -280,7 +280,6 @@ class _End(Protocol):
             self.text.lost()
 
     def close(self, clock: IReactorTime) -> None:
-        """Close behind everything written; the client has a time limit to read it."""
         self._late = clock.callLater(LINGER_SECONDS, self.transport.abortConnection)
         self.transport.unregisterProducer()
         close_behind(self.transport)
@@ -474,9 +473,6 @@ class PacedResponse(TextResponse):
         self._turns.soon(self._pump, self._user)
 
     def _pump(self) -> None:
-        """
-        Write until the source has no more, the transport pauses this producer, or the turn is over.
-        """
         if self._is_pumping or self._pump in self._turns:
             return
         self._is_pumping = True  # a write may call _pause and _resume synchronously
