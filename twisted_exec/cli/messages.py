@@ -137,7 +137,6 @@ _UNREACHABLE = (
         "correct the server in the kubeconfig, or this host's DNS settings",
     ),
 )
-"""Ends of messages about a server that cannot be reached, and remedies."""
 
 _DENIED = re.compile(
     r'User "(?P<user>[^"]+)" cannot (?P<verb>[a-z]+) resource "(?P<kind>[a-z]+)(?:/(?P<subresource>[a-z]+))?" '
@@ -236,7 +235,6 @@ class Colour(Enum):
 
 
 Paint = Callable[[str, Colour], str]
-"""Colours a text."""
 
 
 def plain(text: str, colour: Colour) -> str:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _INTERRUPTED = 130
 
 Asking = Callable[[Any], Coroutine[Any, Any, int]]
-"""Runs a command with a reactor, and returns the exit code."""
+"""Runs a command with a reactor; returns the exit code."""
 
 
 class InputError(Exception):

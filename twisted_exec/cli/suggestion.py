@@ -20,7 +20,7 @@ from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 
 _MOST_POOLS = 10
 _SECONDS = 5.0
-"""Time limit, because the user waits for the refusal."""
+"""Short, because the user waits for the refusal."""
 
 
 def hint_after(

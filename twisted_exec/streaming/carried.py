@@ -37,12 +37,11 @@ if TYPE_CHECKING:
 
 
 STOP_SECONDS = 2.0
-"""From the decision to end a session because this hop stops until the session is cut."""
+"""From the decision to stop this hop until a session is cut."""
 
 GONE_SECONDS = 10.0
 """
-The same if the machine is off or deleted, or its pool is deleted.  Every hop decides at once, and on busy
-hosts the reason takes long to pass them all.
+The same if the machine or its pool ends: on busy hosts the reason takes long to pass all hops.
 """
 
 _MORE_SECONDS = {

@@ -38,7 +38,7 @@ from twisted_exec.tls.turns import IFramed
 from twisted_exec.wire.resume import Rejoin, Rejoinable
 
 MOST_KEPT_BYTES = 1 << 20
-"""The last bytes that are kept because the client may not have received them."""
+"""How much is kept because the client may not have received it."""
 
 PING_BYTES = 64 << 10
 """Bytes after which the client is asked whether it has received them."""
@@ -415,7 +415,7 @@ def _digest(key: str) -> bytes:
 
 
 _SHORT_BYTES = 512
-"""Pieces are joined up to this size: a key is a frame of about ten bytes, and an object takes five times as much."""
+"""Pieces are joined up to this size: an object takes five times as much as a key."""
 
 
 class KeptBytes:

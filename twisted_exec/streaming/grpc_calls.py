@@ -31,7 +31,7 @@ CHANNEL_OPTIONS = (
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_http_proxy", 0),
 )
-"""For every channel: short back-off, and no proxy from the environment."""
+"""Short back-off, and no proxy from the environment."""
 
 
 class Link:

@@ -89,7 +89,10 @@ __all__ = [
 USER_HEADER = b"X-Twisted-Exec-User"
 """The user of a request from a poollet to a runtime; percent-encoded."""
 UID_HEADER = b"X-Twisted-Exec-Machine-Uid"
-"""The machine that the previous hop means, because another machine may get its name; percent-encoded."""
+"""
+The UID of the machine that the previous hop means, because another machine may get its name;
+percent-encoded.
+"""
 
 IDENTITY_HEADERS = HeaderSet.of(
     "Authorization",
@@ -99,10 +102,8 @@ IDENTITY_HEADERS = HeaderSet.of(
     prefixes=("X-Remote-", "Impersonate-", "X-Twisted-Exec-"),
 )
 """
-Headers by which a user, or a hop for its user, says who is asking.
-
-No hop passes them on: it sets those that it means itself, such as :data:`USER_HEADER`.
-Authenticators add headers of their own
+Headers by which a user, or a hop for its user, says who is asking.  No hop passes them on.
+Authenticators add their own
 (:attr:`~twisted_exec.auth.interfaces.IAuthenticator.credential_headers`).
 """
 
@@ -125,7 +126,7 @@ class Subject:
     subresource: str = "exec"
     """Such as ``exec`` for a machine's console, ``log`` for its output."""
     caller: str = ""
-    """The proxy, or the impersonating user, that acts for ``user``; empty without one."""
+    """Acts for ``user``; empty without one."""
     agent: str = ""
     """The client's ``User-Agent``, unverified."""
     address: str = ""

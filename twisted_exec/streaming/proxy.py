@@ -34,9 +34,9 @@ from twisted_exec.wire.session_terms import Terms
 from twisted_exec.wire.upgrade import HeaderSet
 
 END_SECONDS = 0.7
-"""From the decision to end a session, such as for a lost right, until the session is cut."""
+"""From the decision to end a session until it is cut."""
 LOG_LINES = 10
-"""Log lines of one kind in a second; a line takes longer than the end of its session."""
+"""Log lines of one kind in a second."""
 
 Change = TypeVar("Change", Ending, Terms)
 
@@ -176,7 +176,7 @@ LOST_SECONDS = 10.0
 
 CHECK_SECONDS = 1.0
 _PARTS = 5
-"""Each check takes one such part of the connections, so that thousands do not take a turn of the reactor."""
+"""Each check takes one such part of the connections."""
 
 _TCP_INFO = struct.Struct("=2xB5x48xI")
 """``struct tcp_info`` of linux/tcp.h, for ``tcpi_retransmits`` and ``tcpi_last_ack_recv`` (milliseconds)."""

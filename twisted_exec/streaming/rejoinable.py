@@ -35,8 +35,8 @@ OFFERED = (REJOIN, OFFER.encode("ascii"))
 
 _TOLD_HERE = (REVOKED, MACHINE_DELETED, POOL_DELETED)
 """
-Reasons that the user gets from this hop, at once.  A user without the right to see it must not get
-further output, and a deleted machine prints nothing more.
+Reasons that the user gets from this hop, without waiting for the machine's end: no further output
+may pass, or none will come.
 """
 _ANEW = HeaderSet.of(REJOIN_HEADER, TERMS_HEADER)
 

@@ -29,7 +29,7 @@ from twisted_exec.wire.resume import Rejoin, Rejoinable, parse_received
 from twisted_exec.wire.upgrade import last_value
 
 KEPT_BYTES = 256 << 10
-"""The user's last bytes that are kept, because the machine's end may not have got them."""
+"""How much of the user's input is kept, because the machine's end may not have got it."""
 
 FIRST_PAUSE_SECONDS = 0.05
 LONGEST_PAUSE_SECONDS = 1.0
@@ -63,7 +63,6 @@ class EnduringSplice(Splice):
         self._kept = KeptBytes(KEPT_BYTES)
         self._again = b""
         self.is_waiting = False
-        """True while there is no connection to the machine."""
         self.follow(boundaries)
 
     def can_rejoin(self, received: int) -> bool:

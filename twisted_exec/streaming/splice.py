@@ -37,8 +37,7 @@ MAX_REMAINDER_BYTES = 1 << 20
 
 KEY_BYTES = 32
 """
-A read of the user that is passed without measuring its time: a key, or five frames at most.  The clock of
-CPU time costs as much as the key itself.
+A read of the user that is passed without measuring its CPU time, which costs as much as a key.
 """
 
 LOST = "the connection behind this hop was lost before the session's status"

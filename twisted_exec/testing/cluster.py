@@ -55,7 +55,7 @@ class MemoryCluster:
         self.problem: APIError | None = None
         """While set, requests fail with it."""
         self.forbidden: set[Resource] = set()
-        """Resources that no role names, served or not: requests for them fail with 403."""
+        """Resources without a role: requests for them fail with 403."""
         self.requests: list[tuple[str, str, str, str]] = []
         """Verb, plural, namespace and name of the requests so far."""
         self.graceful: set[Resource] = set()

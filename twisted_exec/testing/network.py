@@ -283,8 +283,7 @@ class _Transport(StringTransportWithDisconnection):
 
 
 _TURNS = 1000
-"""Turns of the reactor within which a request is answered: long work is done in short turns of the
-reactor."""
+"""Turns of the reactor within which a request is answered."""
 
 
 class MemoryClient:

@@ -75,10 +75,7 @@ class MemorySpaces:
         self.held = False
         """While true, what is created stays Building, and what is deleted stays Going."""
         self.lived: int | None = None
-        """
-        How many more creations and deletions have an effect, as if the manager were killed then;
-        ``None`` for all.
-        """
+        """How many more creations and deletions have an effect; ``None`` for all."""
         self.calls: list[tuple[str, Physical | None]] = []
         """The calls so far: name, and what the call is about."""
         self.server: Callable[[Physical], str] = lambda physical: f"https://127.0.0.1:1/{physical}"

@@ -34,9 +34,7 @@ SPDY_PROTOCOLS = (V4, V3, V2, V1)
 """The protocols over SPDY that we support, in order of preference.  There is no version 5."""
 
 MAX_PAYLOAD_BYTES = 32 << 10
-"""
-Limit for one outgoing message: with its channel byte it still fits one read buffer of kubectl.
-"""
+"""Of one outgoing message, which then fits one read buffer of kubectl."""
 
 _BASE64 = frozenset({V1_BASE64, V4_BASE64})
 _MAX_IN_BASE64 = MAX_PAYLOAD_BYTES // 4 * 3
@@ -54,7 +52,6 @@ class Channel(IntEnum):
 
 
 TERMINAL = frozenset({Channel.ERROR, Channel.STDIN, Channel.STDOUT, Channel.RESIZE})
-"""The channels of a console with a terminal."""
 
 
 @dataclass(frozen=True)

@@ -55,10 +55,10 @@ HOP_REASONS = frozenset(
         INTERNAL,
     }
 )
-"""Reasons for which any hop may end a session, and tells the next one and the user."""
+"""Reasons for which any hop may end a session."""
 
 FAILURES = HOP_REASONS | {CONSOLE_IN_USE, INPUT_DENIED, TOO_MANY_VIEWERS, RESUMED}
-"""Reasons that are read from a failed Status; without them a failure other than an exit code is :data:`INTERNAL`."""
+"""Reasons that are read from a failed Status; another failure is :data:`INTERNAL`."""
 
 STATUS_LIMIT_BYTES = 64 << 10
 """A larger Status is rejected unparsed."""
@@ -66,7 +66,7 @@ STATUS_LIMIT_BYTES = 64 << 10
 _WITH_STATUS = frozenset({V5, V4, V4_BASE64})
 _NO_SPACE = re.compile(rb"[^ \t\r\n]")
 EXIT_REASON = "NonZeroExitCode"
-"""Reason of a Status whose command exited with a code other than 0, as in Kubernetes."""
+"""Reason of a Status with an exit code, as in Kubernetes."""
 _EXIT_CAUSE = "ExitCode"
 
 

@@ -33,7 +33,6 @@ _SEQUENCE = re.compile(
 )
 _MOST_HELD_BYTES = 256
 _STARTS = bytes(each for each in (*range(0x20), 0x7F, 0xC2) if each not in b"\t\r\n")
-"""The bytes with which a match of the expression begins."""
 
 
 def strip(text: bytes) -> bytes:
@@ -161,7 +160,7 @@ _QUESTION = re.compile(rf"[;:=,][{_C0_IN_COMMANDS}]*\?".encode("ascii"))
 _SIZES = frozenset({b"11", b"13", b"14", b"15", b"16", b"18", b"19", b"20", b"21"})
 """Window operations that report something."""
 _IN_BAND_SIZES = b"2048"
-"""A mode in which the terminal reports its size at once."""
+"""Makes the terminal report its size at once."""
 
 # Prefix, intermediate characters and final byte of control sequences that are queries, whatever
 # their parameters are.

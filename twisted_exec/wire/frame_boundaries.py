@@ -273,7 +273,6 @@ def _frame(kind: int, payload: bytes) -> bytes:
 
 
 LONGEST_CLOSE_BYTES = 127
-"""Size of the longest Close frame of a server."""
 
 
 def ends_with_close(data: bytes) -> bool:

@@ -18,15 +18,13 @@ from twisted_exec.wire.errors import RemoteProtocolError
 TERMS_HEADER = "X-Twisted-Exec-Terms"
 RECORDED_HEADER = "X-Twisted-Exec-Recorded"
 """
-In the 101 of an API server: the session is recorded, with this input (:data:`RECORDED_INPUT`).
-
-It is for the user's client alone.  An optional recording, which is no term, is in it, too.
+In the 101 of an API server, for the user's client alone: the session is recorded, with this input
+(:data:`RECORDED_INPUT`).
 """
 
 MAY_ONLY_OBSERVE = (
     "you may only observe this console (ask an administrator for the role console-user)"
 )
-"""Message to a user without the right to drive."""
 
 _LONGEST = 2048
 _NUMBER = re.compile(r"[0-9]{1,12}\Z")

@@ -101,19 +101,17 @@ _VALUES = (
 DICTIONARY = b"".join(
     len(word).to_bytes(4, "big") + word.encode("ascii") for word in _WORDS
 ) + _VALUES.encode("ascii")
-"""The preset dictionary of every header compression."""
 
 
 Headers = tuple[tuple[bytes, bytes], ...]
-"""Pairs of a lower-case name and one value; a name can occur more than once."""
+"""Pairs of a lower-case name and one value; names may repeat."""
 
 MAX_BLOCK_BYTES = 64 << 10
 """Limit for one block, inflated."""
 
 MAX_RATIO = 32
 """
-Limit for the inflated size of all blocks after the first 64 KiB, in relation to their compressed
-size.
+Limit for the inflated size of blocks in relation to their compressed size, after the first 64 KiB.
 """
 
 MAX_HEADERS = 64

@@ -92,7 +92,6 @@ class StreamOptions:
 
 
 CONSOLE = StreamOptions(frozenset({Channel.ERROR, Channel.STDIN, Channel.STDOUT}), tty=True)
-"""stdin and stdout of a terminal."""
 
 
 def _true(query: Query, name: bytes) -> bool:

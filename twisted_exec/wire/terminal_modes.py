@@ -23,7 +23,7 @@ _SCREENS = (47, 1047, 1049)
 _REPORTS = frozenset(
     {9, 66, 1000, 1001, 1002, 1003, 1004, 1005, 1006, 1007, 1015, 1016, 2004},
 )
-"""Modes that change what the terminal sends, and not what it shows.  Emulators keep DECCKM themselves."""
+"""Modes that change what the terminal sends, and not what it shows."""
 
 _LONGEST_BYTES = 64
 # kitty's keyboard protocol: a full stack loses its oldest entry.

@@ -27,9 +27,8 @@ FORWARDED_UPGRADES = (WEBSOCKET, SPDY)
 
 MISDIRECTED = 421
 """
-Status of the answer on a connection that is closed before its first request.
-
-RFC 9110, section 15.5.20: the client may repeat a request, whatever its method, over another connection.
+For a connection that is closed before its first request: the client may repeat any request over
+another connection (RFC 9110, section 15.5.20).
 """
 
 _KNOWN_UPGRADES = {name.lower(): name for name in FORWARDED_UPGRADES}

@@ -26,7 +26,6 @@ START, END = "start", "end"
 _OBSERVE = "observe"
 _CLOSED = ("client closed", "backend closed")
 READS = frozenset({"log", "screen", "content"})
-"""Subresources of users who only read."""
 
 Key = tuple[str, str, str]
 

@@ -24,12 +24,15 @@ if TYPE_CHECKING:
 
 
 COMPLETE = "__complete"
-"""The command that completion scripts call; it is not in the help."""
+"""Called by completion scripts; not in the help."""
 
 _PATHS, _NO_PATHS = ":0", ":4"
 """Directives of cobra: default, and no file completion."""
 _BREAKS = "=:"
-"""Characters at which bash splits words (``COMP_WORDBREAKS``), other than white space, quotes and operators."""
+"""
+Characters at which bash splits words (``COMP_WORDBREAKS``), without white space, quotes and
+operators.
+"""
 
 
 MakeParser = Callable[[], argparse.ArgumentParser]
@@ -132,7 +135,6 @@ def main() -> int:
 
 
 _FILES = ("F", "FILE", "DIR", "DIRECTORY", "DATABASE")
-"""Placeholders for paths."""
 _MANY = ("*", "+")
 _VALUES_OF = ("context", "cluster", "user", "namespace", "machine", "space")
 """Arguments with values from the kubeconfig or from the server."""

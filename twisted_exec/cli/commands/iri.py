@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _LARGEST_FILE_BYTES = 4 << 20
 
 Ask = Callable[["IRIClient", argparse.Namespace], Awaitable[str]]
-"""One command: sends its request, and returns the text to print."""
+"""Sends one request, and returns the text to print."""
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -446,7 +446,7 @@ def _found(environment: Mapping[str, str], sockets: Mapping[str, str]) -> tuple[
 
 _TIMEOUT_SECONDS = 30.0
 _OF_THE_PROTOCOL = (400, 403, 502)
-"""Status codes of other servers for an unsupported protocol, after which the next is tried."""
+"""Status codes for an unsupported protocol, after which the next is tried."""
 
 
 def register_exec(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

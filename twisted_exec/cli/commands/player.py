@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from twisted_exec.screens.rendering import Screen
 
 CONTEXT_BYTES = 384 << 10
-"""After a seek the terminal gets this much of the file's output before the new position."""
+"""How much output the terminal gets before the new position."""
 MAX_OUTPUT_BYTES = 64 << 20
 """Most input and output of a recording that a picture shows."""
 _RESET = b"\x1bc"
@@ -244,7 +244,6 @@ def _write(screen: int, data: bytes) -> None:
 _SCREEN_MILLISECONDS = 50
 """A picture shows at most one screen in this time."""
 _HOLD_MILLISECONDS = 2000
-"""How long it shows the last screen."""
 _SIZE = re.compile(rb"(\d{1,5})x(\d{1,5})")
 _SHORTER = "choose a shorter time with --between"
 

@@ -469,7 +469,7 @@ def _cut(options: argparse.Namespace) -> int:
 
 Object = dict[str, Any]
 Use = Callable[[argparse.Namespace, BinaryIO, str], int]
-"""Uses the content of a recording, and its newest head that is stored elsewhere; returns the exit code."""
+"""Uses the content of a recording, and its newest head elsewhere; returns the exit code."""
 
 _TIMEOUT_SECONDS = 30.0
 

@@ -36,17 +36,17 @@ from twisted_exec.tls.errors import HandshakeError, OutsideValidity, TLSError, V
 AGENT = "twisted-exec doctor"
 
 SOON_DAYS = 7.0
-"""A certificate with less time left gets a warning, unless its whole lifetime is short."""
+"""A certificate with less time left gets a warning, unless it is short-lived."""
 _SHORT_LIVED_DAYS = 30.0
 _DAY_SECONDS = 86400.0
 
 CLOCK_WARNING_SECONDS, CLOCK_ERROR_SECONDS = 30.0, 300.0
-"""Differences between the clocks of this host and of the server."""
+"""Between the clocks of this host and of the server."""
 
 _APISERVICES = Resource(
     "apiregistration.k8s.io", "v1", "apiservices", "APIService", namespaced=False
 )
-"""The groups that a kube-apiserver forwards to other API servers."""
+"""Groups that a kube-apiserver forwards to other API servers."""
 
 _ANSWER_BYTES = 1 << 20
 _MOST_NAMES = 4

@@ -393,7 +393,7 @@ ASK_AGAIN_SECONDS = 300.0
 """Longest time until a client notices rotated credentials."""
 BEFORE_END_SECONDS = 60.0
 SHORTEST_SECONDS = 10.0
-"""Shortest time between two runs: expired credentials must not start a process for every request."""
+"""Shortest time between two runs, also for expired credentials."""
 
 
 async def credential(client: CommandClient, options: argparse.Namespace) -> str:

@@ -178,7 +178,6 @@ _PREFIX = "twisted-exec-web-"
 _DISPLAYS = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
 
 _SNAPS = Path("/var/lib/snapd")
-"""Where a computer has Snaps, such as the Firefox of Ubuntu."""
 
 
 def has_browser(environ: Mapping[str, str], platform: str = sys.platform) -> bool:

@@ -139,10 +139,9 @@ class LocalServer:
 
 
 _FORWARDED = ("api", "apis", "version")
-"""First segments of the API server's paths that the page uses."""
+"""Paths of the API server that the page uses."""
 
 _TARGET = re.compile(rb"[\x21\x22\x24-\x7e]+")
-"""A path with a query: no fragment, no spaces, only ASCII."""
 
 _LOGIN = [ROOT, "login"]
 _LONGEST_LOGIN = 1024
@@ -227,7 +226,7 @@ def _wrong_method(request: Request, allowed: list[bytes] | tuple[bytes, ...]) ->
 VALID_SECONDS = 30.0
 
 _BYTES = 32
-"""So many cannot be guessed, so guesses are not counted: any program could make the right secret void."""
+"""Cannot be guessed, so guesses are not counted: any program could make the right secret void."""
 
 REMEDY = "press Enter in the terminal where the web console runs, and open the new URL"
 
@@ -354,7 +353,7 @@ def check_token(request: Request, login: Login) -> None:
 AGENT = "twisted-exec-web"
 _CONNECT_SECONDS = 10.0
 HEAD_SECONDS = 60.0
-"""Time limit for the head of an answer, as a kube-apiserver's own for short requests."""
+"""As a kube-apiserver's own limit for short requests."""
 
 _LONG = (b"follow", b"watch")
 """Parameters of requests that may be answered only when something happens."""
@@ -555,10 +554,9 @@ MOST_SOCKETS = 400
 """Open WebSockets: a tab has one for each terminal and one for each watch."""
 
 _END_SECONDS = 0.5
-"""Time limit for the browser and the API server to close a WebSocket at the end."""
+"""For the browser and the API server to close a WebSocket."""
 
 _COMMANDS = (b"exec", b"attach", b"console")
-"""Subresources whose streams end with a status."""
 
 _STOPPED = Ending(
     "WebConsoleStopped",  # the page opens a new session after its next login

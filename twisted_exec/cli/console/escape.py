@@ -57,7 +57,7 @@ class SysRq:
 
 
 Typed = bytes | EscapeCommand | SysRq
-"""The result of keys: bytes for the machine, or a command."""
+"""Bytes for the machine, or a command."""
 
 HELP = (
     (".", "leave"),
@@ -75,9 +75,8 @@ HELP = (
     ("?", "this help"),
 )
 """
-Keys after the menu's, and their commands; the menu's own key, typed twice, is sent once.
-
-The keys of commands that came later are capital letters: ``~/`` and ``~name`` begin paths in a shell.
+Keys after the menu's, and their commands.  Later ones are capital letters: ``~/`` and ``~name``
+begin paths in a shell.
 """
 
 DIALOGS = frozenset(

@@ -33,7 +33,7 @@ WAIT_SECONDS = 1.0
 """How long the output waits for the state, once the session is open."""
 
 SHORT_BYTES = 8 << 10
-"""All output of a console is shown as it was printed if it is shorter."""
+"""Less output than this is shown as it was printed."""
 
 _MOST_WAITING = 64
 

@@ -32,7 +32,7 @@ from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.wire.control_messages import TerminalSize
 
 SECONDS = 10.0
-"""Time limit of a request; the user waits for it."""
+"""Short, because the user waits."""
 OFF_SECONDS = 90.0
 """Time limit for a machine to go off, before it is switched on again."""
 LOOK_SECONDS = 1.0

@@ -19,7 +19,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 COALESCE_SECONDS = 0.1
-"""Changes come in bursts: one call for all within this time."""
+"""One call for all changes within this time."""
 
 # linux/netlink.h, linux/rtnetlink.h, linux/if.h
 _NETLINK_ROUTE = 0

@@ -237,7 +237,6 @@ _MOST_USED = {
     "--web": "open the console in your browser",
     "--help-all": "all options, and the exit codes",
 }
-"""The options of ``--help``."""
 
 
 class _ShortHelp(argparse._HelpAction):

@@ -59,13 +59,13 @@ AGAIN_SECONDS = 1.0
 _NOT_READY = (404, 409, 429)
 """Answers of a server that has just started: it has no machine yet, or none that runs."""
 NOT_READY_SECONDS = 60.0
-"""Time for such a server to have the machine, from its first answer of this kind."""
+"""Time for such a server to have the machine."""
 
 _NOT_READ = (
     "standard input is not sent to the machine: --run, --expect and --send have all of the input"
 )
 _UNCOLLECTED = 20_000
-"""New containers after which garbage is collected; modules that are imported during a session make fewer."""
+"""New containers after which garbage is collected."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -60,17 +60,13 @@ if TYPE_CHECKING:
     from twisted_exec.wire.resume import Attendance, Notice
 
     Act = Callable[[EscapeCommand, Dialog, Scrollback], Coroutine[Any, Any, NextSession | None]]
-    """Carries out a command of :data:`DIALOGS`."""
 
 QUIET_SECONDS = 1.0
 NO_ANSWER_SECONDS = 4.0
 """A ping that waits longer is worth a line."""
 
 SCRIPT_SECONDS = 60.0
-"""
-Time for a machine to become quiet after the end of input, besides the linger time; ``--timeout``
-replaces this limit.
-"""
+"""Time for a machine to become quiet after the end of input; ``--timeout`` replaces this limit."""
 
 TIMED_OUT_CODE = 124
 """The exit code of ``timeout(1)``."""
@@ -81,7 +77,7 @@ NEVER_QUIET = (
 )
 
 NOT_SENT = "the input was not sent"
-"""Start of the message when a script's session ends and its input was discarded."""
+"""Start of a script's error message about discarded input."""
 
 WHEN_BACK = "open the console again when the server is back"
 
@@ -99,7 +95,7 @@ _WISHES: dict[EscapeCommand, Break | Role] = {
 }
 
 PATIENCE_SECONDS = 60.0
-"""Time for which a program obeys ``Retry-After`` before it gives up."""
+"""How long ``Retry-After`` is obeyed."""
 
 _BUSY = (429, 503)
 

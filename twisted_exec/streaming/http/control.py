@@ -42,7 +42,7 @@ from twisted_exec.wire import plain_http
 AT_ONCE = 4
 """Connections to one hop; each carries one request at a time."""
 TOGETHER = 100
-"""Most further requests in a body.  Large bodies are few, and each waits for the answer to the body before it."""
+"""Most further requests in a body."""
 _TOGETHER_BYTES = 48 << 10
 """Hops accept bodies up to 64 KiB."""
 BUSY_REQUESTS = 10
@@ -54,10 +54,7 @@ KEEP_SECONDS = 0.25
 SILENCE_SECONDS = 0.45
 """From the last sign of life of a hop until it counts as silent."""
 SILENT_TURNS = 5
-"""
-Turns of the reactor in this time: a program that is busy itself reads what has arrived before it
-calls another program silent.
-"""
+"""Turns of the reactor in this time: a busy program first reads what has arrived."""
 
 _PREFIX = b"x-twisted-exec-"
 """Of headers that are part of a request about a stream; others belong to its sender."""

@@ -20,16 +20,16 @@ from twisted_exec.streaming.http.responses import respond
 from twisted_exec.streaming.http.site import Request
 
 _TURN_BYTES = 256 << 10
-"""Bytes that one response may write in one turn of the reactor."""
+"""Written by one response in one turn of the reactor."""
 
 _TURN_PIECES = 4
-"""Pieces that one long response may write in one turn: even a small one may take a while to make."""
+"""Likewise: even a small piece may take a while to make."""
 
 GZIP_BYTES = 128 << 10
-"""Size of the smallest response that is compressed, as in kube-apiserver."""
+"""As in kube-apiserver."""
 
 _SLICE_BYTES = 32 << 10
-"""Bytes that are compressed at once: 0.1 ms, or 0.8 ms where they compress badly (base64)."""
+"""Bytes that are compressed at once, in less than a millisecond."""
 
 _GZIP_LEVEL = 1
 _GZIP_WINDOW = 31  # zlib: the largest window, and the header of gzip

@@ -125,7 +125,6 @@ def _frame(opcode: int, payload: bytes) -> bytes:
 
 
 _RECEIVED_BYTES = 64 << 10
-"""Largest message from a client; messages have no meaning here."""
 _LINGER_SECONDS = 10.0
 
 

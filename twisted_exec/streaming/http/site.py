@@ -47,25 +47,22 @@ if TYPE_CHECKING:
 
 
 MAX_HEAD_BYTES = 64 << 10
-"""Limit for request line and headers.  Tokens with many groups exceed twisted.web's 16 KiB."""
+"""Tokens with many groups exceed twisted.web's 16 KiB."""
 
 _CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
-"""Characters that RFC 9110 section 5.5 forbids in field values; and nobody needs in a request line."""
+"""Characters that RFC 9110 section 5.5 forbids in field values."""
 
 _HOST = re.compile(rb"[A-Za-z0-9._~!$&'()*+,;=%:\[\]-]*")
 """Characters of ``uri-host [":" port]``, as Go's ``httpguts.ValidHostHeader``."""
 
 _EAGER_BYTES = 16 << 10
-"""Limit for pipelined requests that arrive before the current one is answered."""
+"""Limit for pipelined requests that arrive before an answer."""
 
 _LINES_BYTES = 1 << 10
-"""
-Bytes of a head that are handled at once.  Requests have many lines, and one in a turn is the limit
-anyway.
-"""
+"""Bytes of a head that are handled at once."""
 
 _TOGETHER_BYTES = 64 << 10
-"""Largest body that is copied in order to be written together with its head."""
+"""Largest body that is written together with its head."""
 
 
 class _HeadCollector:
@@ -393,7 +390,7 @@ def _phrase(code: int) -> str:
 
 
 LONGEST_AGENT = 256
-"""Longest user agent in a record of the audit log, in characters."""
+"""In characters."""
 
 MAX_CHUNKS = 4096
 """Limit for the chunks of one body, besides one for each :data:`_CHUNK_BYTES`."""

@@ -232,17 +232,16 @@ def over(
 
 
 OVER_SPDY = "SPDY/3.1"
-"""An offer of all SPDY versions; the server picks one."""
+"""Offers all SPDY versions; the server picks one."""
 
 UPGRADE_REQUIRED = "Upgrade request required"
 """Kubernetes' message for a stream request without an upgrade."""
 
 UPGRADE_CAUSE = "UpgradeRequired"
 """
-Reason of the cause in that error, which a kubelet does not send.
-
-A page in a browser learns nothing about a WebSocket that cannot be opened.  It repeats the request without
-the upgrade: this cause means that nothing else was wrong with it.
+Reason of the cause in that error.  A page in a browser, which learns nothing about a refused
+WebSocket, repeats the request without the upgrade: this cause means that nothing else was wrong
+with it.
 """
 
 STREAM_PROTOCOL = b"X-Stream-Protocol-Version"

@@ -251,7 +251,6 @@ class Pings:
 
 
 ATTEMPTS = (V5, V4, OVER_SPDY)
-"""Protocols to try, in order."""
 
 LOST = "connection lost before the session's status"
 

@@ -20,10 +20,8 @@ LIMIT_PIECES = 256 << 10
 
 WINDOW_PIECES = 128 << 10
 """
-Pieces that are sent without an Ack.
-
-Less than what a server buffers for a machine that accepts no input, so that it reads all the time,
-and answers pings.
+Pieces that are sent without an Ack: less than a server buffers, so that it always reads, and
+answers pings.
 """
 
 _PART_BYTES = 32 << 10

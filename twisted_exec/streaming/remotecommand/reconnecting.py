@@ -33,24 +33,18 @@ ATTEMPT_SECONDS = 10.0
 """Time limit of an attempt, until one was too slow."""
 CONNECT_SECONDS = 8.0
 """
-Time limit of the connection in each attempt.
-
-A network that drops packets does not make further attempts longer: the kernel of a host that tries to
-connect sends less and less.
+Time limit of the connection in each attempt: a kernel sends less and less the longer it tries.
 """
 LATER_ATTEMPT_SECONDS = 20.0
 """
-Time limit of the attempts after one that was too slow.
-
-A server to which many clients return at once works for all of them, and might otherwise finish none.
+Time limit of the attempts after one that was too slow: a server to which many clients return at
+once might otherwise finish none.
 """
 
 STARTING_SECONDS = 10.0
 """
-How long after a loss, and after a server was out of reach, a 403 is no final answer.
-
-A kube-apiserver that is starting forbids everything for some seconds: it does not know the roles yet.
-Our own servers say in a 403 that they have decided.
+How long after a loss, and after a server was out of reach, a 403 is not final: a kube-apiserver
+that is starting does not know the roles yet.
 """
 
 _YOUNG_SECONDS = 1.0

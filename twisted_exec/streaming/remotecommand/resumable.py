@@ -51,7 +51,7 @@ _ACK_PIECES = 4 << 10
 _ACK_SECONDS = 1.0
 _BURST_SECONDS = 0.05
 _ECHO_SECONDS = 1.0
-"""Time between two marks about echoes: a user who types has one with each key."""
+"""Least time between two marks about echoes."""
 
 
 @dataclass(frozen=True)

@@ -630,7 +630,6 @@ def _do_nothing() -> None:
 
 
 Item = bytes | BreakMessage | Role | None
-"""Bytes, a request, or ``None``: the end of input."""
 
 _WISH_COST = 64
 """Cost of a BREAK or role request, in bytes."""
@@ -716,18 +715,13 @@ def _discard(_: object) -> None:
 
 READ_ONLY = Notice("you are an observer; what you type is not sent")
 """
-Notice to the user of a ``readOnly=true`` session who types.
-
-Observers that asked for input get :meth:`.Floor.refusal` instead, which names the writer and
-``~f``: they may take over.  The streaming layer knows no floor, and a read-only session can never
-take over.
+To the user of a ``readOnly=true`` session who types; such a session can never take over.  Others
+get :meth:`.Floor.refusal`.
 """
 
 MAY_OBSERVE = not_sent(MAY_ONLY_OBSERVE, NoticeRole.DENIED)
-"""Notice to a user without the right to drive who types."""
+"""To a user without the right to drive who types."""
 
 NO_BREAK = Notice("this console has no BREAK")
-"""Notice for a BREAK that cannot be sent."""
 
 NO_ROLES = Notice("this console has no roles: whoever is here may type")
-"""Notice for a role request on a console without roles."""

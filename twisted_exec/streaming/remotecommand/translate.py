@@ -413,7 +413,6 @@ SILENT_SECONDS = 61.0
 """A next hop that answers no ping for this long is dead."""
 
 LEAVE_SECONDS = 5.0
-"""Time limit for the next hop to close after the user has left."""
 
 
 class Bridge(Typing):

@@ -46,7 +46,6 @@ PREFIX = "SPDY/3.1+"
 GOING_AWAY, BROKEN = 1001, 1011
 
 LEAVE_SECONDS = 1.0
-"""Time limit for the next hop to close after the user has left."""
 
 _MESSAGE_BYTES = 32 << 10
 

@@ -40,33 +40,26 @@ from twisted_exec.tls.files import Replaceable
 REVIEW_SECONDS = 15.0
 """Delegated decisions are cached for 10 s, so a revoked permission usually counts for at most 25 s."""
 HINT_SECONDS = 0.1
-"""
-From a round of reviews to one after a hint: a burst of changes, such as ``kubectl apply`` of roles, is
-one review.
-"""
+"""From a round of reviews to one after a hint, so that a burst of changes is one review."""
 FIRST_HINT_SECONDS = 0.02
 """From a hint to its review, if there was no review just before."""
 LATER_HOP_SECONDS = 0.3
 """
-The same in a poollet: the API server before it gets the same hints, and ends or limits most sessions
-meanwhile.  Reviews of all of them in the poollet would slow that down.  The time begins anew with each
-request of the API server about sessions.
+The same in a poollet: the API server before it gets the same hints, and ends or limits most
+sessions meanwhile.
 """
 LONGEST_HINT_SECONDS = 0.7
-"""The longest time from a hint to its review, if the hop before goes on asking to end sessions."""
+"""The longest wait after a hint while the hop before goes on asking to end sessions."""
 LOOK_SECONDS = 0.2
-"""
-From one look at the files to the next: one stat(2) for each, 0.1 % of a core for six.  A watch by the kernel
-(inotify) costs a descriptor, and misses changes on network file systems.
-"""
+"""Between two looks at the files. inotify would miss changes on network file systems."""
 LONGEST_WAIT_SECONDS = 60.0
-"""Until the next look at the time of day for credentials that end later: it may be set."""
+"""Longest time until the next look at the time of day, which may be set."""
 AT_ONCE = 8
-"""Concurrent reviews: each may be a request to an API server that other hops ask, too."""
+"""Concurrent reviews, each perhaps a request to an API server."""
 AT_ONCE_AFTER_HINT = 16
 """
-The same when permissions have changed: enough to keep this program busy.  More reviews need more
-connections, and a handshake costs more than a review.
+The same when permissions have changed.  More reviews need more connections, and a handshake costs
+more than a review.
 """
 
 

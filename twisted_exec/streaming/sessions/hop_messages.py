@@ -45,7 +45,7 @@ _REASONS = HOP_REASONS | {USER_LEFT}
 _SESSION_ID = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
 _MAX_MESSAGE = 512
 _ENDINGS = 256
-"""Endings whose form is remembered: many sessions end for the same reason."""
+"""Endings whose form is remembered."""
 
 
 def forwarded_session_id(request: IRequest) -> str | None:

@@ -17,15 +17,15 @@ from twisted_exec.program.descriptors import MOST_SESSIONS
 from twisted_exec.tls.deadlines import Late, Progress, limited
 
 AT_ONCE = 32
-"""Streams that are opened concurrently to one next hop: 4 ms of CPU time each, for that hop and this."""
+"""Concurrent openings to one next hop."""
 PER_USER = 2
 """The same of one user, unless this program is idle meanwhile: see :data:`PACE_SECONDS`."""
 LOCATING_AT_ONCE, LOCATING_PER_USER = 64, 4
 """The same before the next hop is known."""
 PACE_SECONDS = 0.025
 """
-A user's streams that wait for a distant next hop cost nothing here.  So while this program is on time,
-one more stream than :data:`PER_USER` begins in each such period.
+While this program is on time, one more stream of a user than :data:`PER_USER` begins in each such
+period: waiting for a distant hop costs nothing here.
 """
 RETRY_SECONDS = 2
 _LATE_SECONDS = 0.005

@@ -352,7 +352,7 @@ class Session:
         self.counts: Callable[[], tuple[int, int]] = _no_bytes
         """Bytes to the machine and to the user so far."""
         self.transports: Callable[[], tuple[object, object]] = _no_transports
-        """The transports to the user and to the machine; ``None`` for one that does not exist."""
+        """The transports to the user and to the machine, if they exist."""
         self.on_over: Callable[[], None] | None = None
         """Is called once the session is over."""
         self._sessions, self._audit = sessions, audit
@@ -618,7 +618,7 @@ POD_ENDINGS = EndingRules("pod", "node", ends_gracefully=True)
 
 
 MOST_SESSIONS = 500
-"""A scrape measures at most so many sessions, chosen at random: two connections take some microseconds."""
+"""A scrape measures so many sessions at most, chosen at random."""
 
 QUANTILES = ((0.5, "0.5"), (0.9, "0.9"), (1.0, "1"))
 SIDES = ("user", "machine")

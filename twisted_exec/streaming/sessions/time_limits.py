@@ -19,7 +19,7 @@ _MOST_WARNING_SECONDS = 60.0
 _WARNING_SHARE = 10
 """The user is warned when a tenth of a short time is left."""
 _LONGEST_WAIT = 60.0
-"""The system's clock may be set meanwhile, and reactors cannot wait for some large numbers."""
+"""The system's clock may be set meanwhile."""
 _TOLERANCE = 0.001
 
 

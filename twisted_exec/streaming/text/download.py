@@ -165,7 +165,6 @@ class _Factory(AskingFactory):
 
 
 DOWNLOADS = _Factory()
-"""Factory of connections whose answer is a :class:`Download`."""
 
 
 class _AnyDownloading(_Downloading):
@@ -177,7 +176,7 @@ class _AnyFactory(AskingFactory):
 
 
 ANY_DOWNLOADS = _AnyFactory()
-"""The same without a check of the type: a kubelet guesses it from the first bytes of the text."""
+"""Checks no type: a kubelet guesses it from the first bytes of the text."""
 
 
 def is_text(status: int, headers: Iterable[tuple[bytes, bytes]]) -> bool:

@@ -38,9 +38,9 @@ OUTAGE_SECONDS = 60.0
 """Longest outage."""
 FIRST_SECONDS = 0.1
 LONGEST_SECONDS = 1.0
-"""From the loss to the first attempt, and between attempts: each wait is about twice the last, up to this."""
+"""The first wait, and the limit of later ones."""
 _STARTING_SECONDS = 10.0
-"""How long a kube-apiserver that is starting may forbid everything, see :attr:`APIError.is_decided`."""
+"""How long a kube-apiserver may be starting, see :attr:`APIError.is_decided`."""
 _STABLE_SECONDS = 10.0
 """A silent log that was open for this time has survived the outage."""
 

@@ -244,7 +244,7 @@ def _headers(head: UpgradeRequest) -> Headers:
 
 
 MAX_STREAMS = 100
-"""Streams per connection, even if the peer allows more: it limits the damage of a lost connection."""
+"""Limits the damage of a lost connection, even if the peer allows more streams."""
 
 MAX_HEADER_BYTES = 64 << 10
 
@@ -252,11 +252,11 @@ IDLE_SECONDS = 5.0
 """How long a connection without streams waits for the next."""
 
 LOOK_SECONDS = 15.0
-"""A silent peer gets a PING after at most two of these, and is dead after another."""
+"""After at most two of these a silent peer gets a PING; after another it is dead."""
 
 _CONNECTION_WINDOW = MAX_STREAMS * WINDOW
 _LAST_NUMBER = 1 << 17
-"""Last stream number before a new connection is used (of 2^31): `h2` remembers closed streams."""
+"""Last stream number before a new connection is used: `h2` remembers closed streams."""
 
 _NONSENSE = (H2Error, HyperframeError, HPACKError, ValueError)
 
@@ -508,7 +508,6 @@ class SharedConnection(TwistedProtocol):
 H2, HTTP_1_1 = b"h2", b"http/1.1"
 
 OFFERED = (H2, HTTP_1_1)
-"""Protocols offered in the handshake, preferred first."""
 
 READY_SECONDS = 3.0
 """Time limit for an HTTP/2 server's SETTINGS."""
