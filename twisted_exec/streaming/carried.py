@@ -53,11 +53,7 @@ _MORE_SECONDS = {
 
 
 class CarriedStream:
-    """
-    An open stream of a proxy.
-
-    :ivar stream: set by the creator, before the connections are up.
-    """
+    """An open stream of a proxy; its creator sets ``stream`` before the connections are up."""
 
     stream: Splice | Translation | Tunnel
     _next_hop: NextHop | None = None
@@ -160,7 +156,10 @@ class SplicedStream(CarriedStream):
         self.stream.cut("cut")
 
     def _supersede(self) -> None:
-        """Let the machine's end report to an old client that the session goes on elsewhere, then cut."""
+        """
+        Cut, once the machine's end has reported to an old client that the session goes on
+        elsewhere.
+        """
         if not self._severs_later():
             self._sever_later(STOP_SECONDS, RESUMED)
 
@@ -168,8 +167,7 @@ class SplicedStream(CarriedStream):
         """
         Send the reason, or let the next hop do so; cut the stream if that does not end it.
 
-        The user's input stops until the next hop has agreed to end the session: that hop discards
-        keys itself, but needs the user's part of the protocol's end.
+        The user's input waits until the next hop has agreed to the end.
         """
         assert self._next_hop is not None
         self.stream.pause_user()
@@ -272,7 +270,7 @@ class NextHop:
         """
         Ask the next hop to end the session.
 
-        :return: fires when the next hop has agreed; fails if it refuses or does not answer, with
+        :return: fails if it refuses or does not answer, with
             :class:`~twisted_exec.streaming.http.control.Silent` if it is not worth the wait.
         """
         query = ending_query(self._session_id, ending)
@@ -286,8 +284,7 @@ class NextHop:
         """
         Pass nothing from the user on until the next hop has confirmed the terms.
 
-        :param on_refusal: called if the next hop does not confirm them, unless the session is
-            ending; the user stays paused.
+        :param on_refusal: called if it does not, unless the session is ending.
         """
         stream.pause_user()
         if self._change is None:  # otherwise behind the answer: requests may overtake each other

@@ -31,11 +31,11 @@ class RequestContext:
     """
     The user, the target and the options of one request.
 
-    :param target: the object that the request is about, as the program's route names it.
-    :ivar caller: the user or proxy that acts for ``user``; ``None`` without one.
+    :param target: the object that the request is about.
+    :ivar caller: the user or proxy that acts for ``user``.
     :ivar ceiling: the terms that the previous hop holds the session to.
     :ivar has_session: a session was opened, which records its own end.
-    :ivar recorded: the input that is recorded; empty if the session is not recorded.
+    :ivar recorded: the input that is recorded; may be empty.
     """
 
     user: User
@@ -140,7 +140,7 @@ def on_record(
     """
     Audit a request for a session: record its refusal, and name its object in the message.
 
-    :param names_unknown: also name the object to users who are not known.
+    :param names_unknown: name it to unknown users, too.
     """
     try:
         yield

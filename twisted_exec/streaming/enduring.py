@@ -1,10 +1,9 @@
 """
 A stream at the machine's end that outlives its connection to the previous hop.
 
-The hop that a client is connected to can *rejoin* the stream over a new connection
-(:mod:`twisted_exec.wire.resume`), and both ends send again what the other end has not received.
-This end keeps at most its last :data:`MOST_KEPT_BYTES`: a client that is further behind cannot go
-on.
+That hop can *rejoin* the stream over a new connection (:mod:`twisted_exec.wire.resume`), and each
+end sends again what the other has not received.  This end keeps :data:`MOST_KEPT_BYTES` at most, so
+it cannot go on for a client that is further behind.
 """
 
 from __future__ import annotations
@@ -54,9 +53,8 @@ class EnduringStream:
 
     :param has_head: the protocol first writes the head of a response, which is no part of the
         stream.
-    :ivar ping: sends a ping over the stream, and returns whether it did.  Set by the protocol's
-        user, which calls :meth:`keep_alive` instead of sending pings, and :meth:`answered` at each
-        answer.
+    :ivar ping: sends a ping, and returns whether it did.  Its owner calls :meth:`keep_alive`
+        instead of sending pings itself, and :meth:`answered` at each answer.
     """
 
     disconnecting = False
@@ -100,7 +98,7 @@ class EnduringStream:
         """
         Check whether another connection can continue the stream.
 
-        :param received: the bytes of the stream that the other side has got.
+        :param received: how many bytes the other side has got.
         :raises Conflict: it cannot.
         """
         if not self.connected or not self._kept.has(received):
@@ -422,7 +420,7 @@ class KeptBytes:
     """
     Sent bytes, by their offsets in the stream.
 
-    :param limit_bytes: older bytes than the last so many are dropped, by whole pieces.
+    :param limit_bytes: older bytes than the last so many are dropped.
     :ivar first: the offset of the first byte that is kept.
     :ivar end: the offset behind the last byte.
     """

@@ -27,9 +27,8 @@ def is_tls(transport: ITransport) -> bool:
 
 def can_half_close(transport: ITransport) -> bool:
     """
-    Return whether ``loseWriteConnection`` works.
-
-    TLS transports have the method from their socket, but calling it breaks the TLS session.
+    Return whether ``loseWriteConnection`` works: TLS transports have it, but it breaks their
+    session.
     """
     return IHalfCloseableDescriptor.providedBy(transport) and not is_tls(transport)
 
@@ -38,8 +37,8 @@ def close_behind(transport: Any) -> None:
     """
     Close behind everything written, without discarding it.
 
-    Closing a socket that holds unread input sends a reset, which overtakes what was sent.  So a
-    transport with a half-close closes only our direction: the caller discards further input, and
+    Closing a socket that holds unread input sends a reset, which overtakes what was sent.  So only
+    our direction is closed, if the transport can do that: the caller discards further input, and
     limits the time.
     """
     if can_half_close(transport):
@@ -63,10 +62,9 @@ def unread(transport: Any, protocol: IProtocol, data: bytes, *, later: bool = Fa
     """
     Deliver bytes to the transport's protocol again, before others that were received.
 
-    Our transports do so in turns of the reactor, and not while they are paused; others deliver at
-    once.
+    Transports that are not ours deliver at once.
 
-    :param later: not in this turn of the reactor, for our transports.
+    :param later: not in this turn of the reactor.
     """
     if isinstance(transport, TurnTaking):
         transport.unread(data, later=later)

@@ -82,11 +82,9 @@ def call(
     """
     Wrap a running call in a Deferred.
 
-    :param read: called with the completed future, perhaps in one of grpcio's threads; must not
-        raise.
+    :param read: called with the completed future, perhaps in a thread of grpcio; must not raise.
     :param outcome: called in the reactor's thread with the future and the result of ``read``.
-    :return: fires with the result of ``outcome``, or fails with it if it is an exception.
-        Cancelling it ends the call.
+    :return: has the result of ``outcome``, or fails with it.  Cancelling it ends the call.
     """
     link.began()
     answer: Deferred[Any] = Deferred(lambda _: future.cancel())
@@ -107,10 +105,10 @@ def call(
 
 class Callers:
     """
-    A few threads that make blocking calls.
+    A few threads that make blocking calls: grpcio wakes a waiting thread sooner than it runs a
+    future's callback.
 
-    grpcio wakes a waiting thread sooner than it runs a future's callback.  Use this for frequent
-    calls while a thread is :attr:`free`.
+    Use this for frequent calls while a thread is :attr:`free`.
     """
 
     def __init__(self, reactor: IReactorFromThreads, threads: int = 2) -> None:

@@ -159,22 +159,21 @@ class Location:
         to the user.
     :param later: makes the location anew, with current credentials, for a request about an open
         stream; ``None`` if the endpoints follow new credentials by themselves.
-    :param anew: locates the same object again, for a stream that is rejoined; ``None``: ``again``
-        or ``later`` does that, if there is one.
+    :param anew: locates the same object again, for a stream that is rejoined; by default ``again``
+        or ``later`` does that.
     :param whole: the path has the complete query; otherwise the stream options of the user's
-        request are added to it.
+        request are added.
     :param refusal: converts a refusal by the backend, also 401, into the user's error.
     :param terms: what the session is held to here; the next hop must confirm it.
     :param resumes: the next hop may resume sessions and rejoin streams
         (:mod:`twisted_exec.wire.resume`).
     :param log: the options of the log at this location; ``None`` if the path is complete.
     :param unknown_path: the user's error if the backend does not serve the path of a text at all;
-        ``None`` passes that on, too.
+        by default the backend's.
     :param answer_headers: headers of the user's response, if it is a text or the next hop's 101.
     :param recorder: records the stream, which then is decoded here.
-    :param confirm: called once the next hop has opened the session, and before the user is
-        answered; fails with an :class:`~twisted_exec.api.status.APIError` if the session must not
-        be opened.
+    :param confirm: called once the next hop has opened the session, before the user is answered;
+        fails with an :class:`~twisted_exec.api.status.APIError` if it must not be opened.
     """
 
     subject: Subject
@@ -235,8 +234,8 @@ class IStreamLocator(Interface):
         """
         Find the next hop of a request whose user is known.
 
-        The locator adds what it learns about the object to the context's subject, with
-        :meth:`RequestContext.learn`, so that the record of a refusal has it.
+        The locator adds what it learns about the object with :meth:`RequestContext.learn`, so that
+        the record of a refusal has it.
 
         :return: fires with a :class:`Location`, or fails with an
             :class:`~twisted_exec.api.status.APIError` for the user.
@@ -255,9 +254,8 @@ class ISessionReviewer(Interface):
             began to decide, by :func:`time.monotonic`) for others; the rest is for this method.
         :return: fires with the present terms when the session may go on.  Fails with
             :class:`~twisted_exec.api.status.Unauthorized` or
-            :class:`~twisted_exec.api.status.Forbidden` when it may not, and with any other
-            :class:`~twisted_exec.api.status.APIError` when no decision was possible: the session
-            then goes on until the next review.
+            :class:`~twisted_exec.api.status.Forbidden` when it may not.  After any other
+            :class:`~twisted_exec.api.status.APIError` the session goes on until the next review.
         """
 
 
@@ -309,8 +307,8 @@ class ITermsAttachment(IAttachment):
     An attachment that enforces the terms that concern all sessions of a console, such as their
     number.
 
-    The stream enforces the other terms, and refuses a session whose terms need this interface if
-    the attachment lacks it.  :meth:`~IOperable.wished` also gets the requests of users without the
+    The stream enforces the others, and refuses a session whose terms need this interface if the
+    attachment lacks it.  :meth:`~IOperable.wished` also gets the requests of users without the
     right to drive, and answers them.
     """
 
@@ -320,31 +318,23 @@ class ITermsAttachment(IAttachment):
         """
         Check before the stream is up whether the console accepts one more session.
 
-        :raises APIError: it does not; the message is for the user.
+        :raises APIError: it does not.
         """
 
     def input_refused() -> None:
-        """
-        The user typed without the right to drive; the stream has dropped the input.
-
-        The attachment tells the user.
-        """
+        """Tell the user, who typed without the right to drive; the stream has dropped the input."""
 
     def terms_changed(terms: Terms) -> None:
-        """
-        The session is held to other terms from now on.
-
-        The first terms are :attr:`IAttachmentTransport.terms` at the time of ``attached``.
-        """
+        """The terms are others from now on; the first are :attr:`IAttachmentTransport.terms`."""
 
 
 class IResumableAttachment(ITermsAttachment):
     """
     An attachment that can outlive its stream: its user may come back over another stream.
 
-    The stream of a client that can resume the session provides :class:`IMarkTransport`: the
-    attachment sends it the mark At before its first output and behind each gap, and notices as
-    marks.  Another stream gets notices and gaps in its output.
+    The stream of a client that can resume provides :class:`IMarkTransport`: the attachment sends it
+    the mark At before its first output and behind each gap, and notices as marks.  Another stream
+    gets notices and gaps in its output.
     """
 
     oldest = Attribute(
@@ -361,8 +351,8 @@ class IResumableAttachment(ITermsAttachment):
         """
         Check before the stream is up whether output can continue at a position.
 
-        If the position is no longer retained, output continues at the oldest retained byte behind
-        it.  If it is of another epoch, output begins where it does for a new user.
+        If the position is no longer retained, output continues at the oldest retained byte; in
+        another epoch it begins as for a new user.
 
         :raises BadRequest: the position is beyond the end of the output.
         """
@@ -457,7 +447,7 @@ class IEchoTransport(Interface):
         """
         Take note of the time from input of this stream to the next output of the machine.
 
-        :param seconds: at most 2; an answer that takes longer counts as none.
+        :param seconds: at most 2; longer ones do not count.
         """
 
 
@@ -481,7 +471,7 @@ class IConsole(IStreamClientEndpoint):
     )
 
     def window_changed(size: TerminalSize) -> None:
-        """Give the line this size; before it is open, remember the size for it."""
+        """Give the line this size, if need be once it is open."""
 
 
 class IBreakable(Interface):
@@ -489,10 +479,9 @@ class IBreakable(Interface):
 
     def send_break(milliseconds: int) -> None:
         """
-        Send BREAK on the line, if it is open.
+        Send BREAK on the line, if it is open; its length may be fixed.
 
-        The caller neither writes into the line nor calls this again until that time has passed.  A
-        line whose BREAK has a fixed length sends that.
+        The caller neither writes into the line nor calls this again until that time has passed.
 
         :param milliseconds: 1 to 5000.
         """

@@ -176,9 +176,7 @@ class Passage:
 
     def _passable_resumption(self) -> RequestedResumption | None:
         """
-        Return what the next hop learns about resuming.
-
-        Only a stream that passes unread can be resumed: the marks are in it.
+        Return what the next hop learns about resuming: the marks need a stream that passes unread.
         """
         resumption = self._context.resumption
         if resumption is None:
@@ -471,7 +469,7 @@ class Passage:
 
 async def confirm(location: Location, session: Session) -> None:
     """
-    Let the locator decide for the last time, now that the next hop has opened the session.
+    Let the locator decide for the last time; the next hop has opened the session.
 
     :raises APIError: the user must not get the stream.
     """

@@ -49,15 +49,13 @@ class Proxy:
         terms; fires with the caller's name, which must be the session's ``subject.caller``, or its
         ``subject.user`` without a caller.  ``None``: the previous hop can do neither.
     :param connect_seconds: for each address, TLS included.  This limit and ``answer_seconds`` count
-        from the last sign of life of the next hop, so they are for silent hops, not for slow ones.
+        from the last sign of life of the next hop, so slow hops are spared.
     :param wait_seconds: longest wait for a turn while many streams are being opened; less than the
         previous hop waits for its answer.
     :param continue_seconds: instead of the limits of connections and answers for requests that
-        continue an open session: they wait for a busy hop.  ``None``: no other limits.
-    :param end_seconds: from the decision to end a session until the session is cut; see also
-        :mod:`~twisted_exec.streaming.carried`.
-    :param cuts_when_refused: cut a session if the next hop refuses to end it; otherwise at its time
-        limit.
+        continue an open session; ``None``: no other limits.
+    :param end_seconds: from the decision to end a session until it is cut.
+    :param cuts_when_refused: cut a session as soon as the next hop refuses to end it.
     """
 
     _log = Logger()
@@ -164,7 +162,7 @@ class Proxy:
         self._tell(text, session, why=why)
 
     def _tell(self, text: str, session: Session, **values: str) -> None:
-        """Log an event; beyond :data:`LOG_LINES` of one kind in a second at level debug."""
+        """Log an event, beyond :data:`LOG_LINES` of one kind in a second at level debug."""
         level = LogLevel.info if self._lines.allows(text, LOG_LINES) else LogLevel.debug
         self._log.emit(
             level, "{hop} " + text, hop=self.hop, session=session.subject.session, **values
@@ -186,7 +184,7 @@ def unanswered_seconds(transport: object) -> float:
     """
     Return for how long the other kernel has not answered, although data was sent to it again.
 
-    0 if there is no such data, and for a transport that is no TCP connection.
+    0 without such data, or without TCP.
     """
     return unanswered(tcp_info(transport))
 
@@ -203,10 +201,9 @@ class Paths:
     """
     The connections to the next hop of streams that can go on over another connection.
 
-    A kernel sends unacknowledged data again for about a quarter of an hour before it gives the
-    connection up.  Such streams need not wait so long, so this class checks their connections
-    (tcp(7), ``TCP_INFO``).  ``TCP_USER_TIMEOUT`` is not for this: it also ends the connection of a
-    peer that answers, but takes no more for a while.
+    A kernel gives a connection up after about a quarter of an hour, so this class checks them
+    earlier (tcp(7), ``TCP_INFO``).  ``TCP_USER_TIMEOUT`` is not for this: it also ends the
+    connection of a peer that answers, but takes no more.
     """
 
     _log = Logger()

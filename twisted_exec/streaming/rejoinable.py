@@ -95,9 +95,8 @@ class RejoinableStream(SplicedStream):
 
     async def _reach(self, text: str) -> Upgraded:
         """
-        Send the request that rejoins the stream, in turn.
-
-        A hop that its streams rejoin all together would answer too late for any of them.
+        Send the request that rejoins the stream, in turn, so that a hop of many streams answers in
+        time.
         """
         subject, turns = self._location.subject, self._proxy.sessions.rejoinings
         await turns.begin(subject.pool, subject.user, self._proxy.clock, self._answer.seconds)
@@ -153,7 +152,7 @@ class RejoinableStream(SplicedStream):
             super()._hold_to(terms)
 
     def _left(self) -> None:
-        """The user's connection is lost: the machine's end learns it before its own connection ends."""
+        """Tell the machine's end of the user's leaving before closing its connection."""
         assert self._next_hop is not None
         self._next_hop.cancel()
         ending = Ending(USER_LEFT, "the client's connection was lost")

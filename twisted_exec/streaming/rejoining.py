@@ -42,10 +42,10 @@ class EnduringSplice(Splice):
     """
     A splice whose connection to the machine can be replaced.
 
-    :param on_loss: called when the machine's connection has to be replaced; :meth:`rejoined` or
-        :meth:`give_up` must follow, unless the splice ends before.
-    :param on_leave: called when the user's connection is lost and the machine's end does not know
-        yet that the session is over; :meth:`left` must follow.
+    :param on_loss: called when it has to be replaced; :meth:`rejoined` or :meth:`give_up` must
+        follow, unless the splice ends before.
+    :param on_leave: called when the user has left and the machine's end does not know yet;
+        :meth:`left` must follow.
     """
 
     def __init__(
@@ -85,8 +85,8 @@ class EnduringSplice(Splice):
         """
         End the user's part of the session with the reason, at the end of the current message.
 
-        The machine's connection stays until its end closes it, or until :meth:`sever`: a hop that
-        has been asked to end the session must still find it.
+        The machine's connection stays, because a hop that was asked to end the session must still
+        find it.
         """
         self._is_told = True
         self.say(ending)
@@ -186,8 +186,8 @@ class Rejoiner:
     """
     Looks for another connection to the machine's end of a stream.
 
-    :param reach: sends a request with this header to the next hop.  Fires with the connection, or
-        fails with :class:`~twisted_exec.streaming.http.upgrade_client.UpgradeRefused` or an
+    :param reach: sends a request with this header to the next hop.  Fails with
+        :class:`~twisted_exec.streaming.http.upgrade_client.UpgradeRefused` or an
         :class:`~twisted_exec.api.status.APIError`.
     """
 

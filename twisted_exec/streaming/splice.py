@@ -1,8 +1,8 @@
 """
 Splice two connections: the work of a middle hop after the 101.
 
-Each transport pauses the *other's* reading while its own buffer is full.  When one end is gone, the
-other receives what was sent to it, within a time limit.
+Each transport pauses the *other's* reading while its buffer is full.  When one end is gone, the
+other still receives what was sent to it, within a time limit.
 """
 
 from __future__ import annotations
@@ -234,8 +234,7 @@ class SpliceEnd(Protocol):
 
     def let_go(self) -> None:
         """
-        Break reference cycles after both connections are lost: OpenSSL's memory does not count
-        towards the garbage collector's thresholds, and would pile up.
+        Break reference cycles after both connections are lost: they hold much memory of OpenSSL.
         """
         self.joined = False
         self.transport = self.passing = None
@@ -249,9 +248,8 @@ class Splice:
     Give :attr:`user` and :attr:`machine` to their transports, in any order.
 
     :param on_end: called once, when both connections are lost, with the reason for audit.
-    :param drain_seconds: time limit for the surviving connection to receive what was sent to it.
-    :param leave_seconds: the same for the machine's connection after the user has left; ``None``
-        for ``drain_seconds``.
+    :param drain_seconds: for the surviving connection to receive what was sent to it.
+    :param leave_seconds: the same after the user has left; ``None`` for ``drain_seconds``.
     """
 
     def __init__(
@@ -304,8 +302,7 @@ class Splice:
         """
         Pass no more bytes from the user to the machine, from this moment on.
 
-        The user's connection is not read meanwhile, so an end of it stays unnoticed.  The caller
-        soon resumes the user or cuts the session.
+        An end of the user's connection stays unnoticed, so the caller soon resumes or cuts.
         """
         self.user.withhold()
 
@@ -327,8 +324,7 @@ class Splice:
         """
         End the session although the machine's side does not: reset its connection.
 
-        Input that waits for the machine is dropped; the user still receives the output that was
-        sent.
+        Input is dropped; the user still receives the output that was sent.
         """
         self.cut(reason)
         if self.machine.transport is not None and not self.machine.gone:

@@ -1,10 +1,10 @@
 """
 Short requests about open streams, such as those that end sessions, over few connections.
 
-Requests to one hop with the same credentials share at most :data:`AT_ONCE` connections.  Requests
-that wait travel together: the body of the first one lists others with its method, as ``{"requests":
-[{"target": ..., "headers": {...}}]}``.  The answer says in ``details.done`` which of these
-succeeded, by their index.  A hop that does not know such bodies gets the others one by one.
+Requests to one hop with the same credentials share connections, and those that wait travel
+together: the body of the first one lists others with its method, as ``{"requests": [{"target": ...,
+"headers": {...}}]}``.  The answer lists in ``details.done`` the indices of those that succeeded.  A
+hop that does not know such bodies gets the others one by one.
 """
 
 from __future__ import annotations
@@ -153,9 +153,9 @@ class ControlRequests:
         """
         Send a request to the first endpoint that accepts connections.
 
-        :param awaits_silence: wait as long for a silent hop; otherwise fail with :class:`Silent`.
-        :return: fires when the hop has answered with 2xx.  Fails with :class:`UpgradeRefused` for
-            another answer, and with an :class:`~twisted_exec.api.status.APIError` without one.
+        :param awaits_silence: wait also for a silent hop; otherwise fail with :class:`Silent`.
+        :return: fires after a 2xx.  Fails with :class:`UpgradeRefused` for another answer, and with
+            an :class:`~twisted_exec.api.status.APIError` without one.
         """
         self._recent.append(self.clock.seconds())
         # Requests with other credentials must not meet: the hop compares them with the sessions'.
@@ -459,8 +459,7 @@ async def answer_all(
     Handle a request and those in its body, and answer.
 
     :param handle: raises :class:`~twisted_exec.api.status.APIError` to refuse a request.
-    :raises APIError: the first request was refused, or the body is not valid; nothing has been
-        answered.
+    :raises APIError: of the first request, or the body is not valid; nothing has been answered.
     """
     further = further_requests(request)
     handle(request)

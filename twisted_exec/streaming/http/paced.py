@@ -1,7 +1,5 @@
 """
-Long responses, written in pieces at the client's pace.
-
-Responses whose pieces take long to make take turns, user by user.
+Long responses, written in pieces at the client's pace; slow pieces take turns, user by user.
 """
 
 from __future__ import annotations
@@ -87,8 +85,7 @@ class Paced:
 
     def room(self) -> Deferred[None]:
         """
-        Return a Deferred that fires when there is room for a piece, or at the end.  One waiter at a
-        time.
+        Return a Deferred that fires when there is room for a piece, or at the end; for one waiter.
         """
         waiting: Deferred[None] = Deferred()
         self._room = waiting
@@ -226,9 +223,7 @@ async def respond_pieces(
     gzip: bool = False,
 ) -> None:
     """
-    Send a document that is produced in pieces.
-
-    Returns after the last write; a client that does not read is cut.
+    Send a document that is produced in pieces; return after the last write.
 
     :param gzip: compress a document of :data:`GZIP_BYTES` or more.
     """

@@ -1,9 +1,9 @@
 """
 WebSockets for pages in browsers, and WebSockets over which only the server sends.
 
-A page sends the value of ``X-Twisted-Exec-Resume`` as a subprotocol, in the way in which Kubernetes
-takes bearer tokens.  It reads the answer in the first message on channel 4, and a refusal in a
-Status on channel 3.
+A page sends the value of ``X-Twisted-Exec-Resume`` as a subprotocol, as Kubernetes takes bearer
+tokens.  It reads the answer in the first message on channel 4, and a refusal in a Status on channel
+3.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def adopt_page(request: Request, allowed_origins: Collection[bytes] = ()) -> Non
     """
     Turn the subprotocol of a page into the header that other clients send.
 
-    Call this before the request's headers are read.
+    Call this before the headers are read.
 
     :raises BadRequest: the subprotocol or the handshake is not valid.
     """
@@ -76,8 +76,8 @@ def recognise_page(request: Request, allowed_origins: Collection[bytes] = ()) ->
     """
     Let a page read the reason if its request is refused later.
 
-    :param allowed_origins: see :func:`~.upgrade_server.refuse_other_sites`.  Pages of other sites
-        get an ordinary refusal, which they cannot read.
+    :param allowed_origins: see :func:`~.upgrade_server.refuse_other_sites`; other pages cannot read
+        it.
     """
     headers = header_pairs(request.requestHeaders)
     if not offers_resume(headers) or is_upgrade(request) != WEBSOCKET:
@@ -134,8 +134,7 @@ def output_socket(
     """
     Return the socket for a request; :func:`connect_socket` connects it.
 
-    :param headers: further headers of the answer; the caller may add to them until
-        :func:`connect_socket`.
+    :param headers: of the answer; the caller may add to them until then.
     :raises BadRequest: the request is no complete handshake.
     """
     received = header_pairs(request.requestHeaders)

@@ -20,11 +20,7 @@ if TYPE_CHECKING:
 
 
 class Dispatcher(resource.Resource):
-    """
-    A leaf that answers each request in a coroutine.
-
-    A client that leaves cancels it.
-    """
+    """A leaf that answers each request in a coroutine; a client's leaving cancels it."""
 
     isLeaf = True
     _log = Logger()
@@ -33,8 +29,8 @@ class Dispatcher(resource.Resource):
         """
         Answer ``request``.
 
-        :raises APIError: becomes a JSON Status.  Other exceptions, except for cancellation, are
-            logged as bugs; the user gets 500 without their text.
+        :raises APIError: becomes a JSON Status.  Most other exceptions are logged, and the user
+            gets 500 without their text.
         """
         raise NotImplementedError
 

@@ -1,8 +1,8 @@
 """
 The routes of a server, one table matched by whole path segments, and its probes.
 
-A path is split *before* it is percent-decoded, and a segment that decodes to something unsafe, such
-as a dot segment, is refused.
+A path is split *before* it is percent-decoded, and unsafe segments, such as dot segments, are
+refused.
 """
 
 from __future__ import annotations
@@ -95,9 +95,8 @@ class RouteTable(Generic[Endpoint]):
         """
         Add a route.
 
-        :param pattern: literal segments and ``{name}`` ones, which match a non-empty segment; where
-            both match, the literal goes first.  A path matches with a trailing slash only if its
-            pattern has one.
+        :param pattern: literal segments and ``{name}`` ones, which match a non-empty segment;
+            literals go first.  A path needs a trailing slash exactly if its pattern has one.
         :raises ValueError: the pattern already has an endpoint for that method.
         """
         node, names = self._root, []
@@ -185,9 +184,7 @@ def _walk(
 def is_local(request: Request) -> bool:
     """
     Return whether a client on this host sent a request directly, over a UNIX socket or a loopback
-    address.
-
-    A proxy may have forwarded the request of another host.
+    address: a proxy may have forwarded that of another host.
     """
     headers = request.requestHeaders
     if headers.hasHeader(b"via") or any(

@@ -1,8 +1,8 @@
 """
 The HTTP server of the programs, with limits for its connections, requests and buffers.
 
-twisted.web's timeout restarts with every byte, so a client that sends one byte a minute keeps its
-connection for ever.  :class:`HTTPChannel` gives each stage of a request an *absolute* deadline.
+twisted.web's timeout restarts with every byte.  :class:`HTTPChannel` gives each stage of a request
+an *absolute* deadline.
 """
 
 from __future__ import annotations
@@ -79,9 +79,7 @@ class RequestHeaderFieldsTooLarge(APIError):
 @implementer(IFramed)
 class HTTPChannel(http.HTTPChannel):
     """
-    One connection, with one deadline at a time; see :class:`Site` for the limits.
-
-    No deadline counts while a handler works on a request.
+    One connection, with one deadline at a time and none while a handler works; see :class:`Site`.
     """
 
     site: Site
@@ -115,11 +113,7 @@ class HTTPChannel(http.HTTPChannel):
             self._respondToBadRequestAndDisconnect()
 
     def _has_bare_line_feed(self) -> bool:
-        """
-        Return whether a line that has arrived is not ended by CR LF.
-
-        Twisted waits for CR LF, so such a client would wait for its deadline without an answer.
-        """
+        """Return whether a line ends without CR: Twisted would wait until the deadline."""
         is_elsewhere = self._busyReceiving or self.paused or self.refused or not self.line_mode
         return not is_elsewhere and not self.transport.disconnecting and b"\n" in self._buffer
 
@@ -404,11 +398,11 @@ class Request(server.Request):
 
     :ivar gone: no response can be sent: the client left, or the connection was upgraded.
     :ivar subject: user and target, as far as known; locators refine it.
-    :ivar credentials: the client's, once they have been taken out of the headers
+    :ivar credentials: the client's, taken out of the headers
         (:mod:`twisted_exec.auth.credentials`).
     :ivar is_forwarded: a trusted proxy is known to have sent the request for its user.
-    :ivar page: how to answer a page in a browser, see :mod:`twisted_exec.streaming.http.pages`;
-        ``None`` for other clients.
+    :ivar page: how to answer a page in a browser, if one asks; see
+        :mod:`twisted_exec.streaming.http.pages`.
     """
 
     channel: HTTPChannel
@@ -498,8 +492,8 @@ class Site(server.Site):
         headers.
     :param body_seconds: from there to the end of the body.
     :param idle_seconds: between two requests of one connection.
-    :param spare_seconds: returns how much longer than ``header_seconds`` the client of a transport
-        may keep a connection without a byte; ``None``: the clients keep no spare connections.
+    :param spare_seconds: returns how much longer the client of a transport may keep a connection
+        without a byte; ``None``: the clients keep no spare connections.
     :param max_connections: open connections, without upgraded ones.  A further connection evicts
         the oldest for which no handler works, so that silent clients cannot lock others out.
         ``None``: as many as ``fitting`` returns.
@@ -580,9 +574,7 @@ class Site(server.Site):
 
     def wind_down(self) -> None:
         """
-        Close each connection after the response to its next request, and leave idle ones open.
-
-        Unlike :meth:`drain` this loses no request.
+        Close each connection after its next response; unlike :meth:`drain` this loses no request.
         """
         self.closing = True
 
@@ -606,10 +598,10 @@ class SlowReader(Protocol):
 
 class Budget(Generic[Holder]):
     """
-    Bytes buffered per holder, with a common limit.
+    Bytes buffered per holder, with a common limit: thousands of connections, each within its own
+    limit, take too much memory.
 
-    Thousands of connections, each within its own limit, take too much memory, and sending a body
-    needs no credentials.  Beyond the common limit the holder with the oldest buffer is evicted.
+    Beyond the limit the holder with the oldest buffer is evicted.
     """
 
     def __init__(self, limit_bytes: int, evict: Callable[[Holder], None]) -> None:

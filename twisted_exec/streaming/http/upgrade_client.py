@@ -1,8 +1,8 @@
 """
 Client of an HTTP upgrade, for the next hop.
 
-twisted.web's ``Agent`` drops a 101.  Here the connection goes to the caller's protocol after the
-101, with every byte that followed the head.
+twisted.web's ``Agent`` drops a 101.  Here the caller's protocol gets the connection after it, with
+every byte behind the head.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class UpgradeRefused(Exception):
     """
     The peer's response is not the upgrade.
 
-    :ivar body: at most :data:`MAX_ERROR_BYTES`.
+    :ivar body: the beginning of a long body.
     :ivar label: of the peer, if :func:`ask_first` has sent the request.
     """
 
@@ -108,9 +108,7 @@ class UpgradeRefused(Exception):
 
     def as_api_error(self) -> APIError:
         """
-        Convert the refusal to an error for our client.
-
-        Responses that are no errors (redirects, 200) become 502, with their code in the message.
+        Convert the refusal to an error for our client; responses that are no errors become 502.
         """
         # To follow a redirect would send credentials elsewhere (CVE-2020-8559).
         if self.code < 400:
@@ -149,9 +147,7 @@ class Upgraded:
 
     def hand_over(self, protocol: IProtocol) -> None:
         """
-        Give the connection to ``protocol`` and resume it.
-
-        Bytes that followed the 101 are delivered after ``makeConnection``, before later ones.
+        Give the connection to ``protocol`` and resume it; bytes that followed the 101 come first.
         """
         self._asking.hand_over(protocol)
 
@@ -382,7 +378,6 @@ async def connect_first(
     """
     Connect to the first endpoint that accepts; return its label and the connection.
 
-    :param timeout_seconds: for each endpoint, as in :func:`connect`.
     :raises BadGateway: none accepts; with the reason for each.
     :raises GatewayTimeout: none accepts in time.
     :raises ServiceUnavailable: there are no endpoints.
@@ -421,7 +416,7 @@ async def ask(
     :param timeout_seconds: counted from the last answer of the hop; ``None`` for no limit.
     :return: what the factory of the connection is for: an :class:`Upgraded` by default.
     :raises UpgradeRefused: the hop refuses.
-    :raises APIError: the request cannot be sent, or there is no valid answer in time.
+    :raises APIError: the request cannot be sent, or has no valid answer in time.
     """
     answered = connection.ask(head)
     deadline = None

@@ -1,8 +1,8 @@
 """
 Take a connection over from twisted.web after an upgrade.
 
-This uses one private name of twisted.web, ``HTTPChannel._dataBuffer``: a client may send its first
-frames right behind the request, and they must not be lost.
+This uses one private name of twisted.web, ``HTTPChannel._dataBuffer``, for the bytes that a client
+sent right behind the request.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def refuse_other_sites(
 
     :param allowed: origins besides this server's own, see
         :func:`~twisted_exec.wire.upgrade.read_origin`.
-    :param sent_unasked: the credentials may be ones that a browser adds to the requests of any
-        page, such as a client certificate.
+    :param sent_unasked: a browser may have added the credentials by itself, such as a client
+        certificate.
     :raises Forbidden: a page of another origin may have sent the request.
     """
     headers = request.requestHeaders
@@ -68,11 +68,9 @@ def refuse_other_sites(
 
 def take_over(request: Request, protocol: IProtocol, response: bytes = b"") -> None:
     """
-    Give a request's connection to ``protocol``.
+    Give a request's connection to ``protocol``, and the bytes behind the request.
 
-    ``protocol.makeConnection`` gets the transport; bytes that the client sent behind the request
-    follow as ``dataReceived``.  The request must not be answered any more, and its ``notifyFinish``
-    does not fire.
+    The request must not be answered any more, and its ``notifyFinish`` does not fire.
 
     :param response: written first, such as the head of a 101; empty if the protocol writes its own.
     :raises ConnectionDone: the client has left.

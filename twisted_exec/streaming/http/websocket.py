@@ -1,9 +1,8 @@
 """
 autobahn's WebSocket, adapted to both ends of a console.
 
-Messages are limited in size and fragments, timers run on the given clock, and a connection that is
-being closed is reset only after a time limit.  While output is blocked, only the latest ping is
-answered.
+Messages and fragments are limited, timers run on the given clock, and closing has a time limit.
+While output is blocked, only the latest ping is answered.
 """
 
 from __future__ import annotations

@@ -67,15 +67,12 @@ class StreamLimits:
     """
     Limits of one session.
 
-    :param message_bytes: largest WebSocket message from the client; a larger message ends the
-        session with Close 1009.
-    :param input_bytes: input buffered while the machine accepts none; beyond it the client is not
-        read.
+    :param message_bytes: largest WebSocket message from the client, else Close 1009.
+    :param input_bytes: input buffered while the machine accepts none; then the client is not read.
     :param hold_seconds: how long output is held back for clients that lose early output (kubectl).
-    :param close_seconds: time limit for the client to leave, from the last progress of the output.
-    :param ping_seconds: interval of pings to the client, which keep connections through load
-        balancers alive.  No pong is required: a user whose terminal is stopped must not lose the
-        session.
+    :param close_seconds: for the client to leave, from the last progress of the output.
+    :param ping_seconds: interval of pings, which keep connections through load balancers alive.  No
+        pong is required: a stopped terminal must not lose the session.
     """
 
     message_bytes: int = 1 << 20
@@ -114,8 +111,8 @@ def accept(
 
     ``user`` may be called before this returns.
 
-    :param terms: terms that ``user`` enforces, repeated to the hop that sent them.
-    :param offer: accepted from the previous hop, which may rejoin the stream.
+    :param terms: enforced by ``user``, and repeated to the hop that sent them.
+    :param offer: of the previous hop, to rejoin the stream.
     :raises ConnectionDone: the client has left.
     """
     headers = {"Audit-Id": session}
@@ -256,12 +253,10 @@ def upgrade_required() -> BadRequest:
 
 def choose_protocol(request: Request) -> str:
     """
-    Check that a request is a complete handshake for a console.
+    Check that a request is a complete handshake for a console; call this before consuming a
+    one-time token.
 
-    Call this before consuming a one-time token for the session.
-
-    :return: the version of WebSocket or SPDY, depending on the request; empty for a WebSocket
-        without subprotocol.
+    :return: the version of WebSocket or SPDY; empty for a WebSocket without subprotocol.
     :raises APIError: the handshake is refused.
     """
     requested = is_upgrade(request)
@@ -467,9 +462,8 @@ class ServerMessages(MessageCarrier):
     """
     The machine's end.
 
-    Before Kubernetes 1.35, kubectl drops messages that it reads before it has anywhere to put them.
-    For such a client output is held back until it sends something, the session ends, or a moment
-    has passed.
+    Before Kubernetes 1.35 kubectl drops early messages.  Output to it is held back until it sends
+    something, the session ends, or a moment has passed.
     """
 
     def __init__(

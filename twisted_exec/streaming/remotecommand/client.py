@@ -1,9 +1,8 @@
 """
 The user's end of a console, over WebSocket or SPDY.
 
-The status that the server sends last says how the session ended.  A session without a status counts
-as a lost connection, however politely it closed.  A server without version 5 is tried again with
-older protocols.
+The status that the server sends last says how the session ended; a session without a status counts
+as a lost connection.  A server without version 5 is tried again with older protocols.
 """
 
 from __future__ import annotations
@@ -86,8 +85,7 @@ class ConsoleUser(Protocol):
         """
         The stream is closed; called once after :meth:`attached`, last of all.
 
-        Without :meth:`ended` before, and unless this side left, the connection was lost before the
-        session's status.
+        Without :meth:`ended` before, the connection was lost, unless this side left.
         """
 
 
@@ -151,7 +149,7 @@ class Pings:
         """
         The time for which the oldest ping has waited, if suspiciously long; otherwise 0.
 
-        ``None`` while the connection is not read, because the answer may be unread.
+        ``None`` while nothing is read.
         """
         if self._is_paused:
             return None
@@ -199,7 +197,7 @@ class Pings:
             self.round_trip_seconds = self._heard_at - pinged_at
 
     def probe(self, seconds: float) -> None:
-        """Ping a server that may be out of reach; without a sign of life in time it is silent."""
+        """Ping a server that may be out of reach, and wait for a sign of life, with a limit."""
         if self._silence_seconds is None or self._carrier is None or self._is_paused:
             return
         self._unanswered_since = self._clock.seconds()
@@ -317,12 +315,12 @@ def connect(
 
     :param head: the request with credentials, without the headers of the upgrade.
     :param user: gets ``attached`` before the Deferred fires.
-    :param timeout_seconds: to connect, again for the response, and with SPDY again for its streams.
+    :param timeout_seconds: to connect, again for the response, and again for the streams of SPDY.
     :param protocols: tried in this order, on one connection each: of
         :data:`~twisted_exec.wire.channel.PROTOCOLS`, or
         :data:`~twisted_exec.streaming.remotecommand.carriers.OVER_SPDY`.
-    :param resume: the value of the header with which the client asks for a session that can be
-        resumed, or resumes one (the user is then a :class:`MarkUser`); empty for neither.
+    :param resume: the header of a client that can resume sessions (the user is then a
+        :class:`MarkUser`); otherwise empty.
     :return: fires with the attached stream; fails with an
         :class:`~twisted_exec.api.status.APIError`.
     """
@@ -398,7 +396,7 @@ class ConsoleClient:
     """
     A session's stream at the user's end; made by :func:`connect`.
 
-    :ivar session: id of the session, usually the same on every hop, for support; may be empty.
+    :ivar session: the session's id, for support; may be empty.
     :ivar broke_protocol: the server made a mistake, which it would make again.
     :ivar opening: fires with this object once attached.
     """

@@ -106,8 +106,8 @@ class InputLog:
         """
         Count anew, because the number of settled pieces is unknown.
 
-        If anything is uncertain, all input is dropped, as by :meth:`drop`: behind a hole, input
-        that was not sent may mean something else to the machine.
+        If anything is uncertain, all input is dropped: behind a hole it may mean something else to
+        the machine.
         """
         self._settled = 0
         return self.drop() if self.uncertain else (0, 0)

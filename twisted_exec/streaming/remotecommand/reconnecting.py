@@ -1,8 +1,8 @@
 """
 Attempts to open a connection again.
 
-The waits between attempts double up to a limit, with a random part, so that many clients of a
-server that was restarted do not return together.
+The waits between them double up to a limit, with a random part: clients of a server that was
+restarted must not return together.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class Reconnecting:
     """
     Makes one attempt after another.
 
-    :param attempt: makes an attempt.  The Deferred fires when it has succeeded, unless
-        :meth:`succeeded` said so before; cancelling it closes the connection.
+    :param attempt: fires when it has succeeded, unless :meth:`succeeded` said so before; cancelling
+        closes the connection.
     """
 
     def __init__(

@@ -2,8 +2,7 @@
 The machine's end of a console whose client can come back after a loss of the connection.
 
 A connection is *lost* when it ends before the client's Close, unless this end has ended the
-session.  The status of a console that has ended may be lost, too, and the user may come back for
-it.
+session.  The user may also come back for a lost status.
 """
 
 from __future__ import annotations
@@ -60,10 +59,8 @@ class Resumption:
     The beginning of a stream whose client can resume.
 
     :param position: where the output of a resumed session continues; ``None`` for a new session.
-    :param settled: pieces of input that earlier streams of the session settled; ``None`` if
-        unknown.
-    :param last_input: of the session, which its streams share; ``None`` if it begins with this
-        stream.
+    :param settled: pieces of input that earlier streams settled; ``None`` if unknown.
+    :param last_input: shared by the streams of a session; ``None`` for the first.
     """
 
     answer: Resumable
@@ -261,8 +258,7 @@ class PageServer(ResumableServer):
     """
     A session's stream to a page, made by :func:`.server.serve`.
 
-    A page cannot stop reading its WebSocket, so it names a credit and reports what it has taken
-    (:mod:`twisted_exec.wire.resume`).
+    A page cannot stop reading its WebSocket, so it names a credit, and reports what it has taken.
     """
 
     def __init__(self, resumption: Resumption, *arguments: Any, **more: Any) -> None:
@@ -334,7 +330,7 @@ class PageServer(ResumableServer):
         return True
 
     def close_received(self, code: int | None = None) -> None:
-        """Treat the end of the page, and of a connection that the page gives up, as a loss."""
+        """Treat the end of the page, or of a connection that it gives up, as a loss."""
         if code in (GOING_AWAY, GIVEN_UP) and not self._ending:
             self._carrier.abort()
         else:

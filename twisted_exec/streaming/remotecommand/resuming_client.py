@@ -1,10 +1,10 @@
 """
 The user's end of a session that outlives its connections.
 
-After a loss this end opens the next connection (:mod:`.reconnecting`) and names the position of the
-next byte of output that its user lacks; input that is not settled is sent again
-(:mod:`.input_log`).  The user gets a message about output that the server no longer has, and about
-input that may or may not have reached the machine.
+After a loss this end opens the next connection (:mod:`.reconnecting`), names the position of the
+next byte of output that its user lacks, and sends input that is not settled again
+(:mod:`.input_log`).  The user learns of lost output, and of input that may or may not have reached
+the machine.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class ResumingClient:
     :ivar missed_bytes: output that the machine printed while the connection was lost last.
     :ivar live_from: the offset at which the output ended when the present connection was made; 0 if
         unknown.
-    :ivar unsent_pieces: pieces of input that were dropped after the last loss, and were never sent.
+    :ivar unsent_pieces: dropped after the last loss, and never sent.
     """
 
     is_resumable = True
@@ -594,8 +594,8 @@ class ResumableUser(ConsoleUser, Typing):
         """
         The session goes on.
 
-        :param uncertain: number of dropped pieces of input: ``unsent_pieces`` of the stream were
-            never sent, and the machine may have received some of the others.
+        :param uncertain: dropped pieces of input: ``unsent_pieces`` of the stream were never sent,
+            and the machine may have received some of the others.
         """
 
     def notice(self, notice: Notice) -> None:

@@ -1,9 +1,8 @@
 """
 The machine's end of a console, over WebSocket or SPDY.
 
-Input is buffered up to a limit while the attachment has paused it.  Beyond the limit the connection
-is not read, since neither protocol can pause a single channel: sizes, pings and the client's
-leaving then wait, too.
+Input is buffered up to a limit while the attachment has paused it.  Beyond it the connection is not
+read: sizes, pings and the client's leaving then wait, too.
 """
 
 from __future__ import annotations
@@ -88,9 +87,8 @@ def serve(
     """
     Answer a request with a console.
 
-    Over a WebSocket the attachment is attached before this returns, and may have got input.  Over
-    SPDY that waits for the client's streams; a client that opens none is never attached, but
-    detached all the same.
+    Over a WebSocket the attachment is attached before this returns.  Over SPDY that waits for the
+    client's streams; without them it is never attached, but detached all the same.
 
     :param resumption: for a client that can resume; the attachment is an
         :class:`~twisted_exec.streaming.interfaces.IResumableAttachment` then.
@@ -391,8 +389,7 @@ class ConsoleServer:
         """
         End the session for a reason that is not the console's.
 
-        The user leaves the console now: a client that does not leave must neither keep the floor
-        nor count as a person.
+        The user leaves the console now: a client that stays must not keep the floor.
         """
         self.end(ending)
         self._leave(self._why or ending.reason)
@@ -471,14 +468,13 @@ class ConsoleServer:
 
 class UserInput:
     """
-    The input of one session.
+    The input of one session, counted in pieces (:mod:`twisted_exec.wire.resume`).
 
-    Keys and requests are *pieces*: each byte of the keys, each BREAK, each role request, and the
-    end of input.  A piece is settled when the attachment has it, or when it was discarded for good.
+    A piece is settled when the attachment has it, or when it was discarded for good.
 
-    :param used: is called when the user has sent keys, a request, or another size than before.
+    :param used: is called when the user has sent keys, a request, or another size.
     :ivar takes_input: whether input passes now; the owner sets it, see also :meth:`drop`.
-    :ivar on_settled: is called with the number of settled pieces when it changes; may be ``None``.
+    :ivar on_settled: is called with the number of settled pieces when it changes.
     """
 
     def __init__(
@@ -573,9 +569,8 @@ class UserInput:
 
     def _refuse(self) -> None:
         """
-        Tell the user that input is dropped.
-
-        As in Kubernetes, a client that did not request stdin and sends some gets no notice.
+        Tell the user that input is dropped; as in Kubernetes, not a client that did not request
+        stdin.
         """
         if self._options.read_only:
             self._tell_once(READ_ONLY)

@@ -1,7 +1,7 @@
 """
 Carriers over a SPDY connection, one for each end.
 
-Kubernetes' SPDY has no flow control, so a stream is held back by not reading the connection.
+Kubernetes' SPDY has no flow control: a stream is held back by not reading the connection.
 """
 
 from __future__ import annotations

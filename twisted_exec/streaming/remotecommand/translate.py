@@ -1,8 +1,8 @@
 """
 Bridge between a frontend and a backend connection, which may speak different protocols.
 
-A middle hop decodes a stream only when it records the stream, or when the next hop refuses the
-client's protocol.  It works like kube-apiserver's ``StreamTranslator``
+A middle hop decodes a stream only to record it, or when the next hop refuses the client's protocol.
+It works like kube-apiserver's ``StreamTranslator``
 (``k8s.io/apiserver/pkg/util/proxy/streamtranslator.go``).
 """
 
@@ -69,8 +69,8 @@ async def translate(
 
     :param ask: sends an offer to that hop on a new connection; raises
         :class:`~twisted_exec.streaming.http.upgrade_client.UpgradeRefused`.
-    :param streams: streams for which the next hop waits; ``None``: those that the request asks for,
-        or a terminal's if it does not say.
+    :param streams: streams for which the next hop waits; by default those of the request, or a
+        terminal's.
     :return: whether it succeeded; if not, nothing was answered.
     :raises UpgradeRefused: the next hop refuses the request itself.
     :raises APIError: the stream cannot be opened or recorded, or the session must not be opened.
@@ -272,7 +272,7 @@ class Translation:
                 self._user.carrier.transport.pauseProducing()
 
     def _refuse(self, channel: Channel) -> None:
-        """Drop input, with our own notice for observers: the machine's end may not know them."""
+        """Drop input, with our own notice for observers."""
         if channel is Channel.STDIN and self._asked.read_only and not self._refused:
             self._refused = True
             self.output(Channel.STDOUT, READ_ONLY.output)

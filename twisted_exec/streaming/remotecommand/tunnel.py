@@ -1,9 +1,9 @@
 """
 SPDY tunnelled in WebSocket messages, for a next hop that knows only SPDY.
 
-kubectl forwards ports, from 1.31 on, over a WebSocket whose binary messages contain the bytes of a
-SPDY connection (subprotocol ``SPDY/3.1+portforward.k8s.io``).  Older kubelets and API servers do
-not know the tunnel: for them this hop requests SPDY and unwraps the messages.
+From 1.31 on kubectl forwards ports over a WebSocket whose binary messages contain the bytes of a
+SPDY connection (subprotocol ``SPDY/3.1+portforward.k8s.io``).  For older kubelets and API servers
+this hop requests SPDY, and unwraps the messages.
 """
 
 from __future__ import annotations

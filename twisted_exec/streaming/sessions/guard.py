@@ -2,9 +2,9 @@
 How long sessions last: the session guard, idle timeouts, and the time after a hand-over.
 
 The guard passes sessions, with what allowed them (``context.evidence``), to the hop's
-:class:`ISessionReviewer`, periodically and soon after a hint (:meth:`SessionGuard.review_soon`).  A
-replaced file of users (tokens, CAs) is a hint, too.  The guard also ends sessions whose credentials
-have ended.  A review that cannot get an answer ends nothing.
+
+:class:`ISessionReviewer`, periodically and soon after a hint, such as a replaced file of users.  It
+also ends sessions whose credentials have ended.  A review without an answer ends nothing.
 """
 
 from __future__ import annotations
@@ -214,8 +214,7 @@ class SessionGuard(Service):
 
     def _asked(self) -> None:
         """
-        Postpone the review of a hint: the previous hop, which may follow it too, ends and changes
-        sessions first.
+        Postpone the review of a hint: the previous hop may follow it, too, and ends sessions first.
         """
         timer = self._timer
         if self._hinted_at is None or timer is None or not timer.active():
@@ -227,11 +226,9 @@ class SessionGuard(Service):
 
     def end(self, key: MachineKey | PoolKey, ending: Ending) -> int:
         """
-        End the sessions that depend on an object.
+        End the sessions that depend on an object; return their number.
 
         Sessions that wait for a machine to be switched on again stay: the runtime ends them.
-
-        :return: their number.
         """
         is_power = ending.reason == POWERED_OFF
         chosen = [
@@ -333,10 +330,7 @@ class SessionGuard(Service):
 
     async def review(self) -> None:
         """
-        Review the sessions now.
-
-        A round stops when as many reviews as may run concurrently got no answer, one after the
-        other.
+        Review the sessions now; stop after a number of reviews in succession without an answer.
         """
         self._since, self._hinted_at = self._hinted_at, None
         turns = ShortTurns(self._clock, is_urgent=self._since is not None)
@@ -407,8 +401,7 @@ class Idleness(BackgroundTask):
     """
     Ends idle sessions.
 
-    Where the bytes of a session are not decoded, a client's pings count as traffic, so a quiet
-    session with a live client continues.
+    Undecoded pings of a client count as use, so a quiet session with a live client may continue.
 
     :param seconds: the limit; 0 for none.
     :param spared: subresources without a limit.

@@ -1,9 +1,9 @@
 """
 Sessions between hops: ids, terms, resumption and endings, in headers and queries.
 
-A hop that ends a session sends the reason to the next hop *beside* the stream: as the query of a
-``DELETE`` of the path that opened the stream.  Headers for resuming and rejoining contain secret
-keys, so they are neither logged nor recorded.
+A hop that ends a session sends the reason *beside* the stream: as the query of a ``DELETE`` of the
+path that opened the stream.  Headers for resuming and rejoining contain secret keys, so they are
+neither logged nor recorded.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ class Openings:
 
     :param at_once: concurrent openings to one next hop.
     :param pace_seconds: see :data:`PACE_SECONDS`; 0 for never more than ``per_user``.
-    :param most_waiting: streams that may wait for a turn; each holds its client's connection.
+    :param most_waiting: streams that may wait for a turn.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Openings:
         """
         Wait for a turn; :meth:`end` must follow, unless this raises.
 
-        :param seconds: longest time to wait, counted from the last sign of life.
+        :param seconds: longest wait, counted from the last sign of life.
         :raises TooManyRequests: too many wait already, or there was no turn in that time.
         """
         turns = self._hops.get(hop)

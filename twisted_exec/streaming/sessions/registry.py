@@ -61,9 +61,8 @@ class Sessions:
 
     :ivar latency: metrics of a hop at the machine's end; ``None`` for other hops.
     :ivar on_asked: is called when the previous hop asks to end or change sessions.
-    :ivar on_carried: is called with each session whose stream is up; the stream's owner may still
-        be setting it up.
-    :param metrics: ``None`` for metrics that no registry publishes.
+    :ivar on_carried: is called with each session whose stream is up, perhaps not completely.
+    :param metrics: by default some that no registry publishes.
     :param limits: of concurrent sessions; by default as many as the process's file descriptors
         allow.  Sessions without a user name count only in total.
     """
@@ -249,7 +248,7 @@ class Sessions:
         """
         End all sessions; cut those that go on elsewhere, or here later.
 
-        :return: fires when no session is left, or when the remaining ones were cut.
+        :return: fires when none is left, or the remaining ones were cut.
         """
         for session in self.live():
             if session.is_movable:
@@ -323,8 +322,7 @@ class Session:
     :ivar client_info: the user's client; empty unless there is a :attr:`Sessions.watcher`.
     :ivar resumes: the id of the session that the user wants to resume, or has resumed; may be
         empty.
-    :ivar resumable_seconds: how long the next hop waits for the user after a loss; 0 if the session
-        cannot be resumed.
+    :ivar resumable_seconds: how long the next hop waits for the user after a loss; may be 0.
     :ivar is_lost: the connection was lost, and the session waits for its user.
     :ivar is_superseded: the user has resumed the session over another connection.
     """
@@ -387,9 +385,8 @@ class Session:
         Take note that the stream is up; it resumes the session that the request named, if any.
 
         :param end: ends the stream in the protocol's order, with the reason; bounded in time.
-        :param hold_to: changes the terms of the stream; ``None`` if the stream cannot change them.
-        :param supersede: ends the stream soon, because its user has resumed the session; ``None``
-            if that cannot happen.
+        :param hold_to: changes the terms of the stream, if that can change them.
+        :param supersede: ends the stream soon, because its user has resumed the session elsewhere.
         """
         if self._over:
             return  # a connection was lost while the stream was being set up
@@ -586,8 +583,8 @@ class EndingRules:
         """
         Return why a change of a machine ends its sessions, or ``None``.
 
-        For ``Off`` only the state after the change counts, because an interrupted watch may miss
-        the change.
+        For ``Off`` only the state after the change counts: an interrupted watch may miss the
+        change.
         """
         if before is None:
             return None

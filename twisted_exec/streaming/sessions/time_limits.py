@@ -24,12 +24,7 @@ _TOLERANCE = 0.001
 
 
 class LastInput:
-    """
-    The time of the last input of a session.
-
-    The streams of a session that is resumed share it: otherwise a client that resumes its session
-    again and again would never be idle.
-    """
+    """The time of the last input of a session, shared by its streams: resuming is no input."""
 
     __slots__ = ("at",)
 

@@ -1,8 +1,7 @@
 """
-Client for long-lived texts: a plain GET whose body is read as it arrives, at the receiver's pace.
+Client for long-lived texts: a plain GET whose body is read at the receiver's pace.
 
-A response that is no text closes the connection; except with :data:`ANY_DOWNLOADS`, a text has the
-type ``text/plain``.
+Except with :data:`ANY_DOWNLOADS`, a text has the type ``text/plain``.
 """
 
 from __future__ import annotations
@@ -52,8 +51,7 @@ class Download:
         Start delivery; bytes that followed the head are delivered before this returns.
 
         :param data: called with each piece of the body, 1 byte or more.
-        :param ended: called once at the end, with whether the body is complete; not after
-            :meth:`abort`.
+        :param ended: called once, with whether the body is complete; not after :meth:`abort`.
         """
         self._asking.deliver(data, ended)
 

@@ -62,8 +62,8 @@ class Relay:
     Relays plain GETs to the location that the locator returns.
 
     :param locator: its location has the query in its path, or the options of a log.
-    :param answer_seconds: from the request to the head of the response, which some backends
-        (kubelets) send late; ``None`` for no limit.
+    :param answer_seconds: from the request to the head of the response, which kubelets may send
+        late; ``None`` for no limit.
     :param end_seconds: how long the log of a deleted machine may take for its last lines.
     :param keeps_connections: a connection may be reused after a text.
     """

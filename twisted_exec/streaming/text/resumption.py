@@ -1,9 +1,9 @@
 """
 Logs that continue when the hops behind this hop are lost.
 
-When a killed or restarted runtime or poollet cuts the response off, the reader of the frames
-(:mod:`twisted_exec.wire.log_frames`) opens the log again at its last offset.  A refusal that
-waiting does not change ends the log; others are retried for a minute.
+When a response is cut off, the reader of the frames (:mod:`twisted_exec.wire.log_frames`) opens the
+log again at its last offset, and repeats that for a minute.  A refusal that waiting does not change
+ends the log.
 """
 
 from __future__ import annotations
@@ -63,12 +63,11 @@ Again = Callable[[LogOptions], Awaitable[FramedText]]
 class ResumedLog:
     """
     A log across the losses of its backends; used like a
-    :class:`~twisted_exec.streaming.text.download.Download`.
 
-    :param again: opens the log again; it authorizes the user again.
+    :class:`~twisted_exec.streaming.text.download.Download`.
+    :param again: opens the log again, and authorizes the user again.
     :param final: codes of refusals that end the log.
-    :param lost: called with the reason at the start of each outage, and with ``None`` when the log
-        continues.
+    :param lost: called with the reason of each outage, and with ``None`` when the log continues.
     :ivar ending: the reason to give up; ``None`` if there is none.
     """
 

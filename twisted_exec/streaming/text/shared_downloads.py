@@ -1,9 +1,8 @@
 """
 HTTP/2 connections that carry many texts at once, for one server and one set of credentials.
 
-A server that chooses HTTP/1.1 in the handshake gets a connection per request.  A silent peer gets a
-PING; without an answer the connection is dead, and within a minute the readers know.  Sources: RFC
-9113, §5.1.2, §5.2, §6.5-6.9.
+A server that chooses HTTP/1.1 gets a connection per request.  A silent peer gets a PING; without an
+answer the connection is dead.  Sources: RFC 9113, §5.1.2, §5.2, §6.5-6.9.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """
 Long-lived text responses, written at the reader's pace, over HTTP or WebSockets.
 
-A complete log ends like a complete HTTP body; an incomplete one ends without that, so that clients
-report it as broken.
+An incomplete text does not end like a complete body, so that clients report it as broken.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ class TextStream:
 
     def watch(self) -> None:
         """
-        Let :attr:`done` fire when the reader leaves, instead of cancelling; called once, after
+        Let :attr:`done` fire when the reader leaves, instead of cancelling; once, after
         :meth:`begin`.
         """
 
@@ -307,10 +306,9 @@ class TextSocket(TextStream, OutputSocketUser):
     """
     One WebSocket.
 
-    The protocols are Kubernetes' own for read-only streams (``k8s.io/apiserver/pkg/util/wsstream``,
-    ``stream.go``): ``binary.k8s.io``, or none, in binary messages, and ``base64.binary.k8s.io`` in
-    text messages of base64 each.  The first message is empty.  A complete text ends with Close
-    1000.
+    The protocols are those of ``k8s.io/apiserver/pkg/util/wsstream``, ``stream.go``:
+    ``binary.k8s.io``, or none, in binary messages, and ``base64.binary.k8s.io`` in text messages of
+    base64 each.  The first message is empty.  A complete text ends with Close 1000.
 
     :raises BadRequest: the request is no complete handshake.
     :raises Forbidden: it offers only other protocols.
