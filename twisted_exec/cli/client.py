@@ -1,8 +1,5 @@
 """
-The client of commands, whose server may be hostile.
-
-A user of one cluster may name the server of another, and Spaces name servers that their authors
-run.
+The client of commands, whose server may be hostile: Spaces name servers that their authors run.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ def run_with_machine(
     """
     Run a command with :func:`add_machine_options` in a reactor; return the exit code.
 
-    :param main: gets the options, with the possible dialects as ``among``, and the reactor.
+    :param main: gets the options, with ``among`` (the possible dialects), and the reactor.
     """
     from twisted_exec.cli import runner  # not for kubectl console, which starts faster without it
 

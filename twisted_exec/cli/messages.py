@@ -30,9 +30,8 @@ def one_line(text: str) -> str:
 
 def rows(line: str, columns: int) -> list[str]:
     """
-    Return the rows of a message for a terminal of so many columns, broken at blanks.
-
-    A command of kubectl at its end is one row, so that it can be copied.
+    Return the rows of a message for a terminal of so many columns, broken at blanks, but not inside
+    a command at its end.
     """
     from twisted_exec.wire.control_messages import wrapped
 
@@ -69,7 +68,7 @@ def output_failure(error: BaseException) -> str:
     """
     Return the message if an output cannot be written, as on a full disk; empty for other errors.
 
-    Then what is left in the buffer of standard output is lost.
+    The rest of standard output's buffer is then lost.
     """
     if (
         not isinstance(error, OSError)
@@ -165,8 +164,8 @@ def ask_for_role(
     user: str, verb: str, group: str, kind: str, subresource: str, namespace: str
 ) -> str:
     """
-    Return the remedy for a right that a user lacks: the smallest role, and the command that grants
-    it, if there is such a role.
+    Return the remedy for a right that a user lacks: the smallest role, if there is one, and the
+    command that grants it.
 
     :param kind: the resource, such as ``machines``.
     :param namespace: empty for all.
@@ -248,10 +247,8 @@ def painted(text: str, colour: Colour) -> str:
 
 def painter(stream: TextIO, environ: Mapping[str, str] = os.environ) -> Paint:
     """
-    Return the function that colours texts for a stream.
-
-    There are no colours without a terminal, if ``NO_COLOR`` is not empty, or if ``TERM`` is
-    ``dumb`` or missing.
+    Return the function that colours texts for a stream; texts stay plain without a capable
+    terminal, or if ``NO_COLOR`` is not empty.
     """
     wants_colours = not environ.get("NO_COLOR") and environ.get("TERM", "dumb") != "dumb"
     return painted if wants_colours and stream.isatty() else plain

@@ -1,8 +1,8 @@
 """
 Output of a runtime's answers, for people and scripts.
 
-In tables, texts of the runtime become one line without control characters.  JSON and YAML are the
-messages of ironcore's revision in protobuf's JSON format, with secrets replaced by their size.
+In tables, texts of the runtime become one line without control characters.  JSON and YAML are
+protobuf's JSON format of ironcore's revision, with secrets replaced by their size.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """
 Sessions, as the audit records of all hops show them.
 
-The connections of a resumed session count as one use of the console.  Only the runtime's records
-count the typed bytes without framing.
+Only the runtime's records count the typed bytes without framing.
 """
 
 from __future__ import annotations
@@ -104,9 +103,8 @@ class AuditedSession:
     @property
     def cause(self) -> str:
         """
-        Why the session ended, from the best hop that knows more than the side that closed first.
-
-        If no hop does, the reason of the hop nearest to the machine counts.
+        Why the session ended, from the best hop that knows more than the side that closed first;
+        else from the hop nearest to the machine.
         """
         hops = self.last.hops
         ends = (hops[each].end for each in sorted(hops, key=_rank))
@@ -197,8 +195,7 @@ def collect(
     """
     Return sessions in the order of their starts.
 
-    :param matches: whether a record selects its session; all later records of a selected session
-        count.
+    :param matches: whether a record selects its session, with later records of it.
     :param since: leave out sessions that ended before.
     """
     sessions: dict[Key, AuditedSession] = {}

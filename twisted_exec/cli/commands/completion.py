@@ -3,8 +3,7 @@
 
 kubectl completes ``kubectl console`` by the program ``kubectl_complete-console`` (source:
 ``k8s.io/kubectl/pkg/cmd/plugin``, ``plugin_completion.go``).  A shell waits for candidates, so
-requests have a short time limit, and errors are silent: a message would appear in the middle of the
-line that the user types. bash splits words at ``=`` and ``:``, so its script sends the whole line.
+requests have a short time limit, and errors are silent.
 """
 
 from __future__ import annotations

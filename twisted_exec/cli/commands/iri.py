@@ -1,9 +1,8 @@
 """
 ``twisted-exec iri``: requests to a machine runtime, without a cluster.
 
-The rules for the URLs of consoles and logs are those of a poollet
-(:mod:`twisted_exec.poollet.dialling`).  Runtimes of other projects use up a token with any request,
-even for a protocol that they do not support, so each protocol needs a URL of its own.
+URLs have the rules of a poollet (:mod:`twisted_exec.poollet.dialling`).  Runtimes of other projects
+use up a token with any request, so each protocol needs a URL of its own.
 """
 
 from __future__ import annotations
@@ -419,8 +418,7 @@ def place(
     sockets: Mapping[str, str] = SOCKETS,
 ) -> RuntimePlace:
     """
-    Return the selected runtime: the option's, or else one of the environment or a well-known
-    socket.
+    Return the selected runtime: the option's, the environment's, or a well-known socket.
 
     :raises NoRuntimeError: there is none.
     """
@@ -574,7 +572,7 @@ async def open_console(
     Get the URL of a console from a runtime, and open it.
 
     :param user: receives the events of the session, ``attached`` first.
-    :param protocols: tried in this order, each with a URL of its own; by default all.
+    :param protocols: tried in this order; by default all.
     :raises APIError: the runtime refuses, or its URL does not work.
     """
     from twisted_exec.api.status import APIError, BadGateway

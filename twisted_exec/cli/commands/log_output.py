@@ -1,8 +1,7 @@
 """
 The output of ``twisted-exec logs``.
 
-A line is searched without its timestamp and its escape sequences, so that colours of the machine do
-not hide a word.
+Lines are searched without timestamps and escape sequences: colours must not hide a word.
 """
 
 from __future__ import annotations
@@ -25,9 +24,8 @@ class LogOutput:
     """
     Prints a log whose pieces may end anywhere.
 
-    :param search: print matching lines only; ``None`` for all lines.
-    :param has_colours: highlight matches in lines without escape sequences, and show timestamps
-        dimly.
+    :param search: print matching lines only.
+    :param has_colours: highlight matches in lines without escape sequences, and dim timestamps.
     """
 
     def __init__(

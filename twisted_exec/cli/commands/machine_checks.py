@@ -147,8 +147,7 @@ class _MachineCheck:
         """
         Return the user's rights at the console, and report if they do not suffice.
 
-        A host answers about its own rules: ``create`` of ``exec`` may include the verbs although
-        the host denies them.
+        A host answers about its own rules: ``create`` of ``exec`` may include the verbs.
         """
         plural = self._dialect.workload.plural
         opening = await self._review("create", "exec")
@@ -526,7 +525,7 @@ def of_refusal(message: str, code: int) -> tuple[str, str]:
     """
     Return the part that refused a console, as a check's name, and the remedy.
 
-    The remedy of ``machine`` is empty: it is the command of :func:`power_on`.
+    For ``machine`` :func:`power_on` has the remedy.
 
     :param code: of the answer; 0 without one.
     """

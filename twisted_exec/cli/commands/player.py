@@ -102,8 +102,7 @@ class Player:
         """
         Go to a time; return the output that shows it.
 
-        It is a reset and some hundred kilobytes of the output before the position: what was drawn
-        earlier is not shown.
+        It is a reset and some hundred kilobytes of the output before; earlier drawing is missing.
         """
         time = min(max(time, self.begin), self.end)
         block = block_before(self._file, int(time))
@@ -192,7 +191,7 @@ def play(player: Player, keys: int, screen: int, at: int | None = None) -> int:
     """
     Play until the end, or until the user quits; return the exit code.
 
-    :param keys: descriptor of the input; there are no controls if it is no terminal.
+    :param keys: descriptor of the input; only a terminal has controls.
     :param at: where to begin, in milliseconds since the epoch.
     """
     settings = termios.tcgetattr(keys) if os.isatty(keys) else None
@@ -254,8 +253,7 @@ def animated_svg(file: BinaryIO, first: int, last: int, idle_seconds: float) -> 
 
     :param first: only what was printed at this time or later, in milliseconds since the epoch.
     :param idle_seconds: pauses of the console are shortened to this.
-    :raises InputError: nothing was printed in this time, or too much, or the package pyavt is
-        missing.
+    :raises InputError: nothing was printed then, or too much, or the package pyavt is missing.
     :raises InvalidRecording: a line is not of the format.
     """
     from twisted_exec.screens.rendering import Animation, AnimationTooLarge

@@ -1,13 +1,11 @@
 """
 ``twisted-exec space``: access to a Space's API server.
 
-Credentials of Spaces are rotated while they are in use.  So a kubeconfig of ``space kubeconfig``
-contains none without ``--static``: its exec plugin is ``exec-credential``, which reads the Space's
-Secret with the user's own rights.  When the plugin runs, ``$KUBECONFIG`` may be the kubeconfig of
-the Space, so the plugin's entry contains the options that select the cluster with the Space.
-
-Source of the plugin: ``k8s.io/client-go/pkg/apis/clientauthentication``, and
-``plugin/pkg/client/auth/exec`` for when client-go runs it.
+Credentials of Spaces are rotated while they are in use.  So a kubeconfig has none without
+``--static``, but an exec plugin, ``exec-credential``, which reads the Space's Secret with the
+user's own rights.  ``$KUBECONFIG`` may then be the Space's, so the plugin's entry selects the
+cluster with the Space.  Source: ``k8s.io/client-go/pkg/apis/clientauthentication``, and
+``plugin/pkg/client/auth/exec`` for when client-go runs the plugin.
 """
 
 from __future__ import annotations
@@ -55,8 +53,8 @@ class CredentialRotation:
     """
     The rotation of one Space's credentials.
 
-    The manager's answer (``status.rotated``) does not say whether it could rotate them, so this
-    compares the Secrets.
+    The manager's answer (``status.rotated``) does not say whether it could, so this compares
+    Secrets.
     """
 
     def __init__(
@@ -401,8 +399,8 @@ async def credential(client: CommandClient, options: argparse.Namespace) -> str:
     Return the output: one ``ExecCredential``.
 
     :param client: client of the cluster that has the Space.
-    :raises InputError: the request is not supported or is for another server, or the answer cannot
-        express the credentials.
+    :raises InputError: the request is not supported or is for another server, or the credentials do
+        not fit the format.
     """
     from twisted_exec.spaces.kubeconfigs import config_in, find_space
 

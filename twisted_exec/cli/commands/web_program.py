@@ -1,9 +1,8 @@
 """
 The run of ``twisted-exec web``.
 
-The URL of the page has a secret, and every user of this computer can read the arguments of
-processes.  So the browser gets the name of a file that only this user can read, and that leads to
-the URL.
+Every user of this computer can read the arguments of processes, and the URL has a secret.  So the
+browser gets the name of a file that leads there, and that only this user can read.
 """
 
 from __future__ import annotations
@@ -129,8 +128,7 @@ def follow_config(options: argparse.Namespace, context: str) -> ReloadingConfig:
     """
     Return the configuration that the options select, kept current.
 
-    :param context: its context, which stays: ``kubectl config use-context`` in another terminal
-        must not take an open page to another cluster.
+    :param context: stays: ``kubectl config use-context`` must not take an open page elsewhere.
     :raises KubeConfigError: it cannot be used.
     """
     return ReloadingConfig(options.kubeconfig, context or None, overrides=overrides_of(options))
@@ -187,7 +185,7 @@ def has_browser(environ: Mapping[str, str], platform: str = sys.platform) -> boo
 
 def _new_directory(snaps: Path) -> Path:
     """
-    Return a new directory that this user's browsers can read, and other users cannot.
+    Return a new directory that only this user can read.
 
     A browser in a Snap has a ``/tmp`` of its own, and reads no hidden files of the home directory.
     """

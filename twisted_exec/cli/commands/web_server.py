@@ -1,13 +1,11 @@
 """
 The server of ``twisted-exec web``, on 127.0.0.1.
 
-A page of another site can make the user's browser send requests here; with a name that resolves to
-127.0.0.1 it could also read the answers (DNS rebinding).  So ``Host`` must be ours, and ``Origin``
-and ``Sec-Fetch-Site``, which pages cannot set, must not be those of another site; for the page's
-files only ``Host`` is checked.  The token proves the user: without it a request can only read the
-page's files, and log in with the secret of the URL.
-
-The lists of headers name those that pass, so that headers of later browsers and servers do not.
+A page of another site can make the user's browser send requests here, and with a name that resolves
+to 127.0.0.1 read the answers (DNS rebinding).  So ``Host`` must be ours, and ``Origin`` and
+``Sec-Fetch-Site``, which pages cannot set, must not be another site's; for the page's files only
+``Host`` is checked.  The token proves the user: without it a request can only read these files, and
+log in.  The lists of headers name those that pass, so that unknown ones do not.
 """
 
 from __future__ import annotations
@@ -81,11 +79,10 @@ class LocalServer:
     """
     The server on 127.0.0.1.
 
-    :param place: tells the page after its login where it is: ``cluster``, ``namespace`` and
-        ``machine``.
+    :param place: where the page is: ``cluster``, ``namespace`` and ``machine``.
     :param timeout_seconds: time limit to connect to the API server, and again for the head of an
         answer; ``None`` for the defaults.
-    :param server: the endpoint of the API server, instead of the one that ``config`` names.
+    :param server: the endpoint of the API server, instead of that of ``config``.
     :ivar login: exchanges the secret of the URL.
     """
 
@@ -235,11 +232,11 @@ class Login:
     """
     The current secret, and the token.
 
-    Every user's programs can connect to a port of 127.0.0.1.  The URL, which only this user sees,
-    has a secret in its fragment, which browsers do not send.  The page exchanges it for the token,
-    once and soon: a URL stays in a browser's history and in a terminal's scrollback.
+    Every user's programs can connect to 127.0.0.1.  The URL, which only this user sees, has a
+    secret in its fragment.  The page exchanges it for the token, once and soon: URLs stay in a
+    browser's history and in a terminal's scrollback.
 
-    :ivar token: the token of the page, which is valid until the program ends.
+    :ivar token: valid until the program ends.
     """
 
     def __init__(self, clock: IReactorTime) -> None:
@@ -363,10 +360,9 @@ METHODS = (b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE")
 
 class Forwarder:
     """
-    Forwards plain requests to the API server with the credentials of a kubeconfig, as ``kubectl
-    proxy``.
+    Forwards plain requests to the API server with the credentials of a kubeconfig.
 
-    A redirect would carry the credentials elsewhere, so none is followed or passed on.
+    A redirect would carry them elsewhere, so none is followed or passed on.
     """
 
     def __init__(
@@ -572,11 +568,9 @@ class _Socket:
 
 class SocketForwarder:
     """
-    Splices WebSockets of the page, such as consoles and watches, with connections to the API
-    server.
+    Splices WebSockets of the page, such as consoles, with connections to the API server.
 
-    Bytes pass unread; only the boundaries of frames are tracked, so that the program can tell the
-    page when it ends.
+    The boundaries of frames are tracked, so that the program can tell the page when it ends.
     """
 
     def __init__(

@@ -42,7 +42,7 @@ async def approval(
 
     :param among: dialects of the machine; the server chooses if there are several.
     :param options: of the session, which say for which right the request is.
-    :param say: receives what the user should know.
+    :param say: prints a message.
     :raises APIError: the request was refused, denied or deleted, or may not be read.
     """
     right = Right.OBSERVE

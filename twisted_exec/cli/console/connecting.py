@@ -28,7 +28,7 @@ class ProgressLine:
     A line in the terminal about a wait that begins now, with its seconds.
 
     :param write: writes on the terminal, which is in raw mode.
-    :param is_plain: the terminal has no cursor to move: print the line once.
+    :param is_plain: the terminal has no cursor to move.
     """
 
     def __init__(

@@ -30,9 +30,9 @@ def run_plugin_in_terminal(
     Run the plugin of ``config``; its credential is cached for the console's connection.
 
     :param session: not started yet; a signal that ends it also ends the plugin.
-    :param timeout_seconds: time limit of the whole session.
+    :param timeout_seconds: of the whole session.
     :param then: called with the remaining time.
-    :return: fires when ``then`` was called or the session has ended; fails as
+    :return: fires after ``then`` or the session's end; fails as
         :func:`~twisted_exec.kube.kubeconfig.credentials.settled`.
     """
     # The reactor runs without signal handlers of its own.

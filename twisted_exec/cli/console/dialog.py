@@ -163,8 +163,8 @@ class Dialog:
         """
         Show lines until the user closes the view.
 
-        :param save: writes the lines into a file, and returns what to tell the user.
-        :param name: of the file, if the user gives no other.
+        :param save: writes the lines into a file, and returns a message.
+        :param name: of the file, by default.
         """
         self._draw(_CLEAR if self.full_screen else _BEGIN)
         try:

@@ -1,9 +1,8 @@
 """
 The display of a console: the machine's output, and notices and messages between it.
 
-A message begins a line of its own, and the machine's last line, such as its prompt, is usually
-drawn again behind it.  On the screen of a full-screen program, a message covers the last rows until
-the next key.
+A message begins a line of its own, and the machine's last line is usually drawn again behind it.
+On the screen of a full-screen program it covers the last rows until the next key.
 """
 
 from __future__ import annotations
@@ -36,18 +35,17 @@ class UserTerminal:
         output.
     :param draw: writes what is neither output nor a message; ``None`` without a terminal.
     :param attached: called when the stream is attached.
-    :param greeting: returns the greeting, which ``--quiet`` does not suppress; empty for none.
+    :param greeting: returns the greeting, which ``--quiet`` does not suppress.
     :param place: returns the machine and where it is, for the status.
     :param watch: receives the output that is written.
-    :param full_screen: whether the output so far has switched to the other screen.
+    :param full_screen: whether the output has switched to the other screen.
     :param query_filter: see :class:`.Display`.
     :param suspend: stops this program, as job control does; returns whether it was stopped.
-    :param redraw: has the whole screen drawn again, if the server can render it.
+    :param redraw: has the screen drawn again, if the server can render it.
     :param again: gets the server's reason for its stop; returns the session that follows, or
         ``None``.
     :param moves_cursor: messages go to a terminal that can move its cursor.
-    :param shows_more: show more than the output, such as the machine's last line again behind each
-        message.
+    :param shows_more: show more than the output, such as the machine's last line again.
     """
 
     size: Callable[[], TerminalSize | None] = lambda: None
@@ -108,7 +106,7 @@ class Display:
     :param quiet: leave out messages about the connection, and notices that the user is the writer.
     :param wrote: called before each write.
     :param last_line: returns the line that the machine has not ended yet.
-    :ivar sink: the user's output; ``None`` before the start and after its end.
+    :ivar sink: the user's output, between start and end.
     :ivar notices: the user's role and that of others, as far as notices name them.
     :ivar is_paused: the user's output takes no more for now.
     """

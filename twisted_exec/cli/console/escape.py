@@ -1,12 +1,10 @@
 """
 Escape keys: how a user in raw mode leaves a console, and gives other commands to this program.
 
-One control key, by default ``Ctrl-]``, leaves wherever it is typed.  It cannot be sent by typing it
-twice: the first key would then have to wait for a second one.  One character, by default ``~``, is
-special at the start of a line, as in ssh: the next key is a command (:data:`HELP`).  Where text is
-not sent, as that of an observer, every key is at the start of a line.
-
-A guest may switch the user's terminal to a keyboard protocol that reports control keys as escape
+One control key, by default ``Ctrl-]``, leaves wherever it is typed; it cannot be sent.  One
+character, by default ``~``, is special at the start of a line, as in ssh: the next key is a command
+(:data:`HELP`).  Where text is not sent, as that of an observer, every key is at the start of a
+line.  A guest may switch the terminal to a keyboard protocol that reports control keys as escape
 sequences.  These forms of the key leave too; otherwise a guest could trap its user.  Sources:
 xterm's ``ctlseqs`` (``modifyOtherKeys``), https://sw.kovidgoyal.net/kitty/keyboard-protocol/.
 """
@@ -95,9 +93,9 @@ def parse_escape(text: str) -> Escapes | None:
     """
     Read the value of ``--escape``.
 
-    :param text: ``none``; or a control key as ``^]``, ``ctrl-]`` or ``C-]`` (letters in either
-        case) or the control character itself, which leaves; or a mark such as ``~``, which opens
-        the menu; or one of each, with a comma between.
+    :param text: ``none``; or a control key as ``^]``, ``ctrl-]`` or ``C-]`` or the character
+        itself, which leaves; or a mark such as ``~``, which opens the menu; or one of each, with a
+        comma between.
     :return: ``None`` for ``none``.
     :raises ValueError: anything else; the message is for the user.
     """
@@ -265,8 +263,8 @@ class EscapeKey:
     """
     Looks for the escape key in the input, however the bytes are split.
 
-    It never holds back input, because a lone Escape must reach the machine, so the machine may
-    receive the beginning of a sequence that arrives in several pieces.
+    Input is not held back, because a lone Escape must reach the machine: the machine may receive
+    the beginning of a split sequence.
 
     :param code: the control character, 0 to 31.
     """

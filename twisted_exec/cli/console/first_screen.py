@@ -1,13 +1,11 @@
 """
 The console's screen as it is, before the output behind it.
 
-The server sends the last output of a console to a new session, with offsets.  Meanwhile this
-program reads the state of the console's terminal (``machines/screen``, in the form ``state``) at
-some offset, and shows this screen instead of the output before that offset.  Without a usable state
-in time the user gets the output.
-
-The greeting and the notices of the server usually follow the output from before the session, which
-would scroll them out of sight.
+The server sends the last output of a console to a new session, with offsets.  Instead, this program
+reads the state of the console's terminal (``machines/screen``, in the form ``state``) at some
+offset, and shows this screen and the output behind it.  Without a usable state in time the user
+gets the output.  Greeting and notices follow the output from before the session, which would scroll
+them away.
 """
 
 from __future__ import annotations
@@ -68,7 +66,7 @@ class FirstScreen:
     Passes the events of a session's stream on, with the console's screen in place of earlier
     output.
 
-    :param read: ``None`` shows nothing of the output before the session.
+    :param read: ``None`` shows nothing of earlier output.
     """
 
     def __init__(

@@ -20,7 +20,7 @@ class NextSession:
     The session that follows this session in the same terminal.
 
     :param reset: switch the machine off and on first.
-    :param stopped: why the server was stopped, if it has to be back first; otherwise empty.
+    :param stopped: why the server was stopped, if it has to be back first.
     :param news: a message for the user once the session is open.
     """
 
@@ -51,7 +51,7 @@ class ResumableStream(MachineStream, Protocol):
     """
     A stream that connects again by itself, and calls the session's ``outage`` and ``resumed``.
 
-    The session tells it from others by :attr:`is_resumable`, which others lack.
+    Other streams lack :attr:`is_resumable`.
     """
 
     @property

@@ -1,8 +1,8 @@
 """
 Commands of the escape menu that need a dialog.
 
-Power and the list of machines are requests to the API server, with the user's credentials: the
-server decides who may see machines and who may switch them.
+Requests to the API server have the user's credentials: the server decides who may see and switch
+machines.
 """
 
 from __future__ import annotations
@@ -258,8 +258,8 @@ async def switch_on_again(access: MachineAccess) -> None:
     """
     Switch a machine on when it is off, and wait until it runs, with a limit.
 
-    :raises APIError: the server refuses a request, or the machine did not stop; it is to be on
-        then, too.
+    :raises APIError: the server refuses a request, or the machine did not stop; it is still to be
+        on afterwards.
     """
     async with access.client() as client:
         deadline = access.reactor.seconds() + OFF_SECONDS

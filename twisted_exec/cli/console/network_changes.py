@@ -1,8 +1,8 @@
 """
 Changes of this host's network: a link that comes up, an address that appears.
 
-Linux announces them on netlink sockets (``rtnetlink(7)``), also to users without rights.  Where
-there are none, nothing is announced, and the client tries to connect in its own intervals.
+Linux announces them on netlink sockets (``rtnetlink(7)``), also to users without rights; other
+systems announce nothing.
 """
 
 from __future__ import annotations

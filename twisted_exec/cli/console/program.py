@@ -1,9 +1,8 @@
 """
 ``kubectl console NAME``: the serial console of a machine, in this terminal.
 
-kubectl runs the executable ``kubectl-console`` in ``PATH`` with all arguments after the plugin's
-name.  For a fast start, errors of the command line are reported before Twisted and TLS are
-imported.
+kubectl runs ``kubectl-console`` in ``PATH`` with the arguments after the plugin's name.  Errors of
+the command line are reported before the slow imports (Twisted, TLS).
 """
 
 from __future__ import annotations
@@ -438,7 +437,7 @@ class ConsoleProgram:
         attempt.addBoth(connected).addErrback(self._refused)
 
     def _begin_line(self) -> None:
-        """Make the terminal raw; keys typed before have an echo in the present line."""
+        """Make the terminal raw; earlier keys have an echo in the present line."""
         was_raw = self._terminal.raw
         self._terminal.make_raw()
         if not was_raw and os.isatty(2) and select.select([self._terminal.fd], [], [], 0)[0]:
@@ -525,10 +524,7 @@ class ConsoleProgram:
                 say(line)
 
     def _report_notice(self, notice: Notice) -> None:
-        """
-        Write a notice of the server on standard error: standard output is for the machine's output
-        alone.
-        """
+        """Write a notice on standard error: standard output is for the machine's output."""
         from twisted_exec.wire.resume import NoticeKind
 
         if self._terminal.is_terminal:
@@ -814,10 +810,7 @@ def _write_message(text: bytes) -> None:
 
 
 def _collect_garbage() -> None:
-    """
-    Collect garbage from now on, but not among what the imports have made, which stays until the
-    end.
-    """
+    """Collect garbage from now on, but not what the imports have made."""
     # Otherwise the first collection, and the one at Python's exit, visit all of it: a quarter of the CPU time of a
     # short session.
     gc.freeze()

@@ -1,18 +1,14 @@
 """
 One console session at the user's end: keys to the machine, output to the user.
 
-The help of ``kubectl console`` lists the exit codes.
-
 **End of input.** With ``linger_seconds`` the session leaves after that time without output.
 Otherwise it sends a half-close, and *the machine's side* ends the session when the output stops or
-the process exits.  Protocols without half-close (v4) cannot do that, so this side leaves after
-:data:`QUIET_SECONDS`.  A machine that is never quiet would keep a script for ever, so without
-``--timeout`` the session ends :data:`SCRIPT_SECONDS` and the linger time after the end of input.
-
-**Lost connections.** A stream that can resume reports a loss with :meth:`ConsoleSession.outage`,
-and keeps what is typed meanwhile.  A loss neither ends a script nor counts as silence of the
-machine.  Sometimes the stream cannot know whether the last input reached the machine: then a user
-at a terminal reads how many keys are uncertain, and a script fails.
+the process exits.  Without half-close (v4) this side leaves after :data:`QUIET_SECONDS`.  A machine
+may never be quiet, so without ``--timeout`` a script's session ends :data:`SCRIPT_SECONDS` and the
+linger time after the end of input.  **Lost connections.** A stream that can resume reports a loss
+with :meth:`ConsoleSession.outage`, and keeps what is typed meanwhile.  A loss neither ends a script
+nor counts as silence of the machine.  If the last input may not have reached the machine, a user at
+a terminal reads how many keys are uncertain, and a script fails.
 """
 
 from __future__ import annotations
@@ -108,9 +104,9 @@ class Outcome:
     """
     The result of a session, for the shell.
 
-    :param line: message for stderr, without newline; empty for none.
-    :param signal: the signal to die of instead of exiting with ``exit_code``.
-    :param next: the session that the user has chosen to follow in this terminal.
+    :param line: message for stderr, without newline; may be empty.
+    :param signal: the signal to die of, instead of ``exit_code``.
+    :param next: the session that the user has chosen to follow.
     """
 
     exit_code: int = 0
@@ -128,8 +124,7 @@ class ConsoleSession:
     :param act: carries out the commands of the escape menu that need a dialog; ``None`` for none.
     :param limited: end a script some time after the end of input if it has no other limit.
     :param quiet: leave out messages about the connection, and notices that the user is the writer.
-    :param tell_recorded: gets messages about recordings of the console; by default the terminal
-        gets them.
+    :param tell_recorded: gets messages about recordings, instead of the terminal.
     :param watch_network: calls its argument after each change of the network; returns a function
         that stops this.
     :ivar finished: fires with the :class:`Outcome` after the output is flushed, or soon after the
@@ -188,10 +183,9 @@ class ConsoleSession:
 
     def start(self, source: Source, sink: Sink, *, timeout_seconds: float | None = None) -> None:
         """
-        Start, before the stream is attached.  Input that is not a terminal is read only after that.
+        Start, before the stream is attached; input that is not a terminal is read only after that.
 
-        :param timeout_seconds: time limit of the whole session, including connecting and lost
-            connections.
+        :param timeout_seconds: of the whole session, including connecting and lost connections.
         """
         self._input = TypeAhead(source, reads_on=self._interactive)
         if self._escapes is not None:
@@ -310,11 +304,10 @@ class ConsoleSession:
 
     def attendance_changed(self, attendance: Attendance) -> None:
         """
-        Keep the writer, and tell the user about recordings that have begun or ended, also of other
-        users.
+        Keep the writer, and tell the user about recordings that have begun or ended.
 
-        An observer at a terminal also reads who the new writer is: the floor tells only the writers
-        that lose it.
+        An observer at a terminal also reads who the new writer is: the floor does not tell
+        observers.
         """
         notices = self._display.notices
         writer = notices.attended(attendance)
@@ -352,8 +345,8 @@ class ConsoleSession:
         """
         Handle the new connection.
 
-        :param uncertain: how many bytes of input are dropped, because they may have reached the
-            machine, or are behind such bytes.
+        :param uncertain: bytes of input that are dropped, because they, or earlier bytes, may have
+            reached the machine.
         """
         outage, self._outage = self._outage, None
         if outage is not None:
@@ -530,8 +523,7 @@ class ConsoleSession:
         Have the screen drawn again by the server, and by the machine's program, which does so when
         the size changes.
 
-        The size of an observer's terminal does not reach the machine, nor does a size over a serial
-        line.
+        No size reaches the machine from an observer, or over a serial line.
         """
         self._terminal.redraw()
         size = self._terminal.size()
@@ -706,9 +698,8 @@ class Timers:
     """
     Timers with names.
 
-    While the connection to the machine is lost, nothing that these timers wait for can happen.  So
-    :meth:`pause` stops all but the steady ones, and :meth:`resume` starts them anew with their full
-    time.
+    While the connection is lost, most of what they wait for cannot happen.  So :meth:`pause` stops
+    all but the steady ones, and :meth:`resume` starts them anew with their full time.
     """
 
     def __init__(self, clock: IReactorTime) -> None:
@@ -773,8 +764,8 @@ def patiently(
     """
     Open the console, again for as long as a busy server names a time to come again.
 
-    :return: fails with any other error, and when the waits would be longer than
-        :data:`PATIENCE_SECONDS` in all; cancelling ends the wait.
+    :return: fails with any other error, and when the waits exceed :data:`PATIENCE_SECONDS`;
+        cancelling ends the wait.
     """
 
     async def opened() -> ConsoleStream:

@@ -2,10 +2,9 @@
 ``kubectl console --space``: address of a Space's server, and the credentials for it.
 
 The default are the user's own credentials, as far as :mod:`twisted_exec.spaces.kubeconfigs` allows
-them for a server whose address comes from an object.  ``--space-credentials`` uses those of the
-Space, which all its users share.  So the ``User-Agent``, which the server's audit records, names
-the user who read them: only a claim of the client, whose proof is in the audit of the cluster with
-the Secret.
+them.  ``--space-credentials`` uses those of the Space, which all its users share, so the
+``User-Agent`` names the user, for the server's audit.  It is only a claim, whose proof is in the
+audit of the cluster with the Secret.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ class Visit:
     Access to a Space's server.
 
     :param config: the server, and the credentials for it.
-    :param remedy: appended to the server's message if it does not accept the credentials.
+    :param remedy: for the message that it does not accept the credentials.
     """
 
     config: ClientConfig

@@ -32,9 +32,9 @@ def status(
     """
     Return the status, one line per fact.
 
-    :param seconds: since the session was connected first; ``None`` if it was not yet.
-    :param outage: a line about the present loss of the connection; empty if there is none.
-    :param problem: why it is not connected yet; empty if nothing is known.
+    :param seconds: since the session was connected first, if it was.
+    :param outage: a line about the present loss of the connection, if any.
+    :param problem: why it is not connected yet, if known.
     """
     if stream is None or seconds is None:
         return [f"not connected yet{problem and f': {problem}'}"]

@@ -3,13 +3,12 @@ The user's terminal: raw while a console is open, itself again whatever happens.
 
 Three things outlive a program that dies carelessly: the terminal's modes, the ``O_NONBLOCK`` flag
 (it belongs to the open file that the shell shares with us), and a stopped terminal.  So
+
 :meth:`Terminal.restore` may be called at any time, also from a signal handler; :func:`nonblocking`
 opens the terminal a second time, or puts the flag back; and :class:`Signals` handles stops.
-
 :class:`TerminalInput` and :class:`TerminalOutput` are standard input and output as Twisted
 descriptors.  :class:`twisted.internet.stdio.StandardIO` sets ``O_NONBLOCK`` on what the shell
-shares with us, and does not tell why writing failed, so that a full disk would look like a reader
-who has seen enough.
+shares with us, and does not tell why writing failed, such as a full disk.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ class Terminal:
         """
         True if the descriptor is no terminal, and has data that no program has read.
 
-        A file that was read in part belongs to another reader, such as ``while read`` of a shell.
+        A file that was read in part belongs to another reader, such as a loop of a shell.
         """
         is_file = stat.S_ISREG(os.fstat(self.fd).st_mode)
         if self.is_terminal or (is_file and os.lseek(self.fd, 0, os.SEEK_CUR)):
@@ -161,9 +160,9 @@ class Signals:
     Signal handlers while a console is open.  A context manager.
 
     :param resized: called in the signal handler; must pass the call on to the reactor's thread.
-    :param deadly: likewise, for the first of :data:`DEADLY`, with its number.  A second one
-        restores the terminal and ends the program.
-    :param continued: likewise, when the program goes on after another program has suspended it.
+    :param deadly: likewise, for the first of :data:`DEADLY`, with its number; a second one ends the
+        program.
+    :param continued: likewise, when the program goes on after another has suspended it.
     """
 
     def __init__(
@@ -202,8 +201,7 @@ class Signals:
         """
         Stop this program, as job control does.
 
-        :return: whether it was stopped, and has continued; a shell without job control does not
-            stop programs.
+        :return: whether it was stopped, and has continued; a shell may have no job control.
         """
         self._raw_when_stopped, self._was_continued = self._terminal.raw, False
         self._terminal.restore()
@@ -298,7 +296,7 @@ class TerminalOutput(FileDescriptor):
     """
     Writes a descriptor, with the queue and the producer of any Twisted transport.
 
-    :param lost: called once, when nothing can be written any more: with what the system said, or
+    :param lost: called once, when nothing can be written any more: with the system's message, or
         with ``None`` if everything was flushed or the reader went away.
     """
 

@@ -24,8 +24,8 @@ class TypeAhead:
     """
     Passes input on to the stream, which paces it, and keeps it while the stream takes none.
 
-    A slow stream pauses a pipe.  But a keyboard is still read while the stream is stuck, up to
-    :data:`TYPE_AHEAD_BYTES`; otherwise the escape key would not leave a stuck session.
+    A slow stream pauses a pipe; but a keyboard is still read, up to :data:`TYPE_AHEAD_BYTES`, for
+    the escape key.
 
     :param reads_on: the source is a keyboard.
     :ivar is_stuck: the stream takes no more input for now.

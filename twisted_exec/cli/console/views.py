@@ -76,9 +76,9 @@ def first_key(data: bytes) -> tuple[Key | str | None, int]:
     """
     Return the first key of some input, and its number of bytes.
 
-    A sequence that is split between two reads is not recognised, as in most programs.
+    A sequence that is split between two reads is not recognised.
 
-    :return: the key is ``None`` if :class:`Key` does not name it, and for a byte that is not ASCII.
+    :return: the key is ``None`` if :class:`Key` does not name it, or it is not ASCII.
     """
     match = _SEQUENCE.match(data)
     if match is None:
