@@ -1,9 +1,9 @@
 """
 ``channel.k8s.io`` messages, sans I/O.
 
-A WebSocket message is one channel byte followed by the payload.  Version 5 adds message 255, with
-which a client closes one channel.  In the base64 protocols a digit replaces the channel byte, and
-the payload is in base64.  Sources: ``k8s.io/apimachinery/pkg/util/remotecommand/constants.go`` and
+A WebSocket message is one channel byte and the payload.  Version 5 adds message 255, with which a
+client closes one channel.  In the base64 protocols a digit replaces the channel byte.  Sources:
+``k8s.io/apimachinery/pkg/util/remotecommand/constants.go`` and
 ``pkg/util/httpstream/wsstream/conn.go``.
 """
 
@@ -130,7 +130,7 @@ def encode(channel: Channel, data: bytes = b"", protocol: str = V5) -> bytes:
 
 
 def messages(channel: Channel, data: bytes, protocol: str = V5) -> Iterator[bytes]:
-    """Encode ``data`` in as many messages as it needs; no data gives no message."""
+    """Encode ``data`` in as many messages as it needs, perhaps none."""
     view = memoryview(data)
     if protocol in _BASE64:
         for start in range(0, len(data), _MAX_IN_BASE64):

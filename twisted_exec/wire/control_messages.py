@@ -1,10 +1,9 @@
 """
 Control messages of a console session: terminal sizes, BREAK, roles, and how the session ended.
 
-A session ends with one ``Status`` document on the error channel; to Kubernetes' forms of it we add
-a reason of our own to ``details.causes``.  Protocols before version 4 have only the text of a
-failure, and nothing for success.  BREAK and the roles of viewers are our own: an extra member of an
-object in the stream of terminal sizes.
+A session ends with one ``Status`` document on the error channel, to which we add a reason of our
+own in ``details.causes``.  Protocols before version 4 have only the text of a failure.  BREAK and
+roles are our own: an extra member of an object in the stream of terminal sizes.
 
 Sources: ``k8s.io/kubelet/pkg/cri/streaming/remotecommand`` (what servers write),
 ``k8s.io/client-go/tools/remotecommand/{v2,v4,resize}.go`` (what clients read).
@@ -277,8 +276,7 @@ class SizeDecoder:
     """
     Decodes the stream of sizes: a sequence of JSON objects, possibly with our requests.
 
-    An object that is not valid or too long ends this stream, and not the session: a wrong size is
-    no reason to lose a console.
+    An object that is not valid ends this stream, and not the session.
     """
 
     _LIMIT_BYTES = 1024
@@ -358,9 +356,7 @@ _ROLES = {role.value: role for role in Role}
 
 
 def encode_notice(text: str) -> bytes:
-    """
-    Wrap a message of ours for the output; the guest may have left the cursor anywhere in a line.
-    """
+    """Wrap a message of ours for the output; the cursor may be anywhere in a line."""
     return f"{_BEFORE}{printable_line(text)}{_BEHIND}".encode()
 
 
@@ -372,9 +368,7 @@ _INDENT = "  "
 
 
 def wrapped_notice(notice: bytes) -> bytes:
-    """
-    Break a message of :func:`encode_notice` at blanks, for a terminal that would break its words.
-    """
+    """Break a message of :func:`encode_notice` at blanks, for a terminal that breaks words."""
     if len(notice) <= NOTICE_COLUMNS + 4:
         return notice
     rows = wrapped(notice.decode().strip("\r\n"), NOTICE_COLUMNS)
@@ -415,7 +409,7 @@ def printable_line(text: str) -> str:
 
 def dropped_keys(dropped: int, unsent: int) -> str:
     """
-    Return what users read of input that a client has dropped after a loss of its connection.
+    Return what users read of input that was dropped after a loss of the connection.
 
     :param unsent: the last of these, which were never sent.
     """

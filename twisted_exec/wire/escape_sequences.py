@@ -1,14 +1,12 @@
 r"""
 Escape sequences in the output of a machine, sans I/O: text without them, and terminal queries.
 
-:class:`Stripper` removes escape sequences, and most control characters; for terminals U+0080 to
-U+009F are control characters, too.  A newline ends every sequence, also an operating system command
-(OSC) that lacks its end: text after it stays visible.
+:class:`Stripper` removes escape sequences, and most control characters.  A newline ends every
+sequence, so that text behind an unended one stays visible.
 
 A terminal answers some sequences (*queries*) as if its user had typed the answer, and a shell may
 read it later.  :class:`QueryFilter` changes a byte of each query, or a few, so that terminals do
-not know it.  Positions in the output stay exact, and nothing is held back.  Control characters
-within a sequence do not hide a query.
+not know it; positions in the output stay exact, and nothing is held back.
 
 Sources: ECMA-48, 5th edition (5.3 to 5.6 for the forms of sequences); DEC STD 070; xterm's
 ``ctlseqs``; the keyboard, graphics, colour and clipboard protocols of kitty; iTerm2's "Proprietary
@@ -91,8 +89,8 @@ class PlainLines(Stripper):
     """
     Plain text of a console as lines, each of which ends with a newline alone.
 
-    A carriage return before a newline is dropped.  Any other carriage return, by which programs
-    redraw a line, becomes a newline if there is text on both sides.
+    A carriage return, by which programs redraw a line, becomes a newline if there is text on both
+    sides; others are dropped.
 
     :param mid_line: the text so far ends within a line.
     :param returned: the last piece ended with a carriage return.
@@ -271,8 +269,8 @@ class QueryFilter:
     """
     Makes the queries of a stream harmless, wherever it is split.
 
-    :param found: called for each query that is a control sequence, unless it is too long, with the
-        bytes after ``ESC [``, without control characters.
+    :param found: called for queries that are control sequences of a usual length, with the bytes
+        after ``ESC [``, without control characters.
     """
 
     def __init__(self, found: Callable[[bytes], None] = lambda query: None) -> None:

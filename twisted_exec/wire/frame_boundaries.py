@@ -1,10 +1,9 @@
 """
 Frame boundaries of WebSocket and SPDY streams that a hop forwards unread, and of HTTP/2.
 
-A hop can insert a message of its own only between two frames.  The headers of frames and the
-channels also show whether the other end has reported how the session ended: kubectl takes a
-connection that is lost without such a report for success (kubernetes#73056), unless the hop reports
-the loss.
+A hop can insert a message of its own only between two frames.  It also has to know whether the
+other end has reported how the session ended: kubectl takes a lost connection for success
+(kubernetes#73056), unless the hop reports the loss.
 
 Sources: SPDY Protocol, Draft 3, section 2.2; RFC 6455, section 5.2;
 ``k8s.io/client-go/tools/remotecommand`` for what clients read last.
@@ -69,8 +68,8 @@ class FrameBoundaries(ABC):
         Track bytes that go to the user, up to :data:`MOST_FRAMES` frames of them.
 
         :param stop: stop at the next boundary.
-        :return: how many of the bytes to send now.  The caller tracks the rest later, unless
-            ``stop`` and :attr:`at_edge`.
+        :return: how many of the bytes to send now; the rest is to be tracked later, unless ``stop``
+            and :attr:`at_edge`.
         """
         start, size, left = 0, len(data), MOST_FRAMES
         while start < size and left and not (stop and self.at_edge):
@@ -100,8 +99,8 @@ class FrameBoundaries(ABC):
         """
         Return what a hop sends to the user at a boundary to end the session.
 
-        If the other end has reported a Status, this is only the protocol's close: kubectl reads
-        everything on the error channel as one document.
+        Behind a Status this is only the protocol's close: kubectl reads the error channel as one
+        document.
         """
 
     def _has_reported(self, protocol: str) -> bool:

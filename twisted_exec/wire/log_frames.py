@@ -6,8 +6,8 @@ frame is a head of 24 bytes, big-endian, and text::
 
   length of the text (32 bits), state (32 bits), offset (64 bits), time (64 bits)
 
-A reader that continues the log sends ``offset`` and ``state`` of its last frame back, as
-``fromOffset`` and ``state``, with the ``epoch``.
+A reader continues with ``offset`` and ``state`` of its last frame, as ``fromOffset`` and ``state``,
+and with the ``epoch``.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """
 HTTP/1.1 heads in their plain form, which most have between two hops.
 
-These functions read and write only what h11 would read and write with the same result, in less
-time.  They answer ``None`` for everything else, which is then h11's to decide, such as headers that
-contradict each other.
+These functions read and write only what h11 would read and write with the same result.  They answer
+``None`` for everything else, which is then h11's to decide.
 """
 
 from __future__ import annotations

@@ -4,9 +4,7 @@ Resuming and rejoining a console session, sans I/O: headers, marks and reports.
 A client *resumes* a session whose connection was lost.  A hop *rejoins* a lost stream towards the
 machine without its client noticing.  *Marks* are JSON objects on channel 4 towards the client; a
 page in a browser sends *reports*.  Input is counted in *pieces*: each byte, each BREAK, each role
-request and the end of input is one.
-
-The page docs/explanation/resume.rst describes the protocol.
+request and the end of input is one.  See docs/explanation/resume.rst.
 """
 
 from __future__ import annotations
@@ -291,7 +289,7 @@ class Notice:
     :param kind: ``None`` if the other side is of an earlier release.
     :param role: the role of the session from now on.
     :param writer: the user who has the floor, to an observer.
-    :param why: the reason of a notice that input was discarded, or that the machine has ended.
+    :param why: why input was discarded, or the machine has ended.
     :param hint: the end of the text, if that names keys and options of ``kubectl console``.
     """
 
@@ -362,8 +360,7 @@ class OpenRecording:
     A recording of the console that goes on.
 
     :param input: ``none``, ``masked`` or ``all``.
-    :param user: the user who asked for it, or the first user with a session that a policy wants
-        recorded; empty if unknown.
+    :param user: who asked for it, or the first user whom a policy wants recorded; may be empty.
     """
 
     input: str
@@ -376,11 +373,10 @@ class Attendance:
     The sessions at the console.
 
     :param viewers: their number, with those whose connections are lost.
-    :param writer: the user who has the floor; empty if the console has no writer.
+    :param writer: the user who has the floor; may be empty.
     :param seconds: how long this user has had it.
-    :param recordings: those of the console that go on, :data:`MOST_RECORDINGS` at most; ``None`` if
-        unknown.
-    :param has_break: false if the console has no BREAK; true also if that is unknown.
+    :param recordings: those that go on, :data:`MOST_RECORDINGS` at most; ``None`` if unknown.
+    :param has_break: false if the console has no BREAK.
     """
 
     viewers: int
@@ -399,10 +395,7 @@ class EchoTime:
 
 @dataclass(frozen=True)
 class Question:
-    """
-    A ping that the program at the other end answers: browsers hide the pings of WebSockets from
-    pages.
-    """
+    """A ping for a program: browsers hide the pings of WebSockets from pages."""
 
     number: int
 

@@ -2,8 +2,8 @@
 The terms of a console session: what its user may do, and until when.  Terms only restrict.
 
 Hops send them in the header ``X-Twisted-Exec-Terms`` of the request that opens the stream.  The hop
-that decodes the stream enforces them, and repeats the header in its 101: a hop that gets no such
-answer ends the session, because an older release would ignore the header.
+that decodes the stream enforces them, and repeats the header in its 101: an older release would
+ignore it, so without that answer the session ends.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ class Terms:
     :param people: users who must be connected before the machine gets input.
     :param viewers: most sessions at the console; 0 for any number.
     :param idle_seconds: longest time without input; 0 for any.
-    :param until: when the session ends, in seconds since 1970; 0 for no such time.
+    :param until: when the session ends, in seconds since 1970; 0 for never.
     :param policy: the names of the ConsolePolicies, for messages.
     :param recording: ``UID/INPUT``: the console accepts input only while the ConsoleRecording with
-        this UID records it, with at least this input.  Empty if no recording is required.
+        this UID records it, with at least this input.  May be empty.
     """
 
     right: Right = Right.TAKEOVER

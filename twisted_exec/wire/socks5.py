@@ -40,7 +40,6 @@ class Socks5Client:
     One connection request.
 
     Send :meth:`greeting`, then everything that :meth:`receive` returns, until :attr:`done`.
-    :attr:`trailing` then holds what the target has already sent.
 
     :param host: name or address, without brackets.
     :param username: at most 255 bytes, as is ``password``; empty for none.

@@ -2,14 +2,11 @@
 One end of a SPDY/3.1 connection, sans I/O, and a console's channels as its streams.
 
 :class:`SPDYConnection` is the part of SPDY that Kubernetes uses.  There is no flow control: an end
-that cannot accept more stops reading, which blocks all streams.  Data that arrives on a stream
-before the stream is accepted is discarded.  A malformed frame ends the connection.
-
-The caller of ``next_event`` answers a :class:`StreamOpened` before it asks for the next event.
+that cannot accept more stops reading, which blocks all streams.  The caller of ``next_event``
+answers a :class:`StreamOpened` before it asks for the next event.
 
 A console has one stream per channel (:class:`ClientStreams`, :class:`ServerStreams`).  At the
-server missing streams only delay the start until the adapter's timeout
-(:meth:`ServerStreams.settle`), or until :data:`MAX_BUFFERED_BYTES` of events wait.
+server missing streams only delay the start, up to a limit (:meth:`ServerStreams.settle`).
 
 Sources: SPDY Protocol, Draft 3, section 2; ``github.com/moby/spdystream``,
 ``{connection,stream}.go``; for consoles
@@ -275,8 +272,8 @@ class SPDYConnection:
         """
         Open a stream; return its id.
 
-        Open the next stream only after this stream is answered: Go's server checks the order of ids
-        at a point where frames may already have been reordered.
+        Open the next stream only after this stream is answered: Go's server may reorder frames
+        before it checks the order of ids.
         """
         stream_id, self._next_id = self._next_id, self._next_id + 2
         self._send(self._writer.syn_stream(stream_id, headers))

@@ -1,9 +1,9 @@
 """
 Options of a console session: the query of the request that opens it.
 
-Each hop forwards the options in one canonical form.  Both spellings are accepted: an API server's
-(``stdin=true``) and a kubelet's (``input=1``).  Sources: ``PodExecOptions`` and
-``PodAttachOptions`` of ``k8s.io/api/core/v1``, and ``NewOptions`` of
+Hops forward one canonical form.  Both spellings are accepted: an API server's (``stdin=true``) and
+a kubelet's (``input=1``).  Sources: ``PodExecOptions`` and ``PodAttachOptions`` of
+``k8s.io/api/core/v1``, and ``NewOptions`` of
 ``k8s.io/kubelet/pkg/cri/streaming/remotecommand/httpstream.go``.
 """
 
@@ -72,12 +72,7 @@ class StreamOptions:
         return not self.read_only and (self.channels is None or Channel.STDIN in self.channels)
 
     def query(self) -> bytes:
-        """
-        Return the query for the next hop; empty without options.
-
-        It is built from the parsed options alone, so a client cannot pass keys of its own through a
-        proxy.
-        """
+        """Return the query for the next hop, without unknown keys; may be empty."""
         channels = self.channels or frozenset()
         words = [names[0] for channel, names in _WORDS.items() if channel in channels]
         flags = (

@@ -1,10 +1,9 @@
 """
 Client side of telnet for console servers and serial lines, sans I/O (RFC 854, 855, 2217).
 
-A console needs few options: BINARY (RFC 856), SGA (RFC 858), ECHO (RFC 857), NAWS (RFC 1073) if the
-other end wants the window size, and any options that the caller offers.  Others are refused.
-:mod:`twisted.conch.telnet` does not fit: it turns CR LF into LF even with BINARY, creates an object
-per byte, and raises on undefined commands.
+The options are BINARY (RFC 856), SGA (RFC 858), ECHO (RFC 857), NAWS (RFC 1073), and those that the
+caller offers.  :mod:`twisted.conch.telnet` does not fit: it turns CR LF into LF even with BINARY,
+creates an object per byte, and raises on undefined commands.
 
 COM-PORT-OPTION (RFC 2217) sets the parameters of serial lines behind a network (:class:`ComPort`).
 """

@@ -51,8 +51,7 @@ class HeaderSet:
     """
     A set of header names, some of them known by their beginning only.
 
-    Case does not matter, and an underscore counts as a hyphen: they are one and the same to
-    programs that turn headers into variables, as CGI does.
+    Case does not matter, and an underscore counts as a hyphen, as for CGI.
     """
 
     names: frozenset[bytes] = frozenset()
@@ -120,17 +119,16 @@ def is_cross_site(
     """
     Return whether a browser may have sent this request for a page of another site.
 
-    If the browser sends ``Sec-Fetch-Site``, that header decides about all sites but ``allowed``
-    ones: no page can set it.  Otherwise ``Origin`` is compared with ``Host``.
+    ``Sec-Fetch-Site``, which pages cannot set, decides about all sites but ``allowed`` ones.
+    Without it ``Origin`` is compared with ``Host``.
 
     Browsers present a client certificate to any host that a page connects to, also for a WebSocket
     (CVE-2015-0259).  A page cannot make a browser send a bearer token in ``Authorization`` without
     the server's consent.  Other schemes prove nothing: ``wss://name:password@HOST`` makes a browser
-    send ``Basic``.  A token in a subprotocol proves as much only if no other credentials can be
-    accepted: any page can invent a token next to the certificate that the browser presents.
+    send ``Basic``.  A token in a subprotocol counts only if no other credentials can be accepted:
+    any page can invent one next to the browser's certificate.
 
-    :param shows_certificate: the request carries a certificate, or anything else that a browser
-        adds by itself.
+    :param shows_certificate: the request carries something that a browser adds by itself.
     :param secure: the request came over TLS, so the page must have, too.
     :param reads_only: the request changes nothing and is no upgrade.  Browsers send such requests
         without ``Origin`` for links: the other site sees no response.

@@ -102,7 +102,8 @@ class Player:
         """
         Go to a time; return the output that shows it.
 
-        It is a reset and some hundred kilobytes of the output before; earlier drawing is missing.
+        The output is a reset and some hundred kilobytes from before that time; earlier drawing is
+        missing.
         """
         time = min(max(time, self.begin), self.end)
         block = block_before(self._file, int(time))

@@ -4,8 +4,10 @@
 Credentials of Spaces are rotated while they are in use.  So a kubeconfig has none without
 ``--static``, but an exec plugin, ``exec-credential``, which reads the Space's Secret with the
 user's own rights.  ``$KUBECONFIG`` may then be the Space's, so the plugin's entry selects the
-cluster with the Space.  Source: ``k8s.io/client-go/pkg/apis/clientauthentication``, and
-``plugin/pkg/client/auth/exec`` for when client-go runs the plugin.
+cluster with the Space.
+
+Source: ``k8s.io/client-go/pkg/apis/clientauthentication``, and ``plugin/pkg/client/auth/exec`` for
+when client-go runs the plugin.
 """
 
 from __future__ import annotations

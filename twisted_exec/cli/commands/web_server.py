@@ -5,7 +5,9 @@ A page of another site can make the user's browser send requests here, and with 
 to 127.0.0.1 read the answers (DNS rebinding).  So ``Host`` must be ours, and ``Origin`` and
 ``Sec-Fetch-Site``, which pages cannot set, must not be another site's; for the page's files only
 ``Host`` is checked.  The token proves the user: without it a request can only read these files, and
-log in.  The lists of headers name those that pass, so that unknown ones do not.
+log in.
+
+The lists of headers name those that pass, so that unknown ones do not.
 """
 
 from __future__ import annotations

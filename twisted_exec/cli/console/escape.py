@@ -4,7 +4,9 @@ Escape keys: how a user in raw mode leaves a console, and gives other commands t
 One control key, by default ``Ctrl-]``, leaves wherever it is typed; it cannot be sent.  One
 character, by default ``~``, is special at the start of a line, as in ssh: the next key is a command
 (:data:`HELP`).  Where text is not sent, as that of an observer, every key is at the start of a
-line.  A guest may switch the terminal to a keyboard protocol that reports control keys as escape
+line.
+
+A guest may switch the terminal to a keyboard protocol that reports control keys as escape
 sequences.  These forms of the key leave too; otherwise a guest could trap its user.  Sources:
 xterm's ``ctlseqs`` (``modifyOtherKeys``), https://sw.kovidgoyal.net/kitty/keyboard-protocol/.
 """

@@ -4,8 +4,9 @@ The console's screen as it is, before the output behind it.
 The server sends the last output of a console to a new session, with offsets.  Instead, this program
 reads the state of the console's terminal (``machines/screen``, in the form ``state``) at some
 offset, and shows this screen and the output behind it.  Without a usable state in time the user
-gets the output.  Greeting and notices follow the output from before the session, which would scroll
-them away.
+gets the output.
+
+Greeting and notices follow the output from before the session, which would scroll them away.
 """
 
 from __future__ import annotations

@@ -2,16 +2,20 @@
 Sessions that a script drives: ``--expect`` and ``--send``, and ``--run``.
 
 A console shows old output first.  So a script waits until that has arrived, and from then on it
-considers only the current line and new output.  ``--run`` runs one command in the shell of a
-machine (:class:`ShellRun`), a POSIX shell that waits at its prompt.  It types a probe, which prints
-a mark, and then the command between two marks; the second has its exit code.  If no mark comes, the
-command is never typed: a login prompt would take it for a user's name.  A mark is an operating
-system command (OSC) with a number that no terminal knows. (Not an APC, which tmux takes for a
-title.) The shell's ``printf`` makes its Escape characters, so the echo of a typed line contains no
-mark.  The command is typed in octal where necessary, because of quotes and tabs.  Most marks are
-printed twice, because the kernel may print a line into the middle of one.  All viewers see the
-marks in the same order.  So of several runs at one shell, the first whose probe is answered goes
-on, and the others fail.
+considers only the current line and new output.
+
+``--run`` runs one command in the shell of a machine (:class:`ShellRun`), a POSIX shell that waits
+at its prompt.  It types a probe, which prints a mark, and then the command between two marks; the
+second has its exit code.  If no mark comes, the command is never typed: a login prompt would take
+it for a user's name.
+
+A mark is an operating system command (OSC) with a number that no terminal knows. (Not an APC, which
+tmux takes for a title.) The shell's ``printf`` makes its Escape characters, so the echo of a typed
+line contains no mark.  The command is typed in octal where necessary, because of quotes and tabs.
+Most marks are printed twice, because the kernel may print a line into the middle of one.
+
+All viewers see the marks in the same order.  So of several runs at one shell, the first whose probe
+is answered goes on, and the others fail.
 """
 
 from __future__ import annotations

@@ -5,10 +5,12 @@ One console session at the user's end: keys to the machine, output to the user.
 Otherwise it sends a half-close, and *the machine's side* ends the session when the output stops or
 the process exits.  Without half-close (v4) this side leaves after :data:`QUIET_SECONDS`.  A machine
 may never be quiet, so without ``--timeout`` a script's session ends :data:`SCRIPT_SECONDS` and the
-linger time after the end of input.  **Lost connections.** A stream that can resume reports a loss
-with :meth:`ConsoleSession.outage`, and keeps what is typed meanwhile.  A loss neither ends a script
-nor counts as silence of the machine.  If the last input may not have reached the machine, a user at
-a terminal reads how many keys are uncertain, and a script fails.
+linger time after the end of input.
+
+**Lost connections.** A stream that can resume reports a loss with :meth:`ConsoleSession.outage`,
+and keeps what is typed meanwhile.  A loss neither ends a script nor counts as silence of the
+machine.  If the last input may not have reached the machine, a user at a terminal reads how many
+keys are uncertain, and a script fails.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ Three things outlive a program that dies carelessly: the terminal's modes, the `
 
 :meth:`Terminal.restore` may be called at any time, also from a signal handler; :func:`nonblocking`
 opens the terminal a second time, or puts the flag back; and :class:`Signals` handles stops.
+
 :class:`TerminalInput` and :class:`TerminalOutput` are standard input and output as Twisted
 descriptors.  :class:`twisted.internet.stdio.StandardIO` sets ``O_NONBLOCK`` on what the shell
 shares with us, and does not tell why writing failed, such as a full disk.
