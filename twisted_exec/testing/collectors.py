@@ -1,8 +1,7 @@
 """
 Receivers of console lines for tests: an OTLP collector and a syslog receiver.
 
-They decode with code of their own, so that a mistake of the encoder does not hide behind the same
-mistake of a decoder.
+They share no code with the encoder, whose mistakes would otherwise stay hidden.
 """
 
 from __future__ import annotations

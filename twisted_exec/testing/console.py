@@ -62,8 +62,8 @@ class FakeConsole:
     :param paced: as :class:`~twisted_exec.streaming.interfaces.IConsole` has it.
     :ivar opened: number of connections so far.
     :ivar refusal: an exception to fail the next :meth:`connect` with.
-    :ivar sizes: terminal sizes, also those that came while the line was closed.
-    :ivar breaks: how long each BREAK was that the open line sent, in milliseconds.
+    :ivar sizes: terminal sizes, also of the closed line.
+    :ivar breaks: duration of each BREAK of the open line, in milliseconds.
     """
 
     def __init__(self, paced: bool = True, echo: bool = False) -> None:
@@ -136,7 +136,6 @@ class RecordingAttachment:
     """
     An attachment that does nothing by itself.
 
-    :ivar transport: what it is attached to.
     :ivar received: all input, joined.
     :ivar wishes: what else the user asked for, in order.
     :ivar input_ends: how often the input ended.

@@ -98,11 +98,11 @@ class Container:
     """
     One container.
 
-    :param command: its main command, started with the kubelet, for ``attach``; empty for none.
-    :param tty: whether the main command has a terminal.
-    :param environment: environment of its commands, added to that of this process.
+    :param command: its main command, for ``attach``; empty for none.
+    :param tty: whether that has a terminal.
+    :param environment: of its commands, added to that of this process.
     :param log: log of the container; the output of the main command is appended.
-    :param previous: log of the previous container; ``None`` if there was none.
+    :param previous: log of the previous container, if there was one.
     """
 
     command: Sequence[str] = ()
@@ -330,8 +330,8 @@ class Kubelet:
     """
     A kubelet double.
 
-    :param pods: the containers of each Pod, by namespace and name; may change while it runs, by
-        :meth:`add` and :meth:`remove`.
+    :param pods: the containers of each Pod, by namespace and name; changed by :meth:`add` and
+        :meth:`remove`.
     :param tls: serving certificate; ``None`` for plain HTTP.
     :param client_ca: PEM of the CAs of client certificates; requests without one get 401.  Empty
         disables authentication.

@@ -1,12 +1,10 @@
 """
 Ports of a Pod, forwarded by a kubelet's double to those of this host's loopback.
 
-Over SPDY each connection is a pair of streams that a client opens.  SPDY in Kubernetes has no flow
-control, so a slow receiver pauses the whole connection.  Over a WebSocket there are two forms: a
-tunnel (``SPDY/3.1+portforward.k8s.io``) whose messages carry SPDY, and an older form with two
-channels for each port of the request.
-
-Facts: ``httpstream.go`` and ``websocket.go`` of ``k8s.io/kubelet/pkg/cri/streaming/portforward``.
+Over SPDY each connection is a pair of streams; there is no flow control, so a slow receiver pauses
+the whole connection.  A WebSocket carries SPDY in its messages (``SPDY/3.1+portforward.k8s.io``)
+or, in an older form, two channels for each port.  Facts: ``httpstream.go`` and ``websocket.go`` of
+``k8s.io/kubelet/pkg/cri/streaming/portforward``.
 """
 
 from __future__ import annotations

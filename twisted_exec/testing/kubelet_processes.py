@@ -1,11 +1,9 @@
 """
 Processes in the containers of a kubelet's double: commands of this host, and logs of their output.
 
-With a terminal a command (:class:`LocalProcess`) gets a pseudo-terminal of its own, without one
-three pipes.  A container's log is as a kubelet reads it: lines with a time and a stream
-(:class:`ContainerLog`).
-
-Sources of the rules: ``kubelet/server/server.go`` (``getContainerLogs``, for the options) and
+A command (:class:`LocalProcess`) has a pseudo-terminal of its own or three pipes.  A container's
+log is as a kubelet reads it: lines with a time and a stream (:class:`ContainerLog`).  Sources:
+``kubelet/server/server.go`` (``getContainerLogs``, for the options) and
 ``k8s.io/cri-client/pkg/logs`` (for the output).
 """
 
@@ -210,7 +208,7 @@ class LogOptions:
         Parse a query.
 
         :raises BadRequest: a value is malformed.
-        :raises Unprocessable: a well-formed value is out of range, or contradicts another.
+        :raises Unprocessable: a value is out of range, or contradicts another.
         """
         words = {name.decode("ascii", "replace"): each[0].decode() for name, each in query.items()}
         if "tail" in words:  # the former name in kubelets

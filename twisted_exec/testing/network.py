@@ -1,9 +1,9 @@
 """
 Connections and HTTP servers without sockets, for whole chains in one synchronous test.
 
-:class:`MemoryNetwork` behaves as TCP does where streams care: for example, a full buffer pauses the
-producer, and an abort discards what was not yet delivered.  Bytes move only in
-:meth:`MemoryNetwork.pump`.  :class:`MemoryServer` takes raw requests, and returns parsed responses.
+:class:`MemoryNetwork` behaves as TCP does where streams care, such as for full buffers.  Bytes move
+only in :meth:`MemoryNetwork.pump`.  :class:`MemoryServer` takes raw requests, and returns parsed
+responses.
 """
 
 from __future__ import annotations

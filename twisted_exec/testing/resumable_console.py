@@ -66,8 +66,8 @@ class ResumableConsole(Factory):
     :ivar line: input in the order in which it reached the line.
     :ivar refusals: status codes for the next requests, each with the seconds of its
         ``Retry-After``, or ``None``.
-    :ivar greeting: marks that a server with a fault sends first, instead of the right ones and the
-        output so far; ``None`` for no fault.
+    :ivar greeting: marks that a faulty server sends first, instead of the right ones and the output
+        so far.
     :ivar requests: the parsed headers of requests for a stream; ``None`` for a new session.
     :ivar heads: the first line and the headers of each request for a stream.
     :ivar state: the answer to requests for the screen in the form ``state``; ``None`` refuses them.

@@ -2,8 +2,8 @@
 A provider of physical spaces in memory, which creates and deletes at once, or as a test wants.
 
 It passes the contract suite of :class:`~twisted_exec.spacemanager.interfaces.ISpaceProvider`
-(``tests/contracts``).  Kubeconfigs of its spaces lead to no server unless
-:attr:`MemorySpaces.server` names one.
+(``tests/contracts``).  Kubeconfigs lead to :attr:`MemorySpaces.server`; by default there is no
+server.
 """
 
 from __future__ import annotations

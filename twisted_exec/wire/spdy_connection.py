@@ -395,11 +395,7 @@ class _Streams(ABC):
         self._connection.feed(data)
 
     def next_event(self) -> ConsoleEvent | None:
-        """
-        Return the next event; ``None`` until more is fed.
-
-        :raises RemoteProtocolError: the peer violated the protocol.
-        """
+        """Return the next event; ``None`` until more is fed."""
         while not self._events:
             event = self._connection.next_event()
             if event is None:

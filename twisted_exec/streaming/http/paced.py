@@ -171,8 +171,6 @@ class PacedAnswer(Paced):
 
 
 class _Long(PacedAnswer):
-    """A long response, of which the client must read something now and then."""
-
     def __init__(self, request: Request, held: int = 0) -> None:
         super().__init__(request)
         self._held = held

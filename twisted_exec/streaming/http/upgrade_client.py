@@ -199,7 +199,6 @@ class Asking(Protocol):
 
     @cached_property
     def _http(self) -> h11.Connection:
-        """The connection's state in h11, for answers that are not plain."""
         http = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD_BYTES)
         request, self._request = self._request, None
         if request is not None:

@@ -146,7 +146,6 @@ class Reconnecting:
             self._wait(error.retry_after_seconds or 0.0)
 
     def _may_be_starting(self, refusal: APIError) -> bool:
-        """Return whether a server refuses only because it has just started."""
         is_recent = self._clock.seconds() - self._unreached_at < STARTING_SECONDS
         return refusal.code == Forbidden.code and is_recent and not refusal.is_decided
 

@@ -475,7 +475,6 @@ class ResumingClient:
     # The end
 
     def _broken(self, connection: SessionConnection, why: str) -> None:
-        """End the session: the server has made a mistake that it would make again."""
         reason = f"the server broke the protocol: {why}"
         if self._state is _State.LOST:
             connection.fail(Refused(reason))

@@ -69,8 +69,6 @@ _EXPIRED = (
 
 
 class _Reviews:
-    """The reviews of one round that run concurrently."""
-
     def __init__(self, at_once: int) -> None:
         self._at_once = at_once
         self._running: dict[Deferred[None], None] = {}
