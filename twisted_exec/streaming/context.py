@@ -78,7 +78,7 @@ class RequestContext:
     @property
     def continues_session(self) -> bool:
         """
-        Return whether the request resumes an open session, or rejoins the stream of one.
+        Return whether the request resumes a session, or rejoins a stream.
 
         :raises BadRequest: the header is not valid.
         """
@@ -99,7 +99,7 @@ class RequestContext:
 
     def learn_reason(self) -> None:
         """
-        Add the reason of the query to the subject, unless the previous hop sent one.
+        Add the reason of the query to the subject, unless that has one.
 
         :raises BadRequest: the reason is not valid.
         """

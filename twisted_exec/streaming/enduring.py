@@ -114,7 +114,7 @@ class EnduringStream:
         """
         Return the protocol for the connection that replaces the present one.
 
-        :param received: as for :meth:`check`, which was called in this turn of the reactor.
+        :param received: as for :meth:`check`, called in the same turn of the reactor.
         """
         old, self._connection = self._connection, None
         if old is not None:
@@ -361,7 +361,7 @@ class EnduringStreams:
         return len(self._streams)
 
     def offered(self, owner: StreamOwner) -> Offer | None:
-        """Accept an offer; return ``None`` if offers are refused, or there are too many streams."""
+        """Accept an offer; return ``None`` if offers are refused, or too many."""
         if not self._seconds or len(self._streams) >= _MOST_STREAMS:
             return None
         key = secrets.token_urlsafe(_KEY_BYTES)
@@ -371,7 +371,7 @@ class EnduringStreams:
         """
         Return the stream that a request rejoins.
 
-        :raises NotFound: there is none with this key, or it has another owner.
+        :raises NotFound: there is none with this key and owner.
         :raises Conflict: the stream cannot be continued.
         """
         owner_of_stream, stream = self._streams.get(_digest(rejoin.key), (None, None))

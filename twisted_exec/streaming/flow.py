@@ -90,9 +90,7 @@ def tcp_info(transport: object) -> bytes:
 
 
 def round_trip_seconds(transport: object) -> float | None:
-    """
-    Return the kernel's smoothed round-trip time of a TCP connection; ``None`` if it is unknown.
-    """
+    """Return the kernel's smoothed round-trip time of TCP; ``None`` if unknown."""
     info = tcp_info(transport)
     if len(info) < _ROUND_TRIP.size:
         return None

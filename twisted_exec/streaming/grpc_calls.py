@@ -44,7 +44,7 @@ class Link:
         self._retired = False
 
     def unary(self, path: str) -> Any:
-        """Return grpcio's callable for a method, with bytes both ways; cached, as it is slow to make."""
+        """Return grpcio's callable for a method, with bytes both ways; cached."""
         stub = self._stubs.get(path)
         if stub is None:
             stub = self._stubs[path] = self.channel.unary_unary(path)
@@ -136,7 +136,7 @@ class Callers:
         Call in a thread that is :attr:`free`.
 
         :param begin: called in the thread; makes the call, waits and reads; must not raise.
-        :return: as :func:`call`; cancelling it does not end the call, which has a deadline.
+        :return: as :func:`call`, but cancelling it does not end the call.
         """
         link.began()
         answer: Deferred[Any] = Deferred()

@@ -210,14 +210,14 @@ class IStreamRecorder(Interface):
         """
         Begin to record; called once, before the user is answered.
 
-        :raises APIError: the stream must not be opened, because it cannot be recorded.
+        :raises APIError: it cannot be recorded, so it must not be opened.
         """
 
     def input(channel: Channel, data: bytes) -> Ending | None:
         """
         Record input or a terminal size.
 
-        :return: why the session has to end, instead of passing the data; ``None`` to go on.
+        :return: why the session has to end instead; ``None`` to go on.
         """
 
     def output(channel: Channel, data: bytes) -> Ending | None:
@@ -276,7 +276,7 @@ class IAttachment(Interface):
         """
         The user typed.
 
-        :param data: raw bytes, 1 or more, any split: a UTF-8 character may arrive in pieces.
+        :param data: raw bytes, 1 or more, split anywhere.
         """
 
     def window_changed(size: TerminalSize) -> None:
@@ -286,9 +286,7 @@ class IAttachment(Interface):
         """The user's input is at its end; output goes on."""
 
     def detached(reason: str) -> None:
-        """
-        The stream is gone; called once for each accepted request, even if the stream never came up.
-        """
+        """The stream is gone; called once, even if it never came up."""
 
 
 class IOperable(IAttachment):
@@ -364,7 +362,7 @@ class IResumableAttachment(ITermsAttachment):
         """The user is back, over another stream; called instead of ``attached``."""
 
     def heard() -> None:
-        """The client has sent something over its present stream; called at most once for each stream."""
+        """The client has sent something over its stream; called once at most for each."""
 
     def answered() -> None:
         """

@@ -82,7 +82,7 @@ def require_upgrade(request: IRequest) -> bytes:
     """
     Return the protocol of an upgrade request: ``websocket`` or ``SPDY/3.1``.
 
-    :raises BadRequest: the request is no such upgrade, or has a body.
+    :raises BadRequest: it is no such request, or has a body.
     """
     upgrade = is_upgrade(request)
     if not upgrade:
@@ -142,10 +142,7 @@ class Passage:
             openings.end(hop, opener)
 
     def _turn_of(self, user: str) -> tuple[str, bool]:
-        """
-        Return whose turn it is: sessions that are open already do not wait behind a user's new
-        ones.
-        """
+        """Return whose turn it is: a user's open sessions do not wait behind new ones."""
         try:
             return user, self._context.continues_session
         except APIError:
@@ -194,7 +191,7 @@ class Passage:
         return self._location.subject.session
 
     async def _carry(self, upgrade: bytes) -> None:
-        """Splice if the next hop accepts the client's protocol; bridge otherwise, and to record."""
+        """Splice if possible; bridge for another protocol, and to record."""
         if self._location.recorder is not None:
             if not await self._translate():
                 raise BadRequest("the session is recorded, and its protocol is not known here")
@@ -366,7 +363,7 @@ class Passage:
         carried.carry()
 
     async def _reach_again(self, attempt: Attempt) -> Upgraded:
-        """Send an offer of our own; renew a path that is valid for one request first."""
+        """Send an offer of our own, if need be to a renewed path."""
         if self._location.again is not None:
             self._location = await self._location.again()
         location = self._location
@@ -498,7 +495,7 @@ _COMMANDS = ("exec", "attach")
 
 
 def chosen_protocol(headers: Iterable[tuple[bytes, bytes]]) -> str:
-    """Return the protocol in the headers of a 101; empty if it names none."""
+    """Return the protocol in the headers of a 101, or empty."""
     values = {name.lower(): value for name, value in headers}
     name = values.get(b"sec-websocket-protocol") or values.get(STREAM_PROTOCOL.lower(), b"")
     return name[:64].decode("ascii", "replace")

@@ -1,6 +1,5 @@
 """
-The proxy for streams: its locator finds the next hop and authorizes the user; the proxy does the
-rest.
+The proxy for streams; its locator finds the next hop and authorizes the user.
 """
 
 from __future__ import annotations
@@ -95,7 +94,7 @@ class Proxy:
         """
         Answer a request for a stream; returns once it is open.
 
-        :raises APIError: it was refused, here or by the next hop; the caller answers with it.
+        :raises APIError: refused, here or by the next hop; the caller answers with it.
         """
         if context.request.method not in (b"GET", b"POST"):
             raise WrongMethod(context.request.method, [b"GET", b"POST"])

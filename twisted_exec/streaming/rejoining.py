@@ -1,8 +1,8 @@
 """
-A splice that outlives the loss of its connection to the machine.
+A splice that outlives the loss of its connection to the machine (:mod:`twisted_exec.wire.resume`).
 
-If the stream cannot be rejoined in time (:mod:`twisted_exec.wire.resume`), the user gets a status
-with the reason, unless the last message is incomplete.
+If the stream cannot be rejoined in time, the user gets a status with the reason, unless the last
+message is incomplete.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class EnduringSplice(Splice):
         self.say(ending)
 
     def sever_with(self, ending: Ending) -> None:
-        """As :meth:`Splice.sever`, but tell the user the reason, unless a message is incomplete."""
+        """As :meth:`Splice.sever`, but tell the user, unless a message is incomplete."""
         boundaries, machine = self._boundaries, self.machine
         if boundaries is None or not boundaries.at_edge or self._words is not None or machine.gone:
             self.sever(ending.reason)
@@ -102,7 +102,7 @@ class EnduringSplice(Splice):
             machine.transport.abortConnection()
 
     def left(self) -> None:
-        """Close the machine's connection, if it is open: its end knows by now that the user has left."""
+        """Close the machine's connection: its end knows that the user has left."""
         if self._ends and not self.machine.gone:
             self.lost(self.user, Failure(ConnectionDone()))
 

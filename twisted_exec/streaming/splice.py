@@ -52,9 +52,9 @@ def _nothing(data: bytes) -> bytes:
 @implementer(IFramed, IHalfCloseableProtocol, IPushProducer)
 class SpliceEnd(Protocol):
     """
-    One end of a splice; created by :class:`Splice`.
+    One end of a splice.
 
-    :ivar passing: filter for passing bytes; returns those to pass on.
+    :ivar passing: filter for passing bytes.
     :ivar last: the last bytes received from this end; ``None`` if they do not matter.
     """
 
@@ -141,7 +141,7 @@ class SpliceEnd(Protocol):
             self.transport.resumeProducing()
 
     def withhold(self) -> None:
-        """Pass no more bytes of this end: buffer those that its transport still delivers."""
+        """Buffer the bytes that this end's transport still delivers."""
         if not self._can_pass:
             return
         self._withheld = True
@@ -218,7 +218,7 @@ class SpliceEnd(Protocol):
         self.transport.pauseProducing()
 
     def successor(self) -> SpliceEnd:
-        """Return the end that takes the place of this end, whose connection is lost."""
+        """Return the end that replaces this end, whose connection is lost."""
         other = SpliceEnd(self._splice, self.name)
         other.received, other.passing, other.peer = self.received, self.passing, self.peer
         other.last = self.last
@@ -280,14 +280,12 @@ class Splice:
         self.user.passing, self.machine.passing = self._from_user, self._to_user
 
     def watch_close(self) -> None:
-        """
-        Take note of a Close of the machine's side from now on: the splice carries a WebSocket.
-        """
+        """Take note of the machine's Close from now on; for a WebSocket."""
         self.machine.last = b""
 
     @property
     def machine_closed(self) -> bool:
-        """Return whether the machine's side has ended the session in the protocol's order."""
+        """Return whether the machine has ended the session in the protocol's order."""
         return self.machine.last is not None and ends_with_close(self.machine.last)
 
     @property
@@ -310,7 +308,7 @@ class Splice:
         self.user.release()
 
     def cut(self, reason: str) -> None:
-        """End the session: close each existing connection behind what was sent to it."""
+        """End the session: close both connections behind what was sent."""
         self._reason = reason  # set first: the connections' own ends follow
         # A closing TCP transport still queues what is written to it.
         for end in self._ends:

@@ -405,9 +405,7 @@ def _body(requests: Sequence[_Request]) -> bytes:
 
 
 def _done(body: bytes) -> frozenset[int]:
-    """
-    Return the indices in an answer; none if the hop does not know bodies with several requests.
-    """
+    """Return the indices in an answer; none from a hop that knows only single requests."""
     try:
         answer = json.loads(body)
         return frozenset(each for each in answer["details"]["done"] if isinstance(each, int))
@@ -428,7 +426,7 @@ def further_requests(request: Request) -> list[FurtherRequest]:
     """
     Return the requests in the body of a request.
 
-    :raises BadRequest: the body is malformed, or has too many requests.
+    :raises BadRequest: the body is malformed or too long.
     """
     content = request.content.read()
     if not content:

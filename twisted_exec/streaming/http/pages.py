@@ -99,7 +99,7 @@ class PageHandshake:
         return _frame(_BINARY, encode(Channel.RESIZE, encode_session(resumable, session)))
 
     def refuse(self, request: Request, error: APIError) -> None:
-        """Accept the handshake, end the stream with the error's Status, and hang up."""
+        """Accept the handshake, send the error's Status, and hang up."""
         (key,) = values(header_pairs(request.requestHeaders), b"sec-websocket-key")
         head = switching_protocols(
             WEBSOCKET,
@@ -154,9 +154,7 @@ def connect_socket(request: Request, socket: ServerSocket, user: OutputSocketUse
 
 
 class OutputSocketUser:
-    """
-    Callbacks of a socket over which only the server sends; messages of the client are ignored.
-    """
+    """Callbacks of a socket over which only the server sends."""
 
     def client_left(self, reason: str) -> None:
         """Handle the client's Close, or the loss of the connection; both may happen."""
@@ -172,7 +170,7 @@ class OutputSocketUser:
         """Ignored: this end sends no pings."""
 
     def failing(self, reason: str) -> None:
-        """Nothing to do: the socket sends a Close with the reason; ``lost`` follows."""
+        """Nothing to do: ``lost`` follows."""
 
     def close_received(self, code: int | None) -> None:
         self.client_left("client closed")

@@ -65,7 +65,7 @@ def _forget_frames(error: BaseException) -> None:
 
 
 def respond_json(request: Request, code: int, body: Any) -> None:
-    """Send a JSON document and finish; does nothing if the client left."""
+    """Send a JSON document and finish, unless the client left."""
     respond(request, code, body if isinstance(body, bytes) else render(body), "application/json")
 
 
@@ -75,7 +75,7 @@ def respond_text(request: Request, code: int, text: str) -> None:
 
 
 def respond(request: Request, code: int, body: bytes, content_type: str) -> None:
-    """Send a whole body and finish; does nothing if the client left."""
+    """Send a whole body and finish, unless the client left."""
     if request.gone or request.finished:
         return
     body, content_type = request.laid_out(body, content_type)
@@ -120,7 +120,7 @@ CLIENT_LEFT = 499
 
 
 def naming(error: APIError, subject: Subject) -> APIError:
-    """Prefix the error's message with the machine's name, unless it contains the name."""
+    """Prefix the error's message with the machine's name, unless it has that."""
     if not subject.machine or _is_named(error.message, subject):
         return error
     return APIError(

@@ -58,9 +58,9 @@ class WrongMethod(MethodNotAllowed):
 
 def split_path(path: bytes) -> list[str]:
     """
-    Return the decoded segments of a request's path (without its query).
+    Return the decoded segments of a request's path, without its query.
 
-    :raises BadRequest: the path is not safe or not UTF-8.
+    :raises BadRequest: the path is not safe, or not UTF-8.
     """
     if not path.startswith(b"/"):
         raise BadRequest("the path does not begin with a slash")
@@ -152,7 +152,7 @@ class Routes(RouteTable[Handler]):
 
 
 def with_head(methods: Iterable[str]) -> list[str]:
-    """Return the methods, with ``HEAD`` if there is ``GET``: twisted.web sends no body then."""
+    """Return the methods, with ``HEAD`` if there is ``GET``."""
     methods = list(dict.fromkeys(methods))
     return [*methods, "HEAD"] if "GET" in methods and "HEAD" not in methods else methods
 
@@ -214,7 +214,7 @@ class ProbeRoutes(Dispatcher):
     """
     ``/healthz``, ``/livez`` and ``/readyz``, for a port without TLS and credentials.
 
-    :param registry: metrics to serve at ``/metrics``; ``None`` if another port serves them.
+    :param registry: metrics to serve at ``/metrics``, if another port does not.
     """
 
     def __init__(self, health: Health, registry: MetricsRegistry | None = None) -> None:

@@ -207,12 +207,12 @@ class HTTPChannel(http.HTTPChannel):
             unread(self.transport, self, rest, later=True)
 
     def received(self, length: int) -> None:
-        """Account for a part of a body: it occupies memory until the body is complete."""
+        """Account for a part of a body, which occupies memory until it is complete."""
         self._has_buffered = True
         self.site.receiving.keep(self, length)
 
     def answered(self, length: int) -> None:
-        """Account for a written response: it occupies memory until the client reads it."""
+        """Account for a response, which occupies memory until the client reads it."""
         if self._waitingForTransport:
             self._has_buffered = True
             self.site.unread.keep(self, length)
@@ -226,9 +226,7 @@ class HTTPChannel(http.HTTPChannel):
 
     @property
     def evictable(self) -> bool:
-        """
-        Return whether the server can close this connection without interrupting a handler at work.
-        """
+        """Return whether closing interrupts no handler at work."""
         return self.refused or not self._handlingRequest or self._unread is not None or self.stalled
 
     def evict(self) -> None:
@@ -277,7 +275,7 @@ class HTTPChannel(http.HTTPChannel):
         close_behind(self.transport)
 
     def write_at_once(self, request: Request, body: bytes) -> None:
-        """Write head and body together: each write costs a TLS record and a system call."""
+        """Write head and body together: each write costs a TLS record."""
         if len(body) > _TOGETHER_BYTES:
             request.write(body)
             return
@@ -452,7 +450,7 @@ class Request(server.Request):
         return str(getattr(self.getClientAddress(), "host", ""))
 
     def getClientAddress(self) -> IAddress:
-        """Return the user's address; from a trusted proxy, the address that it forwards."""
+        """Return the user's address, which a trusted proxy may have forwarded."""
         address: IAddress = super().getClientAddress()
         if not self.is_forwarded:
             return address
@@ -548,7 +546,7 @@ class Site(server.Site):
 
     @property
     def max_connections(self) -> int:
-        """The limit of open connections; without a fixed limit it sinks while sessions open."""
+        """The limit of open connections; it may sink while sessions open."""
         return self._fitting() if self._max_connections is None else self._max_connections
 
     def startFactory(self) -> None:
@@ -613,7 +611,7 @@ class Budget(Generic[Holder]):
         return self._total
 
     def keep(self, holder: Holder, count: int) -> None:
-        """Count more bytes of ``holder``; this may evict any holder, including ``holder``."""
+        """Count more bytes of ``holder``; may evict any holder."""
         self._kept[holder] = self._kept.get(holder, 0) + count
         self._total += count
         while self._total > self._limit_bytes:

@@ -53,8 +53,7 @@ class UpgradeRequest:
     """
     The request.
 
-    :param headers: all but ``Host`` and the ``Content-Length`` of ``body``, including those of the
-        upgrade.
+    :param headers: all but ``Host`` and the ``Content-Length`` of ``body``.
     """
 
     method: bytes
@@ -175,7 +174,7 @@ class Asking(Protocol):
         """
         Send ``head``; fires or fails as :func:`upgrade`, without a time limit.
 
-        :raises BadRequest: HTTP cannot encode it; the connection is closed.
+        :raises BadRequest: HTTP cannot encode it.
         """
         headers = [(b"Host", head.host), *head.headers]
         data = plain_http.request(head.method, head.path, headers, head.body)
@@ -502,7 +501,7 @@ def upgrade(
     Connect and request an upgrade.
 
     :param timeout_seconds: for connecting, and again for the response.
-    :return: fires with the connection after its 101; fails with :class:`UpgradeRefused`, or an
+    :return: fires after a 101; fails with :class:`UpgradeRefused`, or an
         :class:`~twisted_exec.api.status.APIError`.
     """
 
@@ -526,7 +525,7 @@ _WORDS: tuple[tuple[type[Exception], str], ...] = (
 
 
 def connection_problem(problem: BaseException) -> str:
-    """Return a few words for an error of connecting, or of a connection."""
+    """Return a few words for a lost connection, or one that was not made."""
     for kind, words in _WORDS:
         if isinstance(problem, kind):
             return words

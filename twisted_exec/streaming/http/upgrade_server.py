@@ -32,7 +32,7 @@ def header_pairs(headers: Headers) -> list[tuple[bytes, bytes]]:
 
 
 def is_upgrade(request: IRequest) -> bytes:
-    """Return the requested protocol, such as ``b"websocket"``; empty without an upgrade request."""
+    """Return the requested protocol, such as ``b"websocket"``, or nothing."""
     if getattr(request, "clientproto", b"HTTP/1.1") != b"HTTP/1.1":
         return b""
     return requested_upgrade(header_pairs(request.requestHeaders))

@@ -58,7 +58,7 @@ class SocketUser(Typing):
         """The peer answered a ping."""
 
     def failing(self, reason: str) -> None:
-        """The peer broke the protocol; a message sent now still precedes the Close."""
+        """The peer broke the protocol; a message may still precede the Close."""
 
     def close_received(self, code: int | None) -> None:
         """The peer sent a Close, or answered ours."""
@@ -85,7 +85,7 @@ class MessageSocket(PacedConnection):
             self.sendFrame(opcode=_TEXT if text else _BINARY, payload=message)  # type: ignore[attr-defined]
 
     def ping(self) -> None:
-        """Send a ping, unless output is blocked: it would only join the queue."""
+        """Send a ping, unless output is blocked."""
         if not self.blocked:
             self.sendPing()  # type: ignore[attr-defined]
 
@@ -209,7 +209,7 @@ class ServerSocket(MessageSocket, WebSocketServerProtocol):  # type: ignore[misc
 
 
 class ClientSocket(MessageSocket, WebSocketClientProtocol):  # type: ignore[misc]
-    """The client's end, over a connection whose 101 was read and checked."""
+    """The client's end, over a connection after its 101."""
 
     def makeConnection(self, transport: Any) -> None:
         super().makeConnection(transport)
@@ -292,7 +292,7 @@ def start(
 
 
 def check_nvx() -> bool:
-    """Return whether autobahn's compiled parts are available; logs a warning if not."""
+    """Log a warning without autobahn's compiled parts; return whether they are there."""
     masker = type(create_xor_masker(b"abcd", 999)).__module__
     if masker != "autobahn.nvx._xormasker":
         _log.warn(

@@ -24,7 +24,7 @@ class CarrierUser(Typing):
         """The connection is up; called once, first of all."""
 
     def opened(self) -> None:
-        """The channels are open; called at most once, before anything arrives on them."""
+        """The channels are open; called once at most, before anything arrives."""
 
     def received(self, channel: Channel, data: bytes) -> None:
         """
@@ -40,7 +40,7 @@ class CarrierUser(Typing):
         """The peer answered a ping."""
 
     def failing(self, reason: str) -> None:
-        """The peer broke the protocol; a status sent now still precedes the end."""
+        """The peer broke the protocol; a status may still precede the end."""
 
     def close_received(self, code: int | None = None) -> None:
         """The peer leaves, on its own or after us."""
@@ -68,7 +68,7 @@ class Carrier(Typing):
         """Send data; dropped when the channel is closed."""
 
     def ping(self) -> None:
-        """Send a ping, unless output is blocked: it would only join the queue."""
+        """Send a ping, unless output is blocked."""
 
     def close(self) -> None:
         """Close in the protocol's order, behind everything sent before."""
@@ -92,7 +92,7 @@ class ServerCarrier(Carrier, Typing):
         """
         Send the status of the session, behind all output.
 
-        :param document: as encoded for :attr:`protocol`; empty if it has none for this.
+        :param document: as encoded for :attr:`protocol`; may be empty.
         """
 
 
@@ -112,7 +112,7 @@ class ClientCarrier(Carrier, Typing):
 
 @implementer(IPushProducer)
 class PacedConnection:
-    """Common part of carriers that own a transport; mixed into their protocols."""
+    """Mixed into the protocols of carriers that own a transport."""
 
     transport: Any
     clock: IReactorTime
@@ -158,8 +158,8 @@ class PacedConnection:
         """
         Answer a ping of the peer.
 
-        While output is blocked only the latest is kept for an answer: a peer that sends pings and
-        reads nothing would fill our memory.
+        While output is blocked only the latest is kept: a peer that reads nothing would fill our
+        memory.
         """
         if self.blocked:
             self._question = question

@@ -1,5 +1,5 @@
 """
-Carriers over WebSocket messages and SPDY: the negotiation of the protocol, and their creation.
+Carriers over WebSocket messages and SPDY: negotiation and creation.
 """
 
 from __future__ import annotations

@@ -120,8 +120,7 @@ class Pings:
     """
     Pings a server, and notices when it is silent for too long.
 
-    :ivar round_trip_seconds: time of the last ping to the machine's end and back; ``None`` if
-        unknown.
+    :ivar round_trip_seconds: of the last ping; ``None`` if unknown.
     """
 
     def __init__(
@@ -257,7 +256,7 @@ LEAVE_SECONDS = 5.0
 
 
 class FirstUser:
-    """The user of a connection whose server has not yet said whether it can resume sessions."""
+    """The user of a connection, until its server says whether it can resume sessions."""
 
     stream: ConsoleStream
 
@@ -515,7 +514,7 @@ class ConsoleClient:
         self._producer = None
 
     def leave(self) -> None:
-        """End the session from this side: send Close, and wait up to a limit for the server's."""
+        """End the session from this side; the server's Close has a time limit."""
         if self._over or self._left:
             return
         self._left = True

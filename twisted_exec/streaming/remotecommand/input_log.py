@@ -54,9 +54,7 @@ class InputLog:
         self.unsent += _pieces(item)
 
     def sendable(self) -> Iterator[Item]:
-        """
-        Iterate over the input that may be sent now; an item counts as sent when it is yielded.
-        """
+        """Iterate over the input that may be sent now, and count it as sent."""
         while self._waiting and self.uncertain < WINDOW_PIECES:
             item = self._waiting.popleft()
             if isinstance(item, bytes):
@@ -73,7 +71,7 @@ class InputLog:
         """
         Forget what the server has settled.
 
-        :raises RemoteProtocolError: the server settles less than before, or more than was sent.
+        :raises RemoteProtocolError: that is less than before, or more than was sent.
         """
         settled = count - self._settled
         if not 0 <= settled <= self.uncertain:

@@ -99,7 +99,7 @@ class Reconnecting:
         self._running = None
 
     def network_changed(self) -> None:
-        """Make an attempt now, unless one has just begun; the waits are short again."""
+        """Make an attempt now, unless one has just begun; waits are short again."""
         self._wait_seconds, self._attempt_seconds = FIRST_WAIT_SECONDS, ATTEMPT_SECONDS
         is_young = self._clock.seconds() - self._attempted_at < _YOUNG_SECONDS
         if self._timer is None and (self._running is None or is_young):

@@ -71,7 +71,7 @@ class Resumption:
 
 
 class Acknowledgements:
-    """Tells a client how much of its input is settled, without a mark for each key."""
+    """Tells a client how much of its input is settled, not at each key."""
 
     def __init__(self, clock: IReactorTime, send: Callable[[Mark], None], settled: int) -> None:
         self._clock, self._send = clock, send
@@ -103,7 +103,7 @@ class Acknowledgements:
             self.settled(self._settled)
 
     def stop(self) -> None:
-        """Send nothing any more, and drop the callback: it and the session refer to each other."""
+        """Send nothing more, and break the cycle of references."""
         self._sent = self._settled
         self._send = _ignore
         timer, self._timer = self._timer, None

@@ -122,9 +122,7 @@ class ResumingClient:
         self._user.attached(self)
 
     def resume(self, key: Resumable, session: str, position: Position) -> None:
-        """
-        Begin with a session that exists already, of which no input is settled, and attach the user.
-        """
+        """Begin with a session that exists already, and attach the user."""
         self._keys, self._position = [(key, session)], position
         self.session, self.protocol, self.can_half_close = session, V5, True
         self._state, self._lost_at = _State.LOST, self._clock.seconds()
@@ -141,7 +139,7 @@ class ResumingClient:
 
     @property
     def attendance(self) -> Attendance | None:
-        """The sessions at the console, as the server said last; ``None`` if it did not."""
+        """The sessions at the console; ``None`` if the server did not say."""
         last = self._attendance
         if last is None:
             return None
@@ -166,7 +164,7 @@ class ResumingClient:
 
     @property
     def echo_seconds(self) -> float | None:
-        """The machine's last time from input to output over this connection; ``None`` if unknown."""
+        """The machine's last time from input to output; ``None`` if unknown."""
         return self._echo_seconds if self._state is _State.OPEN else None
 
     @property
@@ -217,9 +215,7 @@ class ResumingClient:
         self._producer = None
 
     def leave(self) -> None:
-        """
-        End the session from this side, behind the input so far; without a connection it ends now.
-        """
+        """End the session from this side, behind the input so far."""
         if self._state is _State.LOST:
             self._finish("left while the connection was lost")
         elif self._state is _State.OPEN:
@@ -238,7 +234,7 @@ class ResumingClient:
             self._stream.abort()
 
     def network_changed(self) -> None:
-        """A link or an address appeared or vanished: try whether the server is in reach."""
+        """Try whether the server is in reach after a change of the network."""
         if self._state is _State.LOST:
             self._reconnecting.network_changed()
         elif self._state is _State.OPEN:
@@ -582,9 +578,7 @@ class ResumableUser(ConsoleUser, Typing):
 
     @property
     def is_observer(self) -> bool:
-        """
-        True if the user's session stays an observer's at a new process of the machine's runtime.
-        """
+        """True if the user stays an observer at a new process of the runtime."""
 
     def outage(self, reason: str) -> None:
         """The connection is lost; :meth:`resumed` or ``detached`` follows."""
@@ -601,13 +595,13 @@ class ResumableUser(ConsoleUser, Typing):
         """A message for people, and for programs what it is about."""
 
     def skipped(self, count: int | None) -> None:
-        """Output is missing here: its number of bytes, or ``None`` if the number is unknown."""
+        """Output is missing here: its bytes, or ``None`` if unknown."""
 
     def placed(self, mark: At) -> None:
-        """The position of the next output; called before the first output, and before :meth:`skipped`."""
+        """The position of the next output; called before :meth:`skipped`."""
 
     def attendance_changed(self, attendance: Attendance) -> None:
-        """Something about the sessions at the console has changed, or the session goes on."""
+        """The sessions at the console have changed, or may have."""
 
 
 class Messages:

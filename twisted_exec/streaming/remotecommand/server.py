@@ -208,7 +208,7 @@ class ConsoleServer:
 
     @property
     def takes_input(self) -> bool:
-        """Return whether input passes: the request has stdin, and the user may drive."""
+        """Return whether input passes: there is stdin, and the user may drive."""
         return self.options.takes_input and self.terms.right >= Right.DRIVE
 
     @property
@@ -226,8 +226,7 @@ class ConsoleServer:
 
     def write_error(self, data: bytes) -> None:
         """
-        Send error output, as for a command without a terminal; dropped if the client has no channel
-        for it.
+        Send error output, as for a command without a terminal, if the client has a channel for it.
         """
         if not self._ending:
             self.bytes_to_user += len(data)
@@ -258,10 +257,7 @@ class ConsoleServer:
         self._producer = None
 
     def hold_to(self, terms: Terms) -> None:
-        """
-        Change the terms of the session; input that is not delivered yet is subject to the new
-        terms.
-        """
+        """Change the terms of the session, also for input that is not delivered yet."""
         if terms == self.terms:
             return
         self.terms = terms
@@ -679,7 +675,7 @@ class InputQueue:
         return dropped
 
     def close(self) -> None:
-        """Drop what waits, and the callbacks: they and the session refer to each other."""
+        """Drop what waits, and break the cycle of references."""
         self._items.clear()
         self._deliver = self._set_full = _discard
         self._cost, self._is_full, self._is_closed = 0, False, True
@@ -696,7 +692,7 @@ class InputQueue:
 
 
 def pieces(item: Item) -> int:
-    """Return the number of pieces in an item of input: each byte is one, and so is a request."""
+    """Return the number of pieces in an item of input."""
     return len(item) if isinstance(item, bytes) else 1
 
 

@@ -101,7 +101,7 @@ async def translate(
 
 
 def requested_channels(options: StreamOptions) -> frozenset[Channel]:
-    """Return the streams that a server awaits if it goes by the request, as kubelets do."""
+    """Return the streams that a server awaits if it goes by the request."""
     if options.channels is None:
         return TERMINAL
     return options.channels | ({Channel.RESIZE} if options.tty else set())
@@ -278,10 +278,7 @@ class Translation:
             self.output(Channel.STDOUT, READ_ONLY.output)
 
     def input_over(self) -> None:
-        """
-        Signal the end of input, if the machine's protocol has a signal for it; otherwise the
-        session goes on.
-        """
+        """Signal the end of input, if the machine's protocol can."""
         if self._status_sent or self._machine.over or self._withhold(Channel.STDIN, None):
             return
         if self._machine.carrier.can_half_close:
@@ -316,7 +313,7 @@ class Translation:
         self.pump()
 
     def pump(self) -> None:
-        """Send buffered output as far as the user accepts it, and the status behind the output."""
+        """Send buffered output as far as the user accepts it, then the status."""
         if self._pumping or self._status_sent:
             return
         self._pumping = True  # a write may pause and resume us recursively

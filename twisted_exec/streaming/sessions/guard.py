@@ -169,9 +169,7 @@ class SessionGuard(Service):
         self._unreached: frozenset[Session] = frozenset()
 
     def startService(self) -> None:
-        """
-        Review from now on; the first round is due after ``review_seconds``, or soon after a hint.
-        """
+        """Review from now on; the first round comes later, or soon after a hint."""
         super().startService()
         self._sessions.on_opened = self._opened
         self._sessions.on_asked = self._asked
@@ -196,7 +194,7 @@ class SessionGuard(Service):
         return loop
 
     def review_soon(self) -> None:
-        """Take a hint that permissions or credentials have changed; hints of one burst count once."""
+        """Take a hint that permissions or credentials have changed; bursts count once."""
         if not self.running:
             return
         self._last_hint = time.monotonic()
@@ -472,7 +470,7 @@ async def linger(
     """
     Cut the sessions that go on at the successor, and serve the others until they end.
 
-    :param lost: fires with the reason if they have to end earlier.
+    :param lost: fires with the reason to end them earlier.
     """
 
     def cut(session: Session) -> None:

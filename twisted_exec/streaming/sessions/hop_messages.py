@@ -58,13 +58,13 @@ def forwarded_session_id(request: IRequest) -> str | None:
 
 
 def forwarded_machine_uid(request: IRequest) -> str:
-    """Return the UID of the machine that the previous hop means; empty if it does not say."""
+    """Return the UID of the machine that the previous hop means, or empty."""
     value: bytes = request.requestHeaders.getRawHeaders(UID_HEADER, [b""])[-1]
     return unquote(value.decode("ascii", "replace"))
 
 
 def session_id(headers: Headers) -> str | None:
-    """Return the id of a session at the next hop, from the headers of its answer."""
+    """Return the id of a session at the next hop, from its answer."""
     return _session_id(last_value(headers, b"audit-id"))
 
 
@@ -157,7 +157,7 @@ def forwarded_terms(values: Sequence[bytes]) -> Terms:
 
 
 def confirmed_terms(headers: Headers) -> Terms:
-    """Return the terms that the next hop has confirmed in its answer; ``FULL`` if it has not."""
+    """Return the terms that the next hop has confirmed, or ``FULL``."""
     text = last_value(headers, TERMS_HEADER.encode()).decode("ascii", "replace")
     try:
         return parse_terms(text) if text else FULL
@@ -201,7 +201,7 @@ class RequestedResumption:
 
 
 def resume_headers(request: IRequest) -> Sequence[bytes]:
-    """Return the values of the header of a request that can resume sessions."""
+    """Return the values of the header for resuming sessions."""
     return _values(request, RESUME)
 
 
@@ -219,8 +219,7 @@ def requested_resumption(values: Sequence[bytes]) -> RequestedResumption | None:
 
 def confirmed_resumption(headers: Headers) -> Resumable | None:
     """
-    Read the next hop's answer to a client that can resume sessions; ``None`` if the session cannot
-    be resumed.
+    Read the next hop's answer to a client that can resume sessions, or return ``None``.
 
     :raises BadGateway: the header is not valid.
     """
@@ -234,7 +233,7 @@ def confirmed_resumption(headers: Headers) -> Resumable | None:
 
 
 def rejoin_headers(request: IRequest) -> Sequence[bytes]:
-    """Return the values of the header of a request from a hop that rejoins streams."""
+    """Return the values of the header for rejoining streams."""
     return _values(request, REJOIN)
 
 
@@ -252,7 +251,7 @@ def requested_rejoin(values: Sequence[bytes]) -> tuple[bool, Rejoin | None]:
 
 
 def accepted_offer(value: bytes) -> Rejoinable | None:
-    """Return the answer of the machine's end to an offer; ``None`` if it does not accept."""
+    """Return the machine's end's answer to an offer; ``None`` if it does not accept."""
     try:
         return rejoin.parse_offer_answer(value.decode("ascii", "replace"))
     except RemoteProtocolError:

@@ -1,7 +1,7 @@
 """
 Streams that are being opened: a few concurrently, while the others wait for their user's turn.
 
-The time limits of connecting and of the answer count from a stream's turn.
+Their time limits count from that turn.
 """
 
 from __future__ import annotations

@@ -164,7 +164,7 @@ class Sessions:
         ]
 
     def resumed(self, session: Session) -> None:
-        """Take note that the next hop has resumed a session; the session itself calls this."""
+        """Take note that the next hop has resumed a session; for the session itself."""
         self.metrics.resumed()
         _take_one(self._being_resumed, (session.resumes, session.subject.user))
         for each in self._earlier(session):
@@ -199,7 +199,7 @@ class Sessions:
         self._closing = why
 
     def forget(self, session: Session) -> None:
-        """Remove a session; the session itself calls this when it is over."""
+        """Remove a session that is over; for the session itself."""
         self._live.pop(session, None)
         name = session.subject.session
         same = tuple(each for each in self._by_id.pop(name, ()) if each is not session)
@@ -212,7 +212,7 @@ class Sessions:
                 each.callback(None)
 
     def uncount(self, session: Session) -> None:
-        """Count a session no longer towards its user's limit; the session itself calls this."""
+        """Count a session no longer towards its user's limit; for the session itself."""
         if not session.is_superseded:
             _take_one(self._per_user, session.subject.user)
 
@@ -220,7 +220,7 @@ class Sessions:
         return session in self._by_id
 
     def with_id(self, session: str) -> list[Session]:
-        """Return the live sessions with this id: usually one, but the previous hop chooses it."""
+        """Return the live sessions with this id, which the previous hop chooses."""
         return list(self._by_id.get(session, ()))
 
     def bound(self) -> int:
@@ -406,7 +406,7 @@ class Session:
             self._apply_terms()
 
     def end(self, ending: Ending) -> None:
-        """End the session as soon as its stream can carry the reason; the first call counts."""
+        """End the session, soon after it has a stream; the first call counts."""
         if self.ending is not None or self._over:
             return
         self.ending = ending
@@ -421,12 +421,12 @@ class Session:
 
     @property
     def is_resumable(self) -> bool:
-        """Return whether the user can resume the session after a loss of the connection."""
+        """Return whether the user can resume the session after a loss."""
         return bool(self.resumable_seconds) and self.ending is None
 
     @property
     def is_movable(self) -> bool:
-        """Return whether the session goes on over another connection when this hop cuts it."""
+        """Return whether a cut session goes on over another connection."""
         return self.is_resumable or (self.is_rejoined_by_hop and self.ending is None)
 
     def hold_to(self, terms: Terms) -> None:
@@ -457,7 +457,7 @@ class Session:
             self.end(Ending(REVOKED, "the terms of this session have changed: open it again"))
 
     def cut(self, why: str = "") -> None:
-        """End the session now, without a reason for the user; do nothing before it has a stream."""
+        """End the session now, without a reason, if it has a stream."""
         if self._cut is not None and not self._over:
             self._why = why
             self._cut()
@@ -598,7 +598,7 @@ class EndingRules:
     def pool_ending(
         self, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None
     ) -> Ending | None:
-        """Return why a change of a pool ends the sessions of its machines, or ``None``."""
+        """Return why a change of a pool ends its machines' sessions, or ``None``."""
         if before is None or (after is not None and not self._is_going(before, after)):
             return None
         return Ending(POOL_DELETED, f'{self.pool_noun} "{before["metadata"]["name"]}" was deleted')

@@ -70,7 +70,7 @@ class TimeLimits:
         self._look()
 
     def stop(self) -> None:
-        """Do nothing any more, and drop the callbacks: they and the session refer to each other."""
+        """Do nothing more, and break the cycle of references."""
         self._stopped = True
         self._warn = self._end = _ignore
         self._cancel()

@@ -179,7 +179,7 @@ ANY_DOWNLOADS = _AnyFactory()
 
 def is_text(status: int, headers: Iterable[tuple[bytes, bytes]]) -> bool:
     """
-    Return whether a response has the status 200 and the type ``text/plain``.
+    Return whether a response is 200, ``text/plain``.
 
     :param headers: names in lower case.
     """

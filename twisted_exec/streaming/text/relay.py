@@ -1,8 +1,8 @@
 """
 Relay for read-only texts: locate, request, pass on.
 
-An API server asks for frames (:mod:`twisted_exec.wire.log_frames`), and continues the log when its
-backend is lost (:mod:`~twisted_exec.streaming.text.resumption`).
+An API server asks for frames, and continues the log
+(:mod:`~twisted_exec.streaming.text.resumption`).
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ class SharedStream:
     """
     A reserved stream of a connection; then a request, and its response.
 
-    A stream has the checks and limits of :mod:`~twisted_exec.streaming.text.download`.
+    It has the checks and limits of :mod:`~twisted_exec.streaming.text.download`.
     """
 
     __slots__ = (
@@ -269,7 +269,7 @@ class SharedConnection(TwistedProtocol):
     """
     An HTTP/2 connection, whose streams are texts.
 
-    :ivar ready: fires after the peer's SETTINGS, fails if the connection is lost before.
+    :ivar ready: fires after the peer's SETTINGS.
     """
 
     transport: Any
@@ -526,7 +526,7 @@ class SharedDownloads:
         """
         Return an endpoint for a request that may share a connection.
 
-        :param key: equal for requests that may share one: same server, same credentials.
+        :param key: equal for the same server and credentials.
         :return: for :func:`~twisted_exec.streaming.http.upgrade_client.connect` with an
             :class:`~twisted_exec.streaming.http.upgrade_client.AskingFactory` of downloads.
         """

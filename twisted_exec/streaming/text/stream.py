@@ -51,7 +51,7 @@ class TextStream:
         self.done: Deferred[str] = Deferred()
 
     def begin(self, headers: Sequence[tuple[bytes, bytes]] = ()) -> None:
-        """Send the head, which tells the client that the text was found."""
+        """Send the head."""
         raise NotImplementedError
 
     def watch(self) -> None:
@@ -82,9 +82,7 @@ class TextStream:
         self._end(reason, self._cutting)
 
     def release(self) -> None:
-        """
-        Break reference cycles after the end: their memory would wait for the garbage collector.
-        """
+        """Break reference cycles after the end, which hold memory."""
         self._pause = self._resume = _nothing
 
     def _end(self, reason: str, ending: Callable[[], Callable[[], object]]) -> None:
@@ -209,7 +207,7 @@ class TextConnection(TextStream):
     """
     The body of an HTTP response that owns its connection, chunked (RFC 9112 section 7.1).
 
-    The request is released once the body has begun.
+    The request is released.
     """
 
     def __init__(self, request: Request, pause: Flow, resume: Flow) -> None:
