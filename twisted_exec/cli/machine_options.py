@@ -77,7 +77,7 @@ def run_with_machine(
 
 @dataclass(frozen=True)
 class MachineName:
-    """A machine on a command line; ``among`` are its possible dialects, by the given kind."""
+    """A machine on a command line; ``among`` are its possible dialects."""
 
     name: str
     kind: str = ""
@@ -96,10 +96,7 @@ def machine_name(text: str) -> MachineName:
 
 
 def _is_kind(kind: str, dialect: Dialect) -> bool:
-    """
-    Return whether ``kind`` names the dialect, as for kubectl; or ``pod``, the kind under which
-    kubectl lists machines.
-    """
+    """Return whether ``kind`` names the dialect, as for kubectl, or is ``pod``."""
     if kind in ("pod", "pods"):
         return True
     word, _, group = kind.partition(".")

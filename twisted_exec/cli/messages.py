@@ -81,7 +81,7 @@ def output_failure(error: BaseException) -> str:
 
 
 def _discard(descriptor: int) -> None:
-    """Drop the buffer of a standard descriptor: at exit the interpreter would fail to write it."""
+    """Drop the buffer of a standard descriptor, which cannot be written at exit."""
     with suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
 
@@ -148,7 +148,7 @@ def role_to_request(message: str) -> str:
     """
     Return the remedy for a right that the user lacks.
 
-    :return: empty if the message is not about such a right, or says what the user may do.
+    :return: empty for other messages, and for those that say what the user may do.
     """
     lacking = _DENIED.search(message)
     if lacking is None:
@@ -184,9 +184,9 @@ def grant(
     user: str, verb: str, group: str, kind: str, subresource: str, namespace: str
 ) -> tuple[str, str]:
     """
-    Return the smallest role with a right, and the command that grants it to a user.
+    Return the smallest role with a right, or empty, and the command that grants it to a user.
 
-    The role is empty if none has the right.  For the parameters see :func:`ask_for_role`.
+    For the parameters see :func:`ask_for_role`.
     """
     import shlex  # few messages need it
 

@@ -40,10 +40,7 @@ _TEXTS = (
 
 
 class CheckedParser(argparse.ArgumentParser):
-    """
-    Fails with an :class:`OSError` if its help cannot be written, which newer versions of Python
-    ignore.
-    """
+    """Fails if its help cannot be written: newer versions of Python ignore that."""
 
     def _print_message(self, message: str, file: Any = None) -> None:
         if file is None or file is not sys.stdout:
@@ -91,7 +88,7 @@ def duration(text: str) -> float | None:
     """
     Return seconds for ``1m30s``, ``500ms``, ``7`` or ``0.5``; ``None`` for 0.
 
-    :raises argparse.ArgumentTypeError: it is not a duration, or longer than a year.
+    :raises argparse.ArgumentTypeError: it is no duration up to a year.
     """
     if _NUMBER.fullmatch(text):
         seconds = float(text)

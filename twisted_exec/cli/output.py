@@ -132,7 +132,7 @@ def events(items: Iterable[Event]) -> str:
 
 
 def state(number: int) -> str:
-    """Return the name of a machine's state without prefix, or the number of an undefined state."""
+    """Return the name of a machine's state without prefix, or its number."""
     from twisted_exec.iri.protos.machine_pb2 import MachineState
 
     try:
@@ -146,7 +146,7 @@ def _label(machine: pb.Machine, ending: str) -> str:
     """
     Return a poollet's label of a machine by the end of its name; prefixes differ between projects.
 
-    ``downward-api`` labels come from users, and do not count.
+    ``downward-api`` labels come from users.
     """
     for name, value in sorted(machine.metadata.labels.items()):
         if name.endswith(ending) and not name.startswith("downward-api."):

@@ -29,7 +29,7 @@ def hint_after(
     """
     Return the hint of :func:`suggest_machine` after a refused console.
 
-    :return: empty if the refusal is not that the machine does not exist; may fail.
+    :return: empty for other refusals than a missing machine; may fail.
     """
     looking = Deferred.fromCoroutine(_hint_after(refusal, config, name, reactor))
     return looking.addTimeout(_SECONDS, reactor)
@@ -64,9 +64,9 @@ async def _hint_after(
 
 async def suggest_machine(client: IKubeClient, dialect: Dialect, name: str, namespace: str) -> str:
     """
-    Return a hint: where the machine is, a similar name, or the command that lists the namespace.
+    Return a hint: where the machine is, a similar name, or a command that lists machines.
 
-    :return: empty if there is none of these, or if machines cannot be listed.
+    :return: may be empty.
     """
     others = await _names(client, dialect.workload, "", f"metadata.name={name}")
     if others:
@@ -80,9 +80,7 @@ async def suggest_machine(client: IKubeClient, dialect: Dialect, name: str, name
 
 
 async def suggest_pool(client: IKubeClient, dialect: Dialect) -> str:
-    """
-    Return the names of the first pools; empty if there are none, or if pools cannot be listed.
-    """
+    """Return the names of the first pools, if pools can be listed."""
     names = sorted(name for _, name in await _names(client, dialect.pool))
     more = ", ..." if len(names) > _MOST_POOLS else ""
     return (

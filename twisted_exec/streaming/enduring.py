@@ -361,7 +361,7 @@ class EnduringStreams:
         return len(self._streams)
 
     def offered(self, owner: StreamOwner) -> Offer | None:
-        """Accept an offer; return ``None`` if offers are refused, or too many."""
+        """Accept an offer, or return ``None``, such as for too many streams."""
         if not self._seconds or len(self._streams) >= _MOST_STREAMS:
             return None
         key = secrets.token_urlsafe(_KEY_BYTES)

@@ -40,7 +40,7 @@ class HopSession:
     _recorded: set[tuple[str, datetime]] = field(default_factory=set)
 
     def add(self, record: AuditRecord) -> None:
-        """Add a start or an end; a second copy of a record does not count."""
+        """Add a start or an end; copies of a record do not count."""
         if (record.event, record.time) in self._recorded:
             return
         self._recorded.add((record.event, record.time))
@@ -294,8 +294,8 @@ def read_records(path: str, damage: Damage) -> Iterator[AuditRecord]:
     """
     Yield the records of an audit file and of its predecessors, the oldest first.
 
-    :param path: the file without the number of an old file, or ``-`` for standard input.
-    :raises AuditFileError: the file cannot be read, or has no records but other lines.
+    :param path: of the newest file, or ``-`` for standard input.
+    :raises AuditFileError: the file cannot be read, or has only other lines.
     """
     damaged_before, has_records = damage.count, False
     with ExitStack() as stack:

@@ -180,7 +180,7 @@ def complete(parser: argparse.ArgumentParser, words: Sequence[str], values: Valu
     """
     Return the candidates for the last word.
 
-    :param words: all words after the program's name; the last one may be empty.
+    :param words: those after the program's name; the last may be empty.
     """
     *before, last = words or [""]
     line = _Line(parser)
@@ -317,7 +317,7 @@ _Ask = Callable[["CommandClient"], Coroutine[Any, Any, list[str]]]
 
 
 class RealValues:
-    """Values from the user's kubeconfig, and from the server that the command line selects."""
+    """Values from the user's kubeconfig, and from the selected server."""
 
     def of(self, name: str, options: Mapping[str, Any]) -> Iterable[str]:
         if name in _SECTIONS:

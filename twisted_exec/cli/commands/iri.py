@@ -139,8 +139,7 @@ def run(ask: Ask, options: argparse.Namespace) -> int:
 
 async def answer(ask: Ask, options: argparse.Namespace, where: RuntimePlace, reactor: Any) -> int:
     """
-    Send a request to one runtime, print the answer or an error of one line, and return the exit
-    code.
+    Send a request to one runtime, print the answer or an error of one line; return the exit code.
     """
     from twisted_exec.api.status import APIError
     from twisted_exec.iri.target import TargetError
@@ -183,7 +182,7 @@ def connect(options: argparse.Namespace, where: RuntimePlace, reactor: Any) -> I
 
 
 def explain_refusal(refusal: Any, client: IRIClient) -> str:
-    """Return the message for an error; it may name the runtime's address, because the user did."""
+    """Return the message for an error; unlike others, it may name the runtime's address."""
     if client.trouble:
         return f"{client.target}: {client.trouble}"
     message = str(refusal.message).replace('machines "', 'machine "')
@@ -546,7 +545,7 @@ def login() -> str:
 
 
 def headers_for(login: str, machine_uid: str = "") -> list[tuple[bytes, bytes]]:
-    """Return the headers of a request with a token: its user and the machine's UID."""
+    """Return the headers of a request with a token."""
     from twisted_exec.streaming.interfaces import UID_HEADER, USER_HEADER
 
     headers = [(USER_HEADER, quote(login, safe="").encode("ascii"))]
@@ -674,7 +673,7 @@ async def read_log(
     """
     Get the URL of a log from a runtime, and read it to its end.
 
-    :return: whether the log is complete.
+    :return: whether it is complete.
     :raises APIError: the runtime refuses, or its URL does not work.
     """
     from twisted.internet.defer import Deferred

@@ -90,10 +90,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def error_code(arguments: Sequence[str]) -> int:
-    """
-    Return the exit code for errors of a command line of ``twisted-exec``, also of one without
-    ``logs``.
-    """
+    """Return the exit code for errors of a command line of ``twisted-exec``."""
     searches = arguments[:1] == ["logs"] and any(
         each.partition("=")[0] == "--grep" for each in arguments
     )

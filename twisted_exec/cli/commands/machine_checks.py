@@ -271,7 +271,7 @@ class _MachineCheck:
         """
         Return the newest Warning Event of the machine, or empty.
 
-        :param besides: a text that the user reads already; an Event with it is left out.
+        :param besides: leave out Events with this text.
         """
         selector = f"involvedObject.uid={machine['metadata'].get('uid', '')},type=Warning"
         try:
@@ -347,7 +347,7 @@ class _MachineCheck:
         await visitor.within(_LEFT_SECONDS, server.reactor)
 
     def _judge_refusal(self, problem: Exception) -> None:
-        """Report a refused console under the name of the part that the message is about."""
+        """Report a refused console under the name of the part that refused."""
         message, code = message_of(problem), getattr(problem, "code", 0)
         condition = str(self._line_condition.get("message") or "")
         if condition and condition in message:

@@ -256,7 +256,7 @@ def _renew(options: argparse.Namespace) -> list[str]:
 
 def _check_order(pki: PKI, options: argparse.Namespace, is_waiting: bool) -> None:
     """
-    Check that a step of a replacement of authorities comes after those before it.
+    Check that a step of a replacement of authorities comes in its turn.
 
     :param is_waiting: the API server's certificate is from a previous authority.
     :raises TLSConfigError: it does not.

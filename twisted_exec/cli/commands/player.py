@@ -37,7 +37,7 @@ class Player:
     """
     The state of playing.  Times are milliseconds since the epoch.
 
-    :param idle_seconds: pauses of the console are shortened to this; 0 keeps them.
+    :param idle_seconds: pauses are shortened to this; 0 keeps them.
     :ivar time: the moment that is shown.
     """
 
@@ -69,7 +69,7 @@ class Player:
         return frame.data if frame.code == "o" else b""
 
     def wait_seconds(self) -> float | None:
-        """Return the time until the next event; ``None`` while paused and at the end."""
+        """Return the time until the next event; ``None`` if none comes by itself."""
         if self._next is None or self.is_paused:
             return None
         return max(0.0, (self._next.time - self.time) / 1000 / self.speed)

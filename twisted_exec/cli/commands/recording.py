@@ -1,6 +1,5 @@
 """
-``twisted-exec recording``: commands for recordings in files, and for ConsoleRecordings of a
-cluster.
+``twisted-exec recording``: recordings in files, and ConsoleRecordings of a cluster.
 """
 
 from __future__ import annotations

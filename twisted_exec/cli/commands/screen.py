@@ -66,7 +66,7 @@ def screen_options(options: argparse.Namespace) -> ScreenOptions:
 
 def printable(screen: bytes, form: ScreenForm) -> bytes:
     """
-    Return a screen without what a hostile server may add to it for the user's terminal.
+    Return a screen without what may harm the user's terminal.
 
     :param form: only ``ansi`` has escape sequences, those that draw.
     """

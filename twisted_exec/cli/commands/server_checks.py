@@ -275,7 +275,7 @@ async def check_user(server: ExaminedServer, client: CommandClient) -> str:
     """
     Check whether the server accepts our credentials.
 
-    :return: the user's name; empty if the server does not say it.
+    :return: the user's name, if the server says it.
     :raises Unusable: the server does not accept them, or fails.
     """
     report = server.report

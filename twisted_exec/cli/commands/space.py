@@ -138,9 +138,7 @@ def _problems(space: Object) -> Iterator[Object]:
 
 
 async def _digests(client: IKubeClient, space: Object) -> dict[str, bytes] | None:
-    """
-    Return digests of the Space's kubeconfigs by viewpoint; ``None`` without the right to read them.
-    """
+    """Return digests of the Space's kubeconfigs by viewpoint, or ``None`` without the right."""
     digests = {}
     for viewpoint in VIEWPOINTS:
         ref, _ = secret_of(space, viewpoint)
@@ -272,8 +270,7 @@ def kubeconfig_content(
     """
     Return the kubeconfig.
 
-    :raises InputError: a kubeconfig cannot express it, or would contain a secret of the command
-        line.
+    :raises InputError: a kubeconfig cannot express it, or would have a secret of the command line.
     """
     from twisted_exec.kube.kubeconfig.loader import written
 
@@ -328,7 +325,7 @@ def _words(
 
 
 def _program() -> str:
-    """Return the path of this program: users of the kubeconfig may have another ``PATH``."""
+    """Return the path of this program, for users with another ``PATH``."""
     own = os.path.abspath(sys.argv[0])
     if os.path.basename(own) == PROGRAM and os.access(own, os.X_OK):
         return own
@@ -336,9 +333,7 @@ def _program() -> str:
 
 
 def _files(options: argparse.Namespace, environ: Mapping[str, str]) -> str:
-    """
-    Return the kubeconfig files of the cluster that has the Space, as a value of ``$KUBECONFIG``.
-    """
+    """Return the kubeconfig files of the Space's cluster, as in ``$KUBECONFIG``."""
     from twisted_exec.kube.kubeconfig.entries import NoKubeConfig
     from twisted_exec.kube.kubeconfig.loader import file_names
 
@@ -438,9 +433,9 @@ def check_server(
     request: Mapping[str, Any], config: ClientConfig, name: SpaceName, options: argparse.Namespace
 ) -> None:
     """
-    Check that a request that names a server is for the Space's server.
+    Check that a request is for the Space's server, if it names one.
 
-    :raises InputError: it is for another server, which must not get these credentials.
+    :raises InputError: another server must not get these credentials.
     """
     spec = request.get("spec")
     cluster = spec.get("cluster") if isinstance(spec, dict) else None
@@ -479,8 +474,8 @@ def answered(
 
 def ask_again(config: ClientConfig, now: float) -> float:
     """
-    Return the ``expirationTimestamp`` in seconds since the epoch: early enough to notice rotated
-    credentials, and usually before these expire.
+    Return the ``expirationTimestamp`` in seconds since the epoch, early enough to notice rotated
+    credentials.
     """
     from twisted_exec.kube.kubeconfig.client_config import expiry_of
 

@@ -1,7 +1,7 @@
 """
 ``twisted-exec token``: bootstrap tokens for new poollets.
 
-A token is printed once, when it is created; existing tokens are listed without their secret part.
+A token is printed once, when it is created; lists have no secrets.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ async def serve(options: argparse.Namespace, reactor: Any) -> None:
     """
     Serve the page until the reactor stops.
 
-    :raises APIError: the machine does not exist, or the port is not free.
+    :raises APIError: there is no such machine, or the port is not free.
     :raises KubeConfigError: there are no usable credentials.
     """
     context = chosen_context(options)
@@ -179,7 +179,7 @@ _SNAPS = Path("/var/lib/snapd")
 
 
 def has_browser(environ: Mapping[str, str], platform: str = sys.platform) -> bool:
-    """Return whether a browser would open in a window, rather than in this terminal."""
+    """Return whether a browser would open in a window."""
     return platform == "darwin" or any(environ.get(name) for name in _DISPLAYS)
 
 
@@ -226,7 +226,7 @@ class Enter:
         self._input: TerminalInput | None = None
 
     def start(self) -> None:
-        """Start reading; do nothing if the descriptor cannot be waited for, as a file."""
+        """Start reading, if the descriptor can be waited for."""
         if os.isatty(self._fd):
             # In the background a read would stop the program; ignored, the read fails instead.
             signal.signal(signal.SIGTTIN, signal.SIG_IGN)

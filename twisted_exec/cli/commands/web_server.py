@@ -150,7 +150,7 @@ class LocalConsole(Dispatcher):
     """
     The resource of the server.
 
-    :param page: serves the page's files, to every user of this computer.
+    :param page: serves the page's files.
     """
 
     port = 0
@@ -388,8 +388,7 @@ class Forwarder:
         """
         Answer a request with the answer of the API server.
 
-        :raises APIError: the request cannot be passed on, or the API server cannot be reached or
-            redirects.
+        :raises APIError: the request cannot be passed on, or has no answer to pass.
         """
         is_long = any(name in request.args for name in _LONG)
         try:
@@ -441,7 +440,7 @@ class _Answer:
     """
     An answer on its way to the page.
 
-    :ivar done: fires when all of it was written, or the page has left; cancelling ends the answer.
+    :ivar done: fires at its end, or when the page has left; cancelling ends the answer.
     """
 
     def __init__(self, request: Request, incoming: Incoming) -> None:
@@ -520,7 +519,7 @@ def request_headers(request: Request) -> list[tuple[bytes, bytes]]:
 
 
 def handshake_headers(request: Request) -> list[tuple[bytes, bytes]]:
-    """Return the headers of a WebSocket's handshake for the API server, without our token."""
+    """Return the headers of a WebSocket's handshake, without our token."""
     return _passed(request, _HANDSHAKE)
 
 
@@ -541,9 +540,7 @@ def set_answer_headers(request: Request, headers: Iterable[tuple[bytes, bytes]])
 
 
 def set_own_headers(request: Request) -> None:
-    """
-    Set the headers of every answer outside the page: nothing of the cluster stays on the disk.
-    """
+    """Set the headers of answers outside the page's files, which are not to be stored."""
     protect(request.responseHeaders)
     request.setHeader(b"Cache-Control", b"no-store")
 

@@ -1,7 +1,5 @@
 """
-``kubectl console --request``: ask for an approval and wait for it.
-
-The request stays when the program ends before it is decided, so the user may come back later.
+``kubectl console --request``: ask for an approval and wait for it, or come back later.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-The line in the terminal about a slow connection, or another wait for the server.
+The line in the terminal about a wait for the server.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class ProgressLine:
         self._timer: IDelayedCall | None = clock.callLater(SILENT_SECONDS, self._draw)
 
     def erase(self) -> None:
-        """Remove the line before another message; it comes again in a second at the latest."""
+        """Remove the line before another message; it may come again."""
         if self._is_drawn and not self._is_plain:
             self._write(_ERASE)
 
@@ -71,7 +71,7 @@ def step(reactor: Any, *, is_verified: bool) -> str:
     """
     Return the step of a connection that is being made.
 
-    :param is_verified: the connection to the server is open, and TLS done.
+    :param is_verified: the connection is open, and TLS done.
     """
     return WAITING if is_verified else TLS if _is_connected(reactor) else ADDRESS
 

@@ -1,7 +1,7 @@
 """
-Questions of this program in the terminal of a session, and the view of its scrollback.
+Questions of this program in the terminal, and the view of the scrollback.
 
-While a dialog is open, it gets what the user types, and the machine's output waits.
+An open dialog gets what the user types, and the machine's output waits.
 """
 
 from __future__ import annotations
@@ -104,9 +104,7 @@ class Dialog:
 
     @contextmanager
     def waiting(self, what: str) -> Iterator[None]:
-        """
-        Show a line with ``what`` and the seconds if the body of the ``with`` statement takes long.
-        """
+        """Show ``what`` and the seconds if the body of the ``with`` statement takes long."""
 
         def write(text: str) -> None:
             self._begin_line()
@@ -125,7 +123,7 @@ class Dialog:
             line.stop()
 
     async def key(self, question: str) -> str:
-        """Print a question, and return the printable key that answers it, or empty."""
+        """Print a question; return the printable key that answers it, or empty."""
         self._begin_line()
         self._draw(question)
         key: Key | str | None = None

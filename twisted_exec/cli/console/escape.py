@@ -50,7 +50,7 @@ class SysRq:
     """
     Magic SysRq: BREAK, then a key.
 
-    :param key: one byte, such as ``h`` for the kernel's help; empty before the user has typed it.
+    :param key: one byte, such as ``h`` for the kernel's help; empty until it is typed.
     """
 
     key: bytes
@@ -211,8 +211,7 @@ class Menu:
         """
         Handle input; nothing follows :attr:`EscapeCommand.LEAVE`.
 
-        :param is_sent: the machine receives what is typed.  Otherwise its line is still empty,
-            whatever was typed before.
+        :param is_sent: the machine receives what is typed.  Otherwise its line stays empty.
         """
         if not is_sent and self._state is _State.LINE:
             self.begin_line()
@@ -234,7 +233,7 @@ class Menu:
         self._state = _State.START
 
     def _plain(self, data: bytes, typed: list[Typed]) -> bytes:
-        """Pass on all input up to the next mark; return the rest, which starts with the mark."""
+        """Pass on the input before the next mark; return the rest."""
         match = self._behind_line.search(data, 1)
         end = match.start() if match else len(data)
         typed.append(data[:end])
@@ -288,8 +287,7 @@ class EscapeKey:
         """
         Handle input.
 
-        :return: the part of ``data`` for the machine, and whether the key was pressed; input after
-            it is dropped.
+        :return: the part of ``data`` before the key, and whether the key was pressed.
         """
         window = self._tail + data
         size = len(self._tail)

@@ -68,7 +68,7 @@ class ResumableStream(MachineStream, Protocol):
 
     @property
     def live_from(self) -> int:
-        """The offset at which the output ended when the present connection was made; 0 if unknown."""
+        """Where the output ended when the present connection was made; 0 if unknown."""
 
     @property
     def attendance(self) -> Attendance | None:
@@ -87,7 +87,7 @@ class ResumableStream(MachineStream, Protocol):
 
     @property
     def round_trips(self) -> Sequence[RoundTrip]:
-        """TCP round trips between the hops, measured when the present connection was new."""
+        """TCP round trips between the hops, when the connection was new."""
 
     @property
     def echo_seconds(self) -> float | None:
@@ -127,7 +127,7 @@ class Sink(Protocol):
 
 
 class SessionScript(Protocol):
-    """A script that drives the session, as far as it has to know more than the output."""
+    """A script that drives the session."""
 
     def noticed(self, notice: Notice) -> None:
         """Handle a message for the user of the session."""

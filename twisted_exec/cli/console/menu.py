@@ -94,8 +94,7 @@ class MachineAccess:
         self, client: CommandClient, verb: str, subresource: str = ""
     ) -> tuple[str, str]:
         """
-        Return the smallest role with a permission on the machine, and the command that grants it to
-        the user.
+        Return the smallest role with a permission on the machine, and the command that grants it.
         """
         resource, user = self.dialect.workload, await who(client) or "USER"
         namespace = self.config.namespace
@@ -118,7 +117,7 @@ async def act(
     """
     Carry out a command; of a takeover only the explanation of its refusal.
 
-    :param access: ``None`` for a console without an API server.
+    :param access: ``None`` without an API server.
     :raises APIError: the server refuses a request.
     """
     if command in (EscapeCommand.MACHINES, EscapeCommand.POWER):
@@ -154,7 +153,7 @@ async def act(
 
 
 def save(lines: Sequence[str], path: str) -> str:
-    """Write lines into a new file that only its user can read; return what to tell the user."""
+    """Write lines into a new, private file; return what to tell the user."""
     try:
         file = os.open(os.path.expanduser(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with open(file, "w", encoding="utf-8") as stream:

@@ -68,9 +68,7 @@ class Pager:
             self._seek(-1 if key == "n" else 1)
 
     def search(self, text: str) -> None:
-        """
-        Show the last line that has this text, in upper or lower case; ``n`` shows earlier ones.
-        """
+        """Show the last line with this text in any case; ``n`` shows earlier ones."""
         self.message = ""
         self._sought, self._found = re.compile(re.escape(text), re.IGNORECASE), len(self._lines)
         self._text = text

@@ -98,11 +98,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def open_standard_descriptors() -> None:
-    """
-    Open standard descriptors that are closed, as after ``kubectl console x <&-``.
-
-    Otherwise the first socket would get the number of a standard descriptor.
-    """
+    """Open standard descriptors that are closed; otherwise sockets would get their numbers."""
     for number in (0, 1, 2):
         try:
             os.fstat(number)
@@ -258,9 +254,7 @@ class ConsoleProgram:
 
     @property
     def is_waiting(self) -> bool:
-        """
-        Return whether the program waits for another event than the connection, and has said so.
-        """
+        """Return whether the program has said that it waits, and for more than the connection."""
         return False
 
     def make_script(self, reactor: Any) -> Script | None:
@@ -742,7 +736,7 @@ class _Console(ConsoleProgram):
     def _first_screen(
         self, user: Any, reactor: Any, namespace: str, agent: str
     ) -> FirstScreen | None:
-        """Return a user that shows the screen first and passes on the rest, or ``None``."""
+        """Return a user that shows the screen first, or ``None``."""
         options, terminal = self._options, self._terminal
         if options.no_resume or self._script is not None:
             return None
@@ -782,7 +776,7 @@ class _Console(ConsoleProgram):
         return Deferred.fromCoroutine(waiting).addCallback(approved)
 
     def _suggest(self, failure: Failure, config: ClientConfig, reactor: Any) -> Any:
-        """Look for the machine that the user meant if the name does not exist; an errback."""
+        """Look for the machine that the user meant; an errback."""
         from twisted_exec.cli.suggestion import hint_after
 
         def found(hint: str) -> None:

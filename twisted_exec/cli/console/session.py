@@ -215,7 +215,7 @@ class ConsoleSession:
 
     @property
     def viewers(self) -> int:
-        """Number of sessions at the console, with this session; 0 if the server has not said it."""
+        """Number of sessions at the console, with this session; 0 if unknown."""
         attendance = getattr(self._stream, "attendance", None)
         return 0 if attendance is None else int(attendance.viewers)
 
@@ -254,7 +254,7 @@ class ConsoleSession:
             self._listen()
 
     def greet(self) -> None:
-        """Say that the session is open, how to leave it, and that it is recorded."""
+        """Say that the session is open, how to leave it, and about recording."""
         if self._outcome is not None:
             return
         if greeting := self._terminal.greeting():
@@ -284,7 +284,7 @@ class ConsoleSession:
             self._display.output(data)
 
     def remember(self, data: bytes) -> None:
-        """Keep output of the machine for the escape menu, whether or not it is shown."""
+        """Keep output for the escape menu, whether or not it is shown."""
         if self._scrollback is not None:
             self._scrollback.add(data)
 
@@ -325,7 +325,7 @@ class ConsoleSession:
         self._display.inform(f"This console is {news}.")
 
     def skipped(self, count: int | None) -> None:
-        """Handle a gap in the output, of so many bytes; ``None`` for an unknown number."""
+        """Handle a gap of so many bytes; ``None`` for an unknown number."""
         if self._outcome is None:
             self._display.skipped(count)
 
@@ -602,9 +602,7 @@ class ConsoleSession:
         self._end(outcome, in_haste=False)
 
     def interrupted(self, number: int) -> None:
-        """
-        Handle a deadly signal.  After the session's end it ends the writing of the last output.
-        """
+        """Handle a deadly signal; after the session's end it stops writing the last output."""
         if self._outcome is None:
             self._end(Outcome(signal=number))
         else:
@@ -642,7 +640,7 @@ class ConsoleSession:
         """
         Set the outcome, once, and end both sides.
 
-        :param in_haste: the user left: do not wait long for a slow peer or reader.
+        :param in_haste: the user left: do not wait long.
         """
         if self._outcome is not None:
             return

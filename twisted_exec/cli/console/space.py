@@ -99,7 +99,7 @@ async def _visit(mine: ClientConfig, options: argparse.Namespace, reactor: Any) 
 
 
 def _named(config: ClientConfig, options: argparse.Namespace) -> ClientConfig:
-    """Set the namespace from the options: the context's is one of another cluster."""
+    """Set the namespace from the options: the context's is of another cluster."""
     return replace(config, namespace=options.namespace or "default")
 
 

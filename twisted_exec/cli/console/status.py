@@ -1,5 +1,5 @@
 """
-A session's status, for the escape ``~s``, and losses of its connection, as its user sees them.
+A session's status, for ``~s``, and losses of its connection, as its user sees them.
 """
 
 from __future__ import annotations

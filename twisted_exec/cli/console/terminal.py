@@ -144,7 +144,7 @@ def nonblocking(fd: int, flags: int) -> Iterator[int]:
 
 
 def _opened_again(fd: int, flags: int) -> int:
-    """Open a terminal a second time, without blocking; return -1 if it is not possible."""
+    """Open a terminal a second time, without blocking, or return -1."""
     # By its name only where there is no /proc, as on macOS: in a container the name may be another's.
     for path in (lambda: f"/proc/self/fd/{fd}", lambda: os.ttyname(fd)):
         try:

@@ -406,7 +406,7 @@ class Session:
             self._apply_terms()
 
     def end(self, ending: Ending) -> None:
-        """End the session, soon after it has a stream; the first call counts."""
+        """End the session as soon as its stream can carry the reason; the first call counts."""
         if self.ending is not None or self._over:
             return
         self.ending = ending
