@@ -254,6 +254,7 @@ class ListTests(FleetTestCase):
                 f"{_ROWS}.length === 3 && location.hash.includes('filter=Pending')"
             )
             self.assertEqual(await faults_of(user.page, taps=size[0] < 700), [], size)
+            self.assertEqual(await lasting(user.page, _CUT_STATES), [], size)
             await user.click_text(".states .button[aria-pressed=true]", "3 Pending")
             await user.page.until(f"{_ROWS}.length > 3 && !location.hash.includes('filter')")
         await user.page.focus("#machine-filter")
@@ -309,6 +310,23 @@ class ListTests(FleetTestCase):
             )
             self.assertEqual(await faults_of(user.page, taps=width == 390), [], width)
             self.assertEqual(await lasting(user.page, _SCROLLS), [], width)
+
+    async def test_side(self) -> None:
+        """On a phone that lies on its side each session and each recording has one row, and all columns fit."""
+        user = await self.user(size=(844, 390))
+        await user.page.set_touch()
+        for view in ("sessions", "recordings", "alerts"):
+            await user.open(view)
+            for width, height in ((844, 390), (740, 360)):
+                await user.page.resize(width, height)
+                await user.page.until(
+                    f"document.querySelector('.view-{view} .facing tbody td')?.offsetHeight"
+                )
+                self.assertEqual(await lasting(user.page, _SCROLLS), [], f"{view}, {width}")
+                self.assertEqual(await faults_of(user.page, taps=True), [], f"{view}, {width}")
+                if view != "alerts":  # whose machine has its namespace below it
+                    heights = f"[...document.querySelectorAll('.view-{view} .facing tbody tr')].map((each) => each.offsetHeight)"
+                    await user.page.until(f"Math.max(...{heights}) < 60")
 
     async def test_typing_on_phone(self) -> None:
         """Above the keyboard of a phone the other fields make room for what a typed filter finds, and its remedy."""
@@ -594,6 +612,11 @@ _ENDS = """[...document.querySelectorAll('.facing .name .cut')].filter((each) =>
 # Tables that are wider than their place.
 _SCROLLS = """[...document.querySelectorAll('.scroll')].filter((each) => each.scrollWidth > each.clientWidth + 1)
     .map((each) => each.innerText.slice(0, 40))"""
+# Numbers of machines that are not in sight as a whole.
+_CUT_STATES = """[...document.querySelectorAll('.states .button')].filter((each) => {
+    const {left, right} = each.getBoundingClientRect();
+    return left < 0 || right > innerWidth || right > each.parentElement.getBoundingClientRect().right + 1;
+}).map((each) => each.innerText)"""
 # What of the page is not in view, or covered.
 _IN_VIEW = """['#bar nav a', '#machine-filter', 'thead th.name button'].filter((selector) => {
     const element = document.querySelector(selector);
