@@ -31,7 +31,7 @@ class Element extends Text {
   constructor(tag) {
     super("");
     this.tag = tag;
-    this.classList = { add: () => {} };
+    this.classList = { add: () => {}, toggle: (name, isThere) => (this.class = this.class.split(" ").filter((each) => each !== name).concat(isThere ? [name] : []).join(" ")) };
   }
 
   get firstChild() {

@@ -30,8 +30,9 @@ const listing = (names) => ({
 function panel(ending, { machine = null, readable = [], names = [] } = {}) {
   const opened = [];
   const powered = [];
+  const announced = [];
   const made = new Panel({
-    context: { machines: new Machines([KIND]), link: machineLink, config: { cluster: "garden" }, api: listing(names) },
+    context: { machines: new Machines([KIND]), link: machineLink, config: { cluster: "garden" }, api: listing(names), announce: (text) => announced.push(text) },
     place: { namespace: "default", name: "vm" },
     isActive: true,
     isEmpty: true,
@@ -45,7 +46,8 @@ function panel(ending, { machine = null, readable = [], names = [] } = {}) {
   });
   if (ending) made.show(ending, { drives: true }, false);
   const labels = () => [...made.element.all("button"), ...made.element.all("a")].filter((each) => !each.hidden).map((each) => each.text);
-  return { made, opened, powered, labels };
+  const primary = () => made.element.all("button").filter((each) => !each.hidden && each.class.includes("primary")).map((each) => each.text);
+  return { made, opened, powered, announced, labels, primary };
 }
 
 test("a console whose machine is off shows why, leads to its log and screen, and opens when it starts", () => {
@@ -87,18 +89,22 @@ test("a console does not open by itself at a machine that runs already", () => {
   assert.deepEqual([opened.length, labels()[0]], [0, "Open again"]);
 });
 
-test("a console opens at another machine of the same name only if the user wants that", () => {
-  for (const ending of [DELETED, MISSING]) {
-    const { made, opened, labels } = panel(ending);
+test("a console opens at another machine of the same name only if the user wants that, by the panel's only primary button", () => {
+  for (const [ending, before, after] of [[DELETED, "The machine is deleted", "There is a new machine"], [MISSING, "There is no such machine", "The machine exists now"]]) {
+    const { made, opened, labels, primary, announced } = panel(ending);
+    const title = () => made.element.all("h3")[0].text;
     assert.ok(made.followsMachine);
-    assert.ok(!labels().includes("Open again"));
+    assert.deepEqual([title(), primary()], [before, ["Close this console"]]);
     assert.equal(labels().includes("Log"), ending === DELETED);
+    made.follow({ ...RUNNING, state: "Terminating" }, false);
+    assert.deepEqual([title(), primary()], [before, ["Close this console"]]);
     made.follow(OFF, false);
     made.follow(RUNNING, true);
     assert.equal(opened.length, 0);
-    assert.ok(labels().includes("Open again"));
+    assert.deepEqual([title(), primary()], [after, ["Open again"]]);
+    assert.deepEqual(announced, ["vm: a machine with this name was created."]);
     made.follow(null, false);
-    assert.ok(!labels().includes("Open again"));
+    assert.deepEqual([title(), primary()], [before, ["Close this console"]]);
   }
 });
 

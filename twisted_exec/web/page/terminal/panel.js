@@ -8,6 +8,7 @@ import { suggestion } from "./suggestion.js";
 import { MACHINE_DELETED, attemptText, demands, endText, explained, isForbidden, isMachineMissing, isMachineStopped, isWithoutPool, stoppedText } from "./texts.js";
 
 const NO_SESSION = "No session";
+const TERMINATING = "Terminating"; // the state of a machine that is being deleted
 const TICK_MILLISECONDS = 1000;
 const PATIENCE_MILLISECONDS = 5000; // before the words of the server are shown
 
@@ -222,33 +223,43 @@ export class Panel {
   /** A machine that gets the name later is another one: only the user decides to open its console. */
   #showNoMachine(text, isDeleted) {
     const { place, context } = this.#owner;
-    const state = h("p", { class: "dim" });
+    const name = printable(place.name);
     const again = button("Open again", () => this.#owner.reopen(), { class: "primary", hidden: true });
-    const hint = h("p");
+    const close = button("Close this console", () => this.#owner.leave(), { class: "primary" });
+    const [reason, hint] = [h("p", {}, printable(text)), h("p")];
+    const created = h("p", { hidden: true }, `A machine with the name ${name} was created. “Open again” opens its console.`);
+    const title = isDeleted ? "The machine is deleted" : "There is no such machine";
+    const heading = h("span", {}, title);
     this.#fill(
-      isDeleted ? "The machine is deleted" : "There is no such machine",
-      h("p", {}, printable(text)),
+      heading,
+      reason,
       hint,
-      state,
+      created,
       h(
         "div",
         { class: "actions" },
         again,
-        button("Close this console", () => this.#owner.leave(), { class: "primary" }),
+        close,
         isDeleted ? this.#link("logs", "Log") : null,
         h("a", { class: "button", href: "#/machines" }, "List of machines"),
       ),
     );
     if (!isDeleted) {
       suggestion(context, place).then((found) => {
-        if (!found) return;
+        // The machine itself may have been created meanwhile.
+        if (!found || (found.namespace === place.namespace && found.name === place.name)) return;
         const label = found.namespace === place.namespace ? found.name : `${found.namespace} / ${found.name}`;
         fill(hint, "Did you mean ", h("a", { href: context.link(found.namespace, found.name) }, printable(label)), "?");
       });
     }
     this.#followMachine = (machine) => {
-      state.textContent = machine === null ? "" : "A machine of this name was created meanwhile.";
-      this.#offer(again, machine !== null);
+      const exists = machine !== null && machine.state !== TERMINATING; // that is the deleted machine itself
+      if (exists && created.hidden) context.announce(`${place.name}: a machine with this name was created.`);
+      fill(heading, !exists ? title : isDeleted ? "There is a new machine" : "The machine exists now");
+      reason.hidden = hint.hidden = exists;
+      created.hidden = !exists;
+      close.classList.toggle("primary", !exists);
+      this.#offer(again, exists);
     };
   }
 
