@@ -18,6 +18,7 @@ class Session {
   hasNewToken = false;
   isFormer = false;
   isFull = false;
+  isReadOnly = false;
   refusal = null;
   sent = "";
   acts = [];
@@ -88,7 +89,7 @@ function begin(pause = async () => {}) {
         news.push(`reopen ${reason}`);
         life.open();
       },
-      ...Object.fromEntries(["opened", "lost", "resumed", "ended", "unauthorized", "full"].map(tell)),
+      ...Object.fromEntries(["opened", "lost", "resumed", "ended", "unauthorized", "full", "readOnly"].map(tell)),
     },
     () => time,
     (seconds) => {
@@ -333,4 +334,11 @@ test("a closed console ends its session, and opens no other", async () => {
   early.life.close();
   await early.answer();
   assert.deepEqual([early.sessions.length, early.life.isOpen], [0, false]);
+});
+
+test("a session that only observes gets no keys, also none of before, and the user learns of it", async () => {
+  const { life, session, taken } = await opened();
+  session.isReadOnly = true;
+  life.typed("a");
+  assert.deepEqual([session.sent, taken()], ["", ["readOnly"]]);
 });

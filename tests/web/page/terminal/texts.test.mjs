@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { amount, anewText, attemptText, bannerText, demands, droppedKeys, endText, explained, isForbidden, isMachineMissing, isMachineStopped, lostText, presentText, recordedFor, recordingNews, roleText, sentence, stateText, stoppedText, viewerNames, waitingText, withRoles, writerText } from "../../../../twisted_exec/web/page/terminal/texts.js";
+import { amount, anewText, attemptText, bannerText, demands, droppedKeys, endText, explained, isForbidden, isMachineMissing, isMachineStopped, lostText, presentText, readOnlyText, recordedFor, recordingNews, roleText, sentence, stateText, stoppedText, viewerNames, waitingText, withRoles, writerText } from "../../../../twisted_exec/web/page/terminal/texts.js";
 
 test("amounts have the units of all views", () => {
   assert.deepEqual([1, 5120, 34_683_237].map(amount), ["1 B", "5.0 KiB", "33 MiB"]);
@@ -197,4 +197,10 @@ test("a user who has lost the right to type reads to whom", () => {
   assert.match(lostText({ isDenied: false, writer: "bob", isOwn: false }), /^bob types here now\. You only observe/);
   assert.match(lostText({ isDenied: true, writer: "", isOwn: false }), /no longer type/);
   assert.match(lostText({ isDenied: false, writer: "ada", isOwn: true }), /^Another session of yours types/);
+});
+
+test("an observer who types reads that it is not sent, and what to choose first, if anything helps", () => {
+  assert.match(readOnlyText({ mayTakeOver: true, writer: "" }), /not sent: .*opened to observe only\. Choose “Type here” first\./);
+  assert.match(readOnlyText({ mayTakeOver: true, writer: "bob" }), /Choose “Take over” first\./);
+  assert.match(readOnlyText({ mayTakeOver: false, writer: "" }), /not sent: you may only observe this console\.$/);
 });

@@ -17,7 +17,7 @@ import { opening } from "./rights.js";
 import { Roles } from "./roles.js";
 import { Screen, load } from "./screen.js";
 import { StatusLine } from "./status_line.js";
-import { NO_POOL, POWERED_OFF, REVOKED, anewText, droppedKeys, endText, isServerStopped, lostText, recordingNews, roleText, sentence } from "./texts.js";
+import { NO_POOL, POWERED_OFF, REVOKED, anewText, droppedKeys, endText, isServerStopped, lostText, readOnlyText, recordingNews, roleText, sentence } from "./texts.js";
 
 const MESSAGE_MILLISECONDS = 10_000;
 const SHUTDOWN = "Shutdown"; // the state of a machine that is off
@@ -38,6 +38,7 @@ export class Console {
     unauthorized: () => this.context.api.dispatchEvent(new Event("unauthorized")),
     reopen: (detail) => this.#follow(detail),
     full: () => this.#tell("The connection is slow: this key was not accepted.", "warning"),
+    readOnly: () => this.#tellOnce(readOnlyText({ mayTakeOver: this.mayTakeOver, writer: this.writer })),
   });
   #listeners = { authorized: () => this.#life.authorized(), reached: () => this.#life.wake() };
   clipboard = new Clipboard(this, {
@@ -604,6 +605,7 @@ export class Console {
   #showRole() {
     const { isObserver, isDenied } = this.#roles;
     this.#status.role(this.#roles, this.#rights.mayType);
+    this.element.classList.toggle("observer", isObserver);
     this.#keys.element.hidden = isObserver || !this.#rights.mayType;
     const { isReadOnly } = this.#status;
     const typeHere = this.writer ? "Take over" : "Type here";
@@ -638,6 +640,12 @@ export class Console {
     clearTimeout(this.#messageTimer);
     if (!kind) this.#messageTimer = setTimeout(() => (this.#message.hidden = true), MESSAGE_MILLISECONDS);
     this.#announce(text);
+  }
+
+  /** Tell what is in sight already only once: a user may press many keys. */
+  #tellOnce(text) {
+    const isShown = !this.#message.hidden && this.#message.firstElementChild?.textContent === printable(text);
+    if (!isShown) this.#tell(text, "");
   }
 
   /** Tell a fact, unless the server says to a page that was loaded again what the user has closed. */

@@ -62,8 +62,10 @@ class Attached extends State {
   }
 
   typed(bytes) {
-    const { session } = this.attachment;
-    if (session?.isFull) this.on.full();
+    const { session, isReadOnly } = this.attachment;
+    // The server would ignore it without a word.
+    if (isReadOnly) this.on.readOnly();
+    else if (session?.isFull) this.on.full();
     else session?.send(bytes);
   }
 
@@ -115,6 +117,7 @@ export class Lifecycle {
    *     reopen(detail): the session has ended so, of the page before a reload, of a lost connection, of a server that
    *     stops, or of a former token: a new one is to take its place.
    *     full(): a key was not accepted.
+   *     readOnly(): a key was dropped, because the session only observes.
    * @param {() => number} now milliseconds
    * @param {(seconds: number) => Promise<any>} pause
    */

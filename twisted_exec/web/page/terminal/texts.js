@@ -173,6 +173,16 @@ export function lostText({ isDenied, writer, isOwn }) {
   return `${who} types here now. You only observe: what you type is not sent.`;
 }
 
+/**
+ * Return what a user reads who types into a session that was opened to observe only.
+ *
+ * @param {{mayTakeOver: boolean, writer: string}} console `mayTakeOver`: the user may type in another session
+ */
+export function readOnlyText({ mayTakeOver, writer }) {
+  if (!mayTakeOver) return "What you type is not sent: you may only observe this console.";
+  return `What you type is not sent: this console was opened to observe only. Choose “${writer ? "Take over" : "Type here"}” first.`;
+}
+
 /** Return a message as a sentence: with a full stop, and with a capital unless it may begin with a name. */
 export function sentence(message) {
   const text = FIRST_WORD.test(message) ? message[0].toUpperCase() + message.slice(1) : message;
