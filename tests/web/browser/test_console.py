@@ -170,6 +170,61 @@ class ConsoleTests(WebTestCase):
         await ada.until_terminal("[#$]$")
         self.check_faults()
 
+    async def test_created(self) -> None:
+        """The panel of a machine that does not exist says when it exists, and has one primary button at any time."""
+        ada = await self.user()
+        await ada.open("machines/default/vm-9")
+        await ada.until_page("There is no such machine")
+        primary = f"[...document.querySelectorAll('{PANEL} .button.primary')].filter((each) => each.checkVisibility()).map((each) => each.innerText).join()"
+        await ada.page.until(f"{primary} === 'Close this console'")
+        await self.deployment.create_machine("vm-9", "shell")
+        await ada.until_page("The machine exists now")
+        await ada.page.until(f"{primary} === 'Open again'")
+        text = await ada.page.evaluate(f"document.querySelector('{PANEL}').innerText")
+        self.assertNotRegex(text, "no such machine|has no machine|Did you mean")
+        await self.check_layout(ada, "created", PANEL, f"{PANEL} .button", ".console-head")
+        await ada.click_text("button", "Open again")
+        await ada.until_page("You can type")
+        self.check_faults()
+
+    async def test_observer(self) -> None:
+        """
+        The cursor of an observer is hollow.  Who types although the console was opened to observe reads that nothing is
+        sent, and what to choose first.
+        """
+        ada = await self.user()
+        await ada.open(f"{VM}?mode=observe")
+        await ada.until_page("opened to observe only")
+        await ada.until_terminal("[#$]$")
+        await ada.focus_terminal()
+        await ada.page.until(_HOLLOW)
+        await ada.page.type("lost")
+        await ada.until_page(
+            "What you type is not sent: [^.]*observe only. Choose “Type here” first"
+        )
+        await self.check_layout(ada, "observer", ".message", ".console-head .button")
+        await ada.click_text(".console-head button", "Type here")
+        await ada.until_page("You can type")
+        await ada.page.until(f"!({_HOLLOW})")
+        self.assertNotIn("lost", await ada.until_terminal("[#$]$"))
+        self.check_faults()
+
+    async def test_people(self) -> None:
+        """The details of a console name users as they come and go."""
+        ada = await self.user()
+        await self.open_terminal(ada)
+        await ada.open_commands()
+        await ada.page.press("e")
+        people = "document.querySelector('dialog table')?.innerText ?? ''"
+        await ada.page.until(f"/ada [(]this console[)]\\s+Writer/.test({people})")
+        bob = await self.user("bob")
+        await bob.open(f"{VM}?mode=observe")
+        await ada.page.until(f"/bob\\s+Observer/.test({people})")
+        await ada.until_page("Viewers\\s+2")
+        await bob.click_text("button", "Close the console of vm-1")
+        await ada.page.until(f"!/bob/.test({people}) && /ada/.test({people})")
+        self.check_faults()
+
     async def test_typing_at_the_end(self) -> None:
         """Keys of a user who types on when a session ends press no button: no part of a line reaches a machine."""
         ada = await self.user()

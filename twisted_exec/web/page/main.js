@@ -13,7 +13,7 @@ import { load as loadTerminal } from "./terminal/screen.js";
 import { Theme } from "./theme.js";
 import { Unhealthy } from "./unhealthy.js";
 import { homeOf } from "./views/filter.js";
-import { tellWaiting } from "./views/parts.js";
+import { skeleton, tellWaiting } from "./views/parts.js";
 import { sleep } from "./watch.js";
 
 const NAME_SECONDS = 2;
@@ -82,8 +82,8 @@ async function main() {
     context.unhealthy?.stop();
     countUnhealthy(context);
   });
-  const waiting = h("p", { class: "view dim" }, "Loading…");
-  fill(view, waiting);
+  const waiting = h("p", { class: "dim" });
+  fill(view, h("div", { class: "view" }, waiting, skeleton()));
   const [machineKinds, served] = await whatIsServed(api, logInAgain, () => tellWaiting(waiting, config));
   context.machines = new Machines(machineKinds, served);
   begin(context);

@@ -61,6 +61,11 @@ export class Objects {
     this.#isCurrent = false;
   }
 
+  /** Whether the list was read. */
+  get isKnown() {
+    return this.#isCurrent || this.asOf !== null;
+  }
+
   /** @returns {any[]} */
   get all() {
     return [...this.#objects.values()];

@@ -3,15 +3,17 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
+import { Machines } from "../../../../twisted_exec/web/page/machines.js";
 import { StatusLine } from "../../../../twisted_exec/web/page/terminal/status_line.js";
 import { install } from "../dom.mjs";
 
 install();
 
+const KIND = { group: "compute.ironcore.dev", version: "v1alpha1", plural: "machines", subresources: [] };
 const WRITER = { isObserver: false, isDenied: false, writer: "" };
 
-function line(waiting) {
-  const made = new StatusLine({}, { namespace: "default", name: "vm" }, { reconnect: () => {}, waiting: () => waiting });
+function line(waiting, context = {}) {
+  const made = new StatusLine(context, { namespace: "default", name: "vm" }, { reconnect: () => {}, waiting: () => waiting });
   made.role(WRITER, true);
   made.state("open", { resumable: true });
   made.viewers({ count: 1, writer: "ada", seconds: 0, recordings: [{ user: "ada", input: "none" }] });
@@ -47,4 +49,33 @@ test("a server that is silent is not connected, until it answers", () => {
   assert.deepEqual(shown().filter((each) => each !== "Recordedfor ada (input: none)"), ["No answer for 6s", "1 key waits for the answer", "Details"]);
   made.quiet(null);
   assert.deepEqual(shown().slice(0, 2), ["Connected", "You can type"]);
+});
+
+test("details follow the sessions, the role and the state until they are closed", async () => {
+  const session = (user, role, resource = "machines.compute.ironcore.dev") => ({
+    metadata: { namespace: "default", name: user }, spec: { user, machine: "vm", machineResource: resource }, status: { role },
+  });
+  const watches = [];
+  const api = { watch: (path, onEvent, options) => watches.push({ path, onEvent, ...options }) };
+  const { made } = line(0, { api, machines: new Machines([KIND]) });
+  const closed = made.showDetails();
+  const dialog = document.body.children.at(-1);
+  const [{ path, query, onEvent, onProblem, signal }] = watches;
+  assert.match(path, /namespaces\/default\/consolesessions$/);
+  assert.deepEqual(query, { fieldSelector: "spec.machine=vm" });
+  assert.match(dialog.text, /Loading/);
+  onEvent({ type: "RESET", items: [session("ada", "Writer"), session("eve", "Writer", "instances.core.spheric.cloud")] });
+  assert.match(dialog.text, /PeopleUserRoleFromadaWriterDebug/);
+  onEvent({ type: "ADDED", object: session("bob", "Observer") });
+  made.viewers({ count: 2, writer: "ada", seconds: 0, recordings: [] });
+  assert.match(dialog.text, /Viewers2RecordedNo.*adaWriterbobObserver/);
+  onEvent({ type: "DELETED", object: session("ada", "Writer") });
+  made.state("reconnecting", { since: Date.now() });
+  assert.match(dialog.text, /StateConnection lost for.*FrombobObserver/);
+  onProblem({ code: 403, message: "forbidden" });
+  assert.match(dialog.text, /Names are not shown: forbidden/);
+  assert.ok(signal.aborted);
+  dialog.all("button").find((each) => each.text === "Close").click();
+  await closed;
+  made.stop();
 });

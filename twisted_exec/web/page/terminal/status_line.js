@@ -1,9 +1,10 @@
 /** The line below a terminal: state of the connection, roles, recordings and viewers, and speed. */
 
 import { ask } from "../dialogs.js";
-import { button, fill, h, printable } from "../dom.js";
+import { button, fill, h, printable, renew } from "../dom.js";
 import { qualifiedName } from "../machines.js";
-import { listPath } from "../objects.js";
+import { Objects, listPath } from "../objects.js";
+import { skeleton } from "../views/parts.js";
 import { amount, presentText, recordedFor, roleText, viewerNames, waitingText, withRoles, writerText } from "./texts.js";
 
 const TICK_MILLISECONDS = 1000;
@@ -34,6 +35,7 @@ export class StatusLine {
   #details;
   #timer;
   #namesTimer;
+  #drawDetails = () => {}; // while the user sees them
 
   isReadOnly = false;
 
@@ -167,20 +169,32 @@ export class StatusLine {
     this.#viewers.title = text;
   }
 
+  /** The list of the sessions at this console, with the query and the test of an object in it. */
+  get #sessions() {
+    const { machines } = this.#context;
+    const { name, kind } = machines.parse(this.#place.name);
+    const resource = qualifiedName(kind);
+    return {
+      path: listPath("consolesessions", this.#place.namespace),
+      query: { fieldSelector: `spec.machine=${name}` },
+      isHere: ({ spec }) => !spec.machineResource || spec.machineResource === resource,
+    };
+  }
+
   /**
    * Return the users of all sessions at this console; fails without the right to list them.
    *
    * @returns {Promise<any>}
    */
   async #people() {
-    const { api, machines } = this.#context;
-    const { namespace } = this.#place;
-    const { name, kind } = machines.parse(this.#place.name);
-    const path = listPath("consolesessions", namespace);
-    const { items } = await api.list(path, { query: { fieldSelector: `spec.machine=${name}` } });
-    const resource = qualifiedName(kind);
-    return /** @type {any[]} */ (items)
-      .filter(({ spec }) => !spec.machineResource || spec.machineResource === resource)
+    const { path, query, isHere } = this.#sessions;
+    const { items } = await this.#context.api.list(path, { query });
+    return this.#peopleOf(items.filter(isHere));
+  }
+
+  /** @param {any[]} sessions */
+  #peopleOf(sessions) {
+    return sessions
       .map(({ spec, status = {} }) => ({
         user: spec.user ?? "",
         isOwn: Boolean(spec.session) && spec.session === this.#session,
@@ -191,14 +205,49 @@ export class StatusLine {
       .sort((one, other) => Number(other.isOwn) - Number(one.isOwn) || one.user.localeCompare(other.user));
   }
 
+  /** Show who is here and how the session is, as it changes, until the user closes it. */
   async showDetails() {
-    const { viewers, echo, roundTrip, columns, rows } = this.#facts;
-    const people = h("div", {}, h("p", { class: "dim" }, "Loading…"));
-    this.#people().then(
-      (found) => fill(people, peopleTable(withRoles(found, this.#role.roles.isObserver))),
-      (problem) => fill(people, h("p", { class: "dim" }, `Names are not shown: ${printable(problem.message)}`)),
+    const { path, query, isHere } = this.#sessions;
+    const leaving = new AbortController();
+    const sessions = new Objects(isHere);
+    const facts = h("dl", { class: "facts" });
+    const debug = h("dl", { class: "facts" });
+    const people = h("div", {}, skeleton(2));
+    let problem = "";
+    this.#drawDetails = () => {
+      drawFacts(facts, this.#presentFacts);
+      drawFacts(debug, this.#debugFacts);
+      if (problem) renew(people, [h("p", { class: "dim" }, `Names are not shown: ${printable(problem)}`)]);
+      else if (sessions.isKnown) renew(people, [peopleTable(withRoles(this.#peopleOf(sessions.all), this.#role.roles.isObserver))]);
+    };
+    const onEvent = (event) => {
+      sessions.apply(event);
+      this.#drawDetails();
+    };
+    const onProblem = (error) => {
+      problem = error?.message ?? "";
+      if (error?.code === 403) leaving.abort();
+      this.#drawDetails();
+    };
+    this.#context.api.watch(path, onEvent, { query, signal: leaving.signal, onProblem });
+    this.#drawDetails();
+    await ask(`Console of ${printable(this.#place.name)}`, (close) =>
+      h(
+        "div",
+        { class: "stack" },
+        facts,
+        h("h3", {}, "People"),
+        people,
+        h("details", {}, h("summary", {}, "Debug"), debug),
+        h("div", { class: "actions" }, button("Close", () => close(null), { class: "primary", autofocus: true })),
+      ),
     );
-    const offset = this.#offset();
+    leaving.abort();
+    this.#drawDetails = () => {};
+  }
+
+  get #presentFacts() {
+    const { viewers } = this.#facts;
     const facts = [["State", presentText(this.#state, Date.now()).text]];
     const { missed } = this.#state.detail;
     if (missed) facts.push(["Output", `${amount(missed)} followed after the reconnection`]);
@@ -206,24 +255,19 @@ export class StatusLine {
       facts.push(["Typing", writerText(viewers, Date.now(), this.#role.roles)], ["Viewers", viewers ? String(viewers.count) : "Unknown"]);
       if (viewers?.recordings) facts.push(["Recorded", viewers.recordings.length ? `For ${recordedFor(viewers.recordings)}` : "No"]);
     }
-    const debug = [
+    return facts;
+  }
+
+  get #debugFacts() {
+    const { echo, roundTrip, columns, rows } = this.#facts;
+    const offset = this.#offset();
+    return [
       ["Session", this.#session || "Unknown"],
       ["Echo", echo === undefined ? "Not measured yet" : `${(echo / 1000).toFixed(1)} ms from the machine`],
       ["Round trip", roundTrip === undefined ? "Not measured yet" : `${roundTrip} ms to the runtime and back`],
       ["Output", offset === null ? "Unknown" : `At offset ${offset}, as in the log`],
       ["Terminal", `${columns} columns, ${rows} rows`],
     ];
-    await ask(`Console of ${printable(this.#place.name)}`, (close) =>
-      h(
-        "div",
-        { class: "stack" },
-        factList(facts),
-        h("h3", {}, "People"),
-        people,
-        h("details", {}, h("summary", {}, "Debug"), factList(debug)),
-        h("div", { class: "actions" }, button("Close", () => close(null), { class: "primary", autofocus: true })),
-      ),
-    );
   }
 
   #draw() {
@@ -232,6 +276,7 @@ export class StatusLine {
     this.#stateText.className = `badge ${kind} ${text === "Connected" ? "open" : ""}`;
     this.#reconnect.hidden = this.#state.detail.since === undefined;
     this.#drawPeople();
+    this.#drawDetails();
     // Where there is little room the styles depend on what is news: if all is good, only the role.
     this.element.className = `status-line ${this.#machineText.textContent && kind === "good" ? "stopped" : kind}`;
     const { echo, roundTrip } = this.#facts;
@@ -262,8 +307,11 @@ export class StatusLine {
   }
 }
 
-function factList(facts) {
-  return h("dl", { class: "facts" }, facts.map(([label, value]) => [h("dt", {}, label), h("dd", {}, printable(value))]));
+/** Draw facts into a list; those that stay keep what the user has selected in them. */
+function drawFacts(list, facts) {
+  const parts = facts.flatMap(([label, value]) => [h("dt", {}, label), h("dd", {}, printable(value))]);
+  if (list.children.length === parts.length) renew(list, parts);
+  else fill(list, parts);
 }
 
 function peopleTable(people) {

@@ -46,7 +46,7 @@ class MachineList extends ListView {
   #selector;
   #sorting;
   #suggestions = h("datalist", { id: "namespaces" });
-  #status = h("p", { class: "status dim", role: "status" }, "Loading…");
+  #status = h("p", { class: "status dim", role: "status" });
   #states = h("div", { class: "states", role: "group", "aria-label": "Machines by state" });
   #empty = h("div");
   #skeleton = skeleton();
@@ -305,8 +305,7 @@ class MachineList extends ListView {
     // A screen reader would read the same notice again.
     if (this.#empty.textContent !== (empty?.textContent ?? "")) fill(this.#empty, empty);
     this.#skeleton.hidden = !isUnknown;
-    let status = isUnknown ? "Loading…" : countOf(count, total, "machine");
-    if (!total && this.hasProblem) status = "";
+    const status = isUnknown || (!total && this.hasProblem) ? "" : countOf(count, total, "machine");
     if (this.#status.textContent !== status) this.#status.textContent = status;
   }
 

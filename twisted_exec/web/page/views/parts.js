@@ -126,8 +126,9 @@ export function countOf(count, total, noun) {
 }
 
 /** Bars in the place of rows that have not arrived yet, so that loading does not look like an empty list. */
-export function skeleton() {
-  return h("div", { class: "skeleton", "aria-hidden": "true" }, Array.from({ length: SKELETON_ROWS }, () => h("div", {}, h("span"), h("span"), h("span"))));
+export function skeleton(rows = SKELETON_ROWS) {
+  const bars = Array.from({ length: rows }, () => h("div", { "aria-hidden": "true" }, h("span"), h("span"), h("span")));
+  return h("div", { class: "skeleton" }, h("p", { class: "visually-hidden" }, "Loading"), bars);
 }
 
 /**
