@@ -64,6 +64,7 @@ _PLAYER_FITS = """(() => {
     return ends <= frame.right && Math.abs(frame.right - bar.right) < 2 && Math.abs(frame.bottom - bar.bottom) < 2
         && Math.abs(bar.top - screen.bottom) < 2;
 })()"""
+_KEYS = "[...document.querySelectorAll('label')].find((each) => each.innerText.startsWith('Show typed keys'))"
 _FULL_SIZE = """[...document.querySelectorAll('label')].find((each) => each.innerText === '100 %').control.click()"""
 _ROWS = "((rows) => [...document.querySelectorAll(rows)].map((each) => each.innerText.trimEnd()))"
 _COUNT_SOCKETS = """(() => {
@@ -700,7 +701,8 @@ class ConsoleTests(WebTestCase):
     async def test_past(self) -> None:
         """
         The name of a recording opens it: a frame of it is shown before it plays, input and sizes are
-        markers, and a link leads to a moment.  The screen has one stepper and a slider.
+        markers, and a link leads to a moment.  It says that it begins in the middle of the output, and why it has no
+        typed keys.  The screen has one stepper and a slider.
         """
         ada = await self.user()
         await self.open_terminal(ada)
@@ -711,6 +713,10 @@ class ConsoleTests(WebTestCase):
         await ada.until_page(r"Last screen: \d+:\d\d, ")
         parts = (".player-controls", ".player-controls .button")
         await self.check_layout(ada, "recording", *parts)
+        await ada.until_page(r"Show typed keys\s*\(input is not recorded\)")
+        await ada.page.until(f"{_KEYS}.control.disabled")
+        href = "document.querySelector('.begin a').hash"
+        await ada.page.until(f"{href}.startsWith('#/{VM}/logs?offset=')")
         # Each is shown for a moment only.
         ends = ada.page.until("document.querySelector('#notices').innerText.includes('ends here')")
         seen = [Deferred.fromCoroutine(each) for each in (ada.until_page("Pause"), ends)]

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { parseCast, proofOf, rowOf as recordingRow, stateOf, textsOf as recordingTexts, Timeline } from "../../../../twisted_exec/web/page/views/recording_model.js";
+import { beginOf, parseCast, proofOf, rowOf as recordingRow, stateOf, textsOf as recordingTexts, Timeline, withoutKeys } from "../../../../twisted_exec/web/page/views/recording_model.js";
 import { METADATA, assertFinds } from "./finding.mjs";
 
 const object = (name, more = {}) => ({ metadata: { namespace: "default", name }, ...more });
@@ -94,6 +94,15 @@ test("markers say where a size changes and where typing begins", () => {
   const events = [[1, "r", "120x40"], [1, "i", "l"], [1, "i", "s"], [20, "i", "x"], [1, "m", ""], [1, "r", "120x40"], [1, "o", "out"]];
   const marks = new Timeline([[0, "r", "80x24"], ...events], 2, "80x24").marks.map(({ at, label }) => [at, label]);
   assert.deepEqual(marks, [[1, "Resized to 120 × 40"], [2, "Input"], [23, "Input"], [24, "Marker"]]);
+});
+
+test("the user reads why no keys are shown, and what a recording lacks at its beginning", () => {
+  const cast = parseCast(CAST.join("\n") + "\n");
+  assert.equal(withoutKeys(cast, "none"), "input is not recorded");
+  assert.equal(withoutKeys(cast, "all"), "none are recorded");
+  assert.equal(withoutKeys({ ...cast, events: [[1, "i", "a"]] }, "all"), "");
+  assert.match(beginOf(cast), /begins in the middle of the output/);
+  for (const firstOffset of [0, null]) assert.equal(beginOf({ ...cast, firstOffset }), "");
 });
 
 test("the page never claims that a recording is verified", () => {

@@ -6,7 +6,7 @@ import { coloursOf } from "../terminal/screen.js";
 import { size, zonedTime } from "../times.js";
 import { askFor, badge, field, foldable, save, showWaiting } from "./parts.js";
 import { openPlayer } from "./player.js";
-import { MOST_CONTENT_BYTES, parseCast, proofOf, rowOf, STATE_KINDS, Timeline } from "./recording_model.js";
+import { beginOf, MOST_CONTENT_BYTES, parseCast, proofOf, rowOf, STATE_KINDS, Timeline, withoutKeys } from "./recording_model.js";
 
 const IDLE_SECONDS = 2;
 const MOST_MARKS = 500;
@@ -45,11 +45,15 @@ class RecordingView {
     this.facts = h("dl", { class: "facts pairs" });
     this.stage = h("div", { class: "player" });
     this.clock = h("p", { class: "dim mono" });
+    this.begin = h("p", { class: "begin", hidden: true });
     this.marks = h("ol", { class: "marks" });
     this.marksFrame = h("section", { class: "marks-frame", hidden: true }, h("h2", {}, "Markers"), this.marks);
     this.proof = h("section", { hidden: true });
     this.idle = h("input", { type: "checkbox", checked: true, onchange: () => this.#play(this.#now()) });
     this.keys = h("input", { type: "checkbox", onchange: () => this.#play(this.#now()) });
+    this.noKeys = h("span", { class: "dim" });
+    const keys = field("Show typed keys", this.keys);
+    keys.append(this.noKeys);
     const fullSize = h("input", { type: "checkbox", onchange: () => this.stage.classList.toggle("full-size") });
     this.speed = h("select", { onchange: () => this.#play(this.#now()) },
       SPEEDS.map((each) => h("option", { value: String(each) }, `${each}×`)));
@@ -62,7 +66,7 @@ class RecordingView {
       { class: "toolbar player-controls", hidden: true, onsubmit: (event) => this.#seekTyped(event) },
       this.toggle,
       foldable("More", [
-        field("Skip idle time", this.idle), field("Show typed keys", this.keys), field("100 %", fullSize), field("Speed", this.speed),
+        field("Skip idle time", this.idle), keys, field("100 %", fullSize), field("Speed", this.speed),
         field("Go to", this.seek), h("button", { type: "submit", class: "button" }, "Go"),
         button("Copy link to this moment", () => this.#copyLink()), this.file,
       ]),
@@ -70,7 +74,7 @@ class RecordingView {
     fill(
       container,
       h("div", { class: "page-head" }, h("h1", {}, `Recording ${printable(name)}`), h("a", { href: "#/recordings" }, "All recordings")),
-      this.problem, this.controls, this.stage, this.clock, this.facts,
+      this.problem, this.controls, this.stage, this.clock, this.begin, this.facts,
       this.marksFrame, this.proof,
     );
     const timer = setInterval(() => this.#showClock(), CLOCK_MS);
@@ -100,6 +104,7 @@ class RecordingView {
       fill(this.problem);
       this.#showFacts(rowOf(this.recording, this.#cast));
       this.#showProof();
+      this.#showLacks();
       await this.#play(this.at);
     } catch (error) {
       if (!signal.aborted) fill(this.problem, notice("error", printable(error.message)));
@@ -125,7 +130,7 @@ class RecordingView {
       ["State", [badge(row.state, STATE_KINDS[row.state]), row.message && ` ${printable(row.message)}`]],
       ["Begin", zonedTime(row.begin)],
       ["End", zonedTime(row.end) || row.until],
-      ["Output", [size(row.bytes) && `${size(row.bytes)}${row.isOpen ? " so far" : ""}, `, h("a", { href: `${link(row.namespace, machine, "logs")}?offset=${row.first ?? 0}` }, `offset ${row.first ?? "?"} to ${row.last ?? "?"} of the log`)]],
+      ["Output", [size(row.bytes) && `${size(row.bytes)}${row.isOpen ? " so far" : ""}, `, h("a", { href: this.#logLink(row) }, `offset ${row.first ?? "?"} to ${row.last ?? "?"} of the log`)]],
       ["Input", row.input],
       ["Users", printable(row.users.join(", "))],
       ["Policies", printable(row.policies.join(", "))],
@@ -142,6 +147,22 @@ class RecordingView {
     }
     fill(this.proof, h("h2", {}, "Proof"), h("p", {}, sentences.join(" "), " To verify it: "), h("pre", { class: "mono scroll", tabindex: 0 }, command));
     this.proof.hidden = false;
+  }
+
+  /** Say what the player cannot show, and why. */
+  #showLacks() {
+    const reason = withoutKeys(this.#cast, this.recording.spec?.input);
+    this.keys.disabled = reason !== "";
+    this.noKeys.textContent = reason && `(${reason})`;
+    const begin = beginOf(this.#cast);
+    this.begin.hidden = !begin;
+    fill(this.begin, begin, " ", h("a", { href: this.#logLink(rowOf(this.recording, this.#cast)) }, "Its place in the log"));
+  }
+
+  /** The address of the line in the log with which the recording begins. */
+  #logLink({ namespace, machine, machineResource, first }) {
+    const { link, machines } = this.context;
+    return `${link(namespace, machines.routeName(machines.kindOf(machineResource), machine), "logs")}?offset=${first ?? 0}`;
   }
 
   async #play(seconds) {

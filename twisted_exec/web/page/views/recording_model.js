@@ -170,6 +170,29 @@ function numberOf(value) {
   return Number.isFinite(value) ? value : null;
 }
 
+/**
+ * Why a player cannot show typed keys; empty if it can.
+ *
+ * @param {ReturnType<typeof parseCast>} cast
+ * @param {string} input that the recording keeps.
+ * @returns {string}
+ */
+export function withoutKeys({ events }, input) {
+  if (events.some(([, code]) => code === "i")) return "";
+  return input === "none" ? "input is not recorded" : "none are recorded";
+}
+
+/**
+ * What a recording lacks at its beginning; empty if it begins with the first output of the console.
+ *
+ * @param {ReturnType<typeof parseCast>} cast
+ * @returns {string}
+ */
+export function beginOf({ firstOffset }) {
+  if (!firstOffset) return "";
+  return "It begins in the middle of the output: what was on the screen before is not in it, and its first line may be incomplete.";
+}
+
 const TYPING_SECONDS = 10; // input after a longer pause gets a marker of its own
 
 /**
