@@ -646,6 +646,40 @@ class ConsoleTests(WebTestCase):
         self.assertFalse(await ada.page.evaluate(following))
         self.check_faults()
 
+    async def test_log_search(self) -> None:
+        """A search says how many lines it finds and which of them is marked; a link to that line can be copied."""
+        ada = await self.user()
+        await self.open_terminal(ada)
+        for word in ("one", "two", "three"):
+            await ada.echo(f"needle-{word}")
+        await ada.open(f"{VM}/logs")
+        await ada.page.until("document.querySelector('.log-foot input')?.checked")
+        await ada.page.focus("[aria-label='Search the log']")
+        await ada.page.type("needle\n")
+        found = "document.querySelector('.found:not([hidden])')?.innerText ?? ''"
+        await ada.page.until(f"/^6 of 6\\s+Copy link/.test({found})")
+        await ada.click_text("button", "Previous match")
+        await ada.page.until(f"/^5 of 6/.test({found})")
+        await self.check_layout(ada, "found", ".log-foot", ".found", ".log")
+        await ada.page.set_touch()
+        for width, height in ((844, 390), (390, 500)):
+            await ada.page.resize(width, height)
+            self.assertEqual(await faults_of(ada.page, taps=True), [], width)
+            with open(f"{self.mktemp()}-found-{width}.png", "wb") as picture:
+                picture.write(await ada.page.screenshot())
+        await ada.page.resize(1280, 800)
+        await ada.page.allow("clipboard-read", "clipboard-write")
+        await ada.click_text("button", "Copy link")
+        await ada.until_page("Copied")
+        offset = await ada.page.evaluate(
+            "document.querySelector('.line.match').getAttribute('data-offset')"
+        )
+        copied = await ada.page.evaluate("navigator.clipboard.readText()")
+        self.assertEqual(copied, f"{self.deployment.console_url}#/{VM}/logs?offset={offset}")
+        await ada.click_text("button", "End")
+        await ada.page.until(f"{found} === ''")
+        self.check_faults()
+
     async def check_player(self, ada: User[Any]) -> None:
         """The player has the colours of the page, and text that can be read, also on a phone."""
         player = "document.querySelector('.player .ap-player')"

@@ -6,7 +6,7 @@ import { sleep } from "../watch.js";
 import { mark } from "./log/rows.js";
 import { deletedLog, LogReplaced, LogSource, SEARCH_BYTES } from "./log/source.js";
 import { LogWindow } from "./log/window.js";
-import { askFor, field, foldable, lacking, menu, save, showWaiting } from "./parts.js";
+import { askFor, copyButton, field, foldable, lacking, menu, save, showWaiting, skeleton } from "./parts.js";
 
 const MOST_DOWNLOAD_BYTES = 256 << 20;
 const MOST_PENDING_LINES = 1000;
@@ -33,6 +33,9 @@ class LogView {
   #match = NaN;
   #isLost = false; // the connection that brings new output
   #searched = "";
+  #counting = new AbortController();
+  /** @type {{text: string, offsets: number[], isWhole: boolean} | null} the lines that have the text of the search. */
+  #hits = null;
   #pending = nothing();
 
   constructor(container, context, { namespace, name, query }) {
@@ -48,6 +51,7 @@ class LogView {
     const { window } = this;
     this.problem = h("div");
     this.facts = h("p", { class: "dim log-facts", title: "The time of a line is that of its first byte: when it began" });
+    this.found = h("span", { class: "found", hidden: true });
     this.following = h("input", { type: "checkbox", disabled: true, onchange: () => this.#act(() => this.#followChanged()) });
     this.colours = h("input", { type: "checkbox", checked: true, onchange: () => this.#coloursChanged() });
     this.time = h("input", { type: "text", size: 20, "aria-label": "Time", placeholder: "Time, or 1h ago", title: TIME_FORMS });
@@ -74,13 +78,13 @@ class LogView {
     window.element.addEventListener("scroll", () => this.#scrolled(), { passive: true });
     window.element.addEventListener("keydown", (event) => this.#keyPressed(event));
     this.frame = h("div", { class: "log-frame", hidden: true }, window.element);
-    fill(container, this.controls, this.problem, this.frame, h("div", { class: "log-foot" }, field("Follow", this.following), this.facts));
+    fill(container, this.controls, this.problem, this.frame, h("div", { class: "log-foot" }, field("Follow", this.following), this.found, this.facts));
     this.#run(() => this.#start());
   }
 
   stop() {
     cancelAnimationFrame(this.#pending.frame);
-    for (const each of [this.#following, this.#searching, this.#stopped]) each.abort();
+    for (const each of [this.#following, this.#searching, this.#counting, this.#stopped]) each.abort();
   }
 
   /** Do what the user asked for last: a search ends, and anything else is finished first. */
@@ -197,6 +201,7 @@ class LogView {
     await this.source.refresh(this.#stopped.signal);
     const piece = await this.source.newest(this.#stopped.signal);
     this.#match = NaN;
+    this.found.hidden = true;
     if (piece) this.window.reset(piece);
     else this.window.clear();
     this.window.scrollToEnd();
@@ -232,6 +237,32 @@ class LogView {
     row.classList.add("match");
     row.setAttribute("tabindex", "-1");
     row.focus({ preventScroll: true });
+    this.#showFound();
+  }
+
+  /** Say which of the lines that the search finds is marked, and offer a link to it. */
+  #showFound() {
+    const { link } = this.context;
+    const { origin, pathname } = location;
+    const address = `${origin}${pathname}${link(this.namespace, this.name, "logs")}?offset=${this.#match}`;
+    const place = this.#hits ? placeOf(this.#hits, this.#match) : "";
+    const title = place && `Lines with “${printable(this.#hits?.text)}”, from the oldest on`;
+    fill(this.found, place && h("span", { title }, place), copyButton("Copy link", () => address, { class: "small", title: "Copy a link to this line" }));
+    this.found.hidden = false;
+    return place;
+  }
+
+  /** Learn how many lines have a text; meanwhile the user goes on. */
+  async #count(text) {
+    this.#counting.abort();
+    this.#counting = new AbortController();
+    const { signal } = this.#counting;
+    this.#hits = null;
+    const hits = await this.source.count(text, signal).catch(() => null); // without a number the line is as good
+    if (signal.aborted || !hits) return;
+    this.#hits = { text, ...hits };
+    if (Number.isNaN(this.#match) || this.found.hidden) return;
+    this.context.announce(this.#showFound());
   }
 
   async #goToTime(text) {
@@ -306,10 +337,12 @@ class LogView {
       window.redraw();
       const row = window.find(answer.found);
       if (row) mark(row, text);
-      context.announce("Found.");
+      if (!this.#hits || this.#hits.text !== text || !isCounted(this.#hits, answer.found)) this.#count(text);
+      context.announce(`Found. ${this.#showFound()}`);
       return;
     }
     this.#match = answer.isEnd ? NaN : answer.offset;
+    this.found.hidden = true;
     const place = direction === "forward" ? "from here on " : goesOn ? "before this place " : "";
     const message = answer.isEnd
       ? `No line ${place}has "${printable(text)}".`
@@ -325,7 +358,7 @@ class LogView {
   // Boots
 
   async #listBoots() {
-    fill(this.bootList, h("span", { class: "dim" }, "Loading ..."));
+    fill(this.bootList, skeleton(2));
     const boots = await this.source.boots(this.#stopped.signal);
     fill(
       this.bootList,
@@ -341,6 +374,7 @@ class LogView {
     this.#act(async () => {
       this.#stopFollowing();
       const range = await this.source.open(boot, this.#stopped.signal);
+      this.#hits = null;
       fill(this.problem);
       this.#showBoot();
       this.window.clear();
@@ -439,6 +473,18 @@ class LogView {
 /** What was printed since the last frame of the display. */
 function nothing() {
   return { lines: /** @type {any[]} */ ([]), changed: new Set(), end: NaN, skipped: 0, frame: 0 };
+}
+
+/** Whether the line at an offset was counted, or is older than those that were. */
+function isCounted({ offsets, isWhole }, offset) {
+  return offsets.includes(offset) || (!isWhole && offset < (offsets[0] ?? Infinity));
+}
+
+/** Return which of the lines that were counted is at an offset, such as `3 of 17`. */
+function placeOf({ offsets, isWhole }, offset) {
+  const at = offsets.indexOf(offset);
+  if (isWhole && at >= 0) return `${at + 1} of ${offsets.length}`;
+  return `${offsets.length} in the newest ${size(SEARCH_BYTES)}`;
 }
 
 function bootName(boot) {

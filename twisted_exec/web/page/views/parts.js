@@ -257,9 +257,10 @@ export function menu(label, items, opened = () => {}) {
  *
  * @param {string} label
  * @param {() => string} text
+ * @param {Record<string, any>} [attributes]
  * @returns {HTMLElement}
  */
-export function copyButton(label, text) {
+export function copyButton(label, text, attributes = {}) {
   const made = button(label, async () => {
     try {
       await navigator.clipboard.writeText(text());
@@ -267,7 +268,7 @@ export function copyButton(label, text) {
     } catch {
       made.textContent = "The browser does not let this page copy: select the text and copy it";
     }
-  }, { "aria-live": "polite" });
+  }, { "aria-live": "polite", ...attributes });
   return made;
 }
 

@@ -118,6 +118,18 @@ test("a search stops after a bounded amount, and says where", async () => {
   assert.deepEqual(answer, { found: null, offset: 1 << 20, isEnd: false });
 });
 
+test("all lines with a text are counted, in order, as far back as one search reads", async () => {
+  const text = `first Panic\n${numbered(10_000)}second panic\n${numbered(100)}`;
+  const source = new Server(text).source();
+  await source.open(null, signal);
+  assert.deepEqual(await source.count("PANIC", signal), { offsets: [0, text.indexOf("second")], isWhole: true });
+  assert.deepEqual(await source.count("no such text", signal), { offsets: [], isWhole: true });
+  const long = new Server(`old panic\n${"y".repeat(9 << 20)}\nnew panic\n`).source();
+  await long.open(null, signal);
+  const { offsets, isWhole } = await long.count("panic", signal);
+  assert.deepEqual([offsets, isWhole], [["old panic\n".length + (9 << 20) + 1], false]);
+});
+
 test("boots are listed from the newest on", async () => {
   const source = new Server("one\ntwo\nthree\n", { boots: [[0, 4], [4, 8], [8, 14]] }).source();
   const boots = await source.boots(signal);

@@ -179,24 +179,51 @@ export class LogSource {
    *   search stopped, and whether there is no more.
    */
   async search(text, offset, direction, signal) {
-    const wanted = text.toLowerCase();
-    const isMatch = (line) => plain(decoded(line.bytes)).toLowerCase().includes(wanted);
+    const isMatch = matcher(text);
+    let at = offset;
+    for await (const piece of this.#pieces(offset, direction, signal)) {
+      const lines = direction === "back" ? [...piece.lines].reverse() : piece.lines;
+      const line = lines.find(isMatch);
+      if (line) return { found: line.offset, offset: line.offset, isEnd: false };
+      at = direction === "back" ? piece.start : piece.end;
+    }
+    const isEnd = direction === "back" ? at <= this.range.start : at >= this.range.end;
+    return { found: null, offset: at, isEnd };
+  }
+
+  /**
+   * Find all lines with a text, from the end of the log on as far back as one search reads.
+   *
+   * @param {string} text
+   * @param {AbortSignal} signal
+   * @returns {Promise<{offsets: number[], isWhole: boolean}>} the offsets of the lines in order; and whether there are no more.
+   */
+  async count(text, signal) {
+    const isMatch = matcher(text);
+    const offsets = new Set();
+    let at = this.range.end;
+    for await (const piece of this.#pieces(at, "back", signal)) {
+      for (const line of piece.lines.filter(isMatch)) offsets.add(line.offset);
+      at = piece.start;
+    }
+    return { offsets: [...offsets].sort((one, other) => one - other), isWhole: at <= this.range.start };
+  }
+
+  /** Read the log from the line at an offset on, piece by piece, but no more than SEARCH_BYTES. */
+  async *#pieces(offset, direction, signal) {
     let at = offset;
     for (let bytes = 0; bytes < SEARCH_BYTES; ) {
       const range =
         direction === "back" ? before(at, this.range, SEARCH_PIECE_BYTES) : from(at, this.range, SEARCH_PIECE_BYTES);
-      if (!range) return { found: null, offset: at, isEnd: true };
+      if (!range) return;
       const mayBeginWithin = direction === "back" ? range.start > this.range.start : at === offset && at >= this.range.start;
       const piece = /** @type {Piece} */ (
         await this.#piece(range, direction, signal, { mayBeginWithin, most: Infinity })
       );
-      const lines = direction === "back" ? [...piece.lines].reverse() : piece.lines;
-      const line = lines.find(isMatch);
-      if (line) return { found: line.offset, offset: line.offset, isEnd: false };
+      yield piece;
       bytes += range.end - range.start;
       at = direction === "back" ? piece.start : piece.end;
     }
-    return { found: null, offset: at, isEnd: false };
   }
 
   /**
@@ -308,4 +335,10 @@ export class LogSource {
     }
     return { framing, frames: new FrameDecoder().feed(new Uint8Array(await response.arrayBuffer())) };
   }
+}
+
+/** Return a test of lines for a text, without regard to case. */
+function matcher(text) {
+  const wanted = text.toLowerCase();
+  return (line) => plain(decoded(line.bytes)).toLowerCase().includes(wanted);
 }
