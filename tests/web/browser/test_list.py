@@ -290,6 +290,22 @@ class ListTests(FleetTestCase):
             await user.page.until(closed)
         self.assertEqual(await user.page.evaluate("location.hash"), "#/machines")
 
+    async def test_fault(self) -> None:
+        """
+        The message of an alert leads to its line in the log, on a phone from the menu of the row, where a tap on the message
+        opens the console.  Other faults are in no log.
+        """
+        user = await self.user()
+        line = f"{row('db-1')}?.querySelector('.last-line a')"
+        log = "#/machines/default/db-1/logs?offset=5123"
+        await user.page.until(f"{line}?.hash === '{log}'")
+        self.assertFalse(await user.page.evaluate(f"!!{row('db-2')}.querySelector('.last-line a')"))
+        await user.page.resize(*SIZES["phone"])
+        await user.page.until(f"!{line} && {row('db-1')}.querySelector('.problem')")
+        await user.click_text("button", "More of db-1")
+        await user.click_text("dialog a", "Show the fault in the log")
+        await user.page.until(f"location.hash === '{log}' && !document.querySelector('dialog')")
+
     async def test_names_of_alerts(self) -> None:
         """A long name of a machine that is not healthy, or that an alert has matched, is cut before its end."""
         sick = {"conditions": [condition("ConsoleHealthy", "False", "it panics", "KernelPanic")]}

@@ -25,7 +25,10 @@ test("a machine whose console is not healthy is bad, and says why", () => {
   const sick = machine("vm-1");
   sick.status.conditions.push({ type: "ConsoleHealthy", status: "False", reason: "RaidDegraded", message: 'at offset 51 the machine printed "x"' });
   const row = rowOf(sick, KIND);
-  assert.deepEqual([row.health, row.isSick, row.problem], ["bad", true, 'RaidDegraded: "x"']);
+  assert.deepEqual([row.health, row.isSick, row.problem, row.offset], ["bad", true, 'RaidDegraded: "x"', 51]);
+  // What it printed is not why it is not ready.
+  Object.assign(sick.status.conditions[0], { status: "False", message: "the line is lost" });
+  assert.deepEqual([rowOf(sick, KIND).problem, rowOf(sick, KIND).offset], ["the line is lost", null]);
 });
 
 test("a machine that its user has switched off has no fault", () => {

@@ -28,7 +28,8 @@ export function rowOf(machine, kind) {
   const alert = isSick ? `${health?.reason}: ${health?.message.replace("The machine printed ", "")}` : "";
   const isOff = spec.power === "Off";
   const isPoweredOff = isOff && status.state === "Shutdown"; // as its user has asked for it: no fault
-  const fault = (isReady || isPoweredOff ? "" : ready.message || ready.reason || "") || alert;
+  const unready = isReady || isPoweredOff ? "" : ready.message || ready.reason || "";
+  const fault = unready || alert;
   return {
     key: metadata.uid ?? `${metadata.namespace}/${metadata.name}`,
     kind,
@@ -39,6 +40,7 @@ export function rowOf(machine, kind) {
     health: badgeOf(status.state, isReady && !isSick, metadata.deletionTimestamp),
     isSick,
     problem: fault || (isPoweredOff ? "powered off" : ""),
+    offset: fault && fault === alert ? (health?.offset ?? null) : null, // of the line in the log that is the fault
     severity: !fault ? "off" : status.state === "Pending" ? "waiting" : "bad",
     pool: (spec.machinePoolRef ?? spec.fleetRef)?.name ?? "",
     line: condition(OUTPUT)?.message ?? "",

@@ -12,6 +12,8 @@ import { VisibleRows } from "./visible_rows.js";
 const KEPT = "machines";
 const RIGHTS = { maySwitch: ["patch", ""], drives: ["drive", "console"], execs: ["get", "exec"] }; // see opening() in rights.js
 const MOST_STATES = 8;
+/** On a phone a tap anywhere on a row opens the console; the other links are behind the row's button. */
+const PHONE = matchMedia("(max-width: 700px)");
 const COLUMNS = [
   ["name", "Name"],
   ["namespace", "Namespace"],
@@ -207,10 +209,10 @@ class MachineList extends ListView {
 
   /** What a row shows, beside what is constant. */
   #shown(row) {
-    return { ...row, kind: null, age: age(row.created, Date.now()), rights: this.rightsIn(row.namespace) };
+    return { ...row, kind: null, age: age(row.created, Date.now()), isPhone: PHONE.matches, rights: this.rightsIn(row.namespace) };
   }
 
-  #cells(row, { age: ageText }) {
+  #cells(row, { age: ageText, isPhone }) {
     const { link, machines } = this.context;
     const name = machines.routeName(row.kind, row.name);
     const cell = (column, attributes, ...children) => h("td", { role: "cell", class: classOf(column), ...attributes }, ...children);
@@ -221,10 +223,25 @@ class MachineList extends ListView {
       cell("state", {}, h("span", { class: `badge ${row.health}` }, printable(row.state))),
       cell("users", { title: printable(row.users) }, row.isRecorded && h("span", { class: "recorded", title: "Recorded" }, h("span", { class: row.users ? "visually-hidden" : "" }, "Recorded ")), printable(row.users)),
       text("pool"),
-      cell("line", { title: printable(row.problem || row.line) }, row.problem ? h("span", { class: `problem ${row.severity}` }, printable(row.problem)) : h("code", {}, printable(row.line))),
+      cell("line", { title: printable(row.problem || row.line) }, row.problem ? this.#problem(row, isPhone) : h("code", {}, printable(row.line))),
       cell("created", { title: zonedTime(row.created) }, ageText),
       cell("more", {}, this.#actions(row), button("⋯", () => this.#showActions(this.#rows.get(row.key) ?? row), { class: "quiet icon", "aria-label": `More of ${printable(row.name)}` })),
     ];
+  }
+
+  /** What is wrong with a machine; it leads to the line in the log that says so, if that is known. */
+  #problem(row, isPhone) {
+    const attributes = { class: `problem ${row.severity}` };
+    const href = isPhone ? "" : this.#faultLink(row);
+    const text = printable(row.problem);
+    return href ? h("a", { ...attributes, href, title: `${text} (show it in the log)` }, text) : h("span", attributes, text);
+  }
+
+  /** The address of the line in the log that is the fault of a machine; empty if it is not known. */
+  #faultLink({ kind, namespace, name, offset }) {
+    const { link, machines } = this.context;
+    if (offset === null || !machines.has(kind, "logs")) return "";
+    return `${link(namespace, machines.routeName(kind, name), "logs")}?offset=${offset}`;
   }
 
   /** The links and buttons of a machine; each calls `chosen` first. Until the rights are known, that of the power is hidden. */
@@ -250,10 +267,11 @@ class MachineList extends ListView {
 
   /** Where there is no room for them beside the machine. */
   #showActions(row) {
+    const fault = this.#faultLink(row);
     ask(printable(row.name), (close) => [
       row.problem && h("p", { class: `problem ${row.severity}` }, printable(row.problem)),
       row.users && h("p", { class: "dim" }, printable(row.users)),
-      h("div", { class: "choices" }, this.#actions(row, () => close(null)), button("Cancel", () => close(null))),
+      h("div", { class: "choices" }, fault && h("a", { href: fault, onclick: () => close(null) }, "Show the fault in the log"), this.#actions(row, () => close(null)), button("Cancel", () => close(null))),
     ]);
   }
 
