@@ -45,7 +45,7 @@ class RecordingView {
     this.facts = h("dl", { class: "facts pairs" });
     this.stage = h("div", { class: "player" });
     this.clock = h("p", { class: "dim mono" });
-    this.begin = h("p", { class: "begin", hidden: true });
+    this.begin = h("p", { class: "begin dim", hidden: true });
     this.marks = h("ol", { class: "marks" });
     this.marksFrame = h("section", { class: "marks-frame", hidden: true }, h("h2", {}, "Markers"), this.marks);
     this.proof = h("section", { hidden: true });
@@ -74,7 +74,7 @@ class RecordingView {
     fill(
       container,
       h("div", { class: "page-head" }, h("h1", {}, `Recording ${printable(name)}`), h("a", { href: "#/recordings" }, "All recordings")),
-      this.problem, this.controls, this.stage, this.clock, this.begin, this.facts,
+      this.problem, this.controls, this.begin, this.stage, this.clock, this.facts,
       this.marksFrame, this.proof,
     );
     const timer = setInterval(() => this.#showClock(), CLOCK_MS);

@@ -190,7 +190,7 @@ export function withoutKeys({ events }, input) {
  */
 export function beginOf({ firstOffset }) {
   if (!firstOffset) return "";
-  return "It begins in the middle of the output: what was on the screen before is not in it, and its first line may be incomplete.";
+  return "The recording begins in the middle of the output: what was on the screen before is not in it, and its first line may be incomplete.";
 }
 
 const TYPING_SECONDS = 10; // input after a longer pause gets a marker of its own
