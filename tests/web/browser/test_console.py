@@ -236,7 +236,10 @@ class ConsoleTests(WebTestCase):
             await pause()  # it appears a moment after the session
         (session,) = kept
         await self.deployment.client.delete(sessions, session["metadata"]["name"], "default")
-        await ada.until_page("No session")
+        await ada.until_page(
+            "admin has ended this session[^]*You may open a new one.[^]*No session"
+        )
+        await self.check_layout(ada, "ended", PANEL, f"{PANEL} .button", ".console-head")
         await ada.page.evaluate(_COUNT_SOCKETS)
         for key in ("a", " ", "b", "Enter"):
             await ada.page.press(key)
@@ -246,6 +249,20 @@ class ConsoleTests(WebTestCase):
         self.assertEqual(await ada.page.evaluate("sockets.filter((each) => /exec/.test(each))"), [])
         await ada.page.press("Enter")
         await ada.until_page("You can type")
+        self.check_faults()
+
+    async def test_exit(self) -> None:
+        """The panel of a console whose program has ended says so, and with which code, each once."""
+        ada = await self.user()
+        await self.open_terminal(ada)
+        await ada.type_line("exit 3")
+        text = await ada.page.until(
+            f"/has ended/.test(document.body.innerText) && document.querySelector('{PANEL}')?.innerText"
+        )
+        self.assertRegex(
+            text, r"^The program at the console has ended\s+Its exit code is 3\.\s+Open again"
+        )
+        await ada.page.until("/^No session/.test(document.querySelector('.status-line').innerText)")
         self.check_faults()
 
     async def test_server_returns(self) -> None:
@@ -746,7 +763,7 @@ class ConsoleTests(WebTestCase):
         await ada.page.until(f"/recorded-42/.test({PLAYED})")
         await ada.until_page(r"Last screen: \d+:\d\d, ")
         parts = (".player-controls", ".player-controls .button")
-        await self.check_layout(ada, "recording", *parts)
+        await self.check_layout(ada, "recording", *parts, ".begin")
         await ada.until_page(r"Show typed keys\s*\(input is not recorded\)")
         await ada.page.until(f"{_KEYS}.control.disabled")
         href = "document.querySelector('.begin a').hash"

@@ -31,7 +31,7 @@ function panel(ending, { machine = null, readable = [], names = [] } = {}) {
   const opened = [];
   const powered = [];
   const announced = [];
-  const made = new Panel({
+  const owner = {
     context: { machines: new Machines([KIND]), link: machineLink, config: { cluster: "garden" }, api: listing(names), announce: (text) => announced.push(text) },
     place: { namespace: "default", name: "vm" },
     isActive: true,
@@ -43,21 +43,29 @@ function panel(ending, { machine = null, readable = [], names = [] } = {}) {
     connectNow: () => powered.push("now"),
     reopen: (changes) => opened.push(changes),
     focus: () => {},
-  });
+    hasSwitchedOff: false,
+  };
+  const made = new Panel(owner);
   if (ending) made.show(ending, { drives: true }, false);
   const labels = () => [...made.element.all("button"), ...made.element.all("a")].filter((each) => !each.hidden).map((each) => each.text);
   const primary = () => made.element.all("button").filter((each) => !each.hidden && each.class.includes("primary")).map((each) => each.text);
-  return { made, opened, powered, announced, labels, primary };
+  return { made, owner, opened, powered, announced, labels, primary };
 }
 
 test("a console whose machine is off shows why, leads to its log and screen, and opens when it starts", () => {
-  const { made, opened, labels } = panel({ reason: "PoweredOff", code: 0, message: 'machine "vm" was powered off' });
+  const { made, owner, opened, labels } = panel({ reason: "PoweredOff", code: 0, message: 'machine "vm" was powered off' });
   assert.ok(made.followsMachine);
   assert.match(made.element.text, /not running.*"vm" was powered off/);
   assert.deepEqual(labels(), ["Open again", "Log", "Screen"]);
   made.follow(OFF, false);
   assert.deepEqual(labels(), ["Log", "Screen"]);
-  assert.match(made.element.text, /It is powered off\. .*opens as soon as.*may not power it on; users with the role “edit”/);
+  const seen = () => made.element.all("p").filter((each) => !each.hidden).map((each) => each.text).join(" ");
+  assert.match(seen(), /^It is powered off\. .*opens as soon as.*may not power it on; users with the role “edit”/);
+  owner.hasSwitchedOff = true;
+  made.follow(OFF, false);
+  assert.match(seen(), /^You have powered it off\. This console opens/);
+  made.follow({ ...OFF, isOff: false, problem: "" }, false);
+  assert.match(seen(), /"vm" was powered off\. Shutdown\. .*starts when it is powered off and then on/);
   made.follow(RUNNING, true);
   assert.equal(opened.length, 1);
   made.hide();
@@ -130,7 +138,8 @@ test("a refusal by roles names the right and whom to ask, and leads only to what
 });
 
 test("other endings have nothing to do with the machine", () => {
-  const { made, labels } = panel({ reason: "SessionDeleted", code: 0, message: "ada deleted it" });
+  const { made, labels } = panel({ reason: "SessionDeleted", code: 0, message: "ada deleted the console session vm-x7" });
+  assert.match(made.element.text, /^ada has ended this sessionYou may open a new one\./);
   assert.ok(!made.followsMachine);
   assert.deepEqual(labels(), ["Open again", "Log", "Screen"]);
 });

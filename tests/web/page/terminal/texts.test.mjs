@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { amount, anewText, attemptText, bannerText, demands, droppedKeys, endText, explained, isForbidden, isMachineMissing, isMachineStopped, lostText, presentText, readOnlyText, recordedFor, recordingNews, roleText, sentence, stateText, stoppedText, viewerNames, waitingText, withRoles, writerText } from "../../../../twisted_exec/web/page/terminal/texts.js";
+import { amount, anewText, attemptText, bannerText, demands, droppedKeys, endText, endingOf, explained, isForbidden, isMachineMissing, isMachineStopped, lostText, presentText, readOnlyText, recordedFor, recordingNews, roleText, sentence, startText, stateText, stoppedText, viewerNames, waitingText, withRoles, writerText } from "../../../../twisted_exec/web/page/terminal/texts.js";
 
 test("amounts have the units of all views", () => {
   assert.deepEqual([1, 5120, 34_683_237].map(amount), ["1 B", "5.0 KiB", "33 MiB"]);
@@ -26,7 +26,7 @@ test("each state has a text", () => {
   assert.equal(stateText("connecting", { code: 503 }, 42_000).text, "Connecting");
   assert.equal(stateText("resumed", { seconds: 3.2, missed: 5120 }, 0).text, "Reconnected after 3s");
   assert.equal(stateText("open", { resumable: true }, 0).text, "Connected");
-  assert.equal(stateText("ended", { reason: "PoweredOff" }, 0).text, "Machine not running");
+  assert.equal(stateText("ended", { reason: "PoweredOff" }, 0).text, "No session");
   assert.equal(stateText("ended", { reason: "Forbidden", code: 403 }, 0).text, "No session");
 });
 
@@ -111,10 +111,32 @@ test("a machine that does not exist is told from a session that is over", () => 
   assert.match(endText(gone), /could not be kept for so long/);
 });
 
-test("the end of a session has the server's words", () => {
-  assert.equal(endText({ reason: "SessionDeleted", message: "ada deleted it" }), "ada deleted it");
-  assert.match(endText({ exitCode: 3, message: "" }), /exit code 3/);
-  assert.match(endText({ reason: "UserLeft", message: "" }), /closed/);
+test("the end of a session says what happened, why, and what to do, each once", () => {
+  const policy = 'ConsolePolicy "default/p" allows';
+  for (const [ending, title, why, advice] of [
+    [{ reason: "SessionDeleted", message: "ada deleted the console session vm-1-x7" }, /^ada has ended this session$/, /^$/, /open a new one/],
+    [{ reason: "Idle", message: `nothing was typed: ${policy} 5m without input` }, /because it was idle/, /^nothing was typed: Cons/, /new session/],
+    [{ reason: "TimeOver", message: `${policy} this session until 08:00` }, /time for this session is over/, /until 08:00$/, /approval again/],
+    [{ reason: "AuthorizationWithdrawn", message: "ada may not drive it" }, /right to this session has ended/, /^ada may not/, /administrator/],
+    [{ reason: "LineLost", message: 'the emulator of "vm-1" ended: killed' }, /console of the machine is lost/, /emulator/, /Log and Screen/],
+    [{ reason: "InternalError", message: "a fault" }, /fault of the server/, /^a fault$/, /log of the server/],
+    [{ reason: "PoolDeleted", message: 'machinepool "a" was deleted' }, /pool of this machine was deleted/, /"a"/, /another pool/],
+    [{ reason: "TooManyViewers", message: `${policy} 2 sessions` }, /too many sessions/, /2 sessions$/, /another one has ended/],
+    [{ reason: "ConnectionLost", message: "closed" }, /connection is lost/, /closed/, /cannot resume/],
+    [{ reason: "Forbidden", code: 403, message: "not at this hour" }, /was not opened/, /at this hour$/, /^$/],
+    [{ reason: "", message: "" }, /session has ended/, /^$/, /^$/],
+    [{ exitCode: 3, message: "" }, /program at the console has ended/, /^Its exit code is 3\.$/, /^$/],
+    [{ reason: "UserLeft", message: "" }, /session has ended/, /closed/, /^$/],
+  ]) {
+    const ended = endingOf(ending);
+    assert.match(ended.title, title);
+    assert.match(endText(ending), why);
+    assert.match(ended.advice, advice);
+  }
+  const own = { reason: "SessionDeleted", message: "ada deleted the console session vm-1-x7" };
+  assert.equal(endingOf(own, "ada").title, "You (ada) have ended this session");
+  assert.equal(endingOf({ ...own, message: "" }, "ada").title, "A user has ended this session");
+  assert.equal(sentence(`nothing was typed: ${policy} 5m without input`), `Nothing was typed: ${policy} 5m without input.`);
 });
 
 test("a policy's demands become a form, without the commands in the message", () => {
@@ -149,6 +171,12 @@ test("a session that ended because its machine does not run differs from others"
   assert.equal(stoppedText({ state: "Pending", problem: "no such image" }), "Pending: no such image.");
   assert.equal(stoppedText({ state: "Shutdown", problem: "" }), "Shutdown.");
   assert.equal(stoppedText({ state: "Shutdown", problem: "powered off, as spec.power says", isOff: true }), "It is powered off.");
+  assert.equal(stoppedText({ state: "Shutdown", problem: "", isOff: true, isOwn: true }), "You have powered it off.");
+  assert.deepEqual([true, false].map((maySwitch) => startText({ state: "Pending", isOff: false }, maySwitch)), ["", ""]);
+  assert.equal(startText({ state: "Shutdown", isOff: true }, true), "");
+  assert.match(startText({ state: "Shutdown", isOff: true }, false), /may not power it on; users with the role “edit”/);
+  assert.match(startText({ state: "Shutdown", isOff: false }, true), /off and then on, with “Power off” and “Power on” in Commands\.$/);
+  assert.match(startText({ state: "Shutdown", isOff: false }, false), /users with the role “edit” in its namespace may do that/);
 });
 
 test("messages begin with a capital, and names stay as they are", () => {

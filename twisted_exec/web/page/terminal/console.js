@@ -17,7 +17,7 @@ import { opening } from "./rights.js";
 import { Roles } from "./roles.js";
 import { Screen, load } from "./screen.js";
 import { StatusLine } from "./status_line.js";
-import { NO_POOL, POWERED_OFF, REVOKED, anewText, droppedKeys, endText, isServerStopped, lostText, readOnlyText, recordingNews, roleText, sentence } from "./texts.js";
+import { NO_POOL, POWERED_OFF, REVOKED, anewText, droppedKeys, endText, endingOf, isServerStopped, lostText, readOnlyText, recordingNews, roleText, sentence } from "./texts.js";
 
 const MESSAGE_MILLISECONDS = 10_000;
 const SHUTDOWN = "Shutdown"; // the state of a machine that is off
@@ -55,6 +55,8 @@ export class Console {
   #recordings = null; // those that the user knows of
   /** @type {MachineWatch | null} */
   #machine = null;
+  /** Whether the user has switched the machine off here, and not on again. */
+  hasSwitchedOff = false;
   /** Whether the terminal has shown nothing yet. */
   isEmpty = true;
   /** @type {{text: string, kind: string} | null} */
@@ -351,7 +353,7 @@ export class Console {
 
   #ended(detail) {
     this.#former = null;
-    this.#announce(`session ended. ${sentence(endText(detail))}`);
+    this.#announce(`${endingOf(detail, this.context.user).title}. ${sentence(endText(detail))}`.trim());
     if (!this.#message.matches(".warning, .error")) this.#message.hidden = true; // the panel says what is true now
     this.#panel.show(detail, this.#rights, this.#status.isReadOnly);
     if (this.#panel.followsMachine) this.#watchMachine();
@@ -509,6 +511,7 @@ export class Console {
   async setPower(power) {
     const { api, machines } = this.context;
     await api.patchSpec(machines.path(this.place.namespace, this.place.name), { power });
+    this.hasSwitchedOff = power === "Off";
   }
 
   /** Power the machine off after a question, or on. */

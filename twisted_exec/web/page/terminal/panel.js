@@ -5,9 +5,8 @@ import { duration } from "../times.js";
 import { copyButton } from "../views/parts.js";
 import { requestApproval } from "./approval.js";
 import { suggestion } from "./suggestion.js";
-import { MACHINE_DELETED, attemptText, demands, endText, explained, isForbidden, isMachineMissing, isMachineStopped, isWithoutPool, stoppedText } from "./texts.js";
+import { MACHINE_DELETED, NOT_RUNNING, attemptText, demands, endText, endingOf, explained, isForbidden, isMachineMissing, isMachineStopped, isWithoutPool, startText, stoppedText } from "./texts.js";
 
-const NO_SESSION = "No session";
 const TERMINATING = "Terminating"; // the state of a machine that is being deleted
 const TICK_MILLISECONDS = 1000;
 const PATIENCE_MILLISECONDS = 5000; // before the words of the server are shown
@@ -111,8 +110,9 @@ export class Panel {
       this.#showForm(text, required);
     } else if (isMachineMissing(ending)) {
       const { namespace, name } = this.#owner.place;
-      const missing = `The namespace ${namespace} has no machine ${name}.`;
-      this.#showNoMachine(ending.kind ? missing : text, ending.reason === MACHINE_DELETED);
+      const isDeleted = ending.reason === MACHINE_DELETED;
+      const missing = ending.kind ? `The namespace ${namespace} has no machine ${name}.` : text;
+      this.#showNoMachine(isDeleted ? "Its output stays in the log for some time." : missing, isDeleted);
     } else if (isMachineStopped(ending)) {
       // A machine that has never run has printed nothing.
       const links = isWithoutPool(ending) ? [this.#link("events", "Events")] : [this.#link("logs", "Log"), this.#link("screen", "Screen")];
@@ -121,9 +121,11 @@ export class Panel {
       this.#showForbidden(text, observe);
     } else {
       const again = button("Open again", () => this.#owner.reopen(), { class: ending.code === 403 ? "" : "primary" });
+      const { title, advice } = endingOf(ending, this.#owner.context.user);
       this.#fill(
-        NO_SESSION,
-        h("p", {}, printable(text)),
+        printable(title),
+        text && h("p", {}, printable(text)),
+        advice && h("p", {}, advice),
         detail && h("p", { class: "dim" }, printable(detail)),
         h("div", { class: "actions" }, observe, again, this.#link("logs", "Log"), this.#link("screen", "Screen")),
       );
@@ -157,7 +159,7 @@ export class Panel {
   showMissing(problem) {
     const isMissing = this.#owner.context.config.vendor === false;
     this.#fill(
-      NO_SESSION,
+      "There is no terminal",
       h("p", {}, isMissing ? "This installation has no terminal: xterm.js was not built into it." : `The terminal cannot be loaded: ${printable(problem.message)}.`),
       isMissing
         ? h("p", {}, "On the host that serves this page, install twisted-exec again where pip can reach npm, or run ", h("code", {}, "python -m twisted_exec.web.vendoring"), " in a checkout. Logs and screens work without it.")
@@ -182,17 +184,21 @@ export class Panel {
     copy.hidden = true;
     const mayPowerOn = (machine) => machine?.isOff === true && this.#owner.maySwitch;
     power.hidden = !mayPowerOn(this.#owner.machine);
+    const reason = h("p", { hidden: isSeen }, printable(text));
     this.#fill(
-      "The machine is not running",
-      !isSeen && h("p", {}, printable(text)),
+      NOT_RUNNING,
+      reason,
       state,
       remedy,
       h("div", { class: "actions" }, power, again, links, copy),
     );
     this.#followMachine = (machine, hasStarted) => {
       const isStopped = machine?.runs === false;
-      const help = machine?.isOff && !this.#owner.maySwitch ? " You may not power it on; users with the role “edit” in its namespace may." : "";
-      state.textContent = isStopped ? `${printable(stoppedText(machine))} This console opens as soon as the machine runs.${help}` : "";
+      reason.hidden = isSeen || (isStopped && machine.isOff); // its state says the same
+      const texts = isStopped && [
+        stoppedText({ ...machine, isOwn: this.#owner.hasSwitchedOff }), "This console opens as soon as the machine runs.", startText(machine, this.#owner.maySwitch),
+      ];
+      state.textContent = texts ? printable(texts.filter(Boolean).join(" ")) : "";
       remedy.hidden = copy.hidden = !(isStopped && machine.problem && !machine.isOff);
       this.#offer(again, machine?.runs === true);
       if (machine) this.#offer(power, mayPowerOn(machine));
@@ -304,7 +310,7 @@ export class Panel {
       }
     };
     this.#fill(
-      NO_SESSION,
+      required.approval ? "This console needs an approval" : "This console needs a reason",
       h("p", {}, printable(text)),
       status,
       h(

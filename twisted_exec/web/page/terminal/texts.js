@@ -13,14 +13,18 @@ export const MACHINE_DELETED = "MachineDeleted";
 export const POWERED_OFF = "PoweredOff";
 export const SHUTTING_DOWN = "ShuttingDown";
 export const REVOKED = "AuthorizationWithdrawn"; // a token or a permission has ended
+const SHUTDOWN = "Shutdown"; // state of a machine that is off
 export const NO_POOL = "NoMachinePool"; // of the page alone
+/** Title of a console whose machine does not run. */
+export const NOT_RUNNING = "The machine is not running";
 const POOLS = ["machinepools", "fleets"]; // kinds, by dialect
 
 const BANNER = { lines: 4, columns: 80 };
 const CONTROLS = /[\u0000-\u001f\u007f-\u009f]/g;
 const INNER = /poollet|websocket/i; // parts of the service that its users need not know
 const HOST_AWAY = "host of the machine cannot be reached now";
-const FIRST_WORD = /^(a|an|from|machine|no|the|there|this|what|you)\b/; // others may be names
+const DELETED_BY = /^(.+) deleted the console session \S+$/; // the name of the object tells the user nothing
+const FIRST_WORD = /^(a|an|from|machine|no|nothing|the|there|this|what|you)\b/; // others may be names
 
 /**
  * Return `{kind, text}` of a state of a session; kind: good, waiting, bad or off.
@@ -40,7 +44,7 @@ export function stateText(name, detail, now) {
   if (name === "open") {
     return { kind: "good", text: detail.resumable === false ? "Connected (cannot be resumed)" : "Connected" };
   }
-  return { kind: "off", text: isMachineStopped(detail) ? "Machine not running" : "No session" };
+  return { kind: "off", text: "No session" }; // the panel says why
 }
 
 /**
@@ -228,6 +232,42 @@ export function anewText({ reason, unconfirmed }, role = "") {
   return [former, role ? "This is a new session." : next, droppedKeys(unconfirmed), role].filter(Boolean).join(" ");
 }
 
+/** What has happened to a session that ended so, and what its user can do about it. */
+const ENDINGS = {
+  SessionDeleted: { title: "A user has ended this session", advice: "You may open a new one." },
+  Idle: { title: "The session has ended, because it was idle", advice: "The machine goes on; a new session shows its output." },
+  TimeOver: { title: "The time for this session is over", advice: "A new one may need a reason or an approval again." },
+  [REVOKED]: { title: "Your right to this session has ended", advice: "If a new one is refused, too, ask your administrator." },
+  [POWERED_OFF]: { title: NOT_RUNNING, advice: "" },
+  PoolDeleted: { title: "The pool of this machine was deleted", advice: "The console can be opened again when the machine has another pool." },
+  LineLost: { title: "The console of the machine is lost", advice: "Log and Screen have its last output. Open the console again when the machine is back." },
+  TooManyViewers: { title: "There are too many sessions at this console", advice: "Try again when another one has ended." },
+  Resumed: { title: "The session goes on in another window", advice: "A session that you open here is another one." },
+  ConnectionLost: { title: "The connection is lost", advice: "This server cannot resume sessions. A new one shows the output from then on." },
+  InternalError: { title: "The session has ended by a fault of the server", advice: "If this happens again, tell your administrator: the log of the server has the details." },
+  ProtocolError: { title: "The session has ended by a fault of the server", advice: "If this happens again, tell your administrator." },
+};
+
+/**
+ * Return `{title, advice}` of a session that has ended, or was refused: what has happened, and what to do; empty where the
+ * message says it.
+ *
+ * @param {any} ending
+ * @param {string} [ownName] of the user
+ */
+export function endingOf({ reason, message, exitCode, code }, ownName = "") {
+  const user = deletedBy({ reason, message });
+  if (user) return { ...ENDINGS.SessionDeleted, title: `${user === ownName ? `You (${user}) have` : `${user} has`} ended this session` };
+  if (exitCode !== null && exitCode !== undefined) return { title: "The program at the console has ended", advice: "" };
+  return ENDINGS[reason] ?? { title: code ? "The console was not opened" : "The session has ended", advice: "" };
+}
+
+/** Return the user who has ended a session; empty if no user has, or if the server does not say who. */
+function deletedBy({ reason, message }) {
+  const [, user = ""] = DELETED_BY.exec(reason === "SessionDeleted" ? message : "") ?? [];
+  return user;
+}
+
 /**
  * Return why a session has ended, as a sentence.
  *
@@ -236,9 +276,10 @@ export function anewText({ reason, unconfirmed }, role = "") {
 export function endText({ reason, message, exitCode, code, kind, causes = [] }) {
   if (reason === "UserLeft") return "You have closed this session.";
   if (exitCode !== null && exitCode !== undefined && (exitCode !== 0 || !message)) {
-    return `The program at the console has ended with exit code ${exitCode}.`;
+    return `Its exit code is ${exitCode}.`;
   }
-  if (!message && !reason) return "The session has ended.";
+  if (!message && !reason) return "";
+  if (deletedBy({ reason, message })) return ""; // the title says it
   if (code === 404 && POOLS.includes(kind)) return "The pool of this machine does not exist.";
   if (code === 404 && kind === KEPT_SESSION) return `The session could not be kept for so long: ${message}`;
   // The message has commands, too, which the page has as buttons.
@@ -267,10 +308,24 @@ export function isWithoutPool({ reason, code, kind }) {
   return reason === NO_POOL || (code === 404 && POOLS.includes(kind));
 }
 
-/** Return why a machine does not run, as a sentence: `Pending: no such image.` */
-export function stoppedText({ state, problem, isOff }) {
-  if (isOff && state === "Shutdown") return "It is powered off.";
+/** Return why a machine does not run, as a sentence: `Pending: no such image.`; `isOwn`: the user has switched it off here. */
+export function stoppedText({ state, problem, isOff, isOwn = false }) {
+  if (isOff && state === SHUTDOWN) return isOwn ? "You have powered it off." : "It is powered off.";
   return `${problem ? `${state}: ${problem}` : state}.`;
+}
+
+/**
+ * Return what the user of a machine that does not run can do, as a sentence; empty if only its start helps.
+ *
+ * @param {{state: string, isOff: boolean}} machine
+ * @param {boolean} maySwitch whether the user may power it on and off
+ */
+export function startText({ state, isOff }, maySwitch) {
+  const others = "users with the role “edit” in its namespace may";
+  if (isOff) return maySwitch ? "" : `You may not power it on; ${others}.`;
+  if (state !== SHUTDOWN) return "";
+  const how = "A machine that has switched itself off starts when it is powered off and then on";
+  return maySwitch ? `${how}, with “Power off” and “Power on” in Commands.` : `${how}; ${others} do that.`;
 }
 
 /** Whether the user lacks a right at the machine: other refusals are about no kind of objects, or have other causes. */
