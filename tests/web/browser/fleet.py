@@ -72,6 +72,7 @@ class FleetTestCase(ChainTestCase):
         spec: Object,
         status: Object,
         namespace: str = "default",
+        created: str = "2026-11-20T08:00:00Z",
     ) -> None:
         # Past the API, which keeps users from what the server and poollets write.
         metadata = {
@@ -79,9 +80,13 @@ class FleetTestCase(ChainTestCase):
             "namespace": namespace,
             "uid": f"{namespace}-{resource.plural}-{name}",
         }
-        created = {"creationTimestamp": "2026-11-20T08:00:00Z"}
         typed = {"apiVersion": resource.api_version, "kind": resource.kind}
-        obj = {**typed, "metadata": metadata | created, "spec": spec, "status": status}
+        obj = {
+            **typed,
+            "metadata": metadata | {"creationTimestamp": created},
+            "spec": spec,
+            "status": status,
+        }
         await self.storage.create(resource, obj)
 
     async def add_fleet(self) -> None:
@@ -105,6 +110,8 @@ class FleetTestCase(ChainTestCase):
         for name in ("web-2", "web-3"):
             await self.add_recording(name)
         await self.add_alert()
+        for name, user in (("web-1", "bob"), (LONG, "ada"), ("db-1", "carol")):
+            await self.add_request(name, user)
 
     async def add_session(self, name: str, user: str) -> None:
         """Create the ConsoleSession of a user of a machine."""
@@ -124,6 +131,18 @@ class FleetTestCase(ChainTestCase):
         status = {"phase": "Recording"}
         resource = kinds.CONSOLERECORDINGS.resource
         await self._add(resource, name, spec | policy | where, status, namespace)
+
+    async def add_request(self, name: str, user: str) -> None:
+        """Create the ConsoleRequest of a user of a machine; carol's is approved for a day."""
+        spec = {"machine": name, "user": user, "right": "drive", "seconds": 86_400}
+        spec |= {"machineResource": "machines.compute.ironcore.dev", "reason": "OPS-4711: disk"}
+        now, end = (
+            time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + seconds))
+            for seconds in (0, 86_400)
+        )
+        approval = {"approved": True, "expirationTime": end, "decidedBy": "bob", "message": "go on"}
+        status = approval if user == "carol" else {}
+        await self._add(kinds.CONSOLEREQUESTS.resource, f"{user}-asks", spec, status, created=now)
 
     async def add_alert(self) -> None:
         """Create a ConsoleAlert."""

@@ -39,7 +39,7 @@ from .test_list import NO_LISTS
 from .user import User
 
 MACHINES = kinds.MACHINES.resource
-LISTS = ("machines", "sessions", "recordings", "alerts", "consoles")
+LISTS = ("machines", "sessions", "recordings", "alerts", "requests", "consoles")
 FONTS = ("DejaVu Sans", "DejaVu Sans Mono")
 TOLERANCE = 16
 """Channels of a colour, 0 to 255, may differ by this much."""

@@ -23,7 +23,7 @@ from .user import User
 RULES = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice")
 OTHERS = (".xterm", ".ap-player")
 """Insides of the vendored terminal and player, which their own projects test."""
-LISTS = ("machines", "sessions", "recordings", "alerts", "consoles")
+LISTS = ("machines", "sessions", "recordings", "alerts", "requests", "consoles")
 PARTS = ("logs", "screen", "recordings", "events")
 MACHINE = (*(f"{VM}/{part}" for part in PARTS), "recordings/default/seen", VM)
 _SETTLED = "!document.querySelector('.skeleton')?.checkVisibility()"
@@ -76,7 +76,7 @@ class ListTests(_Visits, FleetTestCase):
     skip = needs.chromium() or needs.axe()
 
     async def test_full(self) -> None:
-        """The lists have no violation, nor have a machine's menu and the question before it is powered off."""
+        """The lists have no violation, nor have a machine's menu, and the questions before it is powered off and a request is approved."""
         await self.add_fleet()
         user = await self.user()
         await user.until_page("ada, bob")
@@ -89,6 +89,10 @@ class ListTests(_Visits, FleetTestCase):
         await user.click_text("dialog button", "Cancel")
         await user.click_text("button", "Power off web-1")
         self.assertEqual("\n".join(await self.appearances(user, "question")), "")
+        await user.click_text("dialog button", "Cancel")
+        await user.open("requests")
+        await user.click_text("button", "Approve the request of bob for web-1")
+        self.assertEqual("\n".join(await self.appearances(user, "approval")), "")
 
     async def test_empty(self) -> None:
         """Nor have empty lists; an image without a description would be one."""

@@ -14,12 +14,13 @@ from .layout import faults_of, lasting
 from .user import User
 
 ROLEBINDINGS = kinds.ROLEBINDINGS.resource
-VIEWS = ("machines", "sessions", "recordings", "alerts", "consoles")
+VIEWS = ("machines", "sessions", "recordings", "alerts", "requests", "consoles")
 MANY = 10_000
 _FRAME = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
 _ROWS = "document.querySelectorAll('.visible-rows tr')"
 _BUTTONS = "[...document.querySelectorAll('.power')].filter((each) => each.checkVisibility({visibilityProperty: true})).length"
 _TABLE = "document.querySelector('table.list')"
+_COUNTED = "document.querySelectorAll('nav .count:not([hidden])')"
 _FOCUSED = "document.activeElement.closest('tr')?.querySelector('.name').textContent"
 
 
@@ -118,6 +119,19 @@ class ListTests(FleetTestCase):
         await user.open("sessions")
         await user.page.resize(*SIZES["phone"])
         await user.page.until("document.querySelector('.facing tbody tr')?.offsetHeight < 844 / 5")
+
+    async def test_views_in_bar(self) -> None:
+        """The bar has all views with their numbers, also the number of open consoles, in windows of any width."""
+        user = await self.user("requests")
+        await user.page.until(f"{_COUNTED}.length === 2")
+        await user.page.evaluate("document.querySelector('nav .count').hidden = false; null")
+        await user.page.evaluate("document.querySelector('nav .count').textContent = '12'")
+        for width in (320, 390, 701, 850, 851, 1000, 1250):
+            await user.page.resize(width, 844)
+            await user.page.until(f"innerWidth === {width}")
+            self.assertEqual(await faults_of(user.page, taps=width < 701), [], width)
+            links = "[...document.querySelectorAll('nav a')].filter((each) => each.checkVisibility()).length"
+            self.assertEqual(await user.page.evaluate(links), len(VIEWS), width)
 
     async def test_taps_on_rows(self) -> None:
         """On a phone a row opens wherever it is touched; its other links and buttons stay what they are."""
@@ -520,6 +534,7 @@ class EmptyTests(FleetTestCase):
             ("sessions", "No console is open.[^]*Choose a machine"),
             ("recordings", "There are no recordings[^]*Choose a machine"),
             ("alerts", "No alert looks at what machines print[^]*Copy the command"),
+            ("requests", "No user has asked for the approval"),
             ("consoles", "No console is open.[^]*Choose a machine"),
         ):
             await user.open(view)
@@ -575,7 +590,7 @@ class EmptyTests(FleetTestCase):
         await user.page.before_scripts(NO_LISTS)
         await user.page.reload()
         await user.page.until("self.areListsLost && document.querySelector('nav a')")
-        for view in ("machines", "sessions", "recordings", "alerts"):
+        for view in ("machines", "sessions", "recordings", "alerts", "requests"):
             await user.open(view)
             await user.page.until("document.querySelector('.skeleton:not([hidden])')?.offsetParent")
             text = await user.page.evaluate("document.getElementById('view').innerText")

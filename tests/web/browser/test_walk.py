@@ -144,7 +144,7 @@ class WalkTests(WebTestCase):
         await ada.page.resize(*PHONE)
         for route in (
             *("machines", VM, f"{VM}/logs", f"{VM}/screen", f"{VM}/recordings", f"{VM}/events"),
-            *("sessions", "recordings", "recordings/default/seen", "alerts"),
+            *("sessions", "recordings", "recordings/default/seen", "alerts", "requests"),
         ):
             await ada.open(route)
             await ada.page.until("document.querySelector('#view > .view')?.innerText")

@@ -91,10 +91,10 @@ export class Api extends EventTarget {
     return (await this.fetch(path, options)).json();
   }
 
-  /** Change the spec of an object by a merge patch. */
-  async patchSpec(path, spec) {
+  /** Change an object by a merge patch. */
+  async patch(path, body) {
     const headers = { "Content-Type": "application/merge-patch+json" };
-    return this.request(path, { method: "PATCH", headers, body: { spec } });
+    return this.request(path, { method: "PATCH", headers, body });
   }
 
   /** Return an answer as text. */

@@ -8,7 +8,10 @@ const LINKS = [
   ["sessions", "Sessions"],
   ["recordings", "Recordings"],
   ["alerts", "Alerts"],
+  ["requests", "Requests"],
 ];
+/** The numbers beside views. */
+const COUNTED = { consoles: "open", alerts: "not healthy", requests: "waiting" };
 const PARTS = [
   ["", "Console"],
   ["logs", "Log"],
@@ -20,8 +23,7 @@ const PARTS = [
 export class Frame {
   #announcements;
   #links;
-  #count = counter();
-  #alerts = counter();
+  #counts;
   #cluster = h("span", { class: "cluster" });
   #renewal = h("span");
   #user;
@@ -35,9 +37,10 @@ export class Frame {
   constructor(config, theme, logout) {
     this.#announcements = element("notices");
     this.#links = Object.fromEntries(LINKS.map(([view, label]) => [view, h("a", { href: `#/${view}` }, label)]));
-    this.#links.consoles.append(this.#count);
-    this.#links.alerts.append(this.#alerts);
-    this.#alerts.classList.add("bad");
+    this.#counts = Object.fromEntries(Object.keys(COUNTED).map((view) => [view, h("span", { class: "count", hidden: true })]));
+    for (const [view, count] of Object.entries(this.#counts)) this.#links[view].append(count);
+    this.#counts.alerts.classList.add("bad");
+    this.offer("requests", false);
     this.#user = h("span", { class: "user dim" });
     const appearance = button("", () => theme.toggle(), { class: "quiet icon" });
     const show = () => {
@@ -77,18 +80,20 @@ export class Frame {
   /** Hide the views of resources that the server does not have. */
   hideMissing(machines) {
     for (const view of ["sessions", "recordings", "alerts"]) {
-      this.#links[view].hidden = !machines.serves(`console${view}`);
+      this.offer(view, machines.serves(`console${view}`));
     }
   }
 
-  /** Show how many consoles are open. */
-  count(number) {
-    setNumber(this.#count, number, "open");
+  /** Show or hide a view in the navigation. */
+  offer(view, isOffered) {
+    this.#links[view].hidden = !isOffered;
   }
 
-  /** Show how many consoles are not healthy; nothing if there is none, or if the number is null. */
-  alerts(number) {
-    setNumber(this.#alerts, number, "not healthy");
+  /** Show a number beside a view; nothing if it is 0, or null. */
+  count(view, number) {
+    const element = this.#counts[view];
+    element.hidden = !number;
+    if (element.firstChild?.textContent !== String(number)) fill(element, String(number), h("span", { class: "visually-hidden" }, ` ${COUNTED[view]}`));
   }
 
   /** Show the name of the cluster. */
@@ -149,16 +154,6 @@ export function partLinks({ link, machines }, namespace, name, current) {
     ),
   );
   return h("nav", { class: "parts", "aria-label": `Parts of ${printable(name)}` }, links);
-}
-
-/** Return the place of a number beside a link. */
-function counter() {
-  return h("span", { class: "count", hidden: true });
-}
-
-function setNumber(element, number, what) {
-  element.hidden = !number;
-  if (element.firstChild?.textContent !== String(number)) fill(element, String(number), h("span", { class: "visually-hidden" }, ` ${what}`));
 }
 
 /** Return an element of index.html. */

@@ -1,6 +1,7 @@
 /** Start of the page: configuration, login, discovery; then the view of the route. */
 
 import { Api } from "./api.js";
+import { Count, REQUESTS, UNHEALTHY } from "./counts.js";
 import { button, fill, h, notice, printable } from "./dom.js";
 import { Frame, machineHead } from "./frame.js";
 import { secretOf } from "./login/dialogs.js";
@@ -11,7 +12,6 @@ import { machineLink, parse } from "./routes.js";
 import { Store } from "./store.js";
 import { load as loadTerminal } from "./terminal/screen.js";
 import { Theme } from "./theme.js";
-import { Unhealthy } from "./unhealthy.js";
 import { homeOf } from "./views/filter.js";
 import { skeleton, tellWaiting } from "./views/parts.js";
 import { sleep } from "./watch.js";
@@ -29,6 +29,7 @@ const VIEWS = {
   events: () => import("./views/events.js"),
   sessions: () => import("./views/sessions.js"),
   alerts: () => import("./views/alerts.js"),
+  requests: () => import("./views/requests.js"),
 };
 const TITLES = {
   machines: "Machines",
@@ -39,6 +40,7 @@ const TITLES = {
   events: "Events",
   sessions: "Sessions",
   alerts: "Alerts",
+  requests: "Requests",
 };
 
 const view = /** @type {HTMLElement} */ (document.getElementById("view"));
@@ -48,6 +50,8 @@ const theme = new Theme(preferences);
 
 let current = null; // the view in the page
 let routes = 0; // counts, so that a slow view does not replace a newer one
+/** @type {Count[]} the numbers beside views, when the server has said what it has. */
+const counts = [];
 
 async function main() {
   const config = await read();
@@ -65,7 +69,8 @@ async function main() {
     theme,
     machines: /** @type {any} */ (null),
     lists: new Map(), // those of the views that were left
-    unhealthy: /** @type {any} */ (null),
+    // A user who may not list all namespaces has the numbers of those of the list of machines.
+    count: (namespaces = store.get("machines")?.namespaces || homeOf(context)) => counts.forEach((each) => each.follow(namespaces)),
     announce: (text) => frame.announce(text),
     link: machineLink,
     navigate: (hash) => {
@@ -79,8 +84,8 @@ async function main() {
   api.addEventListener("authorized", () => {
     context.lists.clear(); // another user may have logged in
     nameUser(context);
-    context.unhealthy?.stop();
-    countUnhealthy(context);
+    counts.forEach((each) => each.stop());
+    context.count();
   });
   const waiting = h("p", { class: "dim" });
   fill(view, h("div", { class: "view" }, waiting, skeleton()));
@@ -89,8 +94,11 @@ async function main() {
   begin(context);
   frame.hideMissing(context.machines);
   api.group = context.machines.resource.group;
-  context.unhealthy = new Unhealthy(context, (number) => frame.alerts(number));
-  countUnhealthy(context);
+  counts.push(
+    new Count(context, UNHEALTHY, (number) => frame.count("alerts", number)),
+    new Count(context, REQUESTS, (number) => frame.count("requests", number), (isOffered) => frame.offer("requests", isOffered)),
+  );
+  context.count();
   addEventListener("hashchange", () => show(context));
   // Consoles that were open before a reload go on, whatever view is shown.
   if (store.get("consoles")?.places.length) (await VIEWS.consoles()).restore(context);
@@ -152,12 +160,6 @@ async function nameUser(context) {
       await sleep(NAME_SECONDS);
     }
   }
-}
-
-/** Show the number of unhealthy machines in each view; a user who may not list all namespaces has those of the list. */
-function countUnhealthy(context) {
-  const { machines, store, unhealthy } = context;
-  if (machines?.serves("consolealerts")) unhealthy.follow(store.get("machines")?.namespaces || homeOf(context));
 }
 
 async function show(context) {

@@ -1,6 +1,6 @@
 /** Routes in `location.hash`. */
 
-const VIEWS = ["machines", "recordings", "sessions", "alerts", "consoles"];
+const VIEWS = ["machines", "recordings", "sessions", "alerts", "requests", "consoles"];
 const PARTS = ["logs", "screen", "recordings", "events"];
 
 /**

@@ -26,7 +26,7 @@ const now = async () => {};
 
 test("an approval is awaited, also over a server that is away", async () => {
   const away = Object.assign(new Error(""), { code: 503 });
-  const { sent, context: page } = requests({}, away, { approved: true });
+  const { sent, context: page } = requests({}, away, { approved: true, decidedBy: "bob", message: "go on" });
   const said = [];
   await requestApproval(page, PLACE, undefined, (message) => said.push(message), now);
   assert.deepEqual(sent[0].body.spec, {
@@ -36,6 +36,7 @@ test("an approval is awaited, also over a server that is away", async () => {
     reason: "OPS-1",
   });
   assert.match(said[0], /twisted-exec request approve -n a vm-x7/);
+  assert.equal(said[1], 'bob approved request "vm-x7": go on');
   assert.equal(sent.length, 4);
 });
 

@@ -34,8 +34,8 @@ export async function requestApproval({ api, machines }, place, signal, say, pau
   const { metadata } = await api.request(list, { method: "POST", body, signal });
   const path = itemPath("consolerequests", place.namespace, metadata.name);
   say(
-    `Request "${metadata.name}" waits for the approval of another user: ` +
-      `twisted-exec request approve -n ${place.namespace} ${metadata.name}`,
+    `Request "${metadata.name}" waits for the approval of another user, ` +
+      `in Requests of this page, or with twisted-exec request approve -n ${place.namespace} ${metadata.name}`,
   );
   for (;;) {
     await pause(LOOK_SECONDS, signal);
@@ -49,7 +49,8 @@ export async function requestApproval({ api, machines }, place, signal, say, pau
       continue; // the server is back soon
     }
     const { approved, denied, decidedBy = "another user", message } = request.status ?? {};
-    if (denied) throw new Error(`${decidedBy} denied request "${metadata.name}"${message ? `: ${message}` : ""}`);
-    if (approved) return;
+    const because = message ? `: ${message}` : "";
+    if (denied) throw new Error(`${decidedBy} denied request "${metadata.name}"${because}`);
+    if (approved) return say(`${decidedBy} approved request "${metadata.name}"${because}`);
   }
 }

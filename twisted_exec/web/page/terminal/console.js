@@ -510,7 +510,7 @@ export class Console {
   /** @param {"On" | "Off"} power */
   async setPower(power) {
     const { api, machines } = this.context;
-    await api.patchSpec(machines.path(this.place.namespace, this.place.name), { power });
+    await api.patch(machines.path(this.place.namespace, this.place.name), { spec: { power } });
     this.hasSwitchedOff = power === "Off";
   }
 

@@ -279,7 +279,7 @@ class Workspace {
     this.#strip.hidden = count === 0 && this.#other !== null;
     this.#empty.hidden = count > 0;
     this.#panes.hidden = !count;
-    this.#context.frame.count(count);
+    this.#context.frame.count("consoles", count);
     this.#revealTab();
     this.#keep();
   }

@@ -125,7 +125,7 @@ class MachineList extends ListView {
     const { machines } = this.context;
     this.#rows = new Rows(machines.resource);
     this.#keep();
-    this.context.unhealthy.follow(this.namespaces.value);
+    this.context.count(this.namespaces.value);
     for (const kind of machines.kinds) {
       this.list((namespace) => machines.list(kind, namespace), {
         plural: kind.plural,
@@ -292,7 +292,7 @@ class MachineList extends ListView {
     if (!row.isOff && !(await powerOffConfirmed(name))) return;
     try {
       const path = machines.path(row.namespace, machines.routeName(row.kind, row.name));
-      await api.patchSpec(path, { power: row.isOff ? "On" : "Off" });
+      await api.patch(path, { spec: { power: row.isOff ? "On" : "Off" } });
       announce(`${name} is being powered ${row.isOff ? "on" : "off"}.`);
     } catch (error) {
       this.say("error", `The power of ${name} was not changed: ${printable(error.message)}`);

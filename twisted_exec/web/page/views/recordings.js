@@ -115,7 +115,7 @@ class Recordings extends ListView {
     const name = printable(row.name);
     if (!(await confirmed(`End the recording ${name} of ${printable(row.machine)}? It cannot go on then.`, "End the recording"))) return;
     try {
-      await api.patchSpec(itemPath("consolerecordings", row.namespace, row.name), { ended: true });
+      await api.patch(itemPath("consolerecordings", row.namespace, row.name), { spec: { ended: true } });
       announce(`The recording ${name} ends.`);
     } catch (error) {
       this.say("error", `Could not end ${name}: ${printable(error.message)}`);

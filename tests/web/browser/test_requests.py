@@ -1,0 +1,138 @@
+"""
+Requests for approvals in a real browser: a user asks at a console, and another one decides in the page.
+"""
+
+from __future__ import annotations
+
+from tests.flows.test_three_programs import binding
+from twisted_exec.api import kinds
+
+from .base import WebTestCase
+from .deployment import WebDeployment
+from .layout import faults_of
+from .steps import VM
+from .user import User
+
+POLICIES, REQUESTS = kinds.CONSOLEPOLICIES.resource, kinds.CONSOLEREQUESTS.resource
+ROLEBINDINGS = kinds.ROLEBINDINGS.resource
+_REASON = {"reason": "Required", "reasonPattern": "OPS-[0-9]+"}
+POLICY = {"approval": "Required", "approvers": "#on-call"} | _REASON
+PHONE = (390, 844)
+_LINK = "document.querySelector('nav a[href=\"#/requests\"]')"
+_IS_OFFERED = f"{_LINK}.checkVisibility()"
+# The number beside the link, without the word for screen readers.
+_NUMBER = f"({_LINK}.querySelector('.count:not([hidden])')?.firstChild.textContent ?? '')"
+_BUTTONS = "[...document.querySelectorAll('td .button')].map((each) => each.innerText).join()"
+
+
+class RequestTests(WebTestCase):
+    """A console that needs an approval; ada edits, bob administers, and carol views."""
+
+    def make_deployment(self) -> WebDeployment:
+        deployment = super().make_deployment()
+        deployment.tokens["carol"] = "token-of-carol"
+        deployment.groups = {"ada": "editors", "carol": "viewers"}
+        deployment.write_tokens()
+        return deployment
+
+    async def setUp(self) -> None:
+        await super().setUp()
+        client = self.deployment.client
+        for name, role in (("ada", "edit"), ("carol", "view")):
+            bound = binding(name, role) | {"metadata": {"name": name}}
+            await client.create(ROLEBINDINGS, bound, "default")
+        await self.deployment.create_machine("vm-1", "shell")
+        await self.set_policy("fits", POLICY)
+        await self.set_policy("other", POLICY | {"selector": {"matchLabels": {"tier": "none"}}})
+
+    async def set_policy(self, name: str, spec: dict[str, object]) -> None:
+        body = {"metadata": {"name": name}, "spec": spec}
+        await self.deployment.client.create(POLICIES, body, "default")
+
+    async def deny_all(self) -> None:
+        """Deny all requests, as another administrator."""
+        client = self.deployment.client
+        for request in (await client.list(REQUESTS, "default"))["items"]:
+            name = request["metadata"]["name"]
+            body = {"status": {"denied": True}}
+            await client.patch(REQUESTS, name, body, "default", subresource="approval")
+
+    async def ask(self, user: User, reason: str) -> None:
+        """Ask for an approval in the panel of the console."""
+        await user.page.focus(".panel input")
+        await user.page.evaluate("document.activeElement.select()")
+        await user.page.type(reason)
+        await user.click_text(".panel button", "Ask for approval")
+        await user.until_page("waits for the approval of another user, in Requests of this page")
+
+    async def decide(self, user: User, action: str, note: str) -> None:
+        """Decide the request of ada for vm-1, with a note."""
+        await user.click_text("button", f"{action} the request of ada for vm-1")
+        await user.page.focus("dialog input")
+        await user.page.type(note)
+        await user.click_text("dialog button", action)
+        await user.page.until("!document.querySelector('dialog')")
+
+    async def test_decisions(self) -> None:
+        """
+        A request appears beside the number of those that wait, in each view; the approver reads what the
+        policies demand, and the user reads the decision at the console, and has the console once it is approved.
+        A withdrawal ends the session.
+        """
+        ada, bob = await self.user("ada"), await self.user("bob")
+        await ada.open(VM)
+        await ada.until_page("requires the approval of another user")
+        await bob.page.until(_IS_OFFERED)
+        await self.ask(ada, "OPS-7")
+        await bob.page.until(f"{_NUMBER} === '1'")
+        await bob.page.click("nav a[href='#/requests']")
+        await bob.until_page("vm-1[^]*ada[^]*Typing for 60m[^]*Waiting[^]*OPS-7")
+        await self.decide(bob, "Deny", "not now")
+        await ada.until_page('bob denied request "vm-1-[^ ]+": not now')
+        await bob.page.until(f"/Denied\\s*by bob: not now/.test({_TABLE}) && {_NUMBER} === ''")
+        await self.ask(ada, "OPS-8")
+        await bob.click_text("button", "Approve the request of ada for vm-1")
+        await bob.until_page("ConsolePolicy fits: an approval is for any[^]*OPS-.0-9[^]*#on-call")
+        self.assertNotIn(
+            "other", await bob.page.evaluate("document.querySelector('dialog').innerText")
+        )
+        await bob.page.press("Enter")
+        await ada.until_terminal("[#$]$")
+        await bob.page.until(f"/Approved\\s*until [0-9:]+ by bob/.test({_TABLE})")
+        await self.decide(bob, "Withdraw", "")
+        await ada.until_page("No session")
+        await bob.page.until(f"{_BUTTONS} === ''")
+        self.check_faults()
+
+    async def test_rights(self) -> None:
+        """
+        Users who may not list requests have no such view in the navigation; those who may not approve them, or
+        have asked themselves, have no buttons.  A phone has all views in its bar, and buttons for a finger.
+        """
+        ada, bob, carol = [await self.user(each) for each in ("ada", "bob", "carol")]
+        for user in (ada, bob):
+            await user.page.until(_IS_OFFERED)
+            await user.open(VM)
+            await user.until_page("requires the approval of another user")
+            await self.ask(user, "OPS-9")
+            await user.open("requests")
+            await user.until_page("Another user must approve it")
+        await ada.page.until(f"{_NUMBER} === '2' && {_BUTTONS} === ''")
+        await bob.page.until(f"{_BUTTONS} === 'Approve,Deny'")
+        await carol.until_page("1 machine")
+        self.assertFalse(await carol.page.evaluate(_IS_OFFERED))
+        await carol.open("requests")
+        await carol.until_page("You may not list consolerequests in the namespace default")
+        await bob.page.set_touch()
+        await bob.page.resize(*PHONE)
+        self.assertEqual(await faults_of(bob.page, taps=True), [])
+        await bob.click_text("button", "Approve the request of ada for vm-1")
+        await bob.page.until("document.querySelector('dialog')")
+        self.assertEqual(await faults_of(bob.page, taps=True), [])
+        await self.deny_all()
+        await bob.click_text("dialog button", "Approve")
+        await bob.until_page("is as it was:[^]*a denial is final")
+        self.check_faults()
+
+
+_TABLE = "document.querySelector('.facing table').innerText"

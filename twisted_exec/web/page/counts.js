@@ -1,0 +1,105 @@
+/** Numbers for the whole page, by watches of what they count alone: unhealthy machines, and requests that wait. */
+
+import { Objects, listPath, may } from "./objects.js";
+import { namespacesOf } from "./views/filter.js";
+import { stateOf, WAITING } from "./views/request_model.js";
+
+const TELL_MILLISECONDS = 60_000; // a request also ends by the time
+const REFUSALS = [400, 403, 404]; // 400: a server of an older release
+
+/** What is counted: the resource that the server needs for it, the lists, their query, and which of their objects count. */
+export const UNHEALTHY = {
+  resource: "consolealerts",
+  kinds: ({ machines }) => machines.kinds.map((kind) => ({ ...kind, path: (namespace) => machines.list(kind, namespace) })),
+  query: { fieldSelector: "status.conditions.ConsoleHealthy=False" },
+  make: () => true,
+  counts: () => true,
+};
+export const REQUESTS = {
+  resource: "consolerequests",
+  kinds: () => [{ plural: "consolerequests", group: undefined, path: (namespace) => listPath("consolerequests", namespace) }],
+  query: {},
+  make: (request) => request,
+  counts: (request) => stateOf(request, Date.now()) === WAITING,
+};
+
+export class Count {
+  #context;
+  #what;
+  #changed;
+  #offered;
+  #leaving = new AbortController();
+  #paths = ""; // of the lists that are followed
+  #asked = 0; // counts, so that a slow answer does not replace a newer one
+
+  /**
+   * @param {object} context of the page
+   * @param {any} what such as {@link UNHEALTHY}
+   * @param {(number: number | null) => void} changed is called with each change; null: it is not known
+   * @param {(isOffered: boolean) => void} [offered] is told whether the user may list some of it
+   */
+  constructor(context, what, changed, offered = () => {}) {
+    this.#context = context;
+    this.#what = what;
+    this.#changed = changed;
+    this.#offered = offered;
+  }
+
+  /**
+   * Follow the objects of all namespaces, or of those in a text if the user may not list all.
+   *
+   * @param {string} namespaces as {@link namespacesOf} reads them
+   */
+  async follow(namespaces) {
+    if (!this.#context.machines.serves(this.#what.resource)) return;
+    const asked = ++this.#asked;
+    const lists = this.#what.kinds(this.#context).map(async ({ plural, group, path }) => {
+      const mayList = (namespace) => may(this.#context.api, "list", plural, "", namespace, "", group);
+      if (await mayList("")) return [path("")];
+      const named = namespacesOf(namespaces);
+      const answers = await Promise.all(named.map(mayList));
+      return named.filter((_, at) => answers[at]).map(path);
+    });
+    const paths = (await Promise.all(lists)).flat();
+    if (asked !== this.#asked) return;
+    this.#offered(paths.length > 0);
+    if (paths.join() === this.#paths) return;
+    this.stop();
+    this.#paths = paths.join();
+    if (paths.length) this.#watch(paths);
+  }
+
+  stop() {
+    this.#leaving.abort();
+    this.#leaving = new AbortController();
+    this.#paths = "";
+    this.#changed(null);
+  }
+
+  #watch(paths) {
+    const { signal } = this.#leaving;
+    const { query, make, counts } = this.#what;
+    const known = new Map(); // lists that are known now
+    const tell = () => {
+      const all = [...known.values()].flatMap((objects) => objects.all);
+      this.#changed(known.size === paths.length ? all.filter(counts).length : null);
+    };
+    const timer = setInterval(tell, TELL_MILLISECONDS);
+    signal.addEventListener("abort", () => clearInterval(timer));
+    for (const path of paths) {
+      const objects = new Objects(undefined, make);
+      const onEvent = (event) => {
+        objects.apply(event);
+        known.set(path, objects);
+        tell();
+      };
+      const onProblem = (error) => {
+        if (!error) return;
+        known.delete(path);
+        if (REFUSALS.includes(error.code)) this.stop();
+        else tell();
+      };
+      this.#context.api.watch(path, onEvent, { query, signal, onProblem });
+    }
+  }
+}

@@ -1,0 +1,130 @@
+/** The list of requests for approvals of consoles, with buttons that approve and deny them. */
+
+import { ask } from "../dialogs.js";
+import { button, fill, h, nameLink, printable } from "../dom.js";
+import { itemPath, listPath } from "../objects.js";
+import { age, zonedTime } from "../times.js";
+import { selectorText } from "./alert_model.js";
+import { ListView } from "./list_view.js";
+import { badge, countOf, emptyState, field, Table } from "./parts.js";
+import { demandOf, order, rowOf, STATE_KINDS, textsOf } from "./request_model.js";
+
+const OPTIONS = {
+  plural: "consolerequests",
+  role: "console-approver",
+  missing: "This server has no requests for approvals: it is of an older release.",
+  rights: { mayDecide: ["patch", "approval"] },
+};
+const LONGEST_NOTE = 1024;
+
+/**
+ * @param {HTMLElement} container
+ * @param {any} context
+ * @param {{namespace?: string, query: URLSearchParams}} parameters
+ * @returns {{stop(): void}}
+ */
+export function show(container, context, parameters) {
+  const view = new Requests(container, context, parameters);
+  view.start();
+  return view;
+}
+
+class Requests extends ListView {
+  /** @type {any[] | null} */
+  #requests = null;
+
+  constructor(container, context, parameters) {
+    super(context, parameters, OPTIONS);
+    this.count = h("span", { class: "dim" });
+    this.table = new Table("Requests for approvals", this.#columns());
+    fill(container, h("div", { class: "page-head" }, h("h1", {}, "Requests"), this.count), this.toolbar, this.problem, this.table.element);
+  }
+
+  begin() {
+    this.#requests = null;
+    if (!this.isServed) return;
+    this.list((namespace) => listPath(this.plural, namespace), { onChange: (objects) => (this.#requests = objects) });
+    this.draw();
+  }
+
+  draw() {
+    const now = Date.now();
+    const all = (this.#requests ?? []).map((each) => rowOf(each, now, this.context.user)).sort(order);
+    const rows = this.matching(all, textsOf).map((row) => ({ ...row, ...this.rightsIn(row.namespace), age: age(row.since, now) }));
+    const empty = all.length ? this.noMatch("request") : emptyState("No user has asked for the approval that a ConsolePolicy may require.");
+    this.table.update(rows, this.emptyOf(this.#requests, empty));
+    this.count.textContent = this.#requests ? countOf(rows.length, all.length, "request") : "";
+  }
+
+  #columns() {
+    const dim = (text) => text && h("div", { class: "dim" }, printable(text));
+    return [
+      { title: "Machine", cell: (row) => nameLink(this.machineLink(row), row.machine), class: "name" },
+      { title: "Namespace", cell: (row) => row.namespace, class: "rare" },
+      { title: "User", cell: (row) => [printable(row.user), row.caller && h("span", { class: "dim" }, ` by ${printable(row.caller)}`)] },
+      { title: "Asks for", cell: (row) => [printable(row.right), row.length && h("span", { class: "dim" }, ` for ${row.length}`)] },
+      { title: "Age", cell: (row) => h("span", { title: zonedTime(row.since) }, row.age) },
+      { title: "State", cell: (row) => [badge(row.state, STATE_KINDS[row.state]), dim(row.decision)], class: "wide" },
+      { title: "Reason", cell: (row) => row.reason, class: "wide" },
+      { title: "", cell: (row) => row.mayDecide && this.#buttons(row) },
+    ];
+  }
+
+  #buttons(row) {
+    return row.actions.map((action) =>
+      button(action, () => this.#decide(row, action), {
+        "data-action": action, "aria-label": `${action} the request of ${printable(row.user)} for ${printable(row.machine)}`,
+      }));
+  }
+
+  async #decide(row, action) {
+    const { api, announce } = this.context;
+    const [user, machine] = [printable(row.user), printable(row.machine)];
+    const note = await this.#ask(row, action, `${action} the request of ${user}?`);
+    if (note === null) return;
+    const decision = action === "Approve" ? { approved: true } : { denied: true };
+    try {
+      // The UID keeps a request from being decided that has the same name by now.
+      await api.patch(itemPath(this.plural, row.namespace, row.name, "approval"), {
+        metadata: { uid: row.uid },
+        status: { ...decision, ...(note && { message: note }) },
+      });
+      announce(`The request of ${user} for ${machine} is ${decision.approved ? "approved" : "denied"}.`);
+    } catch (error) {
+      this.say("error", `The request of ${user} for ${machine} is as it was: ${printable(error.message)}`);
+    }
+  }
+
+  /** Return what the approver remarks; null: the request stays as it is. */
+  #ask(row, action, title) {
+    const remark = h("input", { type: "text", maxlength: LONGEST_NOTE, autocomplete: "off", placeholder: "Optional" });
+    const demands = h("div", { class: "dim" });
+    this.#demands(row).then((texts) => fill(demands, texts.map((text) => h("p", {}, printable(text)))));
+    const asked = `${row.right} at ${row.namespace}/${row.machine} for ${row.length}${row.caller && `, asked for by ${row.caller}`}.`;
+    const ends = action === "Withdraw" && "The session that uses the approval ends.";
+    const build = (close) => h(
+      "form", { class: "stack", onsubmit: (event) => (event.preventDefault(), close(remark.value.trim())) },
+      h("p", {}, printable(asked)), row.reason && h("p", {}, printable(`Reason: ${row.reason}`)), ends && h("p", {}, ends), demands,
+      field(`Note for ${printable(row.user)}`, remark),
+      h("div", { class: "actions" }, button("Cancel", () => close(null)), button(action, null, { type: "submit", class: action === "Approve" ? "primary" : "danger" })),
+    );
+    return ask(title, build);
+  }
+
+  /** Return what the policies of a machine demand; nothing if the user may not read them. */
+  async #demands({ namespace, machine, machineResource }) {
+    const { api, machines } = this.context;
+    const path = machines.list(machines.kindOf(machineResource), namespace);
+    try {
+      const { items } = await api.list(listPath("consolepolicies", namespace));
+      const demands = items.map(async (policy) => {
+        const text = demandOf(policy);
+        const query = { fieldSelector: `metadata.name=${machine}`, labelSelector: selectorText(policy.spec.selector) };
+        return text && (await api.list(path, { query })).items.length > 0 && text;
+      });
+      return (await Promise.all(demands)).filter(Boolean);
+    } catch {
+      return [];
+    }
+  }
+}
