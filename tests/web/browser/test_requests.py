@@ -104,6 +104,23 @@ class RequestTests(WebTestCase):
         await bob.page.until(f"{_BUTTONS} === ''")
         self.check_faults()
 
+    async def test_one_session(self) -> None:
+        """The page has a session for an approval that is for one; a withdrawal ends it."""
+        await self.deployment.client.delete(POLICIES, "fits", "default")
+        await self.set_policy("once", {"approval": "Once"})
+        ada, bob = await self.user("ada"), await self.user("bob")
+        await ada.open(VM)
+        await ada.until_page("requires the approval of another user")
+        await self.ask(ada, "OPS-7")
+        await bob.open("requests")
+        await self.decide(bob, "Approve", "go on")
+        await ada.until_terminal("[#$]$")
+        await bob.page.until(f"/Used\\s*until [0-9:]+ by bob: go on/.test({_TABLE})")
+        await self.decide(bob, "Withdraw", "enough")
+        await ada.until_page("No session")
+        await bob.page.until(f"/Denied\\s*by bob: enough/.test({_TABLE})")
+        self.check_faults()
+
     async def test_rights(self) -> None:
         """
         Users who may not list requests have no such view in the navigation; those who may not approve them, or
