@@ -80,17 +80,17 @@ def wrong_type(field: str, value: Any, expected: str) -> Cause:
 
 def json_type(value: Any) -> str:
     """Return the JSON type of a value."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "boolean"
-    if isinstance(value, int):
-        return "integer"
-    if isinstance(value, float):
-        return "number"
-    if isinstance(value, str):
-        return "string"
-    return "array" if isinstance(value, list) else "object"
+    return next((name for kind, name in _JSON_TYPES if isinstance(value, kind)), "object")
+
+
+_JSON_TYPES = (
+    (type(None), "null"),
+    (bool, "boolean"),  # before int, of which it is a subclass
+    (int, "integer"),
+    (float, "number"),
+    (str, "string"),
+    (list, "array"),
+)
 
 
 def _cause(reason: str, field: str, message: str, detail: str = "") -> Cause:

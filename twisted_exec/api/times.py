@@ -18,6 +18,7 @@ NANOSECONDS = 10**9
 UNKNOWN = "<unknown>"
 """The age for an invalid time."""
 
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400  # seconds
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LAYOUT = "2006-01-02T15:04:05Z07:00"
 _PIECES = tuple(
@@ -144,27 +145,19 @@ def age(text: str | None, now: float) -> str:
 def human(elapsed_seconds: float) -> str:
     """Format a duration as ``kubectl`` does: ``119s``, ``5m30s``, ``47h``."""
     whole = int(elapsed_seconds)
-    minutes, hours = whole // 60, whole // 3600
-    days = hours // 24
-    if whole < 0:
-        return "0s" if whole >= -1 else "<invalid>"
-    if whole < 120:
-        return f"{whole}s"
-    if minutes < 10:
-        return _two(minutes, "m", whole % 60, "s")
-    if minutes < 180:
-        return f"{minutes}m"
-    if hours < 8:
-        return _two(hours, "h", minutes % 60, "m")
-    if hours < 48:
-        return f"{hours}h"
-    if hours < 24 * 8:
-        return _two(days, "d", hours % 24, "h")
-    if days < 365 * 2:
-        return f"{days}d"
-    if days < 365 * 8:
-        return _two(days // 365, "y", days % 365, "d")
-    return f"{days // 365}y"
+    minutes, hours, days = whole // _MINUTE, whole // _HOUR, whole // _DAY
+    forms = (
+        (0, "0s" if whole >= -1 else "<invalid>"),
+        (2 * _MINUTE, f"{whole}s"),
+        (10 * _MINUTE, _two(minutes, "m", whole % 60, "s")),
+        (3 * _HOUR, f"{minutes}m"),
+        (8 * _HOUR, _two(hours, "h", minutes % 60, "m")),
+        (2 * _DAY, f"{hours}h"),
+        (8 * _DAY, _two(days, "d", hours % 24, "h")),
+        (2 * 365 * _DAY, f"{days}d"),
+        (8 * 365 * _DAY, _two(days // 365, "y", days % 365, "d")),
+    )
+    return next((form for end, form in forms if whole < end), f"{days // 365}y")
 
 
 def _two(large: int, large_unit: str, small: int, small_unit: str) -> str:

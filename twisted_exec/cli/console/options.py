@@ -45,8 +45,8 @@ failed.
 _SCRIPTED = ("--expect", "--send", "--run")
 
 
-def add_script_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options; :func:`script_problem` checks them together."""
+def _add_script_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options; :func:`_script_problem` checks them together."""
     script = parser.add_argument_group("scripts")
     script.add_argument(
         "--expect",
@@ -106,7 +106,7 @@ def _step(option: str, text: str) -> Any:
         ) from None
 
 
-def script_problem(options: argparse.Namespace) -> str:
+def _script_problem(options: argparse.Namespace) -> str:
     """Return why the options do not go together; empty if they do."""
     if options.script_command is not None and options.steps:
         return "--run goes without --expect and --send: give the command, or the steps"
@@ -268,7 +268,7 @@ def parse_options(argv: Sequence[str]) -> argparse.Namespace:
     """
     parser = make_parser()
     options = parser.parse_args(argv)
-    if wrong := fleet_problem(options):
+    if wrong := _fleet_problem(options):
         parser.error(wrong)
     options.name = options.machine.name if options.machine is not None else ""
     try:
@@ -279,7 +279,7 @@ def parse_options(argv: Sequence[str]) -> argparse.Namespace:
         parser.error(f"{wrong} goes with --space")
     if options.space and options.request:
         parser.error("--request does not go with --space: use a kubeconfig of the space")
-    if wrong := script_problem(options):
+    if wrong := _script_problem(options):
         parser.error(wrong)
     if wrong := _web_problem(options, parser):
         parser.error(wrong)
@@ -388,9 +388,9 @@ def make_parser() -> argparse.ArgumentParser:
         "(start); the default is now if input is not a terminal, and the machine's present screen otherwise",
     )
     add_session_options(parser)
-    add_loss_options(parser)
-    add_script_options(parser)
-    add_fleet_options(parser)
+    _add_loss_options(parser)
+    _add_script_options(parser)
+    _add_fleet_options(parser)
     parser.add_argument("--version", action="version", version=f"%(prog)s {build()}")
     add_space_options(parser)
     add_cluster_options(parser)
@@ -458,7 +458,7 @@ def add_session_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_loss_options(parser: argparse.ArgumentParser) -> None:
+def _add_loss_options(parser: argparse.ArgumentParser) -> None:
     """Add the options for a lost connection."""
     parser.add_argument(
         "--no-resume",
@@ -520,8 +520,8 @@ _SINGLE = {
 """Options that go with one machine only."""
 
 
-def add_fleet_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options; :func:`fleet_problem` checks them together."""
+def _add_fleet_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options; :func:`_fleet_problem` checks them together."""
     group = parser.add_argument_group("many machines")
     group.add_argument(
         "-l",
@@ -564,48 +564,57 @@ def is_fleet(options: argparse.Namespace) -> bool:
     return bool(options.selector or options.all_machines)
 
 
-def fleet_problem(options: argparse.Namespace) -> str:
+def _fleet_problem(options: argparse.Namespace) -> str:
     """Return why the options do not go together; empty if they do."""
-    if not is_fleet(options):
-        fleet_only = {
-            "-A": options.all_namespaces,
-            "--tail": options.tail is not None,
-            "--state": options.state,
-            "--colours": options.colours,
-            "--tiled": options.tiled,
-        }
-        wrong = next((name for name, value in fleet_only.items() if value), "")
-        if wrong:
-            return f"{wrong} is for many machines: give -l SELECTOR or --all instead of NAME, or leave it out"
-        if options.machine is None:
-            return "give the NAME of a machine, or select machines with -l or --all"
-        return ""
-    if options.machine is not None:
-        return "NAME is one machine, -l and --all select many: give one of these"
-    if options.selector and options.all_machines:
-        return "-l selects machines, and --all takes all of them: give one of the two"
-    if options.all_namespaces and options.namespace:
-        return "-n names a namespace, and -A takes all of them: give one of the two"
-    for key, name in _SINGLE.items():
-        if getattr(options, key):
-            return (
-                f"{name} is for one machine: give its NAME instead of -l or --all, or leave it out"
-            )
+    is_many, is_one = is_fleet(options), options.machine is not None
     runs = options.script_command is not None
-    if options.tiled and runs:
-        return "give either --tiled or --run"
-    for name, value in (
-        ("--state", options.state),
-        ("--tail", options.tail is not None),
-        ("--colours", options.colours),
-    ):
-        if value and (options.tiled or runs):
-            return f"{name} goes without --tiled and --run"
-    if options.force and not (options.tiled or runs):
-        return "--force goes with --tiled or --run: otherwise nothing is typed"
-    if (options.record or options.record_input) and not (options.tiled or runs):
-        return "--record goes with --tiled or --run: logs are read without a session"
-    return ""
+    types = options.tiled or runs
+    of_lines = {
+        "--tail": options.tail is not None,
+        "--state": options.state,
+        "--colours": options.colours,
+    }
+    of_many = {"-A": options.all_namespaces, **of_lines, "--tiled": options.tiled}
+    many = next((name for name, value in of_many.items() if value), "")
+    single = next((name for key, name in _SINGLE.items() if getattr(options, key)), "")
+    lines = next((name for name, value in of_lines.items() if value), "")
+    problems = (
+        (
+            many and not is_many,
+            f"{many} is for many machines: give -l SELECTOR or --all instead of NAME, or leave it out",
+        ),
+        (
+            not (is_many or is_one),
+            "give the NAME of a machine, or select machines with -l or --all",
+        ),
+        (
+            is_many and is_one,
+            "NAME is one machine, -l and --all select many: give one of these",
+        ),
+        (
+            options.selector and options.all_machines,
+            "-l selects machines, and --all takes all of them: give one of the two",
+        ),
+        (
+            options.all_namespaces and options.namespace,
+            "-n names a namespace, and -A takes all of them: give one of the two",
+        ),
+        (
+            is_many and single,
+            f"{single} is for one machine: give its NAME instead of -l or --all, or leave it out",
+        ),
+        (options.tiled and runs, "give either --tiled or --run"),
+        (lines and types, f"{lines} goes without --tiled and --run"),
+        (
+            is_many and options.force and not types,
+            "--force goes with --tiled or --run: otherwise nothing is typed",
+        ),
+        (
+            is_many and (options.record or options.record_input) and not types,
+            "--record goes with --tiled or --run: logs are read without a session",
+        ),
+    )
+    return next((text for is_wrong, text in problems if is_wrong), "")
 
 
 def _count(text: str) -> int:
