@@ -268,6 +268,26 @@ class MessageTests(OutageCase):
         self.session.typed(b"k")
         self.assertEqual(redrawn, [True])
 
+    def test_drawn_over(self) -> None:
+        """A notice is drawn again when the program has drawn, unless the user has pressed a key or it has left."""
+        row = b"\x1b7\x1b(B\x1b[m\x1b[7m\x1b[6;1H[twisted-exec: ada is back]\x1b[K\x1b8"
+        for happens, again in (
+            (lambda: None, row),
+            (lambda: self.session.typed(b"j"), b""),
+            (lambda: setattr(self, "is_full", False), b""),
+        ):
+            self.is_full = True
+            self.begin()
+            self.session.notice(Notice("ada is back"))
+            for drawn in (b"\x1b[5;1Hvi", b"\x1b[6;1H~"):
+                self.session.data_received(drawn)
+                self.clock.advance(0.05)
+            happens()
+            self.clock.advance(0.06)
+            self.clock.advance(1)
+            written = row + b"\x1b[5;1Hvi\x1b[6;1H~" + again
+            self.assertEqual(self.sink.written, written)
+
     def test_greeting(self) -> None:
         """The greeting is a message, too; who attaches the stream may have it shown later."""
         self.begin(greeting=lambda: "Connected.")

@@ -2,7 +2,8 @@
 The display of a console: the machine's output, and notices and messages between it.
 
 A message begins a line of its own, and the machine's last line is usually drawn again behind it.
-On the screen of a full-screen program it covers the last rows until the next key.
+On the screen of a full-screen program it covers the last rows until the next key, and is drawn
+again after output of the program.
 """
 
 from __future__ import annotations
@@ -106,6 +107,8 @@ class Display:
     :param quiet: leave out messages about the connection, and notices that the user is the writer.
     :param wrote: called before each write.
     :param last_line: returns the line that the machine has not ended yet.
+    :param when_quiet: calls its argument once the machine has printed nothing for a moment, which
+        begins now.
     :ivar sink: the user's output, between start and end.
     :ivar notices: the user's role and that of others, as far as notices name them.
     :ivar is_paused: the user's output takes no more for now.
@@ -119,11 +122,13 @@ class Display:
         quiet: bool,
         wrote: Callable[[], None],
         last_line: Callable[[], bytes],
+        when_quiet: Callable[[Callable[[], None]], None],
     ) -> None:
         self.sink: Sink | None = None
         self.notices = RoleNotices()
         self.is_paused = False
         self._script, self._wrote, self._last_line = script, wrote, last_line
+        self._when_quiet = when_quiet
         self._terminal, self._is_quiet = terminal, quiet
         self._stream: Any = None
         self._has_marks = False
@@ -190,6 +195,8 @@ class Display:
             data = self._without_old_queries(self._filter, data)
         self._terminal.watch(data)
         self._write(data)
+        if self._covering:
+            self._when_quiet(self._cover_again)
 
     def _without_old_queries(self, query_filter: QueryFilter, data: bytes) -> bytes:
         """
@@ -267,7 +274,16 @@ class Display:
 
     def _cover(self, text: str, size: TerminalSize) -> None:
         """Draw a message over the last rows of a program's screen, below earlier messages."""
-        self._covering = [*self._covering, *_broken(text, size, wrapped)][-size.rows :]
+        self._covering = [*self._covering, *_broken(text, size, wrapped)]
+        self._draw_covering(size)
+
+    def _cover_again(self) -> None:
+        size = self._terminal.size()
+        if self._covering and self._covers and size is not None:
+            self._draw_covering(size)
+
+    def _draw_covering(self, size: TerminalSize) -> None:
+        self._covering = self._covering[-size.rows :]
         first, last_byte = size.rows - len(self._covering) + 1, self._last_byte
         rows = (f"\x1b[{first + at};1H{row}\x1b[K" for at, row in enumerate(self._covering))
         self._write(f"\x1b7\x1b(B\x1b[m\x1b[7m{''.join(rows)}\x1b8".encode("utf-8", "replace"))

@@ -97,6 +97,9 @@ PATIENCE_SECONDS = 60.0
 
 _BUSY = (429, 503)
 
+_DRAWN_SECONDS = 0.1
+"""Silence after which a program of the machine has drawn its screen."""
+
 # Time limit for the last bytes after the user has left.
 _FAREWELL_SECONDS = 1.0
 
@@ -166,6 +169,7 @@ class ConsoleSession:
             quiet=quiet,
             wrote=lambda: self._timers.restart("quiet"),
             last_line=lambda: b"" if self._scrollback is None else self._scrollback.last_line(),
+            when_quiet=lambda call: self._timers.after("drawn", _DRAWN_SECONDS, call, steady=True),
         )
         self._stream: MachineStream | None = None
         self._input: TypeAhead | None = None
