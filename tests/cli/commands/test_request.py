@@ -17,7 +17,7 @@ from twisted_exec.api.dialects import DIALECTS
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.status import Forbidden, NotFound
 from twisted_exec.cli.console import approval as waiting
-from twisted_exec.cli.console.approval import approval
+from twisted_exec.cli.console.approval import approval, is_required
 from twisted_exec.kube.kubeconfig.loader import load
 from twisted_exec.wire.stream_options import CONSOLE
 
@@ -141,6 +141,18 @@ class ApprovalTests(RequestCase):
         spec = {key: request["spec"][key] for key in ("machine", "right", "reason", "user")}
         expected = {"machine": "vm", "right": "drive", "reason": "OPS-1", "user": "jane"}
         self.assertEqual(spec, expected)
+
+    async def test_required(self) -> None:
+        """Only the refusal that lacks an approval leads to a request, whatever else a server answers."""
+        for causes, required in (
+            ([{"reason": "ReasonRequired"}, {"reason": "ApprovalRequired"}], True),
+            ([{"reason": "ConsolePolicyNotMet"}], False),
+            (["ApprovalRequired"], False),
+            (None, False),
+        ):
+            refusal = Forbidden("no", details={"causes": causes})
+            self.assertEqual(is_required(refusal), required, causes)
+        self.assertFalse(is_required(ValueError()))
 
     async def test_denied(self) -> None:
         """A denial ends the program with the approver's remark."""

@@ -361,6 +361,17 @@ class PipeTests(ProcessCase):
             f"(console-observer suffices for --read-only): kubectl create {grant}",
         )
 
+    async def test_request_without_need(self) -> None:
+        """With --request the console opens at once if no policy requires an approval; other refusals are printed."""
+        self.consoles.machines["default/vm"] = Forbidden("user test may not")
+        await self.ends_with(self.start("--request"), 1, "forbidden: user test may not")
+        self.serve(EchoAttachment())
+        process = self.start("--request")
+        process.type(b"x")
+        await process.until(b"x")
+        process.transport.closeStdin()
+        await self.ends_with(process, 0)
+
     async def test_lost(self) -> None:
         """A connection lost without a status is a failure."""
         attachment = self.serve(RecordingAttachment(b"up"))

@@ -21,8 +21,18 @@ from twisted_exec.wire.stream_options import StreamOptions
 LOOK_SECONDS = 2.0
 REMIND_SECONDS = 60.0
 _LONGEST_PREFIX = 200
+_REQUIRED = "ApprovalRequired"
+"""Reason of a cause of the refusal, which the API server's ConsolePolicies give."""
 
 Say = Callable[[str], None]
+
+
+def is_required(refusal: BaseException | None) -> bool:
+    """Return whether a console was refused because no other user has approved it."""
+    return isinstance(refusal, APIError) and any(
+        isinstance(cause, dict) and cause.get("reason") == _REQUIRED
+        for cause in refusal.details.get("causes") or ()
+    )
 
 
 async def approval(

@@ -252,11 +252,6 @@ class ConsoleProgram:
         """
         raise NotImplementedError
 
-    @property
-    def is_waiting(self) -> bool:
-        """Return whether the program has said that it waits, and for more than the connection."""
-        return False
-
     def make_script(self, reactor: Any) -> Script | None:
         """Return the script that types instead of the user, or ``None``."""
         return None
@@ -419,9 +414,6 @@ class ConsoleProgram:
             lambda: self.attempt(session, reactor, stream_options), reactor, self._inform
         )
         session.connecting(attempt)
-        if self.is_waiting:
-            attempt.addErrback(self._refused)
-            return
         self._begin_progress()
 
         def connected(result: Any) -> Any:
@@ -532,7 +524,6 @@ class _Console(ConsoleProgram):
         super().__init__(options)
         self._config = config
         self._hint = ""
-        self._approved = False
         self._at: tuple[ClientConfig, Dialect, str] | None = None
         self._is_reset, self._stopped = False, ""
 
@@ -553,10 +544,6 @@ class _Console(ConsoleProgram):
         if self._options.space:
             return self.place
         return f"{self.subject} ({self._config.namespace}) at {self._config.server}"
-
-    @property
-    def is_waiting(self) -> bool:
-        return bool(self._options.request)
 
     @property
     def shows_more(self) -> bool:
@@ -610,7 +597,7 @@ class _Console(ConsoleProgram):
 
     def _follow(self, following: NextSession) -> None:
         super()._follow(following)
-        self._hint, self._approved = "", False
+        self._hint = ""
         self._is_reset, self._stopped = following.reset, following.stopped
         if self._at is not None:
             self._options.among = [self._at[1]]
@@ -691,6 +678,8 @@ class _Console(ConsoleProgram):
     ) -> Deferred[ConsoleStream]:
         from twisted_exec.kube.console import AGENT, TIMEOUT_SECONDS, ConsoleOptions, open_console
 
+        timeout = self._options.request_timeout or TIMEOUT_SECONDS
+
         def opened(config: ClientConfig, agent: str = AGENT) -> Deferred[ConsoleStream]:
             screen = self._first_screen(user, reactor, config.namespace, agent)
 
@@ -706,7 +695,7 @@ class _Console(ConsoleProgram):
                 user if screen is None else screen,
                 reactor,
                 ConsoleOptions(
-                    timeout_seconds=self._options.request_timeout or TIMEOUT_SECONDS,
+                    timeout_seconds=timeout,
                     stream=options,
                     among=self._options.among,
                     agent=agent,
@@ -722,8 +711,12 @@ class _Console(ConsoleProgram):
                 opening.addErrback(screen.refused)
             return opening.addErrback(self._suggest, config, reactor)
 
-        if self._options.request and not self._approved:
-            return self._request(reactor, options).addCallback(lambda _: opened(self._config))
+        def requested_after(failure: Failure) -> Any:
+            requesting = self._request(failure, reactor, options, timeout)
+            return requesting.addCallback(lambda _: opened(self._config))
+
+        if self._options.request:
+            return opened(self._config).addErrback(requested_after)
         if not self._options.space:
             return opened(self._config)
         from twisted_exec.cli.console.space import visit
@@ -753,12 +746,17 @@ class _Console(ConsoleProgram):
         self._screen = FirstScreen(user, reactor, terminal.size, read)
         return self._screen
 
-    def _request(self, reactor: Any, options: StreamOptions) -> Deferred[None]:
+    def _request(
+        self, refusal: Failure, reactor: Any, options: StreamOptions, timeout: float
+    ) -> Deferred[None]:
+        """Fire with an approval; fail as the refusal if that asks for none."""
         from twisted.internet.defer import Deferred
 
-        from twisted_exec.cli.console.approval import approval
-        from twisted_exec.kube.console import TIMEOUT_SECONDS
+        from twisted_exec.cli.console.approval import approval, is_required
 
+        if not is_required(refusal.value):
+            refusal.raiseException()
+        self._end_progress()
         waiting = approval(
             self._config,
             self._options.name,
@@ -767,13 +765,9 @@ class _Console(ConsoleProgram):
             self._options.reason,
             reactor,
             self._report,
-            self._options.request_timeout or TIMEOUT_SECONDS,
+            timeout,
         )
-
-        def approved(_: None) -> None:
-            self._approved = True
-
-        return Deferred.fromCoroutine(waiting).addCallback(approved)
+        return Deferred.fromCoroutine(waiting)
 
     def _suggest(self, failure: Failure, config: ClientConfig, reactor: Any) -> Any:
         """Look for the machine that the user meant; an errback."""
