@@ -75,8 +75,8 @@ class OutageTests(OutageCase):
     def test_lines(self) -> None:
         """The user reads when the connection is lost, how to leave, and how long the loss lasted."""
         for escapes, hint in (
-            ("^],~", " (Ctrl-] leaves)"),
-            ("~", " (~. leaves)"),
+            ("^],~", " (Ctrl-] leaves, not Ctrl-C)"),
+            ("~", " (~. leaves, not Ctrl-C)"),
             ("none", ""),
         ):
             self.begin(escapes=parse_escape(escapes))
@@ -476,5 +476,8 @@ class SilenceTests(OutageCase):
         self.clock.advance(1)
         self.assertEqual(
             self.said[1:],
-            ["connection lost; reconnecting (Ctrl-] leaves)", "reconnected after 1.0 s"],
+            [
+                "connection lost; reconnecting (Ctrl-] leaves, not Ctrl-C)",
+                "reconnected after 1.0 s",
+            ],
         )

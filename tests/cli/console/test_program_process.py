@@ -732,13 +732,13 @@ class TerminalTests(TerminalCase):
         attachment.transport.end(Ending(SHUTTING_DOWN, "bye"))
         await process.until(
             rb"one\$ \r\nsession ended: ShuttingDown: bye\r\n"
-            rb"A new session opens when the server is back \(Ctrl-\] leaves\)\.\r\n"
+            rb"A new session opens when the server is back \(Ctrl-\] leaves, not Ctrl-C\)\.\r\n"
         )
         with open(path) as file:
             there = file.read()
         with open(path, "w") as file:
             file.write(there.replace(self.config.server, "http://127.0.0.1:1"))
-        process.type(b"reboot\r")
+        process.type(b"\x03reboot")
         await process.until(
             rb"waiting for the server, \d+ s; 7 keys will not be sent: http://127\.0\.0\.1:1"
         )

@@ -251,6 +251,16 @@ class EscapeTests(SessionCase):
             self.sink.flush()
             self.assertEqual(self.outcome(), outcome)
 
+    def test_server_stopped(self) -> None:
+        """A user who waits for a server that was stopped may type Ctrl-C for the machine: it is dropped, too."""
+        self.begin(escapes=parse_escape("^],~"))
+        self.session.discard_input(interrupts=True)
+        self.session.typed(b"\x03")
+        self.assertEqual(self.session.discarded_keys, 1)
+        self.session.typed(b"\x1d")
+        self.sink.flush()
+        self.assertEqual(self.outcome(), Outcome())
+
     def test_only_from_a_terminal(self) -> None:
         """In a pipe the key's byte is data."""
         self.begin(interactive=False, escapes=parse_escape("^],~"))

@@ -611,9 +611,9 @@ class _Console(ConsoleProgram):
 
         if self._stopped:
             escapes = self._options.escape
-            leaves = f" ({escapes.how_to_leave})" if escapes is not None else ""
+            leaves = f"{escapes.how_to_leave}, not Ctrl-C" if escapes else "Ctrl-C leaves"
             self._say(f"session ended: {one_line(self._stopped)}")
-            self._say(f"A new session opens when the server is back{leaves}.")
+            self._say(f"A new session opens when the server is back ({leaves}).")
             return Deferred.fromCoroutine(self._attempt_again(user, reactor, options))
         from twisted_exec.cli.console.menu import switch_on_again
 
@@ -636,7 +636,7 @@ class _Console(ConsoleProgram):
         from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
 
         # The machine may be at another prompt when the server is back.
-        self._session.discard_input()
+        self._session.discard_input(interrupts=self._options.escape is not None)
         not_ready_since = None
         while True:
             await deferLater(reactor, AGAIN_SECONDS)

@@ -159,6 +159,7 @@ class ConsoleSession:
         self._terminal = terminal
         self._escapes = escapes if interactive else None
         self._read_only, self._takes_over = read_only, False
+        self._discards_interrupts = False
         self._linger_seconds, self._is_limited = linger_seconds, limited
         self._script, self._watch_network = script, watch_network
         self._tell_recorded = tell_recorded or self._inform_recorded
@@ -205,8 +206,14 @@ class ConsoleSession:
     def connecting(self, attempt: Deferred[Any]) -> None:
         self._connecting = attempt
 
-    def discard_input(self) -> None:
+    def discard_input(self, *, interrupts: bool = False) -> None:
+        """
+        Drop all input until the stream is attached.
+
+        :param interrupts: also Ctrl-C, which otherwise ends the program.
+        """
         assert self._input is not None
+        self._discards_interrupts |= interrupts
         self._input.discard()
 
     @property
@@ -344,7 +351,8 @@ class ConsoleSession:
         self._is_silent = False
         if self._script is not None:
             self._script.outage()
-        self._outage = Outage(self._clock, reason, self._display.inform, self._how_to_leave)
+        leaves = self._how_to_leave + ", not Ctrl-C" * (self._escapes is not None)
+        self._outage = Outage(self._clock, reason, self._display.inform, leaves)
         self._outage.watch(self._watch_network, getattr(self._stream, "network_changed", None))
 
     def resumed(self, seconds: float, uncertain: int) -> None:
@@ -429,7 +437,8 @@ class ConsoleSession:
 
     def _do(self, typed: Typed) -> None:
         if isinstance(typed, bytes):
-            if self._interactive and self._stream is None and _INTERRUPT in typed:
+            ends = self._interactive and not self._discards_interrupts and _INTERRUPT in typed
+            if ends and self._stream is None:
                 self.interrupted(signal.SIGINT)  # there is no machine yet to receive Ctrl-C
             else:
                 self._send(typed)
