@@ -23,6 +23,7 @@ from twisted_exec.cli.console.options import scripted_outcome
 from twisted_exec.cli.console.script import (
     FAILED_CODE,
     GOES_ON,
+    MAY_GO_ON,
     NO_SHELL_CODE,
     OCCUPIED_CODE,
     PROBE_SECONDS,
@@ -33,7 +34,7 @@ from twisted_exec.cli.console.script import (
 from twisted_exec.cli.console.session import TIMED_OUT, TIMED_OUT_CODE, Outcome
 from twisted_exec.console.floor import HINT, WAITS, Floor
 from twisted_exec.wire.escape_sequences import strip
-from twisted_exec.wire.resume import Notice, not_sent
+from twisted_exec.wire.resume import Notice, NoticeKind, NoticeRole, not_sent
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
 
 SHELLS = {
@@ -257,6 +258,18 @@ class PromptTests(SynchronousTestCase):
         self.assertEqual(scripted_outcome(run, timed_out).line, f"{TIMED_OUT}: {GOES_ON}")
         interrupted = scripted_outcome(run, Outcome(signal=2))
         self.assertEqual(interrupted, Outcome(line=f"interrupted: {GOES_ON}", signal=2))
+        for line, more in (
+            ("session ended: LineLost: gone", f"; {MAY_GO_ON}"),
+            ("connection lost before the session's status", f"; {MAY_GO_ON}"),
+            ("session ended: PoweredOff: by ada", ""),
+        ):
+            lost = scripted_outcome(run, Outcome(1, line))
+            self.assertEqual(lost, Outcome(FAILED_CODE, f"{line}{more}"))
+        text = f"the writer of this console is ada; you are an observer {HINT}"
+        run.noticed(Notice(text, NoticeKind.ROLE, NoticeRole.OBSERVER, "ada"))
+        lost = scripted_outcome(run, Outcome())
+        self.assertEqual(lost.exit_code, OCCUPIED_CODE)
+        self.assertTrue(lost.line.endswith(f"(--force takes over); {MAY_GO_ON}"), lost.line)
 
     def test_interrupted_early(self) -> None:
         """Ctrl-C before the command is typed needs no message."""

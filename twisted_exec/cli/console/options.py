@@ -147,16 +147,27 @@ def make_script(options: argparse.Namespace, clock: Any) -> Script | None:
     return Expect(clock, options.steps, limited=options.timeout is None)
 
 
+_MACHINE_ENDED = tuple(
+    f"session ended: {each}"
+    for each in ("Completed", "MachineDeleted", "PoolDeleted", "PoweredOff")
+)
+"""Beginnings of messages about machines that run no command any more."""
+
+
 def scripted_outcome(script: Script, outcome: Outcome) -> Outcome:
     """Return the outcome of a session that a script drove: other endings are failures."""
     from dataclasses import replace
 
-    from twisted_exec.cli.console.script import GOES_ON
+    from twisted_exec.cli.console.script import GOES_ON, MAY_GO_ON
     from twisted_exec.cli.console.session import TIMED_OUT, TIMED_OUT_CODE
 
+    more = f"; {MAY_GO_ON}" * (
+        script.waiting == GOES_ON and not outcome.line.startswith(_MACHINE_ENDED)
+    )
     if script.outcome is not None:
-        ends_writing = outcome.signal or outcome.line == TIMED_OUT
-        return outcome if ends_writing else script.outcome
+        if outcome.signal or outcome.line == TIMED_OUT:  # it ends the writing
+            return outcome
+        return replace(script.outcome, line=script.outcome.line and script.outcome.line + more)
     if outcome.signal and script.waiting == GOES_ON:
         return replace(outcome, line=f"interrupted: {GOES_ON}")
     if outcome.signal or script.is_over:
@@ -166,7 +177,7 @@ def scripted_outcome(script: Script, outcome: Outcome) -> Outcome:
         return replace(outcome, line=line)
     if not outcome.line and not outcome.exit_code:  # the reader of the output closed it
         return outcome
-    return replace(outcome, exit_code=FAILED_CODE)
+    return replace(outcome, exit_code=FAILED_CODE, line=outcome.line + more)
 
 
 _MASKED = RECORDED_INPUT[1]

@@ -359,6 +359,7 @@ _OCCUPIED = (
 )
 _CTRL_C = "--send '\\x03' sends it Ctrl-C"
 GOES_ON = f"the command has not ended and goes on in the console; {_CTRL_C}"
+MAY_GO_ON = f"the command may still run in the console; {_CTRL_C}"
 
 PROBE_SECONDS = 10.0
 """Time for a shell to answer the probe."""
@@ -456,6 +457,7 @@ class ShellRun(Script):
         self._timers.after("limit", MOST_SETTLE_SECONDS, self._ask)
 
     def _interrupted(self, why: str) -> None:
+        self.waiting = ""
         self._fail(FAILED_CODE, f"the machine ended before the command: {why}")
 
     def _wake(self, data: bytes) -> bytes:
