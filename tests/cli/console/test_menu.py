@@ -413,7 +413,10 @@ class TakeOverTests(MenuCase):
             self.assertEqual(self.refuse(eve), "")
             self.client.review = {"status": {"allowed": is_allowed}}
             self.session.typed(b"~f")
-            told = f"To grant it: kubectl create rolebinding eve-x-{role} --clusterrole={role} --user=eve@x -n ns"
+            told = (
+                f"An administrator grants the role {role} so: kubectl create rolebinding eve-x-{role} "
+                f"--clusterrole={role} --user=eve@x -n ns"
+            )
             self.assertIn(told, self.refuse(eve))
             self.assertEqual(
                 (self.client.asked["verb"], self.client.asked["subresource"]), ("drive", "console")

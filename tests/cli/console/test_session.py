@@ -337,14 +337,23 @@ class MenuTests(SessionCase):
         self.assertEqual((stream.sent, self.sink.written), (b"", b""))
 
     def test_read_only(self) -> None:
-        """In a read-only session, each menu command that sends something prints an explanation."""
+        """In a read-only session, each command that sends something, or switches the machine, prints an explanation."""
         said: list[str] = []
-        self.begin(escapes=parse_escape("^],~"), say=said.append, read_only=True)
+        self.begin(
+            escapes=parse_escape("^],~"),
+            say=said.append,
+            read_only=True,
+            act=self.fail,
+            draw=lambda _: None,
+        )
         stream = self.attach()
-        self.session.typed(b"~B~Sh~f~r")
+        for keys in (b"~B", b"~S", b"~f", b"~r", b"~P"):
+            self.session.typed(keys)
         self.assertEqual((stream.sent, stream.told), (b"", []))
-        said.remove(WHICH_KEY)
-        self.assertEqual(said, [NOTHING_TO_ASK] * 4)
+        self.assertEqual(said, [NOTHING_TO_ASK] * 5)
+        self.session.typed(b"~S")
+        self.session.typed(b"~.")
+        self.assertEqual(stream.told, ["leave"])
 
     def test_observer(self) -> None:
         """An observer's text is not sent, so commands work right after it."""

@@ -174,8 +174,8 @@ async def _explain_takeover(dialog: Dialog, access: MachineAccess) -> None:
     async with access.client() as client:
         with dialog.waiting("asking the server who grants it"):
             verb = "takeover" if await access.may(client, "drive", "console") else "drive"
-            _, command = await access.grant(client, verb, "console")
-    dialog.tell(f"To grant it: {command}")
+            role, command = await access.grant(client, verb, "console")
+    dialog.tell(f"An administrator grants the role {role} so: {command}")
 
 
 async def _switch(dialog: Dialog, access: MachineAccess) -> NextSession | None:

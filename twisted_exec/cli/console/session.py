@@ -443,7 +443,7 @@ class ConsoleSession:
             else:
                 self._send(typed)
         elif isinstance(typed, SysRq):
-            if not typed.key:
+            if not typed.key and not self._read_only:
                 self._display.tell(WHICH_KEY)
             elif self._wish(Break()):
                 self._send(typed.key)
@@ -488,6 +488,9 @@ class ConsoleSession:
 
     def _open_dialog(self, command: EscapeCommand) -> None:
         if self._act is None or self._terminal.draw is None:
+            return
+        if self._read_only and command is EscapeCommand.POWER:
+            self._display.tell(NOTHING_TO_ASK)
             return
         if self._scrollback is None:
             # The keys that follow are for the command, not for the machine.
@@ -548,6 +551,8 @@ class ConsoleSession:
 
     def _wish(self, wish: Break | Role) -> bool:
         if self._read_only:
+            assert self._escapes is not None
+            self._escapes.begin_line()  # a SysRq needs no key
             self._display.tell(NOTHING_TO_ASK)
             return False
         attendance = getattr(self._stream, "attendance", None)
