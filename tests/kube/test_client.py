@@ -168,7 +168,9 @@ class PluginTests(ClientTestCase):
         client = self.make_client(plugin=PluginScript(Path(self.mktemp()), "sys.exit(4)").plugin())
         refusal = await self.refusal(client.get(MACHINES, "x", "lab"))
         self.assertEqual(refusal.code, 502)
-        self.assertIn("failed with exit code 4", refusal.message)
+        self.assertRegex(
+            refusal.message, "^the credential plugin .*plugin failed with exit code 4$"
+        )
         self.assertEqual(self.server.asked, [])
 
     async def test_impersonation(self) -> None:

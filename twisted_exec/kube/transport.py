@@ -541,6 +541,8 @@ class HTTPTransport:
             ) from None
         except Misuse as wrapped:
             raise wrapped.cause from None
+        except KubeConfigError as problem:  # the credential plugin failed
+            raise BadGateway(str(problem)) from None
         except Exception as failed:
             # TCP, TLS and proxies raise many unrelated types; for the caller all of them
             # mean that the server cannot be reached.
@@ -565,8 +567,6 @@ def _plain_cancellation(failure: Failure) -> Failure:
 def _why(failed: BaseException) -> str:
     if isinstance(failed, (ResponseFailed, RequestTransmissionFailed)):
         return _why_no_answer(failed.reasons[0].value) if failed.reasons else "no answer"
-    if isinstance(failed, KubeConfigError):
-        return str(failed)
     if isinstance(failed, (error.ConnectionDone, error.ConnectionLost)):
         return "connection lost"
     return connection_problem(failed)

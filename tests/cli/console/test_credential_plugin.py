@@ -12,7 +12,7 @@ from pathlib import Path
 
 from twisted.trial.unittest import TestCase
 
-from tests.cli.console.test_program_process import ConsoleProcess, TerminalCase, reactor
+from tests.cli.console.test_program_process import COMMAND, ConsoleProcess, TerminalCase, reactor
 from tests.kube.plugins import V1, PluginScript
 from twisted_exec.cli.console.credential_plugin import run_plugin_in_terminal
 from twisted_exec.cli.console.session import TIMED_OUT, ConsoleSession
@@ -118,6 +118,14 @@ class PipeTests(PluginCase):
         told = f"the credential plugin {self.script.path} failed with exit code 3"
         for words in (("--run", "id"), ("--expect", "x"), ("--send", "x")):
             await self.ends_with(self.start(*words), 125, told)
+
+    async def test_fleet(self) -> None:
+        """Of many machines, a failing plugin is the same error, each time: its end does not go unnoticed."""
+        self.plugged("sys.exit(3)", "Never")
+        told = f"the credential plugin {self.script.path} failed with exit code 3"
+        for words in (("--all",), ("--all", "--run", "id")):
+            process = self.start(*words, command=f"import sys; del sys.argv[1]\n{COMMAND}")
+            await self.ends_with(process, 1, told)
 
     async def test_timeout(self) -> None:
         """``--timeout`` also limits the plugin."""

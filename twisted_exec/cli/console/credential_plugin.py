@@ -17,6 +17,11 @@ from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigE
 from twisted_exec.kube.kubeconfig.credentials import settled
 
 
+def notice_ends(reactor: Any) -> None:
+    """Have the reactor notice the ends of plugins, although it runs without signal handlers of its own."""
+    signal.signal(signal.SIGCHLD, lambda *_: reactor.callFromThread(reapAllProcesses))
+
+
 def run_plugin_in_terminal(
     config: ClientConfig,
     reactor: Any,
@@ -35,8 +40,7 @@ def run_plugin_in_terminal(
     :return: fires after ``then`` or the session's end; fails as
         :func:`~twisted_exec.kube.kubeconfig.credentials.settled`.
     """
-    # The reactor runs without signal handlers of its own.
-    signal.signal(signal.SIGCHLD, lambda *_: reactor.callFromThread(reapAllProcesses))
+    notice_ends(reactor)
     begun = reactor.seconds()
     asking = settled(config, reactor, interactive=interactive)
     session.connecting(asking)

@@ -146,6 +146,10 @@ def _run_fleet(options: argparse.Namespace) -> int:
     # Threads look names up: one whose DNS is silent must not hold up the others.
     reactor.suggestThreadPoolSize(MOST_SPACES)
     raise_descriptor_limit()
+    if config.needs_plugin:
+        from twisted_exec.cli.console.credential_plugin import notice_ends
+
+        notice_ends(reactor)
     _collect_garbage()
     with Terminal(0) as terminal:
         task = _fleet_task(options, config, reactor, terminal)
