@@ -36,12 +36,14 @@ def server_command(
     """
     Add a command that uses an API server.
 
-    :param command: name of its group, such as ``token``, for error messages.
+    :param command: name of its group, such as ``token``.
     """
     from twisted_exec.cli.options import add_cluster_options
 
+    whole = f"{command} {name}"
+
     def run(options: argparse.Namespace) -> int:
-        return run_in_reactor(command, lambda reactor: ask_server(command, ask, options, reactor))
+        return run_in_reactor(whole, lambda reactor: ask_server(whole, ask, options, reactor))
 
     parser = commands.add_parser(
         name, help=description, description=f"{description[0].upper()}{description[1:]}."

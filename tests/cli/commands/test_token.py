@@ -121,5 +121,5 @@ class TokenTests(ChainTestCase):
         """Without the right to use tokens, each command fails with one line."""
         for words in (("create",), ("list",), ("delete", "abc123")):
             told = await self.failure(*words, user="jane")
-            self.assertIn("twisted-exec token: ", told)
+            self.assertIn(f"twisted-exec token {words[0]}: ", told)
             self.assertIn('User "jane" cannot', told)

@@ -77,7 +77,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         description="List, export, verify and play recordings of consoles.",
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    register_list(commands)
+    _register_list(commands)
 
     _register_export(commands)
 
@@ -95,7 +95,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "must have that block, so it is noticed if its end is missing",
     )
     _add_cluster(verify)
-    verify.set_defaults(run=_run(_verify))
+    verify.set_defaults(run=_run(_verify), command="recording verify")
 
     play = commands.add_parser("play", help="play a recording", description=_PLAY)
     play.add_argument("file", metavar="FILE|NAME", help=_FILE_OR_NAME)
@@ -111,13 +111,13 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     play.add_argument("--at", metavar="TIME", type=since_time, help=f"begin at {_TIME}")
     _add_cluster(play)
-    play.set_defaults(run=_run(_play))
+    play.set_defaults(run=_run(_play), command="recording play")
 
     cut = commands.add_parser("cut", help="write a part of a recording", description=_CUT)
     cut.add_argument("file", metavar="FILE", help="the recording")
     cut.add_argument("output", metavar="OUTPUT", help="the excerpt; created with mode 0600")
     _add_between(cut, required=True)
-    cut.set_defaults(run=_run(_cut))
+    cut.set_defaults(run=_run(_cut), command="recording cut")
 
 
 def _register_export(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -161,7 +161,7 @@ def _register_export(commands: argparse._SubParsersAction[argparse.ArgumentParse
     )
     _add_between(times, required=False)
     _add_cluster(export)
-    export.set_defaults(run=_run(_export))
+    export.set_defaults(run=_run(_export), command="recording export")
 
 
 def _add_cluster(parser: argparse.ArgumentParser) -> None:
@@ -210,9 +210,9 @@ def _answering(options: argparse.Namespace, command: Callable[[], int]) -> int:
     except BrokenPipeError:
         raise
     except OSError as error:
-        return failed("recording", f"{error.filename or options.file}: {error.strerror}")
+        return failed(options.command, f"{error.filename or options.file}: {error.strerror}")
     except InvalidRecording as error:
-        return failed("recording", f"{options.file}: not valid: {error}")
+        return failed(options.command, f"{options.file}: not valid: {error}")
     except (
         InputError,
         NotAJournal,
@@ -220,7 +220,7 @@ def _answering(options: argparse.Namespace, command: Callable[[], int]) -> int:
         TLSConfigError,
         UnusableCertificate,
     ) as error:
-        return failed("recording", str(error))
+        return failed(options.command, str(error))
 
 
 def _export(options: argparse.Namespace) -> int:
@@ -296,7 +296,7 @@ def _export_object(options: argparse.Namespace) -> int:
             )
         with open(options.file, "rb") as file:
             return save(options, file, "")
-    return use_content(options, _answered(save))
+    return _use_content(options, _answered(save))
 
 
 def _write_version_2(path: str, lines: Iterable[bytes]) -> None:
@@ -359,7 +359,7 @@ def _exists(path: str) -> InputError:
 
 def _verify(options: argparse.Namespace) -> int:
     if not is_file(options.file):
-        return use_content(options, _answered(_verify_content))
+        return _use_content(options, _answered(_verify_content))
     with open(options.file, "rb") as file:
         return _verify_content(options, file, "")
 
@@ -388,7 +388,7 @@ def _verify_content(options: argparse.Namespace, file: BinaryIO, head: str) -> i
     )
     later = "" if is_file(options.file) else "; verify it again when its STATE is Closed"
     failed(
-        "recording",
+        options.command,
         f"{options.file}: not closed: nothing is proven about output after offset "
         f"{report.head.offset}{unsigned}{later}",
     )
@@ -434,7 +434,7 @@ def _summary(report: Report, end: int) -> Iterator[tuple[str, str]]:
 
 def _play(options: argparse.Namespace) -> int:
     if not is_file(options.file):
-        return use_content(options, _answered(_play_content))
+        return _use_content(options, _answered(_play_content))
     with open(options.file, "rb") as file:
         return _play_content(options, file, "")
 
@@ -473,7 +473,7 @@ Use = Callable[[argparse.Namespace, BinaryIO, str], int]
 _TIMEOUT_SECONDS = 30.0
 
 
-def register_list(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _register_list(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add ``list`` to the commands of ``recording``."""
     listing = server_command(
         commands, "recording", "list", "list the recordings of a cluster, the newest last", _list
@@ -525,9 +525,9 @@ def is_file(name: str) -> bool:
     return os.sep in name or os.path.exists(name)
 
 
-def use_content(options: argparse.Namespace, use: Use) -> int:
+def _use_content(options: argparse.Namespace, use: Use) -> int:
     """Use the content of the ConsoleRecording that ``options.file`` names."""
-    return runner.run_in_reactor("recording", lambda reactor: _using(options, use, reactor))
+    return runner.run_in_reactor(options.command, lambda reactor: _using(options, use, reactor))
 
 
 async def _using(options: argparse.Namespace, use: Use, reactor: Any) -> int:
@@ -564,9 +564,9 @@ async def _using(options: argparse.Namespace, use: Use, reactor: Any) -> int:
         finally:
             await client.close()
     except argparse.ArgumentTypeError:
-        return failed("recording", f"{no_file}, and {name} cannot be a ConsoleRecording")
+        return failed(options.command, f"{no_file}, and {name} cannot be a ConsoleRecording")
     except (KubeConfigError, TLSConfigError) as problem:
-        return failed("recording", f"{no_file}, and the cluster cannot be asked: {problem}")
+        return failed(options.command, f"{no_file}, and the cluster cannot be asked: {problem}")
     except APIError as refusal:
         hint = f"; {no_file} either" if refusal.code == 404 else ""
-        return failed("recording", f"{explain(refusal, config.namespace, config)}{hint}")
+        return failed(options.command, f"{explain(refusal, config.namespace, config)}{hint}")
