@@ -124,18 +124,41 @@ def _explain_refusal(error: Any, namespace: str, config: ClientConfig | None) ->
         return f"{error.message}; try again in {error.retry_after_seconds} s"
     message = str(error.message)
     if config is not None and message.startswith("cannot reach ") and config.server in message:
-        remedies = (remedy for why, remedy in _UNREACHABLE if message.endswith(why))
-        return f"{message}; {next(remedies, 'twisted-exec doctor checks each step to it')}"
+        remedy = remedy_for(message) or "twisted-exec doctor checks each step to it"
+        return f"{message}; {remedy}"
     return message
 
 
+def remedy_for(message: str) -> str:
+    """Return the remedy for a server that cannot be reached; empty if the message has no known cause."""
+    return next((remedy for cause, remedy in _UNREACHABLE if re.search(cause, message)), "")
+
+
 _UNREACHABLE = (
-    (": connection refused", "start that API server, or choose another cluster with --context"),
+    (": connection refused$", "start that API server, or choose another cluster with --context"),
     (
-        ": its name is not known",
+        ": its name is not known$",
         "correct the server in the kubeconfig, or this host's DNS settings",
     ),
+    (
+        " is refused: .*(trusted|trusted CA|issuer is not known)$",
+        "get the CA of the server from its administrator, and give --certificate-authority FILE, or set "
+        "certificate-authority of this cluster in the kubeconfig",
+    ),
+    (
+        "the server's certificate is not valid for ",
+        "use an address that the certificate names, or --tls-server-name",
+    ),
+    (
+        ": it does not speak TLS on this port ",
+        "correct the port of the server, or use http:// if it has no TLS",
+    ),
+    (
+        "^cannot reach (the API server )?http://.*(connection (was closed|lost)|is no HTTP)",
+        "use https:// if the server speaks TLS on this port",
+    ),
 )
+"""Patterns of messages about a server that cannot be reached, and remedies."""
 
 _DENIED = re.compile(
     r'User "(?P<user>[^"]+)" cannot (?P<verb>[a-z]+) resource "(?P<kind>[a-z]+)(?:/(?P<subresource>[a-z]+))?" '

@@ -140,7 +140,13 @@ class ServerTests(ChainTestCase):
         url = f"https://127.0.0.1:{reserved_port(self)}"
         message, remedy = await self.failure("server", "--kubeconfig", self.config(server=url))
         self.assertIn(f"cannot reach {url}", message)
-        self.assertIn("start the API server", remedy)
+        self.assertIn("start that API server", remedy)
+
+    async def test_without_tls(self) -> None:
+        """The remedy for an http:// address of a server with TLS is https://."""
+        url = self.server.url.replace("https://", "http://")
+        _, remedy = await self.failure("server", "--kubeconfig", self.config(), "--server", url)
+        self.assertEqual(remedy, "use https:// if the server speaks TLS on this port")
 
     async def test_other_name(self) -> None:
         """A certificate for other names is an error that shows these names."""
@@ -150,10 +156,10 @@ class ServerTests(ChainTestCase):
         self.assertIn("--tls-server-name", remedy)
 
     async def test_other_authority(self) -> None:
-        """A certificate of another CA is an error."""
+        """A certificate of another CA is an error that says where the right CA belongs."""
         other = Authority.create("other").certificate_pem
         _, remedy = await self.failure("server", "--kubeconfig", self.config(ca_pem=other))
-        self.assertIn("certificate-authority", remedy)
+        self.assertIn("give --certificate-authority FILE, or set certificate-authority", remedy)
 
     async def test_refused_credentials(self) -> None:
         """A token that the server does not know is an error of the user."""

@@ -14,7 +14,6 @@ from typing import Any
 
 from cryptography import x509
 from cryptography.x509.oid import NameOID
-from twisted.internet import error
 from twisted.internet.protocol import Factory, Protocol
 
 from twisted_exec.api.conditions import condition_of
@@ -23,7 +22,7 @@ from twisted_exec.api.kinds import SELFSUBJECTREVIEWS, Object
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, Forbidden, Unauthorized, message_of
 from twisted_exec.cli.client import CommandClient
-from twisted_exec.cli.messages import Colour, Paint, not_accepted, one_line, plain
+from twisted_exec.cli.messages import Colour, Paint, not_accepted, one_line, plain, remedy_for
 from twisted_exec.cli.options import config_of
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError, expiry_of
 from twisted_exec.kube.kubeconfig.connection import endpoint
@@ -31,7 +30,7 @@ from twisted_exec.kube.kubeconfig.credentials import settled
 from twisted_exec.kube.transport import HTTPTransport, Request
 from twisted_exec.streaming.http.upgrade_client import connection_problem
 from twisted_exec.tls import pem
-from twisted_exec.tls.errors import HandshakeError, OutsideValidity, TLSError, VerificationError
+from twisted_exec.tls.errors import HandshakeError, OutsideValidity, TLSError
 
 AGENT = "twisted-exec doctor"
 
@@ -200,7 +199,7 @@ async def _connect(server: ExaminedServer) -> None:
         connection: Any = await way.connect(Factory.forProtocol(Protocol))
     except Exception as problem:  # TCP, TLS, DNS and proxies raise many unrelated types
         message = f"cannot reach {config.server}: {connection_problem(problem)}"
-        raise report.fatal("server", message, _remedy(problem)) from None
+        raise report.fatal("server", message, _remedy(message, problem)) from None
     connection.transport.abortConnection()
     if not certificates:
         report.ok("server", f"{config.server} answers, without TLS")
@@ -217,24 +216,15 @@ _REMEDIES: tuple[tuple[type[BaseException], str], ...] = (
     (KubeConfigError, "correct the file that the message names"),
     (OutsideValidity, "renew the server's certificate, or set this host's clock, as by NTP"),
     (
-        VerificationError,
-        "use an address that the certificate names, or --tls-server-name; set "
-        "certificate-authority to the CA of the server",
-    ),
-    (
         HandshakeError,
         "check that an HTTPS server listens there, and the client certificate of the kubeconfig",
-    ),
-    (error.ConnectionRefusedError, "start the API server, or correct its port in the kubeconfig"),
-    (
-        error.DNSLookupError,
-        "correct the host's name in the kubeconfig, or this host's DNS settings",
     ),
 )
 
 
-def _remedy(problem: Exception) -> str:
-    return next((remedy for kind, remedy in _REMEDIES if isinstance(problem, kind)), _NETWORK)
+def _remedy(message: str, problem: Exception) -> str:
+    remedies = (remedy for kind, remedy in _REMEDIES if isinstance(problem, kind))
+    return remedy_for(message) or next(remedies, _NETWORK)
 
 
 async def _compare_clocks(server: ExaminedServer) -> None:
@@ -247,8 +237,11 @@ async def _compare_clocks(server: ExaminedServer) -> None:
             limit_bytes=_ANSWER_BYTES,
         )
     except (APIError, KubeConfigError) as problem:
-        remedy = "check that the address is that of an API server, and its log"
-        raise server.report.fatal("server", message_of(problem), remedy) from None
+        message = message_of(problem)
+        remedy = (
+            remedy_for(message) or "check that the address is that of an API server, and its log"
+        )
+        raise server.report.fatal("server", message, remedy) from None
     finally:
         await transport.close()
     middle = (before + server.now()) / 2
