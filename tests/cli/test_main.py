@@ -51,6 +51,8 @@ class MainTests(SynchronousTestCase):
         """An unknown argument names the help of its command."""
         told = "twisted-exec logs: unrecognized arguments: --frob; see twisted-exec logs --help"
         self.assertEqual(self.run_main("logs", "vm", "--frob"), (1, "", f"{told}\n"))
+        told = told.replace("frob", "sinse=1h; did you mean --since?")
+        self.assertEqual(self.run_main("logs", "vm", "--sinse=1h"), (1, "", f"{told}\n"))
 
     def test_unknown_commands(self) -> None:
         """The message for a misspelled command names the command that was meant, or kubectl console."""

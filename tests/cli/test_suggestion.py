@@ -49,8 +49,9 @@ class SuggestionTests(ChainTestCase):
         await self.admin.create(kinds.ROLEBINDINGS.resource, binding, "default")
 
     async def test_similar(self) -> None:
-        """A similar name of the namespace is suggested."""
+        """A similar name of the namespace is suggested, in the case of all names."""
         await self.make_machine("web-1")
+        self.assertIn("; did you mean web-1?", await self.line("WEB-1"))
         line = await self.line("wbe-1")
         self.assertEqual(
             line, 'machine "wbe-1" not found in namespace "default"; did you mean web-1?'

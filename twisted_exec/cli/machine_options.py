@@ -91,8 +91,13 @@ def machine_name(text: str) -> MachineName:
     :raises argparse.ArgumentTypeError: it is no name.
     """
     kind, _, name = text.partition("/")
-    among = [dialect for dialect in DIALECTS if _is_kind(kind, dialect)] if name else []
-    return MachineName(object_name(name), kind, among) if among else MachineName(object_name(text))
+    among = [dialect for dialect in DIALECTS if _is_kind(kind.lower(), dialect)] if name else []
+    if among:
+        return MachineName(object_name(name), kind, among)
+    if kind and name and "/" not in name:
+        kinds = ", ".join(["pod", *dict.fromkeys(dialect.noun for dialect in DIALECTS)])
+        raise argparse.ArgumentTypeError(f"{text!r}: there is no kind {kind!r}; there are {kinds}")
+    return MachineName(object_name(text))
 
 
 def _is_kind(kind: str, dialect: Dialect) -> bool:

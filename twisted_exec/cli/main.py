@@ -23,7 +23,7 @@ from twisted_exec.cli.commands import screen as screen
 from twisted_exec.cli.commands import space as space
 from twisted_exec.cli.commands import web as web
 from twisted_exec.cli.messages import for_stderr, output_failure, say
-from twisted_exec.cli.options import CheckedParser
+from twisted_exec.cli.options import CheckedParser, nearest
 
 _EPILOG = """\
 Exit code: 0 after success, and 1 after an error, with one line about it on stderr. A few commands
@@ -52,16 +52,13 @@ class _Parser(CheckedParser):
     def error(self, message: str) -> NoReturn:
         if unknown := _UNKNOWN.fullmatch(message):
             message = self._no_command(unknown["word"], re.findall(r"[\w-]+", unknown["there"]))
-        self.exit(
-            self.error_code, f"{for_stderr(f'{self.prog}: {message}; see {self.prog} --help')}\n"
-        )
+        line = f"{self.prog}: {self.corrected(message)}; see {self.prog} --help"
+        self.exit(self.error_code, f"{for_stderr(line)}\n")
 
     def _no_command(self, word: str, there: Sequence[str]) -> str:
-        import difflib  # only after a mistake
-
-        near = difflib.get_close_matches(word, [*there, "console"], 1)
-        hint = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(there)}"
-        if near == ["console"]:
+        near = nearest(word, [*there, "console"])
+        hint = f"; did you mean {near}?" if near else f"; there are {', '.join(there)}"
+        if near == "console":
             hint = "; kubectl console NAME opens a console"
         return f'there is no command "{word}"{hint}'
 

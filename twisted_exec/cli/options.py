@@ -49,6 +49,20 @@ class CheckedParser(argparse.ArgumentParser):
             file.write(message)
             file.flush()
 
+    def corrected(self, message: str) -> str:
+        """Return a message with the option that the user may have meant, if it is about an unknown option."""
+        unknown = re.match("unrecognized arguments: --([a-z-]+)", message)
+        names = [name[2:] for name in self._option_string_actions if name.startswith("--")]
+        near = nearest(unknown[1], names, 0.8) if unknown else ""
+        return f"{message}; did you mean --{near}?" if near else message
+
+
+def nearest(word: str, names: list[str], likeness: float = 0.6) -> str:
+    """Return the name that is most like a word; empty if none is."""
+    import difflib  # only after a mistake
+
+    return next(iter(difflib.get_close_matches(word, names, 1, likeness)), "")
+
 
 def add_cluster_options(parser: argparse.ArgumentParser, limit: str = "30s") -> None:
     """

@@ -73,7 +73,7 @@ async def suggest_machine(client: IKubeClient, dialect: Dialect, name: str, name
         namespaces = sorted(each for each, _ in others)
         return f"it is in namespace {', '.join(namespaces)}: use -n {namespaces[0]}"
     here = [each for _, each in await _names(client, dialect.workload, namespace)]
-    near = difflib.get_close_matches(name, here, 1)
+    near = difflib.get_close_matches(name.lower(), here, 1)
     if near:
         return f"did you mean {near[0]}?"
     return f"kubectl get {dialect.workload.plural} -n {namespace} lists others" if here else ""

@@ -59,13 +59,17 @@ class ParseOptionsTests(SynchronousTestCase):
         for text in ("machine/vm", "machines/vm", "machine.compute.ironcore.dev/vm"):
             self.assertEqual(parse_options([text]).name, "vm")
         self.assertEqual(parse_options(["machine"]).name, "machine")
-        for text in ("instances/vm", "pod/vm"):
+        for text in ("instances/vm", "pod/vm", "Machine/vm"):
             self.assertEqual(parse_options([text]).name, "vm")
-        for text in ("node/vm", "machine/", "machine/a/b", "machine/..", "/vm"):
+        no_kind = "there is no kind 'node'; there are pod, machine, instance"
+        for text, why in (
+            ("node/vm", no_kind),
+            *((each, "is no name") for each in ("machine/", "machine/a/b", "machine/..", "/vm")),
+        ):
             stderr = io.StringIO()
             with redirect_stderr(stderr), self.assertRaises(SystemExit):
                 parse_options([text])
-            self.assertIn("is no name", stderr.getvalue())
+            self.assertIn(why, stderr.getvalue())
 
     def test_among(self) -> None:
         """The kind narrows the possible dialects, and ``--dialect`` selects one."""
@@ -129,8 +133,10 @@ class ParseOptionsTests(SynchronousTestCase):
             (["vm", "--timeout", "inf"], "'inf'"),
             (["vm", "--timeout", "nan"], "'nan'"),
             (["vm", "--escape", "x"], "'x'"),
-            (["vm", "--name-space", "x"], "--name-space"),
-            (["vm", "other"], "other"),
+            (["vm", "--name-space", "x"], "--name-space x; did you mean --namespace?; see"),
+            (["vm", "--readonly"], "--readonly; did you mean --read-only?; see"),
+            (["vm", "--frob"], "--frob; see"),
+            (["pod", "vm"], "give one NAME or KIND/NAME"),
             (["vm", "other"], "see kubectl console --help-all"),
             (["vm", "--run", " "], "--run has no command: give one, such as"),
             (["vm", "--run", "a", "--send", "b"], "--run goes without --expect and --send: give"),

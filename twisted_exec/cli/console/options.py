@@ -231,7 +231,8 @@ class Parser(CheckedParser):
     def error(self, message: str) -> NoReturn:
         extra = message.removeprefix("unrecognized arguments: ")
         if extra != message and not extra.startswith("-"):
-            message += "; for several machines select them with -l or --all"
+            message += "; give one NAME or KIND/NAME; -l and --all select several machines"
+        message = self.corrected(message)
         line = for_stderr(f"{self.prog}: {message}; see {self.prog} --help-all")
         self.exit(self.failure_code, f"{line}\n")
 
