@@ -5,6 +5,8 @@ Tests for :mod:`twisted_exec.cli.options`.
 from __future__ import annotations
 
 import argparse
+import os
+import time
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -89,8 +91,31 @@ class ClusterOptionsTests(SynchronousTestCase):
         self.assertIn("client-key: /nonexistent", str(caught.exception))
 
 
+def _set_zone(name: str | None) -> None:
+    if name is None:
+        del os.environ["TZ"]
+    else:
+        os.environ["TZ"] = name
+    time.tzset()
+
+
 class SinceTests(SynchronousTestCase):
     """Times, and durations before now."""
+
+    def test_without_zone(self) -> None:
+        """A time without a zone is one of this host; a date is its midnight."""
+        self.addCleanup(_set_zone, os.environ.get("TZ"))
+        _set_zone("UTC-2")
+        for text, same in (
+            ("2026-11-24", "2026-11-23T22:00:00Z"),
+            ("2026-11-24T10:30", "2026-11-24T08:30:00Z"),
+            ("2026-11-24 10:30:05", "2026-11-24T08:30:05Z"),
+            ("2026-11-24 10:30+01:00", "2026-11-24T09:30:00Z"),
+        ):
+            self.assertEqual(since_time(text), since_time(same))
+        for text in ("2026-13-01", "2026-11-24T25:00"):
+            with self.assertRaisesRegex(argparse.ArgumentTypeError, "or 2026-11-20 08:00 here"):
+                since_time(text)
 
     def test_neither(self) -> None:
         """The message shows a time and a duration."""

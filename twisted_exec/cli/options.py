@@ -119,16 +119,25 @@ def since_time(text: str) -> int:
     """
     Return nanoseconds since the epoch for a time, or for a duration before now.
 
+    A time without a zone is one of this host, and a date is its midnight, as for journalctl.
+
     :raises argparse.ArgumentTypeError: it is neither.
     """
-    from twisted_exec.api.times import NANOSECONDS, nanoseconds  # not needed by consoles
+    from datetime import datetime  # not needed by consoles
+
+    from twisted_exec.api.times import NANOSECONDS, nanoseconds
 
     if text[:4].isdigit() and text[4:5] == "-":
-        try:
-            return nanoseconds(text)
-        except ValueError:
-            message = f"{text!r} is not a time such as 2026-11-20T08:00:00Z"
-            raise argparse.ArgumentTypeError(message) from None
+        for read in (
+            nanoseconds,
+            lambda each: int(datetime.fromisoformat(each).timestamp()) * NANOSECONDS,
+        ):
+            try:
+                return read(text)
+            except (OverflowError, ValueError):
+                continue
+        message = f"{text!r} is not a time such as 2026-11-20T08:00:00Z, or 2026-11-20 08:00 here"
+        raise argparse.ArgumentTypeError(message)
     if not text[:1].isdigit():
         message = f"{text!r} is no time such as 2026-11-20T08:00:00Z, and no duration such as 10m"
         raise argparse.ArgumentTypeError(message)

@@ -81,7 +81,8 @@ class ScreenTests(ConsolesCase):
         """A message tells an empty screen from a command that did nothing."""
         self.screens.text = b"\n"
         message = "twisted-exec screen: the screen is empty"
-        self.assertEqual(await self.typed("--at", "30d"), (0, "\n", f"{message}\n"))
+        why = "the machine had printed nothing by then, or its journal begins later"
+        self.assertEqual(await self.typed("--at", "30d"), (0, "\n", f"{message}: {why}\n"))
         message += "; twisted-exec doctor vm -n default says whether the machine is on\n"
         self.assertEqual(await self.typed(), (0, "\n", message))
 

@@ -34,8 +34,8 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--at",
         metavar="TIME|OFFSET",
         type=_at,
-        help="the screen this long ago, such as 10m, or at an RFC 3339 time, or behind this many "
-        "bytes of output",
+        help="the screen this long ago, such as 10m, or at a time such as 2026-11-20T08:00:00Z (2026-11-20 08:00 "
+        "is of this host's time zone), or behind this many bytes of output",
     )
     forms = parser.add_mutually_exclusive_group()
     forms.add_argument(
@@ -108,9 +108,10 @@ async def _print_screen(options: argparse.Namespace, reactor: Any) -> int:
             sys.stdout.buffer.flush()
             if not screen.strip():
                 doctor = f"twisted-exec doctor {options.machine.name} -n {config.namespace}"
-                hint = f"; {doctor} says whether the machine is on"
-                note = f"the screen is empty{'' if options.at else hint}"
-                print(f"twisted-exec screen: {note}", file=sys.stderr)
+                why = f"; {doctor} says whether the machine is on"
+                if options.at:
+                    why = ": the machine had printed nothing by then, or its journal begins later"
+                print(f"twisted-exec screen: the screen is empty{why}", file=sys.stderr)
     except (KubeConfigError, TLSConfigError) as problem:
         return runner.failed("screen", str(problem))
     except APIError as refusal:
