@@ -77,6 +77,11 @@ class PagerTests(SynchronousTestCase):
         pager.press("n")
         self.assertIn(KEYS, rows(pager)[-1])
 
+    def test_narrow(self) -> None:
+        """At 60 columns the last row still says how to leave."""
+        pager = Pager(["a"] * 100, TerminalSize(60, 24))
+        self.assertEqual(rows(pager)[-1], "78-100 of 100  / search  n N  w save  q quit")
+
     def test_nothing(self) -> None:
         """Without lines the view is empty."""
         pager = Pager([], SIZE)

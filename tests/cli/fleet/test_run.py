@@ -148,6 +148,7 @@ class RunTests(RunCase):
         """A machine that does not answer in time has the code 124; the others have their results."""
         self.add("a")
         self.add("b", make=lambda name: RecordingAttachment())
+        self.patch(os, "isatty", lambda descriptor: descriptor == 2)
         _, ended, read = self.run_task("--run", "echo hello", "--timeout", "3600")
         while "1 of 2 machines are done" not in self.messages:
             await self._settle()
@@ -186,6 +187,7 @@ class ClustersTests(FleetsCase, RunCase):
         named, and part of the results.
         """
         self.patch(run, "CONCURRENT_RUNS", 1)
+        self.patch(os, "isatty", lambda descriptor: descriptor == 2)
         fleet = await self.add_fleet("lab-1", "a")
         fleet.machines["default/a"] = partial(Shell, "a")
         slow = await self.add_fleet("slow", "b", "c")

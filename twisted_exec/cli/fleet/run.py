@@ -100,7 +100,8 @@ class RunTask(Task):
     def _inform_later(self, targets: Sequence[FleetTarget]) -> None:
         def inform() -> None:
             self._inform_recorded()
-            self._inform_done(targets)
+            if os.isatty(2):
+                self._inform_done(targets)
             self._timer = self.reactor.callLater(_PROGRESS_SECONDS, inform)
 
         self._timer = self.reactor.callLater(_PROGRESS_SECONDS, inform)
