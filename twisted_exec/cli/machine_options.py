@@ -95,8 +95,10 @@ def machine_name(text: str) -> MachineName:
     if among:
         return MachineName(object_name(name), kind, among)
     if kind and name and "/" not in name:
-        kinds = ", ".join(["pod", *dict.fromkeys(dialect.noun for dialect in DIALECTS)])
-        raise argparse.ArgumentTypeError(f"{text!r}: there is no kind {kind!r}; there are {kinds}")
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: there is no kind {kind!r}; there are pod, "
+            f"{', '.join(dialect.noun for dialect in DIALECTS)}"
+        )
     return MachineName(object_name(text))
 
 

@@ -411,6 +411,7 @@ def dropped_keys(dropped: int, unsent: int) -> str:
     """
     Return what users read of input that was dropped after a loss of the connection.
 
+    :param dropped: keys, and requests such as a BREAK; at least 1.
     :param unsent: the last of these, which were never sent.
     """
     text = f"{keys_counted(dropped - unsent)} may not have reached the machine"
@@ -422,6 +423,15 @@ def dropped_keys(dropped: int, unsent: int) -> str:
 def keys_discarded(count: int, when: str) -> str:
     """Return what users read of dropped keys; ``when`` is such as ``typed after that``."""
     return f"{keys_counted(count)} {when} {'was' if count == 1 else 'were'} discarded"
+
+
+_KEY = re.compile(rb"\x1b[\[O][0-?]*[ -/]*[@-~]|[\x00-\x7f\xc0-\xff][\x80-\xbf]*|[\x80-\xbf]+")
+"""The bytes of a key: a sequence such as that of an arrow, or a character in UTF-8."""
+
+
+def keys_in(data: bytes) -> int:
+    """Return the number of keys that made this input; at least 1 for a byte."""
+    return len(_KEY.findall(data))
 
 
 def keys_counted(count: int) -> str:

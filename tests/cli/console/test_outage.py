@@ -117,7 +117,7 @@ class OutageTests(OutageCase):
         self.begin()
         stream: Any = self.attach()
         for unsent, end in ((1, "1 key typed after that was"), (3, "3 keys typed after that were")):
-            stream.unsent_pieces = unsent
+            stream.unsent_keys = unsent
             self.session.outage("connection lost")
             self.session.resumed(0.1, 2 + unsent)
             line = f"2 keys may not have reached the machine; {end} discarded"

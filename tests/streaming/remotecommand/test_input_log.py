@@ -82,6 +82,16 @@ class InputLogTests(SynchronousTestCase):
         log.settle(WINDOW_PIECES)
         self.assertTrue(log.has_room)
 
+    def test_keys(self) -> None:
+        """Dropped input counts in keys and requests: an arrow is one key, and so is a letter of several bytes."""
+        log = InputLog()
+        log.put("\x1b[Aé\x1bOB".encode())
+        list(log.sendable())
+        log.put(Break())
+        log.put(b"\x1b[1;5C\r")
+        log.put(None)
+        self.assertEqual(log.drop(), (3, 3))
+
     def test_nobody_knows(self) -> None:
         """
         When nobody knows what is settled, uncertain input is dropped with all behind it, but not the

@@ -283,7 +283,7 @@ class OutageTests(ResumingCase):
         assert self.client.position is not None
         self.server.live[0].mark(At(self.client.position))
         self.end.pump()
-        self.assertEqual((self.user.returns[0][1], self.client.unsent_pieces), (4, 1))
+        self.assertEqual((self.user.returns[0][1], self.client.unsent_keys), (4, 1))
         self.client.write(b"e")
         self.end.wait(1)
         self.assertEqual(self.line, [b"abce"])
@@ -309,7 +309,7 @@ class OutageTests(ResumingCase):
             self.end.wait(2)
             ((_, uncertain),) = self.user.returns
             dropped = (0, 0) if is_settled else (7, 4)
-            self.assertEqual((uncertain, self.client.unsent_pieces), dropped)
+            self.assertEqual((uncertain, self.client.unsent_keys), dropped)
             self.client.write(b"h")
             self.end.wait(1)
             typed = b"defgh" if is_settled else b"h"
@@ -703,7 +703,7 @@ class VectorTests(SynchronousTestCase):
                 sent.append(item.decode())
         items = self.user.items
         lost = [uncertain for _, uncertain in self.user.returns if uncertain]
-        unsent = self.client.unsent_pieces
+        unsent = self.client.unsent_keys
         happened = {
             "sent": sent,
             "output": b"".join(each for each in items if isinstance(each, bytes)).decode(),

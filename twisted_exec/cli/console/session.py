@@ -38,6 +38,7 @@ from twisted_exec.wire.control_messages import (
     Role,
     dropped_keys,
     keys_discarded,
+    keys_in,
 )
 from twisted_exec.wire.resume import NoticeKind, NoticeRole
 
@@ -218,7 +219,7 @@ class ConsoleSession:
 
     @property
     def discarded_keys(self) -> int:
-        return self._input.discarded if self._input is not None else 0
+        return keys_in(self._input.discarded) if self._input is not None else 0
 
     @property
     def mid_line(self) -> bool:
@@ -359,15 +360,14 @@ class ConsoleSession:
         """
         Handle the new connection.
 
-        :param uncertain: bytes of input that are dropped, because they, or earlier bytes, may have
-            reached the machine.
+        :param uncertain: number of dropped keys: they, or earlier ones, may have reached the machine.
         """
         outage, self._outage = self._outage, None
         if outage is not None:
             outage.stop()
         if self._outcome is not None:
             return
-        unsent = getattr(self._stream, "unsent_pieces", 0)
+        unsent = getattr(self._stream, "unsent_keys", 0)
         keys = dropped_keys(uncertain, unsent) if uncertain else ""
         if keys and not self._interactive:
             line = f"the connection was lost, and {keys}"

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from twisted_exec.cli.console.interfaces import MachineStream, Source
 
 TYPE_AHEAD_BYTES = 64 << 10
-_CONTINUATION = bytes(range(0x80, 0xC0))
-"""Bytes of a character in UTF-8 behind its first."""
 
 
 @implementer(IPushProducer)
@@ -30,11 +28,12 @@ class TypeAhead:
     :param reads_on: the source is a keyboard.
     :ivar is_stuck: the stream takes no more input for now.
     :ivar discards: keys are dropped until the stream is open.
+    :ivar discarded: input that was dropped before the stream was open.
     """
 
     def __init__(self, source: Source, *, reads_on: bool) -> None:
         self.is_stuck = False
-        self.discarded = 0
+        self.discarded = b""
         self.discards = False
         self._source: Source | None = source
         self._reads_on = reads_on
@@ -51,7 +50,7 @@ class TypeAhead:
     def send(self, what: bytes | Break | Role) -> None:
         if self.discards:
             if isinstance(what, bytes):
-                self.discarded += len(what.translate(None, _CONTINUATION))
+                self.discarded += what
         elif self._stream is not None and not self.is_stuck:
             if isinstance(what, bytes):
                 self._stream.write(what)

@@ -142,7 +142,7 @@ class TypingSession:
     def resumed(self, seconds: float, uncertain: int) -> None:
         """The connection is back."""
         if uncertain:
-            unsent = getattr(self._stream, "unsent_pieces", 0)
+            unsent = getattr(self._stream, "unsent_keys", 0)
             self._noticed(dropped_keys(uncertain, unsent))
 
     def ended(self, ending: Ending) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
-from twisted_exec.wire.control_messages import Break, Role
+from twisted_exec.wire.control_messages import Break, Role, keys_in
 from twisted_exec.wire.errors import RemoteProtocolError
 
 Item = bytes | Break | Role | None
@@ -114,16 +114,19 @@ class InputLog:
         """
         Drop all input.  The end of the input is kept.
 
-        :return: the numbers of dropped pieces that were sent, and that were not.
+        :return: the numbers of dropped keys and requests that were sent, and that were not.
         """
-        has_sent_end, has_end = None in self._sent, None in self._waiting
-        dropped = self.uncertain - has_sent_end, self.unsent - has_end
+        has_end = None in self._sent or None in self._waiting
+        sent, unsent = (
+            sum(keys_in(item) if isinstance(item, bytes) else item is not None for item in items)
+            for items in (self._sent, self._waiting)
+        )
         self._sent.clear()
         self._waiting.clear()
         self.uncertain = self.unsent = 0
-        if has_sent_end or has_end:
+        if has_end:
             self.put(None)
-        return dropped
+        return sent, unsent
 
 
 def _pieces(item: Item) -> int:

@@ -71,7 +71,8 @@ class ResumingClient:
     :ivar missed_bytes: output that the machine printed while the connection was lost last.
     :ivar live_from: the offset at which the output ended when the present connection was made; 0 if
         unknown.
-    :ivar unsent_pieces: dropped after the last loss, and never sent.
+    :ivar unsent_keys: number of keys and requests that were dropped after the last loss, and were
+        never sent.
     """
 
     is_resumable = True
@@ -101,7 +102,7 @@ class ResumingClient:
         self._attendance: Attendance | None = None
         self._attendance_at = 0.0
         self._echo_seconds: float | None = None
-        self.resumes = self.missed_bytes = self.unsent_pieces = self.live_from = 0
+        self.resumes = self.missed_bytes = self.unsent_keys = self.live_from = 0
         self._input = InputLog()
         self._input_ended = False
         self._size: TerminalSize | None = None
@@ -440,9 +441,9 @@ class ResumingClient:
         if self._size is not None:
             stream.resize(self._size)
         if self._uncertain is None:
-            self._uncertain = self.unsent_pieces = 0
+            self._uncertain = self.unsent_keys = 0
         self._uncertain += sent + unsent
-        self.unsent_pieces += unsent
+        self.unsent_keys += unsent
         self.missed_bytes = 0
         self._send()
         self._pace()
@@ -459,9 +460,9 @@ class ResumingClient:
         if uncertain:
             sent, unsent = self._input.drop()
             uncertain += sent + unsent
-            self.unsent_pieces += unsent
+            self.unsent_keys += unsent
         seconds = self._clock.seconds() - self._lost_at
-        self._messages.resumed(seconds, uncertain, self.unsent_pieces)
+        self._messages.resumed(seconds, uncertain, self.unsent_keys)
         self._send()
         self._pace()
 
@@ -587,8 +588,8 @@ class ResumableUser(ConsoleUser, Typing):
         """
         The session goes on.
 
-        :param uncertain: dropped pieces of input: ``unsent_pieces`` of the stream were never sent,
-            and the machine may have received some of the others.
+        :param uncertain: number of dropped keys and requests: ``unsent_keys`` of the stream were
+            never sent, and the machine may have received some of the others.
         """
 
     def notice(self, notice: Notice) -> None:
@@ -617,7 +618,7 @@ class Messages:
             tell(reason)
 
     def resumed(self, seconds: float, uncertain: int, unsent: int) -> None:
-        """Tell the user; ``unsent`` of the dropped pieces were never sent."""
+        """Tell the user; ``unsent`` of the dropped keys and requests were never sent."""
         if tell := getattr(self._user, "resumed", None):
             tell(seconds, uncertain)
         elif uncertain:

@@ -248,10 +248,11 @@ test("a server that does not answer is asked again, and what is typed meanwhile 
 test("a user who waits for a server may have it asked at once, and reads how many keys wait", async () => {
   const begun = begin(() => new Promise(() => {}));
   begun.life.reconnectNow();
-  begun.life.typed("x"); // the terminal is not loaded yet
+  const [first, rest] = ["\u00e9", "z\x1b[A"].map((text) => new TextEncoder().encode(text));
+  begun.life.typed(first); // the terminal is not loaded yet
   begun.life.open();
-  begun.life.typed("yz");
-  assert.equal(begun.life.waiting, 3);
+  begun.life.typed(rest);
+  assert.equal(begun.life.waiting, 3); // a letter of two bytes, a letter, and an arrow
   for (const again of ["reconnectNow", "authorized", "wake"]) {
     await begun.fail(new ApiError(0, "away"));
     assert.equal(begun.asked.length, 0);
@@ -260,7 +261,7 @@ test("a user who waits for a server may have it asked at once, and reads how man
     assert.equal(begun.asked.length, 1, again);
   }
   await begun.answer();
-  assert.equal(begun.session.sent, "xyz");
+  assert.equal(begun.session.sent, `${first}${rest}`);
 });
 
 test("a console of which the page knows that it has no session asks for none", async () => {

@@ -20,6 +20,14 @@ export function pieces(item) {
   return item instanceof Uint8Array ? item.length : 1;
 }
 
+/** The bytes of a key, as characters: a sequence such as that of an arrow, or a character in UTF-8. */
+const KEY = /\x1b[[O][0-?]*[ -/]*[@-~]|[\x00-\x7f\xc0-\xff][\x80-\xbf]*|[\x80-\xbf]+/g;
+
+/** Return how many keys, or requests, some items are. */
+export function keysIn(items) {
+  return items.reduce((sum, item) => sum + (item instanceof Uint8Array ? (binary(item).match(KEY)?.length ?? 0) : 1), 0);
+}
+
 /** Items in order: first the sent ones, which are uncertain, then those that are still to be sent. */
 export class InputQueue {
   acknowledged = 0;
@@ -115,9 +123,14 @@ export class InputQueue {
     return this.uncertain ? this.drop() : null;
   }
 
-  /** Drop all input; return the numbers of pieces: {sent, unsent}. */
+  /** The number of keys and requests that the server has not settled. */
+  get keys() {
+    return keysIn(this.#sent) + keysIn(this.#waiting);
+  }
+
+  /** Drop all input; return the numbers of keys and requests: {sent, unsent}. */
   drop() {
-    const dropped = { sent: this.uncertain, unsent: this.unsent };
+    const dropped = { sent: keysIn(this.#sent), unsent: keysIn(this.#waiting) };
     this.#sent = [];
     this.#waiting = [];
     this.uncertain = this.unsent = 0;
@@ -166,12 +179,16 @@ function append(items, item) {
 }
 
 function saveItem(item) {
-  if (!(item instanceof Uint8Array)) return item;
+  return item instanceof Uint8Array ? btoa(binary(item)) : item;
+}
+
+/** Return bytes as a string with a character for each. */
+function binary(bytes) {
   let text = "";
-  for (let start = 0; start < item.length; start += 4096) {
-    text += String.fromCharCode(...item.subarray(start, start + 4096));
+  for (let start = 0; start < bytes.length; start += 4096) {
+    text += String.fromCharCode(...bytes.subarray(start, start + 4096));
   }
-  return btoa(text);
+  return text;
 }
 
 function restoreItem(item) {

@@ -29,7 +29,7 @@ const SESSION = /^[A-Za-z0-9._-]{1,64}$/;
  *     What the caller does about a mark.  Members that do not apply are absent.
  * @property {boolean} [key] the session has another key: store {@link SessionState.save} now.
  * @property {boolean} [ready] input may be sent from now on: sizes first, then {@link SessionState.takeInput}.
- * @property {object} [uncertain] pieces of input that were dropped: {sent, unsent}; the fate of those that were sent is
+ * @property {object} [uncertain] keys that were dropped: {sent, unsent}; the fate of those that were sent is
  *     unknown.
  * @property {object} [placed] the next output begins here: {epoch, offset, end, exact}; end may be null.
  * @property {object} [gap] output is missing: {bytes, exact}; bytes is null if the amount is unknown.

@@ -20,7 +20,7 @@
  *                                           token is refused, and the next attempt is that of reconnectNow()
  *     resumed       {seconds, missed}       open again; missed: bytes of output meanwhile
  *     ended         {reason, message, code, exitCode, kind, causes}: see readStatus in channel.js
- *                   and unconfirmed: {sent, unsent}, input that may not have arrived, in pieces
+ *                   and unconfirmed: {sent, unsent}, input that may not have arrived, in keys
  *
  * The owner calls taken(COUNT) for output that it has shown, else the server stops after 128 KiB.
  */
@@ -129,9 +129,9 @@ export class ConsoleSession {
     return this.#state.input.isFull;
   }
 
-  /** How many pieces of input the server has not confirmed. */
+  /** How many keys and requests the server has not confirmed. */
   get waiting() {
-    return this.#state.input.uncertain + this.#state.input.unsent;
+    return this.#state.input.keys;
   }
 
   /** Type bytes. */
@@ -139,7 +139,7 @@ export class ConsoleSession {
     if (bytes.length) this.#put(bytes);
   }
 
-  /** Drop the input that was not sent yet; return how many pieces. */
+  /** Drop the input that was not sent yet; return how many keys. */
   discard() {
     return this.#state.input.drop().unsent;
   }

@@ -11,6 +11,7 @@
  * Any state but Closed becomes Opening when the console is opened again.
  */
 
+import { keysIn } from "../session/input.js";
 import { sleep } from "../watch.js";
 import { REVOKED, isServerStopped } from "./texts.js";
 
@@ -136,9 +137,9 @@ export class Lifecycle {
     return this.#state.attachment?.isOpen ?? false;
   }
 
-  /** How many keys the server has not confirmed; a session counts bytes, too. */
+  /** How many keys the server has not confirmed. */
   get waiting() {
-    return this.session?.waiting ?? this.#state.early.reduce((sum, { length }) => sum + length, 0);
+    return this.session?.waiting ?? keysIn(this.#state.early);
   }
 
   /** Whether what the user types is dropped. */
