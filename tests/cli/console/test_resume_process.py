@@ -76,7 +76,8 @@ class TerminalTests(ResumeCase):
         await self.until_typed(b"ls\r")
         self.lose(*LONG)
         self.console.print(b"bin\r\n")
-        await process.until(rb"\$ \r +\rconnection lost; reconnecting \(Ctrl-\] leaves\)\r\n\$ ")
+        lost = rb"\$ \r +\rconnection lost; reconnecting \(Ctrl-\] leaves, not Ctrl-C\)\r\n\$ "
+        await process.until(lost)
         process.type(b"pwd\r")
         await process.until(rb"reconnected after \d+\.\d s; 5 bytes of output follow\r\n\$ bin\r\n")
         await self.until_typed(b"ls\rpwd\r")
