@@ -97,7 +97,7 @@ def machine_name(text: str) -> MachineName:
     if kind and name and "/" not in name:
         raise argparse.ArgumentTypeError(
             f"{text!r}: there is no kind {kind!r}; there are pod, "
-            f"{', '.join(dialect.noun for dialect in DIALECTS)}"
+            f"{', '.join(dict.fromkeys(dialect.noun for dialect in DIALECTS))}"
         )
     return MachineName(object_name(text))
 

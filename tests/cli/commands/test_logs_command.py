@@ -158,7 +158,7 @@ class OptionsTests(SynchronousTestCase):
             ("--boot", "1", "--previous"),
             ("--tail", "-1"),
             ("--since", "yesterday"),
-            ("--since", "2026-11-20"),
+            ("--since", "2026-13-20"),
             ("--since", "d"),
             ("--since", "1h", "--between", "2h", "1h"),
         ):

@@ -61,7 +61,7 @@ class ParseOptionsTests(SynchronousTestCase):
         self.assertEqual(parse_options(["machine"]).name, "machine")
         for text in ("instances/vm", "pod/vm", "Machine/vm"):
             self.assertEqual(parse_options([text]).name, "vm")
-        no_kind = "there is no kind 'node'; there are pod, machine, instance"
+        no_kind = "there is no kind 'node'; there are pod, machine, instance; "
         for text, why in (
             ("node/vm", no_kind),
             *((each, "is no name") for each in ("machine/", "machine/a/b", "machine/..", "/vm")),
