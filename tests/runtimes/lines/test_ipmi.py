@@ -4,6 +4,7 @@ Tests for :mod:`twisted_exec.runtimes.lines.ipmi`, with a real ipmitool and a si
 
 from __future__ import annotations
 
+import errno
 import os
 from typing import Any
 
@@ -283,6 +284,17 @@ class ProgramTests(LineCase):
             with self.assertRaises(ServiceUnavailable) as caught:
                 await self.run_shell(script)
             self.assertIn(why, caught.exception.message)
+
+    async def test_cannot_be_started(self) -> None:
+        """A program for which no process can be created fails with 503."""
+
+        class Full:
+            def spawnProcess(self, *words: Any, **options: Any) -> None:
+                raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+        with self.assertRaises(ServiceUnavailable) as caught:
+            await run_program(Full(), ["sh"], path="/bin", marker=("X", "m"), seconds=1)
+        self.assertIn("sh cannot be started: Resource", caught.exception.message)
 
     async def test_slow(self) -> None:
         """A program that takes too long is killed."""

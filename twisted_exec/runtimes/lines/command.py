@@ -416,7 +416,10 @@ async def run_program(
     executable = shutil.which(words[0], path=path) or words[0]
     # In English: callers compare what a program prints, such as virsh's states.
     environment = {"PATH": path, "LANG": "C.UTF-8", marker[0]: marker[1]}
-    reactor.spawnProcess(program, executable, list(words), env=environment, path="/")
+    try:
+        reactor.spawnProcess(program, executable, list(words), env=environment, path="/")
+    except OSError as error:
+        raise ServiceUnavailable(f"{words[0]} cannot be started: {error.strerror}") from None
     patience = reactor.callLater(seconds, program.give_up, seconds)
     try:
         return await program.done
