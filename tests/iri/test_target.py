@@ -79,6 +79,14 @@ class SocketTests(SynchronousTestCase):
         with self.assertRaises(FileNotFoundError):
             check_socket(self.path, {os.getuid()})
 
+    def test_unusable_path(self) -> None:
+        """A path that cannot be followed is refused."""
+        with open(self.path, "w"):
+            pass
+        with self.assertRaises(TargetError) as caught:
+            check_socket(f"{self.path}/s", {os.getuid()})
+        self.assertIn("/s/s cannot be used: Not a directory", str(caught.exception))
+
     def test_no_socket(self) -> None:
         """A regular file is refused."""
         with open(self.path, "w"):

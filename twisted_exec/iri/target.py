@@ -161,12 +161,21 @@ def check_socket(path: str, trusted_uids: Collection[int]) -> None:
         :class:`FileNotFoundError` is passed on: there is no listener.
     """
     trusted = {0, *trusted_uids}
-    entry = os.lstat(path)
+    entry = _entry(path)
     if not stat.S_ISSOCK(entry.st_mode):
         raise TargetError(f"{path} is not a socket")
     if entry.st_uid not in trusted:
         raise TargetError(f"{path} belongs to user {entry.st_uid}, who is not trusted")
     check_directory(os.path.dirname(path), trusted, sticky=False)
+
+
+def _entry(path: str) -> os.stat_result:
+    try:
+        return os.lstat(path)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise TargetError(f"{path} cannot be used: {error.strerror}") from None
 
 
 def check_directory(path: str, trusted_uids: Collection[int], *, sticky: bool) -> None:
@@ -180,7 +189,7 @@ def check_directory(path: str, trusted_uids: Collection[int], *, sticky: bool) -
     trusted = {0, *trusted_uids}
     folder = os.path.realpath(path)
     while True:
-        entry = os.lstat(folder)
+        entry = _entry(folder)
         if entry.st_uid not in trusted:
             raise TargetError(f"{folder} belongs to user {entry.st_uid}, who is not trusted")
         shared = entry.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
