@@ -59,6 +59,13 @@ class KindCliTests(TestCase):
             await cli.run("get", "clusters", seconds=1)
         self.assertIn("the program kind is not on PATH", caught.exception.message)
 
+    def test_no_log(self) -> None:
+        """If the log of an independent run cannot be opened, the run fails with 503."""
+        cli, missing = self.cli("true"), str(self.directory / "none" / "log")
+        with self.assertRaises(ServiceUnavailable) as caught:
+            cli.make(["create", "x"], missing, missing, 0, lambda: None)
+        self.assertIn("cannot be started: No such file", caught.exception.message)
+
     async def until_ended(self, pid: int) -> None:
         """Wait until a process has ended."""
         while True:

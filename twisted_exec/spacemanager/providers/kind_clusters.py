@@ -128,7 +128,10 @@ class KindCli:
         :raises ServiceUnavailable: the program cannot be started.
         """
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-        prints = os.open(log, flags, 0o600)
+        try:
+            prints = os.open(log, flags, 0o600)
+        except OSError as problem:
+            raise _not_started(self._program, problem) from None
         try:
             whole = [self._path_of("sh"), "-c", _MAKING, code, self._path_of(self._program), *words]
             group: int = self._spawn(
@@ -156,7 +159,10 @@ class KindCli:
         self, protocol: ProcessProtocol, words: Sequence[str], files: Mapping[int, Any]
     ) -> int:
         leading = self._path_of("setsid")  # the pid is then also the process group
-        nothing = os.open(os.devnull, os.O_RDONLY)
+        try:
+            nothing = os.open(os.devnull, os.O_RDONLY)
+        except OSError as problem:
+            raise _not_started(words[0], problem) from None
         descriptors = {
             number: nothing if file is _NOTHING else file for number, file in files.items()
         }
@@ -166,13 +172,17 @@ class KindCli:
                 protocol, leading, ["setsid", *words], env=self._environ, childFDs=descriptors
             )
         except OSError as problem:
-            raise ServiceUnavailable(
-                f"{words[0]} cannot be started: {problem.strerror}; see the limits of the manager"
-            ) from None
+            raise _not_started(words[0], problem) from None
         finally:
             os.close(nothing)
         pid: int | None = transport.pid
         return pid or 0  # the process may already have been reaped
+
+
+def _not_started(program: str, problem: OSError) -> ServiceUnavailable:
+    return ServiceUnavailable(
+        f"{program} cannot be started: {problem.strerror}; see the limits of the manager"
+    )
 
 
 _NOTHING = object()
