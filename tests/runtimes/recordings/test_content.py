@@ -5,6 +5,7 @@ and read by HTTP.
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import uuid
@@ -24,7 +25,7 @@ from twisted_exec.recording.chain import decode_head
 from twisted_exec.recording.signatures import TrustedRecorders
 from twisted_exec.recording.verification import verify
 from twisted_exec.runtimes.recordings import service
-from twisted_exec.runtimes.recordings.service import RecordingSettings
+from twisted_exec.runtimes.recordings.service import ConsoleRecordings, RecordingSettings
 from twisted_exec.tls import pem
 from twisted_exec.tls.pki import Authority
 
@@ -47,7 +48,7 @@ class ContentTests(HostCase):
 
     async def with_shell(self, **options: Any) -> Any:
         """Start a runtime with a client and a shell."""
-        host = await self.ready(**options)
+        self.host = host = await self.ready(**options)
         client = IRIClient(str(host.iri.target), reactor)
         client.startService()
         self.addCleanup(client.stopService)
@@ -106,6 +107,23 @@ class ContentTests(HostCase):
         with self.assertRaises(APIError) as caught:
             await client.recording(console.RecordingRequest(uid="unknown"))
         self.assertEqual(caught.exception.code, 404)
+
+    async def test_unreadable(self) -> None:
+        """If the files cannot be read, the response breaks off, and its session ends."""
+        client, id = await self.with_shell(recording=self.recorder())
+        await self.open(client, id, f"{UID}/none")
+
+        def unreadable(_: ConsoleRecordings, uid: str) -> None:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        self.patch(ConsoleRecordings, "content", unreadable)
+        answer = await client.recording(
+            console.RecordingRequest(uid=UID), user="ann", machine_uid=MACHINE, session="s2"
+        )
+        reader = await open_log(answer.url, **self.ann())
+        await self.until(lambda: reader.complete is not None)
+        self.assertFalse(reader.complete)
+        await self.until(lambda: not self.host.streams.sessions.with_id("s2"))
 
     async def test_without_certificate(self) -> None:
         """A runtime without a certificate refuses the session, and says what is missing."""

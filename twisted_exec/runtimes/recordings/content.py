@@ -38,7 +38,11 @@ class RecordingStream(PacedResponse):
         self._is_complete = False
 
     async def _open(self) -> None:
-        self._pieces = await self._prepare()
+        try:
+            self._pieces = await self._prepare()
+        except OSError as problem:
+            self._failed(problem)
+            return
         self._pump()
 
     def _write_piece(self) -> bool:
