@@ -98,7 +98,7 @@ class MessageSocket(PacedConnection):
 
     @property
     def can_send(self) -> bool:
-        """Return whether neither side has sent a Close."""
+        """Return whether messages can be sent."""
         return bool(self.state == self.STATE_OPEN)
 
     # Methods that Twisted and autobahn call.
