@@ -414,8 +414,7 @@ class MachinesHandOver:
         """
         Prepare the runtime with the machines of another process.
 
-        :raises ValueError: the values are not valid. Other errors are those of
-            :meth:`.MachineRuntime.prepare`.
+        Fails as :meth:`.MachineRuntime.prepare`, or if the values are not valid.
         """
         records = self._machines.records
         machines: Sequence[Mapping[str, Any]] = values["machines"]

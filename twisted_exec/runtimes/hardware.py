@@ -101,7 +101,7 @@ class Hardware:
         """
         Add an interface for the next start.
 
-        :raises Conflict: the machine is on.
+        :raises APIError: the machine is on, or cannot have the interface.
         """
         self._driver(record.class_name, _INTERFACES).check_network_interface(interface)
         _check_new(record, "network interface", record.spec.network_interfaces, interface)
@@ -113,7 +113,7 @@ class Hardware:
         """
         Remove an interface.
 
-        :raises Conflict: the machine is on.
+        :raises APIError: the machine is on, or does not have the interface.
         """
         parts = record.spec.network_interfaces
         interface = _find(record, "network interface", parts, name)

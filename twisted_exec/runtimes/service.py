@@ -181,6 +181,7 @@ class MachineRuntime(Service):
         :raises RetainedMachinesError: there are machines with disks, and this runtime is without
             ``keep_machines``.
         :raises FormatError: a later release wrote the journals.
+        :raises TLSConfigError: the state directory cannot be used.
         """
         self._state.open()
         self.machines.start_alerts()

@@ -107,7 +107,7 @@ class TargetUpstream:
         """
         Locate a machine's console, log or screen.
 
-        :raises Forbidden: the user cannot be impersonated.
+        :raises APIError: the user cannot be impersonated, or there are no credentials.
         """
         place, acting = self.place, self.identity.acting_as(grant.user)
         path = place.machines.path(place.namespace, grant.machine_id, subject.subresource)

@@ -332,8 +332,8 @@ class HotPlugSlots:
         """
         Unplug and delete a disk.
 
-        :raises Conflict: the guest does not release the disk, or the machine type has no hot
-            plugging.
+        :raises APIError: the guest or QEMU does not release the disk, or the machine type has no
+            hot plugging.
         """
         self._must_be_pluggable()
         card = Disk(name, "").device()["id"]
@@ -366,7 +366,7 @@ class HotPlugSlots:
         """
         Enlarge a disk.
 
-        :raises Conflict: QEMU refused.
+        :raises APIError: QEMU refused, or did not answer.
         """
         size = self._disks.size(volume)
         try:

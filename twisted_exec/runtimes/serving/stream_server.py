@@ -1,7 +1,7 @@
 """
 The stream server of a runtime: consoles, logs, screens and recordings, by token.
 
-A token opens one console once, without further credentials. A log is a plain GET with the query of
+A token is for one request, which needs no other credentials. A log is a plain GET with the query of
 :mod:`twisted_exec.api.logs`.
 """
 
