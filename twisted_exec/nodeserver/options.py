@@ -93,7 +93,7 @@ class ServerOptions(SessionOptions, AuditOptions):
     group = "Serving"
 
     def postOptions(self) -> None:
-        """:raises UsageError: a required option is missing, or options contradict each other."""
+        """:raises UsageError: an option is missing or not valid, or options contradict each other."""
         variables = [name for name in ENVIRONMENT if self[name]]
         if self["cert-dir"] and variables:
             raise UsageError(f"--cert-dir and --{variables[0]} exclude each other")
@@ -123,7 +123,7 @@ class LeafOptions(ProgramOptions):
     group = "Leaves"
 
     def postOptions(self) -> None:
-        """:raises UsageError: no source of leaves is given, or an option is invalid."""
+        """:raises UsageError: an option is missing or not valid."""
         self.check_required()
         if not self["root-name"]:
             raise UsageError("--root-name must not be empty")
@@ -236,7 +236,7 @@ class NodeOptions(ProgramOptions):
     )
 
     def postOptions(self) -> None:
-        """:raises UsageError: a required option is missing, or options contradict each other."""
+        """:raises UsageError: an option is missing or not valid, or options contradict each other."""
         super().postOptions()
         self["node-address"] = self["node-address"] or self.environ.get(ADDRESS, "")
         self["preferred-address-type"] = (

@@ -266,6 +266,7 @@ async def find(hop: Hop, context: RequestContext) -> tuple[KubeletTarget, LeafPo
 
     :raises Forbidden: the user has no permission for that Node.
     :raises NotFound: the root or the leaf has no such Pod or container, or its Node is not ours.
+    :raises APIError: the root or the leaf refuses, or does not answer.
     """
     target: KubeletTarget = context.target
     root = await _root_pod(hop, target)
