@@ -438,8 +438,7 @@ class PoolPolicies:
         Check a new session, and watch the policies from now on.
 
         :param server: the user name of an API server that names no user; empty for a user.
-        :raises Forbidden: a policy applies to the machine.
-        :raises ServiceUnavailable: this poollet may not read them.
+        :raises APIError: a policy applies to the machine, or they cannot be read.
         """
         metadata = machine["metadata"]
         namespace, name = metadata["namespace"], metadata["name"]

@@ -94,6 +94,7 @@ class ActionRunner:
 
         :raises Gone: the Machine no longer exists.
         :raises RefusedAction: the runtime refused, or an object cannot be claimed.
+        :raises APIError: the API server refused, or did not answer.
         """
         match action:
             case SetFinalizers(finalizers, version):
@@ -123,6 +124,7 @@ class ActionRunner:
         Merge ``patch`` into the Machine and return the result.
 
         :raises Gone: the Machine no longer exists.
+        :raises APIError: it cannot be changed.
         """
         metadata = machine["metadata"]
         try:
