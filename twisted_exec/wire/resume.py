@@ -557,7 +557,7 @@ def _attendance(document: dict[str, object]) -> Attendance:
 
 
 def _recordings(value: object) -> tuple[OpenRecording, ...] | None:
-    """Return the recordings in a mark; ``None`` if they are not valid, for they only inform."""
+    """Return the valid recordings in a mark, which only inform; ``None`` without a list."""
     if not isinstance(value, list):
         return None
     pairs = [(each.get("Input"), each.get("User")) for each in value if isinstance(each, dict)]
