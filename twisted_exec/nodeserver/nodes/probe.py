@@ -277,8 +277,7 @@ async def fetch(config: ClientConfig, target: str, reactor: Any, peer: str) -> A
     """
     Send one GET on a new connection, because an old one proves nothing about the path now.
 
-    :raises APIError: there is no answer.
-    :raises KubeConfigError: the credentials cannot be used.
+    :raises APIError: there is no answer, or the credentials cannot be used.
     """
     transport = HTTPTransport(config, reactor, connect_seconds=SECONDS, agent=PROGRAM, peer=peer)
     try:
