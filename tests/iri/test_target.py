@@ -46,6 +46,7 @@ class ParseTests(SynchronousTestCase):
             "dns:///host",
             "dns:///:8443",
             "dns:///host:99999",
+            "dns:///host:" + "1" * 5000,
             "dns:///host:http",
             "tcp:8443",
             "unix:///" + "x" * 107,

@@ -290,7 +290,7 @@ class Presence:
             self._call = self._clock.callLater(_DELAY_SECONDS, self._tell)
 
     def recordings_changed(self) -> None:
-        """A recording has begun or ended, at this or another console."""
+        """Tell the viewers if the recordings of this console have changed."""
         if self._recordings() != self._told_recordings:
             self.changed()
 

@@ -70,7 +70,8 @@ def parse_target(text: str) -> RuntimeAddress:
     if text.startswith("dns:///"):
         host, colon, port = text.removeprefix("dns:///").rpartition(":")
         host = host.removeprefix("[").removesuffix("]")
-        if colon and host and port.isascii() and port.isdigit() and int(port) <= 65535:
+        is_number = port.isascii() and port.isdigit() and len(port) <= 5
+        if colon and host and is_number and int(port) <= 65535:
             return RuntimeAddress(host=host, port=int(port))
     raise TargetError(f"{text!r} is neither unix:///absolute/path nor dns:///host:port")
 

@@ -157,7 +157,7 @@ class KubeClient:
     Client of one API server.
 
     :param config: the server and our credentials, or :class:`.LateCredentials`.
-    :param timeout_seconds: for one request, but not for watches.
+    :param timeout_seconds: for one request; of a watch, until its answer begins.
     :param renew: returns the configuration for each request; not with late credentials.
     :param list_bytes: limit for all pages of a list together.
     :param body_bytes: limit for one answer other than a watch, decompressed.

@@ -159,7 +159,11 @@ class MemoryStorage(HistoryStorage):
         return defer.succeed(None)
 
     def lose(self, *objects: tuple[Resource, str, str]) -> None:
-        """Lose changes, as a shared store may, to test watchers."""
+        """
+        Delete objects, and forget all changes, to test watchers.
+
+        :param objects: resource, namespace and name of each object to delete.
+        """
         self.history.start_over(
             self.history.without(
                 (history.table_of(resource), (where, name)) for resource, where, name in objects

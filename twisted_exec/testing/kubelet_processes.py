@@ -210,7 +210,10 @@ class LogOptions:
         :raises BadRequest: a value is malformed.
         :raises Unprocessable: a value is out of range, or contradicts another.
         """
-        words = {name.decode("ascii", "replace"): each[0].decode() for name, each in query.items()}
+        words = {
+            name.decode("ascii", "replace"): each[0].decode("utf-8", "replace")
+            for name, each in query.items()
+        }
         if "tail" in words:  # the former name in kubelets
             words["tailLines"] = words.pop("tail")
             if words["tailLines"] == "all":

@@ -67,9 +67,8 @@ class IFramed(Interface):
         """
         Return how many of the next bytes cost little, such as those that complete a large frame.
 
-        It is 0 between two frames, and ``None`` if the protocol takes such a read whole at present.
-
         :param size: bytes that were read and not yet delivered.
+        :return: ``None`` if the protocol takes all of them at once at present.
         """
 
 

@@ -1,8 +1,8 @@
 """
 HTTP/1.1 heads in their plain form, which most have between two hops.
 
-These functions read and write only what h11 would read and write with the same result.  They answer
-``None`` for everything else, which is then h11's to decide.
+These functions answer ``None`` for every other head, which is then h11's to decide.  A caller that
+has asked for no upgrade refuses a 101 itself.
 """
 
 from __future__ import annotations

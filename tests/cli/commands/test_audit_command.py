@@ -297,6 +297,15 @@ class FileTests(AuditCase):
         self.assertEqual([each["session"] for each in found], [f"s-{n}" for n in range(8)])
         self.assertTrue(all(each["ended"] for each in found))
 
+    def test_damaged_archive(self) -> None:
+        """A compressed file that is damaged is named in one line."""
+        self.start("apiserver")
+        with open(self.path("audit.jsonl.1.gz"), "wb") as packed:
+            packed.write(gzip.compress(os.urandom(4096))[:100] + b"x" * 4000)
+        with redirect_stderr(io.StringIO()) as stderr:
+            self.assertEqual(main(["audit", "who", "vm", "--file", self.path()]), 1)
+        self.assertIn("audit.jsonl.1.gz: it is damaged", stderr.getvalue())
+
     def test_rotation_meanwhile(self) -> None:
         """A rotation between the opening of two files loses no record and counts none twice."""
         trail = self.trail(max_bytes=900, old_files=9)

@@ -16,6 +16,7 @@ from tests.recording.support import signer
 from tests.recording.test_writer import played
 from twisted_exec.api.status import APIError, BadRequest, Conflict, NotFound, ServiceUnavailable
 from twisted_exec.iri.protos import console_pb2 as pb
+from twisted_exec.recording.chain import InvalidRecording
 from twisted_exec.runtimes.recordings.service import READ_WAIT_SECONDS, STOP_SECONDS
 
 from .support import KEY, OTHER, UID, Case, at_once, head_of
@@ -186,6 +187,7 @@ class ChangedFilesTests(Case):
     def test_while_it_runs(self) -> None:
         """Heads that are emptied or exchanged while the runtime runs let the recording fail with the next head."""
         self.file(UID).write_bytes(b"")
+        self.assertRaises(InvalidRecording, self.recordings.content, UID)
         heads = self.file(self.second)
         heads.write_bytes(b"x" * heads.stat().st_size)
         self.journal.append(b"two")

@@ -404,7 +404,7 @@ def advised(request: Request, options: WriteOptions) -> Iterator[None]:
 
 
 def warning_headers(warnings: Iterable[str]) -> Iterator[bytes]:
-    """Format warnings, which quote the client, for the ``Warning`` header."""
+    """Format warnings for the ``Warning`` header, as far as there is room."""
     room = _WARNINGS_CHARACTERS
     for warning in warnings:
         text = one_line(warning)

@@ -12,6 +12,7 @@ import json
 import os
 import re
 import sys
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -297,16 +298,16 @@ def read_records(path: str, damage: Damage) -> Iterator[AuditRecord]:
     :param path: of the newest file, or ``-`` for standard input.
     :raises AuditFileError: the file cannot be read, or has only other lines.
     """
-    damaged_before, has_records = damage.count, False
+    damaged_before, has_records, name = damage.count, False, path
     with ExitStack() as stack:
         try:
             for name, stream in _opened(path, stack):
                 for record in _records(name, stream, damage):
                     has_records = True
                     yield record
-        except (OSError, EOFError) as error:
+        except (OSError, EOFError, zlib.error) as error:
             reason = getattr(error, "strerror", None) or "it is damaged"
-            raise AuditFileError(f"cannot read {path}: {reason}") from None
+            raise AuditFileError(f"cannot read {name}: {reason}") from None
     if not has_records and damage.count > damaged_before:
         raise AuditFileError(f"{path} has no audit records: name a file of --audit-log")
 

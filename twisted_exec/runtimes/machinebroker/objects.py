@@ -548,7 +548,7 @@ class BrokerPlace:
 
     @property
     def manager_label(self) -> str:
-        """Label of all objects of brokers."""
+        """Label of the objects that brokers create, but not of their Leases."""
         return f"{self.prefix}manager"
 
     @property

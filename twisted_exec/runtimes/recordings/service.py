@@ -31,6 +31,7 @@ from twisted_exec.journal.store import JournalStore
 from twisted_exec.program.disk_thread import DiskThread
 from twisted_exec.program.options import OPTION, ProgramOption, size
 from twisted_exec.program.tasks import ShortTurns, SingleRun, ends_within
+from twisted_exec.recording.chain import InvalidRecording
 from twisted_exec.recording.ranges import Range, render
 from twisted_exec.recording.signatures import HeadSigner
 from twisted_exec.recording.stores.option import RECORDING_STORE, MakeStore
@@ -433,7 +434,9 @@ class ConsoleRecordings:
         :raises OSError: a file cannot be read.
         """
         facts = self.facts(uid)
-        first = next(self._files.heads(uid))
+        first = next(self._files.heads(uid), None)
+        if first is None:
+            raise InvalidRecording("its signed heads were changed on the disk")
         range_: Range = facts.range
         reader = self._heads.reader(facts, first.position)
         return render(range_, self._files.heads(uid), reader)

@@ -85,7 +85,7 @@ NAMES = (
         _started="ends the loop",
         _justStopped="a stop needs Twisted's handling of timers",
         _newTimedCalls="so does a new timer",
-        _pendingTimedCalls="the next timer ends the wait; Twisted looks at the clock three times",
+        _pendingTimedCalls="the next timer ends the wait; Twisted looks at the clock twice",
     ),
     *_of(
         "Twisted",
