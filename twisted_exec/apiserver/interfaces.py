@@ -191,6 +191,13 @@ class IConsolePolicies(Interface):
         :raises APIError: no decision is possible now.
         """
 
+    def uses_approvals(machine: Object) -> bool:
+        """
+        Return whether an approval is for one session at this machine.
+
+        :raises ServiceUnavailable: the policies are not known yet.
+        """
+
     def is_strict(machine: Object) -> bool:
         """
         Return whether only the verbs of ``machines/console`` allow the use of a machine's console.

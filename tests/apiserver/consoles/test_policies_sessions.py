@@ -187,14 +187,16 @@ class SessionTests(SessionCase):
         self.assertEqual(end[1], 403)
 
     async def test_screen(self) -> None:
-        """A screen that the poollet does not return uses no approval."""
+        """A screen uses no approval that is for one session: it is refused, and no Event tells it."""
         await self.make_policy(approval="Once")
         name = await self.approve()
-        screen = {"user": "jane", "method": b"GET", "path": EXEC.replace("/exec", "/screen")}
-        self.poollet_.answer = (503, {"kind": "Status", "code": 503, "message": "busy"})
-        await self.refused(503, headers=(), **screen)
+        screen = EXEC.replace("/exec", "/screen")
+        message = await self.refused(403, user="jane", method=b"GET", path=screen, headers=())
+        self.assertIn("is for one session, which shows the screen", message)
         request = await self.admin.get(REQUESTS, name, "default")
         self.assertNotIn("session", request["status"])
+        events = (await self.admin.list(kinds.EVENTS.resource, "default"))["items"]
+        self.assertNotIn("ConsoleRefused", [each["reason"] for each in events])
 
     async def test_new_policy(self) -> None:
         """A policy that is created later ends sessions that it does not allow."""

@@ -210,6 +210,12 @@ class MachineLocator:
             right = min(right, await self._parts.gate.authorize_console(context, access))
         else:
             self._parts.gate.allow_console(context, access)
+        if not self._what.is_stream and self._parts.policies.uses_approvals(machine):
+            # A screen would take the approval from the session that its user opens beside it.
+            raise Forbidden(
+                f'an approval of the console of "{subject.machine}" is for one session, which shows the screen: '
+                f"open it, such as with kubectl console {subject.machine} --read-only"
+            )
         try:
             admitted = await self._parts.policies.open(applicant, machine, right)
         except Forbidden as refusal:

@@ -176,6 +176,9 @@ class ConsolePolicies(StoreFollower):
         policies = self._policies.get(machine["metadata"]["namespace"], {})
         return [policy for _, policy in sorted(policies.items()) if policy.selects(machine)]
 
+    def uses_approvals(self, machine: Object) -> bool:
+        return needs_use(self.selecting(machine))
+
     def _present(self, request: Object) -> Object | None:
         return self._requests.get(_asker(request), {}).get(key_of(request))
 
