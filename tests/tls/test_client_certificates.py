@@ -112,6 +112,13 @@ class VerifyTests(SynchronousTestCase):
         self.assertEqual(peer(issued).common_name, "jane")
         self.assertIn("refused", self.refusal(peer(issued), authority("b").certificate_pem))
 
+    def test_malformed_names(self) -> None:
+        """Names that cannot be parsed are refused."""
+        for names in (b"0\x02\xa3\x00", b"0\x05\x87\x03\x01\x02\x03"):
+            extension = x509.UnrecognizedExtension(x509.OID_SUBJECT_ALTERNATIVE_NAME, names)
+            issued = named(extension, ca="users", usage=ExtendedKeyUsageOID.CLIENT_AUTH)
+            self.assertIn("cannot be read", self.refusal(peer(issued)))
+
     def test_other_ca(self) -> None:
         """A certificate of another CA is refused."""
         self.assertIn(

@@ -4,6 +4,8 @@ Tests for :mod:`twisted_exec.tls.pem`.
 
 from __future__ import annotations
 
+from base64 import b64decode, b64encode
+
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
@@ -20,6 +22,13 @@ from tests.tls.support import authority, client_identity
 from twisted_exec.tls import pem
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.pki import Authority
+
+
+def replaced(encoding: bytes, other: bytes) -> bytes:
+    """A certificate with a part of its DER replaced."""
+    der = b64decode(b"".join(client_identity("jane").certificate_pem.splitlines()[1:-1]))
+    text = b64encode(der.replace(encoding, other))
+    return b"-----BEGIN CERTIFICATE-----\n" + text + b"\n-----END CERTIFICATE-----\n"
 
 
 class PEMTests(SynchronousTestCase):
@@ -60,6 +69,24 @@ class PEMTests(SynchronousTestCase):
             pem.certificates(text, "certificate 'x.crt'")
         self.assertTrue(str(caught.exception).startswith("certificate 'x.crt' holds no PEM"))
         self.assertNotIn("\n", str(caught.exception))
+
+    def test_unknown_version(self) -> None:
+        """A certificate of an unknown X.509 version is refused."""
+        with self.assertRaises(TLSConfigError):
+            pem.certificates(replaced(b"\xa0\x03\x02\x01\x02", b"\xa0\x03\x02\x01\x05"), "it")
+
+    def test_unknown_curve(self) -> None:
+        """A certificate with a key of an unknown curve belongs to no key."""
+        text = replaced(b"\x2a\x86\x48\xce\x3d\x03\x01\x07", b"\x2a\x86\x48\xce\x3d\x03\x01\x77")
+        with self.assertRaises(TLSConfigError) as caught:
+            pem.use_certificate(
+                pem.new_context(SSL.TLS_SERVER_METHOD),
+                text,
+                client_identity("jane").key_pem,
+                "1",
+                "2",
+            )
+        self.assertIn("does not belong", str(caught.exception))
 
     @given(st.binary(max_size=200))
     def test_no_key(self, text: bytes) -> None:

@@ -7,9 +7,12 @@ from __future__ import annotations
 import os
 import socket
 import ssl
+from types import SimpleNamespace
 from typing import Any
 
+from cryptography.hazmat.primitives.serialization import Encoding
 from OpenSSL import SSL
+from OpenSSL.crypto import FILETYPE_ASN1, load_certificate
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.internet.threads import deferToThread
@@ -142,6 +145,29 @@ class ServerTLSTests(LoopbackCase):
         assert peer is not None
         with self.assertRaises(HandshakeError):
             verify(peer, authority("users").certificate_pem)
+
+    def test_malformed_client_certificate(self) -> None:
+        """A client certificate that OpenSSL accepts and our parser refuses counts as none."""
+        ca = self.write("users.crt", authority("users").certificate_pem)
+        jane = client_identity("jane")
+        certificate = pem.certificates(jane.certificate_pem, "it")[0].public_bytes(Encoding.DER)
+        for encoding, malformed in (
+            (b"\xa0\x03\x02\x01\x02", b"\xa0\x03\x02\x01\x05"),  # an unknown version
+            (b"\x0c\x04jane", b"\x16\x04j\xffne"),  # an IA5String that is not ASCII
+            (b"\x0c\x04jane", b"\x03\x04\x00ane"),  # a BIT STRING
+        ):
+            context = SSL.Context(SSL.TLS_CLIENT_METHOD)
+            der = certificate.replace(encoding, malformed)
+            context.use_certificate(load_certificate(FILETYPE_ASN1, der))
+            context.use_privatekey(pem.private_key(jane.key_pem, "it"))
+            protocol: Any = None
+            server = self.server_tls(client_cas=[ca]).serverConnectionForTLS(protocol)
+            client = SSL.Connection(context, None)
+            server.set_accept_state()
+            client.set_connect_state()
+            self.assertTrue(_handshake(client, server))
+            self.assertIsNotNone(server.get_peer_certificate())
+            self.assertIsNone(peer_certificate(SimpleNamespace(getHandle=lambda: server)))  # noqa: B023
 
     async def test_intermediates(self) -> None:
         """A client's chain is recorded with its leaf."""

@@ -152,10 +152,7 @@ class SignedCertificate(BackgroundTask, ABC):
             key = pem.private_key(read_file(self.key), self.key)
         except TLSConfigError:
             return None
-        if (
-            key.public_key() != certificate.public_key()
-            or certificate.issuer == certificate.subject
-        ):
+        if not pem.is_key_of(key, certificate) or certificate.issuer == certificate.subject:
             return None
         return None if self.shortcoming(certificate) else certificate
 
@@ -231,7 +228,7 @@ class SignedCertificate(BackgroundTask, ABC):
         :raises TLSConfigError: it does not match the request.
         """
         leaf = pem.certificates(certificate, "the signed certificate")[0]
-        if leaf.public_key() != pem.private_key(issued.key_pem, "the new key").public_key():
+        if not pem.is_key_of(pem.private_key(issued.key_pem, "the new key"), leaf):
             raise TLSConfigError("the signed certificate is another key's")
         if lacks := self.shortcoming(leaf):
             raise TLSConfigError(f"the signed certificate does not name {lacks}")
@@ -340,7 +337,7 @@ class ServingCertificate(SignedCertificate):
             alternatives = certificate.extensions.get_extension_for_class(
                 x509.SubjectAlternativeName
             )
-        except (x509.ExtensionNotFound, ValueError):
+        except (x509.ExtensionNotFound, *pem.UNREADABLE):
             return list(self._names)
         names = alternatives.value
         # No client accepts a DNS name that is an address, so kinds are compared, too.

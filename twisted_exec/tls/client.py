@@ -154,7 +154,7 @@ class ClientTLS:
     def _verify_name(self, certificate: x509.Certificate) -> None:
         try:
             verify_service_identity(_patterns(certificate), [self._identity], [])
-        except (IdentityError, CertificateError, *_UNREADABLE):
+        except (IdentityError, CertificateError, *pem.UNREADABLE):
             raise VerificationError(
                 f"the server's certificate is not valid for {self.hostname!r}: "
                 f"it names {_names(certificate)}"
@@ -417,9 +417,6 @@ def _service(hostname: str) -> tuple[DNS_ID | IPAddress_ID, bytes]:
     return IPAddress_ID(str(name)), b""
 
 
-_UNREADABLE = (ValueError, x509.DuplicateExtension, x509.UnsupportedGeneralNameType)
-
-
 @lru_cache(_NAMES_KEPT)
 def _patterns(certificate: x509.Certificate) -> Sequence[CertificatePattern]:
     return [pattern for each in _alternatives(certificate) if (pattern := _pattern(each))]
@@ -449,7 +446,7 @@ def _alternatives(certificate: x509.Certificate) -> Sequence[x509.GeneralName]:
 def _names(certificate: x509.Certificate) -> str:
     try:
         names = _alternatives(certificate)
-    except _UNREADABLE:
+    except pem.UNREADABLE:
         return "none that can be read"
     if not names:
         return "none (no subject alternative name)"

@@ -220,5 +220,5 @@ def _latest(certificates: Sequence[x509.Certificate]) -> float:
 def _is_ca(certificate: x509.Certificate) -> bool:
     try:
         return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
-    except (x509.ExtensionNotFound, ValueError):
+    except (x509.ExtensionNotFound, *pem.UNREADABLE):
         return False

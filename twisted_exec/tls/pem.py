@@ -30,6 +30,15 @@ from twisted_exec.tls.errors import TLSConfigError, VerificationError
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
+UNREADABLE = (
+    ValueError,
+    TypeError,
+    x509.InvalidVersion,
+    x509.DuplicateExtension,
+    x509.UnsupportedGeneralNameType,
+)
+"""Errors for malformed certificates. Names and extensions are parsed when they are first read."""
+
 # Host names must not have underscores, but names in DNS do.
 _LABEL = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)")
 
@@ -77,7 +86,7 @@ def certificates(pem: bytes, what: str) -> list[x509.Certificate]:
     """
     try:
         certificates = x509.load_pem_x509_certificates(pem)
-    except ValueError:
+    except (ValueError, x509.InvalidVersion):
         raise TLSConfigError(f"{what} holds no PEM certificate that can be read") from None
     if _is_cut(pem):
         raise TLSConfigError(f"{what} ends in the middle of a certificate: is it being written?")
@@ -93,6 +102,14 @@ def _is_cut(pem: bytes) -> bool:
         return True
     rest = pem[pem.rfind(_END) + len(_END) :].strip()
     return bool(rest) and _BEGIN.startswith(rest)
+
+
+def is_key_of(key: PrivateKey, certificate: x509.Certificate) -> bool:
+    """Return whether a certificate is for this key."""
+    try:
+        return certificate.public_key() == key.public_key()
+    except (ValueError, UnsupportedAlgorithm):
+        return False
 
 
 def has_issued(issuer: x509.Certificate, certificate: x509.Certificate) -> bool:
@@ -118,16 +135,16 @@ def names_of(certificate: x509.Certificate) -> Iterator[str]:
     """
     Yield each text of the subject and of the subject alternative names.
 
-    :raises VerificationError: the extension cannot be parsed.
+    :raises VerificationError: the names cannot be parsed.
     """
     try:
+        subjects = [certificate.subject]
         extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
         alternatives = list(extension.value)
     except x509.ExtensionNotFound:
         alternatives = []
-    except (ValueError, TypeError, x509.DuplicateExtension, x509.UnsupportedGeneralNameType):
-        raise VerificationError("the certificate's alternative names cannot be read") from None
-    subjects = [certificate.subject]
+    except UNREADABLE:
+        raise VerificationError("the certificate's names cannot be read") from None
     for each in alternatives:
         if isinstance(each, x509.DirectoryName):
             subjects.append(each.value)
@@ -196,7 +213,7 @@ def use_certificate(
     """
     leaf, *intermediates = certificates(chain_pem, chain_what)
     key = private_key(key_pem, key_what)
-    if leaf.public_key() != key.public_key():
+    if not is_key_of(key, leaf):
         raise TLSConfigError(
             f"{key_what} does not belong to {chain_what}: give the pair that was issued together"
         )

@@ -120,11 +120,11 @@ class Authority:
         """
         certificate = pem.certificates(certificate_pem, certificate_what)[0]
         key = pem.private_key(key_pem, key_what)
-        if certificate.public_key() != key.public_key():
+        if not pem.is_key_of(key, certificate):
             raise TLSConfigError(f"{key_what} does not belong to {certificate_what}")
         try:
             basic = certificate.extensions.get_extension_for_class(x509.BasicConstraints)
-        except (x509.ExtensionNotFound, ValueError):
+        except (x509.ExtensionNotFound, *pem.UNREADABLE):
             raise TLSConfigError(f"{certificate_what} is not a CA's") from None
         if not basic.value.ca:
             raise TLSConfigError(f"{certificate_what} is not a CA's")
@@ -715,18 +715,18 @@ def pairs(pki: PKI) -> Iterator[Pair]:
 def _again(
     authority: Authority, certificate: x509.Certificate, pair: Pair, now: datetime
 ) -> Issued:
-    common, groups = (
-        [str(each.value) for each in certificate.subject.get_attributes_for_oid(oid)]
-        for oid in (NameOID.COMMON_NAME, NameOID.ORGANIZATION_NAME)
-    )
     try:
+        common, groups = (
+            [str(each.value) for each in certificate.subject.get_attributes_for_oid(oid)]
+            for oid in (NameOID.COMMON_NAME, NameOID.ORGANIZATION_NAME)
+        )
         usages = _usages(certificate)
         if DOCUMENT_SIGNING in usages:
             return authority.issue_recorder(common[0], now=now)
         if ExtendedKeyUsageOID.SERVER_AUTH in usages:
             return authority.issue_server(_names(certificate), common_name=common[0], now=now)
         return authority.issue_client(common[0], groups, now=now)
-    except (x509.ExtensionNotFound, x509.DuplicateExtension, ValueError, IndexError):
+    except (x509.ExtensionNotFound, IndexError, *pem.UNREADABLE):
         raise TLSConfigError(
             f"{pair.certificate!r} does not say what it is for, and whose it is"
         ) from None

@@ -209,16 +209,18 @@ def peer_certificate(transport: object) -> PeerCertificate | None:
         # One more than verify() accepts, so that it can refuse; an unknown peer may send a hundred.
         sent = (handle.get_peer_cert_chain() or [])[: _LONGEST_CHAIN + 2]
         chain = [each.to_cryptography() for each in sent]
-    except ValueError:
+        if leaf is None:
+            return None
+        # On the client's side OpenSSL's chain contains the leaf (SSL_get_peer_cert_chain(3)).
+        return _known(leaf, tuple(each for each in chain if each != leaf))
+    except pem.UNREADABLE:
         return None  # OpenSSL accepts encodings that cryptography's parser refuses
-    if leaf is None:
-        return None
-    # On the client's side OpenSSL's chain contains the leaf (SSL_get_peer_cert_chain(3)).
-    return _known(leaf, tuple(each for each in chain if each != leaf))
 
 
 @lru_cache(maxsize=_KNOWN)
 def _known(leaf: x509.Certificate, chain: tuple[x509.Certificate, ...]) -> PeerCertificate:
+    for each in (leaf, *chain):
+        hash((each.subject, each.issuer))  # raises if they are malformed
     return PeerCertificate(leaf, chain)
 
 
@@ -276,7 +278,7 @@ def _usages(certificate: x509.Certificate) -> set[x509.ObjectIdentifier]:
         return set(certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
     except x509.ExtensionNotFound:
         return set()
-    except (ValueError, x509.DuplicateExtension):
+    except pem.UNREADABLE:
         raise VerificationError("the client certificate's extensions cannot be read") from None
 
 

@@ -227,7 +227,7 @@ def _certificate_end(config: ClientConfig) -> float | None:
     try:
         certificate = x509.load_pem_x509_certificate(config.certificate.data)
         return certificate.not_valid_after_utc.timestamp()
-    except ValueError:
+    except (ValueError, x509.InvalidVersion):
         return None
 
 
