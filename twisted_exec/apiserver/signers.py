@@ -72,14 +72,14 @@ def subject_of(request: x509.CertificateSigningRequest) -> RequestedSubject:
     """
     Return the subject that a request asks for.
 
-    :raises ValueError: the extensions cannot be parsed.
+    :raises ValueError: the subject or an extension cannot be parsed.
     """
 
     def told(oid: x509.ObjectIdentifier) -> tuple[str, ...]:
         return tuple(str(each.value) for each in request.subject.get_attributes_for_oid(oid))
 
-    common = told(NameOID.COMMON_NAME)
     try:
+        common = told(NameOID.COMMON_NAME)
         alternatives = list(_alternatives(request))
     except (x509.DuplicateExtension, x509.UnsupportedGeneralNameType, TypeError) as problem:
         raise ValueError(str(problem)) from None

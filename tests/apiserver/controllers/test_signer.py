@@ -11,6 +11,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from tests.apiserver.support import EPOCH, MERGE, POOL_GROUP, RBAC, APITestCase
@@ -32,6 +34,12 @@ ALL_SIGNERS = (SERVING, CLIENT, NODE_SERVING, NODE_CLIENT)
 NODES = "/api/v1/nodes"
 SERVER_USAGES = ("digital signature", "server auth")
 CLIENT_USAGES = ("digital signature", "client auth")
+
+
+def pem(request: bytes) -> str:
+    """The base64 of the PEM of a request's DER."""
+    text = b"-----BEGIN CERTIFICATE REQUEST-----\n%b\n-----END CERTIFICATE REQUEST-----\n"
+    return base64.b64encode(text % base64.b64encode(request)).decode()
 
 
 class SigningTestCase(APITestCase):
@@ -145,6 +153,28 @@ class RequestTests(SigningTestCase):
         with self.assertRaises(AssertionError) as caught:
             self.make(FOREIGN, ["any"], x509.load_der_x509_csr(bytes(raw)), user="admin")
         self.assertIn("the signature does not match the key", str(caught.exception))
+
+    def test_unknown_version(self) -> None:
+        """A request of an unknown version is refused."""
+        raw = request().public_bytes(Encoding.DER).replace(b"\x02\x01\x00", b"\x02\x01\x05", 1)
+        body = {"request": pem(raw), "signerName": FOREIGN, "usages": ["any"]}
+        told = self.answer("POST", REQUESTS, {"metadata": {"name": "one"}, "spec": body}, code=422)
+        self.assertIn("must be a valid PKCS#10 request", told["message"])
+
+    def test_malformed_subject(self) -> None:
+        """A request with a subject that cannot be parsed fails after its approval."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        asked = request("admin", (), key=key)
+        # A BIT STRING instead of a UTF8String.
+        signed = asked.tbs_certrequest_bytes.replace(b"\x0c\x05admin", b"\x03\x05\x00dmin")
+        signature = b"\x00" + key.sign(signed, ec.ECDSA(hashes.SHA256()))
+        end = asked.public_bytes(Encoding.DER).partition(asked.tbs_certrequest_bytes)[2]
+        algorithm = end[: 2 + end[1]]
+        content = signed + algorithm + bytes([3, len(signature)]) + signature
+        raw = b"\x30\x81" + bytes([len(content)]) + content
+        self.make(CLIENT, CLIENT_USAGES, x509.load_der_x509_csr(raw), user="admin")
+        self.decide(APPROVE)
+        self.assertEqual(self.condition(), ["Approved", "Failed"])
 
     def test_decided_once(self) -> None:
         """Approved or denied, once; and it is never taken back."""

@@ -81,7 +81,7 @@ def request_of(csr: Mapping[str, Any]) -> x509.CertificateSigningRequest:
     try:
         request = x509.load_pem_x509_csr(pem)
         signed = request.is_signature_valid
-    except (ValueError, TypeError, UnsupportedAlgorithm):
+    except (ValueError, TypeError, UnsupportedAlgorithm, x509.InvalidVersion):
         raise ValueError("must be a valid PKCS#10 request") from None
     if not signed:
         raise ValueError("the signature does not match the key")
