@@ -40,8 +40,10 @@ class ReadFileTests(SynchronousTestCase):
         )
 
     def test_directory(self) -> None:
-        """A directory is no file."""
-        self.assertIn("directory", self.refusal(self.directory))
+        """A directory is no file, and is closed again."""
+        before = os.listdir("/proc/self/fd")
+        self.assertIn("is not a regular file", self.refusal(self.directory))
+        self.assertEqual(os.listdir("/proc/self/fd"), before)
 
     def test_fifo(self) -> None:
         """A FIFO is refused instead of waited for."""

@@ -40,12 +40,16 @@ def read_file(path: str, what: str = "file") -> bytes:
     try:
         # open() of a FIFO would block the reactor.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(descriptor, "rb") as stream:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        try:
+            mode = os.fstat(descriptor).st_mode
+            if not stat.S_ISREG(mode):
                 raise TLSConfigError(f"{what} {path!r} is not a regular file")
-            content = stream.read(_MAX_BYTES + 1)
-            if _KEY in content:
-                warn_if_public(path, os.fstat(descriptor).st_mode)
+            with open(descriptor, "rb", closefd=False) as stream:
+                content = stream.read(_MAX_BYTES + 1)
+        finally:
+            os.close(descriptor)
+        if _KEY in content:
+            warn_if_public(path, mode)
     except (OSError, ValueError) as problem:
         raise TLSConfigError(f"cannot read {what} {path!r}: {_why(problem)}") from None
     if len(content) > _MAX_BYTES:
