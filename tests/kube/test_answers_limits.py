@@ -9,13 +9,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.kube.answers import MAX_DEPTH, TooManyValues, cut, loads
+from twisted_exec.api.status import APIError
+from twisted_exec.kube.answers import MAX_DEPTH, TooManyValues, cut, loads, object_of
 
 TEXT = 'a "quoted" [{ \\ thing'
 
 
 def nested(levels: int) -> bytes:
     return b'{"a":' * levels + b'["x}"]' + b"}" * levels
+
+
+class ObjectTests(SynchronousTestCase):
+    """Tests for :func:`object_of`."""
+
+    def test_retry_after(self) -> None:
+        """A Retry-After that is no number counts as none, also one of superscript digits."""
+        for text, seconds in (("7", 7), ("\xb2", None), ("soon", None)):
+            with self.assertRaises(APIError) as caught:
+                object_of(429, {"retry-after": text}, b"")
+            self.assertEqual(caught.exception.retry_after_seconds, seconds)
 
 
 class LoadsTests(SynchronousTestCase):

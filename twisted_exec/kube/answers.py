@@ -158,7 +158,7 @@ def object_of(
         error = from_code(code, " ".join(text.split()))
     error = typed(error)
     # The other form of Retry-After, a date (RFC 9110 10.2.3), counts as none.
-    if error.retry_after_seconds is None and headers.get("retry-after", "").isdigit():
+    if error.retry_after_seconds is None and headers.get("retry-after", "").isdecimal():
         error.retry_after_seconds = min(int(headers["retry-after"][:6]), 3600)
     raise error
 

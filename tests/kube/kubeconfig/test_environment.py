@@ -45,7 +45,14 @@ class ProxyTests(SynchronousTestCase):
         ):
             told = self.proxy(server, HTTPS_PROXY=PROXY, NO_PROXY=exceptions)
             self.assertEqual(told, "", exceptions)
-        for others in ("", "ab.example", "api.lab.example:443", ".api.lab.example", "10.0.0.0/8"):
+        for others in (
+            "",
+            "ab.example",
+            "api.lab.example:443",
+            "api.lab.example:\xb2",
+            ".api.lab.example",
+            "10.0.0.0/8",
+        ):
             told = self.proxy(server, HTTPS_PROXY=PROXY, no_proxy=others)
             self.assertEqual(told, PROXY, others)
         for server, exceptions in (

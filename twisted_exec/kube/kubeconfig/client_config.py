@@ -320,7 +320,7 @@ def _matches(url: SplitResult, pattern: str) -> bool:
     except ValueError:
         pass
     name, colon, port = pattern.rpartition(":")
-    if colon and port.isdigit():
+    if colon and port.isdecimal():
         if int(port) != (url.port or _PORTS[url.scheme]):
             return False
         pattern = name
