@@ -184,6 +184,7 @@ async def read_recording(
 
     :raises APIError: the server refuses, cannot be reached, or sends a part only.
     :raises KubeConfigError: there are no usable credentials.
+    :raises OSError: the file cannot be written.
     """
 
     async def opened(config: ClientConfig) -> Download:
@@ -195,7 +196,11 @@ async def read_recording(
     ended: Deferred[bool] = Deferred(lambda _: download.abort())
 
     def take(data: bytes) -> None:
-        file.write(data)
+        try:
+            file.write(data)
+        except OSError:  # such as a full disk
+            download.abort()
+            ended.errback(Failure())
 
     download.deliver(take, ended.callback)
     if not await ended:

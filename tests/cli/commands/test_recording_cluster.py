@@ -4,6 +4,8 @@ Tests for :mod:`twisted_exec.cli.commands.recording`, against a real API server;
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from tests.cli.typed import typed
 from tests.recording.support import NOW, authority, record
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Object
+from twisted_exec.cli.commands import recording
 
 RECORDINGS = kinds.CONSOLERECORDINGS.resource
 OUTPUT = [(NOW, b"one "), (NOW, b"two ")]
@@ -105,6 +108,20 @@ class ClusterTests(MachineTestCase):
         path = os.path.abspath(self.mktemp())
         self.assertEqual(await self.typed("export", "r", path, "--svg"), (0, "", ""))
         self.assertIn(b"</svg>", Path(path).read_bytes())
+
+    async def test_full(self) -> None:
+        """A full disk is reported as such."""
+
+        class Full(io.BytesIO):
+            def write(self, data: Any) -> int:
+                raise OSError(errno.ENOSPC, "No space left on device")
+
+        self.patch(recording, "TemporaryFile", Full)
+        code, out, err = await self.typed("play", "r")
+        self.assertEqual((code, out), (1, ""))
+        self.assertRegex(
+            err, "^twisted-exec recording: cannot write to .*: No space left on device$"
+        )
 
     async def test_missing(self) -> None:
         """The message names the file and the recording, neither of which exists."""

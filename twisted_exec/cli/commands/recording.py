@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from itertools import chain
-from tempfile import TemporaryFile
+from tempfile import TemporaryFile, gettempdir
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from twisted_exec.api import times
@@ -550,16 +550,21 @@ async def _using(options: argparse.Namespace, use: Use, reactor: Any) -> int:
             with TemporaryFile() as file:
                 # The object first: its head is not newer than the content.
                 recording = await client.get(CONSOLERECORDINGS.resource, name, config.namespace)
-                await read_recording(
-                    config,
-                    config.namespace,
-                    name,
-                    file,
-                    reactor,
-                    timeout_seconds=timeout,
-                    agent="twisted-exec recording",
-                )
-                file.seek(0)
+                try:
+                    await read_recording(
+                        config,
+                        config.namespace,
+                        name,
+                        file,
+                        reactor,
+                        timeout_seconds=timeout,
+                        agent="twisted-exec recording",
+                    )
+                    file.seek(0)
+                except OSError as problem:
+                    return failed(
+                        "recording", f"cannot write to {gettempdir()}: {problem.strerror}"
+                    )
                 return use(options, file, recording.get("status", {}).get("head", ""))
         finally:
             await client.close()
