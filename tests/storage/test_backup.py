@@ -4,6 +4,7 @@ Tests for :mod:`twisted_exec.storage.backup`.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import stat
@@ -17,6 +18,7 @@ from twisted.trial.unittest import TestCase
 from tests.contracts.storage import MACHINES, changed, machine
 from twisted_exec.api.status import Conflict, Expired
 from twisted_exec.storage.backup import Summary, back_up, restore
+from twisted_exec.storage.database import VersionRecord
 from twisted_exec.storage.interfaces import StorageError
 from twisted_exec.storage.sqlite import SQLiteStorage
 
@@ -160,6 +162,21 @@ class RestoreTests(_Stores):
             restore(self.file, self.path, force=True)
         self.assertIn("is in use by another server", str(caught.exception))
         self.assertEqual(await self.storage.probe(), None)
+
+    async def test_full(self) -> None:
+        """An error of the disk after the copy is reported in one line."""
+        back_up(self.path, self.file)
+
+        def clear(record: VersionRecord) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        self.patch(VersionRecord, "clear", clear)
+        path = os.path.abspath(self.mktemp())
+        with self.assertRaises(StorageError) as caught:
+            restore(self.file, path)
+        self.assertEqual(
+            str(caught.exception), f"cannot write {path}-state: No space left on device"
+        )
 
     async def test_existing(self) -> None:
         """An existing store is replaced only on request."""

@@ -26,6 +26,7 @@ from twisted_exec.storage.database import (
     make_state,
     read_record,
     read_state,
+    state_path,
     write_state,
 )
 from twisted_exec.storage.interfaces import StorageError
@@ -87,8 +88,11 @@ def restore(backup: str, path: str, *, force: bool = False, accept_loss: bool = 
         # The log belongs to the former database: beside the new one it would damage it.
         leftovers = [f"{path}-wal", f"{path}-shm"]
         summary = _create(path, force, copy, leftovers)
-        record.clear()
-        record.write(Acknowledged(identity, summary.version), durable=True)
+        try:
+            record.clear()
+            record.write(Acknowledged(identity, summary.version), durable=True)
+        except OSError as error:
+            raise StorageError(f"cannot write {state_path(path)}: {error.strerror}") from None
         return summary
     finally:
         record.close()
