@@ -66,6 +66,7 @@ class StateTests(SynchronousTestCase):
             b"[]",
             b"",
             b'{"epoch":1,"offset":7,"columns":80,"rows":24,"output":"x"}',
+            b"[" * 100_000,
         ):
             with self.assertRaises(ValueError):
                 parse_state(body)

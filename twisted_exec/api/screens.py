@@ -135,7 +135,10 @@ def parse_state(body: bytes) -> TerminalState:
 
     :raises ValueError: it is not valid.
     """
-    value = json.loads(body)
+    try:
+        value = json.loads(body)
+    except RecursionError:
+        raise ValueError("the state is nested too deep") from None
     if not isinstance(value, dict):
         raise ValueError("the state is not an object")
     fields = [value.get(name) for name in ("epoch", "offset", "columns", "rows", "output")]
