@@ -22,6 +22,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.auth import forge
 from tests.tls.support import authority
+from tests.tls.test_pem import replaced
 from twisted_exec.auth.jwt import jwks_keys, pem_keys, signing_key
 from twisted_exec.tls.errors import TLSConfigError
 
@@ -59,7 +60,8 @@ class PemKeysTests(SynchronousTestCase):
     def test_none(self) -> None:
         """A text without a key, or with one that cannot be read, is refused without quoting it."""
         canary = b"-----BEGIN PUBLIC KEY-----\ncanary\n-----END PUBLIC KEY-----\n"
-        for text in (b"", b"canary", canary, forge.public_pem(forge.rsa_key()) + canary):
+        version = replaced(b"\xa0\x03\x02\x01\x02", b"\xa0\x03\x02\x01\x05")
+        for text in (b"", b"canary", canary, forge.public_pem(forge.rsa_key()) + canary, version):
             with self.assertRaises(TLSConfigError) as caught:
                 pem_keys(text, "key file 'x'")
             self.assertIn("key file 'x' holds", str(caught.exception))

@@ -30,7 +30,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
     load_pem_public_key,
 )
-from cryptography.x509 import load_pem_x509_certificate
+from cryptography.x509 import InvalidVersion, load_pem_x509_certificate
 from joserfc import jws
 from joserfc.errors import JoseError
 from joserfc.jwk import ECKey, RSAKey
@@ -313,7 +313,7 @@ def _public(block: bytes, what: str) -> object:
         if b"PRIVATE KEY-----" in block:
             return load_pem_private_key(block, password=None).public_key()
         return load_pem_public_key(block)
-    except (ValueError, TypeError, UnsupportedAlgorithm):
+    except (ValueError, TypeError, UnsupportedAlgorithm, InvalidVersion):
         # The parser's message could quote a private key, so it is dropped.
         raise TLSConfigError(f"{what} holds a PEM block that is no usable key") from None
 
