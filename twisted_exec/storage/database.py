@@ -54,7 +54,7 @@ def open_database(path: str) -> sqlite3.Connection:
     """
     Open a store's file; create it if it is missing.
 
-    :raises StorageError: it cannot be used, or is in use.
+    :raises StorageError: it cannot be used.
     """
     try:
         # Objects may hold secrets.  SQLite copies the mode to its -wal and -shm files.

@@ -353,6 +353,7 @@ class History:
         Return the changes of all tables after a version, in order.
 
         :raises Expired: they are forgotten.
+        :raises APIError: the version has not happened yet.
         """
         self._check_remembered(version)
         changes: list[tuple[str, Event]] = []

@@ -235,7 +235,7 @@ class EtcdClient:
 
     async def authenticated(self) -> None:
         """
-        Get a token if etcd requires one, for calls other than :meth:`read` and :meth:`write`.
+        Get a token if there is a user, for calls other than :meth:`read` and :meth:`write`.
 
         :raises EtcdError: that failed.
         """
