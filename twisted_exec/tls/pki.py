@@ -542,7 +542,7 @@ def create_pki(directory: str, *, replace: bool = False, now: datetime | None = 
     Create a private directory with three new authorities.
 
     :raises TLSConfigError: it holds authorities already and ``replace`` is false, or it cannot be
-        made private.
+        written or made private.
     """
     pki = PKI(private_directory(directory))
     named = [(name, Authority.create(title, now=now)) for name, title in AUTHORITIES.items()]
@@ -670,7 +670,7 @@ def is_of_previous(pki: PKI, pair: Pair) -> bool:
     """
     Return whether a previous authority has signed a certificate.
 
-    :raises TLSConfigError: it is malformed, or not from an authority of this directory.
+    :raises TLSConfigError: it cannot be read, or is not from an authority of this directory.
     """
     certificate = _bundle(pair)[0]
     issuer = _issuer(pki, certificate, pair)
@@ -687,7 +687,7 @@ def renew(
     :param waiting: renewed only if it expires soon, because clients do not trust the new authority
         yet.
     :return: the renewed certificates.
-    :raises TLSConfigError: a certificate is malformed, or not from an authority of this directory.
+    :raises TLSConfigError: a certificate cannot be renewed.
     """
     done = []
     for pair in pairs(pki):
