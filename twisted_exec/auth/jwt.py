@@ -273,7 +273,7 @@ def signing_key(pem: bytes, what: str) -> SigningKey:
     """
     Parse an unencrypted private key.
 
-    :raises TLSConfigError: there is no such key.
+    :raises TLSConfigError: there is no usable key.
     """
     try:
         private = load_pem_private_key(pem, password=None)
@@ -343,7 +343,7 @@ def jwks_keys(document: bytes) -> tuple[VerifyingKey, ...]:
     """
     Return the keys of a JWKS that can verify signatures, without unusable keys (RFC 7517 §5).
 
-    :raises ValueError: there are none.
+    :raises ValueError: there are none, or the document is not acceptable.
     """
     try:
         entries = bodies.decode("application/json", document).get("keys")

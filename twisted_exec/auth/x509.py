@@ -59,7 +59,7 @@ class Verdict:
 
     :param until: when to judge again, on the monotonic clock.
     :param refusal: why it is not accepted; empty if it is.
-    :param is_of_time: a trusted CA has signed it, and only the time is wrong.
+    :param is_of_time: it is refused because it, or its CA, is outside its validity.
     """
 
     until: float
@@ -140,7 +140,7 @@ class CertificateJudge:
         try:
             valid = verify(peer, ca_pem, now)
         except OutsideValidity as problem:
-            # Log it: its owner will ask, and only certificates of our CA get this far.
+            # Log it: its owner will ask, and usually only certificates of our CA get this far.
             if seconds - logged >= _LOG_SECONDS:
                 self._warn(peer, problem)
                 logged = seconds
@@ -333,7 +333,7 @@ class RequestHeaderAuthenticator:
     :param allowed_names: common names of trusted proxies.
     :param apart_from: path of the user CA, which must be another.
     :param any_name: allow an empty list of names.
-    :raises TLSConfigError: there are no names, or one is empty.
+    :raises TLSConfigError: the names are not acceptable.
     """
 
     _log = Logger()
