@@ -57,7 +57,7 @@ def check_type(kind: Kind, body: Object) -> None:
     """
     Check that the body has the API version and the kind of the URL, or none.
 
-    :raises BadRequest: it has others.
+    :raises BadRequest: it has others, or malformed metadata.
     """
     resource = kind.resource
     version, name = body.get("apiVersion"), body.get("kind")
