@@ -81,8 +81,8 @@ def loads(content: bytes, most_values: int = MAX_VALUES) -> Any:
     """
     Parse a JSON document.
 
-    :raises ValueError: it cannot be parsed. :raises TooManyValues: it may have more values than
-        ``most_values``.
+    :raises ValueError: it cannot be parsed.
+    :raises TooManyValues: it may have more values than ``most_values``.
     """
     # Counted before parsing: an empty object takes three bytes here and about seventy of memory.
     if len(content) > most_values and sum(map(content.count, _SEPARATORS)) > most_values:

@@ -66,7 +66,11 @@ class ConsoleAddress:
 
 
 class ConsoleDone(ConnectionDone):
-    """The session ended normally. :ivar ending: the reason; ``None`` if this side left."""
+    """
+    The session ended normally.
+
+    :ivar ending: the reason; ``None`` if this side left.
+    """
 
     def __init__(self, ending: Ending | None = None) -> None:
         super().__init__(_told(ending) if ending is not None else "left")
@@ -74,7 +78,11 @@ class ConsoleDone(ConnectionDone):
 
 
 class ConsoleLost(ConnectionLost):
-    """The session failed. :ivar ending: the reason, if it is known."""
+    """
+    The session failed.
+
+    :ivar ending: the reason, if it is known.
+    """
 
     def __init__(self, ending: Ending | None, reason: str) -> None:
         super().__init__(_told(ending) if ending is not None else reason)

@@ -70,6 +70,7 @@ async def read_state(
     Return the state of a console for a terminal that takes over from there.
 
     :raises APIError: the server refuses, cannot be reached, or does not send the whole state in time.
+    :raises KubeConfigError: there are no usable credentials.
     :raises ValueError: the answer is not valid.
     """
     query = ScreenOptions(form=ScreenForm.STATE, size=size).query()

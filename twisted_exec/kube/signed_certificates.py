@@ -304,7 +304,7 @@ class ServingCertificate(SignedCertificate):
         """
         Create a self-signed certificate if there is no usable one, so that the program can listen.
 
-        :raises TLSConfigError: the directory is not writable, or the name is too long.
+        :raises TLSConfigError: it cannot be created.
         """
         self.make_directory()
         try:

@@ -169,7 +169,7 @@ def tls(
     """
     Return the TLS settings of ``config``, from its current PEM.
 
-    :raises KubeConfigError: a file is missing or malformed.
+    :raises KubeConfigError: they cannot be used.
     """
     host, _ = host_and_port(config)
     try:

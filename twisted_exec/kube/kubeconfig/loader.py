@@ -168,7 +168,7 @@ def load(
     :param path: one file, as in ``--kubeconfig``; by default as in kubectl, or in a Pod its service
         account.
     :param context: instead of ``current-context``.
-    :raises KubeConfigError: there is no usable file.
+    :raises KubeConfigError: there is no usable configuration.
     """
     environ = os.environ if environ is None else environ
     overrides = overrides or Overrides()
