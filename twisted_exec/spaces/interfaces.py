@@ -69,6 +69,7 @@ class ISpaceConnection(Interface):
         Reread the credentials after a server answered 401 to this configuration.
 
         :attr:`client` does that by itself; this is for programs with a client of their own.
+
         :return: see :data:`~twisted_exec.kube.client.Reread`.
         """
 

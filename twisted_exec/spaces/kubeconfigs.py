@@ -43,7 +43,7 @@ def read(secret: Mapping[str, Any], key: str = KUBECONFIG_KEY) -> bytes:
     """
     Return the kubeconfig in a Secret, decoded once more if it was encoded twice.
 
-    :raises KubeConfigError: the Secret has no kubeconfig.
+    :raises KubeConfigError: the Secret has no usable kubeconfig.
     """
     source = source_of(secret, key)
     if key not in (secret.get("data") or {}):
