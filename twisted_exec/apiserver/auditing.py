@@ -161,7 +161,7 @@ def load(path: str) -> AuditPolicy:
     """
     Read a policy from a file.
 
-    :raises ConfigError: it is not a policy.
+    :raises ConfigError: it cannot be read, or is not a policy.
     """
     return parse(read_yaml(path), path)
 

@@ -561,6 +561,7 @@ class SessionConditions:
     """
     The policies that apply to one session:
     :class:`~twisted_exec.auth.console_rights.SessionRequirements`.
+
     :param machine: as it was when the session was opened.
     :param recording: of the session; empty if it began without, ``None`` if it shows nothing to
         record.

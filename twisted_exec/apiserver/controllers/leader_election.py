@@ -55,6 +55,7 @@ class StoredLease:
 class LeaderElectedServices(StoreFollower):
     """
     :class:`LeaderServices` with election, for servers that share a store.
+
     :param identity: this server's unique name.
     """
 
