@@ -174,6 +174,9 @@ class YAMLTests(SynchronousTestCase):
             b"a: 1\n---\nb: 2\n",
             b"a: !!set {x}",
             b"? [a]\n: b",
+            b"a: !!int ''",
+            b"a: !!bool x",
+            b"a: !!timestamp x",
         ]:
             with self.assertRaises(BadRequest, msg=raw.decode("latin-1")):
                 bodies.decode("application/yaml", raw)

@@ -269,6 +269,9 @@ def _yaml(raw: bytes, duplicates: list[str], limit: int) -> Any:
         return loader.construct_document(root) if root is not None else None
     except TooDeep:
         raise _too_deep() from None
+    except (LookupError, AttributeError, OverflowError):  # of the loader, such as for "!!int ''"
+        problem = "a value does not fit the type of its tag (!)"
+        raise BodyError(f"the body of the request is not valid YAML: {problem}") from None
     except (ValueError, TypeError, RecursionError, yaml.YAMLError) as error:
         problem = " ".join(str(error).split())
         raise BodyError(f"the body of the request is not valid YAML: {problem}") from None
