@@ -8,6 +8,7 @@ from pathlib import Path
 
 from twisted.internet import reactor
 from twisted.internet.defer import CancelledError, gatherResults
+from twisted.python.failure import Failure
 from twisted.trial.unittest import TestCase
 
 from tests.kube.plugins import PluginScript
@@ -115,6 +116,19 @@ class PluginCredentialsTests(CredentialsCase):
         asking = [credentials.credential() for _ in range(2)]
         for each in asking:
             await self.assertFailure(each, KubeConfigError)
+        self.assertEqual((await credentials.credential()).token, "t2")
+
+    async def test_cancelled_by_another(self) -> None:
+        """A caller that hears of a failure may cancel the next one."""
+        credentials = self.credentials(self.script(FAILING))
+        one, two = credentials.credential(), credentials.credential()
+
+        def cancel(failure: Failure) -> None:
+            failure.trap(KubeConfigError)
+            two.cancel()
+
+        await one.addErrback(cancel)
+        await self.assertFailure(two, CancelledError)
         self.assertEqual((await credentials.credential()).token, "t2")
 
     async def test_cancelled(self) -> None:

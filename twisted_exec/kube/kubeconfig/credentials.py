@@ -122,16 +122,19 @@ class PluginCredentials:
         self._held, self._running = credential, None
         waiting, self._waiting = self._waiting, []
         for each in waiting:
-            each.callback(credential)
+            if not each.called:  # an earlier one may have cancelled it
+                each.callback(credential)
 
     def _failed(self, failure: Failure) -> None:
         self._running = None
         waiting, self._waiting = self._waiting, []
         for each in waiting:
-            each.errback(failure)
+            if not each.called:  # as above
+                each.errback(failure)
 
     def _gave_up(self, waiting: Deferred[Credential]) -> None:
-        self._waiting.remove(waiting)
+        if waiting in self._waiting:
+            self._waiting.remove(waiting)
         if not self._waiting and self._running is not None:
             self._running.cancel()
 
