@@ -98,7 +98,7 @@ def presented(request: IRequest, declared: HeaderSet) -> PresentedCredentials:
     """
     Read the credentials of a request without removing them.
 
-    :param declared: the headers that authenticators read, besides ``Authorization``.
+    :param declared: the headers to keep; the bearer token is read in any case.
     """
     lines = request.requestHeaders.getRawHeaders(b"authorization", [])
     token, problem = None, ""

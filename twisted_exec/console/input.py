@@ -107,7 +107,7 @@ class ViewerInput:
         """
         Return whether input may reach the machine now; otherwise tell the user why not.
 
-        :param outage: check the line, too.
+        :param outage: refuse also while the line is lost.
         """
         if self._viewer.role is not Role.WRITER:
             self.refuse()

@@ -243,7 +243,7 @@ async def request(
 
 
 def is_over(recording: Object) -> bool:
-    """Return whether the runtime has nothing more to do for a recording, until it is deleted."""
+    """Return whether a recording is closed or has failed; a closed recording may still be stored."""
     return recording.get("status", {}).get("phase") in (CLOSED, FAILED)
 
 

@@ -34,10 +34,7 @@ _STARTS = bytes(each for each in (*range(0x20), 0x7F, 0xC2) if each not in b"\t\
 
 
 def strip(text: bytes) -> bytes:
-    """
-    Return complete text without its sequences; a sequence that is cut off at the end is removed,
-    too.
-    """
+    """Return complete text without its sequences, also if the last is cut off, and most controls."""
     return text if _is_plain(text) else _SEQUENCE.sub(b"", text)
 
 

@@ -177,7 +177,7 @@ class Behind:
 
     async def prepare(self, verbs: Verbs) -> None:
         """
-        Read the host's ConfigMap.
+        Read the host's ConfigMap, if the host answers now.
 
         :raises TrustError: the ConfigMap is unusable.
         """

@@ -412,9 +412,9 @@ class Loop:
 
     def _is_new(self, machine: Object) -> bool:
         """
-        Return whether the runtime cannot have a machine for a Machine.
+        Return whether a Machine is new, and the runtime's machines are known.
 
-        The finalizer is written before anything is created, so a Machine without it is new.
+        The finalizer is written before anything is created.
         """
         assert self.config is not None
         finalizers = machine["metadata"].get("finalizers") or ()

@@ -68,7 +68,7 @@ class SocketLine:
     """
     One line.
 
-    :param endpoint: a Twisted client endpoint string.
+    :param endpoint: a Twisted client endpoint string of ``tcp:`` or ``unix:``.
     :param protocol: ``raw``, ``telnet`` or ``rfc2217``.
     """
 

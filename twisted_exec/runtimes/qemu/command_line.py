@@ -1,8 +1,8 @@
 """
 QEMU's command line for one machine, and the choice between KVM and emulation.
 
-Users' values cannot inject options: node names are hashes, paths are JSON values or have their
-commas doubled, and ignition data is passed as a file.
+Users' values cannot inject options: for example, node names are hashes, paths are JSON values or
+have their commas doubled, unusual hostnames are left out, and ignition data is passed as a file.
 """
 
 from __future__ import annotations
