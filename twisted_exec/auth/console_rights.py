@@ -45,7 +45,7 @@ class ConsoleVerbs:
     :param machines: resources whose consoles are meant, besides Pods.
     :param strict: ``create`` on ``machines/exec`` includes no verb.
     :param is_strict: the same for the machine of a request.
-    :param pods: Pods are machines: a user needs a verb to open a Pod's console.
+    :param pods: Pods are machines: ``exec`` and ``attach`` of Pods need ``drive`` or ``takeover``.
     """
 
     def __init__(

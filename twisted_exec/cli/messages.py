@@ -88,10 +88,10 @@ def _discard(descriptor: int) -> None:
 
 def explain(error: BaseException, namespace: str = "", config: ClientConfig | None = None) -> str:
     """
-    Return the line for a session that could not be opened.
+    Return the line for a session that could not be opened, or a request that failed.
 
     :param namespace: of the machine, for the message that it does not exist.
-    :param config: of the server that refused, for messages about the server.
+    :param config: of the server, for messages about it.
     """
     from twisted_exec.api.status import APIError
     from twisted_exec.kube.kubeconfig.client_config import KubeConfigError

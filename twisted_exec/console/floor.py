@@ -93,7 +93,7 @@ class Participant(Protocol):
         """The session has taken the floor from another user."""
 
     def takeover_denied(self, writer: str) -> None:
-        """The session asked for the floor without the right to get it; ``writer`` is empty if the floor is free."""
+        """The session asked for the floor without the right to get it; ``writer`` may be empty."""
 
 
 class Floor:

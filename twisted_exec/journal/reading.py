@@ -30,7 +30,7 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 def _uses_files(method: _Method) -> _Method:
     """
-    Call a method where files are used; it raises :class:`OSError` if they cannot be read at
+    Run a method in the thread for files; it raises :class:`OSError` if they cannot be read at
     present.
     """
 

@@ -35,7 +35,7 @@ class AllowedHost:
     """
     A host that exec URLs may point to.
 
-    :param port: the only permitted port, or 0.
+    :param port: the only permitted port; 0 for any.
     """
 
     host: str

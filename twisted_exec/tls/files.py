@@ -103,7 +103,7 @@ class Reloading(Generic[T]):
     Nothing is opened before :meth:`load` or :meth:`get`.
 
     :param parse: returns the value; raises :class:`TLSConfigError`.
-    :param clock: :meth:`get` checks the files at most once a second.
+    :param clock: :meth:`get` checks the files at most once a second after the first value.
     """
 
     _log = Logger()

@@ -262,7 +262,7 @@ def encode_size(size: TerminalSize) -> bytes:
 
 def encode_wish(wish: Break | Role, size: TerminalSize | None) -> bytes:
     """
-    Encode a user's request for the stream of sizes.
+    Encode a user's request as a message in the stream of sizes.
 
     :param size: the last size sent, which is repeated; ``None`` if there was none.
     """

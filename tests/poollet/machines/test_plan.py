@@ -15,12 +15,13 @@ from twisted_exec.poollet.machines.actions import (
     Create,
     Delete,
     MachinePlan,
+    PatchObject,
     PatchStatus,
     SetAnnotations,
     SetFinalizers,
     SetPower,
 )
-from twisted_exec.poollet.machines.config import References
+from twisted_exec.poollet.machines.config import References, Unread
 from twisted_exec.poollet.machines.plan import plan, runtime_machine, unreachable_plan
 
 
@@ -347,6 +348,33 @@ class DeleteTests(PlanTestCase):
     def test_held_by_others(self) -> None:
         """A Machine held by foreign finalizers is left alone; no machine is created again."""
         self.assertEqual(self.plan(self.deleted(finalizers=["other"])), MachinePlan())
+
+
+class ReleaseTests(PlanTestCase):
+    """A volume that the spec names no more, and the runtime has no more."""
+
+    def test_claim_is_read(self) -> None:
+        """The status lists the volume until its claim is known, and released."""
+        obj = stored()
+        obj["status"] = {"volumes": [{"name": "disk", "volumeRef": {"name": "data"}}]}
+        volume = {
+            "metadata": {"name": "data", "namespace": "lab", "uid": "v-1", "resourceVersion": "1"},
+            "spec": {"claimRef": {"name": obj["metadata"]["name"], "uid": "u-1"}},
+        }
+        objects: list[dict[str, Any]] = []
+
+        def find(resource: Any, namespace: str, name: str) -> dict[str, Any]:
+            if not objects:
+                raise Unread("volumes are being read", soon=True)
+            return objects[0]
+
+        def planned() -> MachinePlan:
+            return plan(obj, [made(stored())], CONFIG, now=NOW, references=References(find=find))
+
+        self.assertEqual(planned(), MachinePlan(waits=True))
+        objects.append(volume)
+        (patch,) = (each for each in planned().actions if isinstance(each, PatchObject))
+        self.assertEqual(patch.name, "data")
 
 
 class ManyPartsTests(PlanTestCase):

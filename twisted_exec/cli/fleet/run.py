@@ -1,8 +1,8 @@
 """
 ``--run`` for many machines: one command in the shell of each.
 
-A machine's API has no command of its own to run, so the command is typed into the console, by the
-same script as for one machine (:mod:`twisted_exec.cli.console.script`).
+The API of machines cannot run a command, so the command is typed into the console, by the same
+script as for one machine (:mod:`twisted_exec.cli.console.script`).
 """
 
 from __future__ import annotations

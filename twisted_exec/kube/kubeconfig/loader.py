@@ -84,6 +84,8 @@ class Overrides:
     or empty.
 
     Paths are relative to the working directory.
+
+    :param impersonate: kubectl's ``--as``, ``--as-uid`` and ``--as-group``.
     """
 
     cluster: str | None = None

@@ -238,7 +238,8 @@ def _keeping(
     references: References,
 ) -> MachinePlan:
     parts = gather(machine, config.domain, references)
-    if parts.soon:
+    back_references = _back_references(machine, observed, parts, config, references)
+    if parts.soon or back_references is None:
         return MachinePlan(waits=True)
     planned_changes = attachments(machine, parts, observed, config.dialect)
     giving = [change.volume for change in planned_changes if change.volume is not None]
@@ -259,7 +260,7 @@ def _keeping(
     if annotations != dict(observed.metadata.annotations):
         changes.append(SetAnnotations(machine_id, annotations))
     actions: list[Action] = [
-        *_back_references(machine, observed, parts, config, references),
+        *back_references,
         *_running_status(machine, observed, parts, config, now, trouble),
     ]
     state = STATES.get(observed.status.state)
@@ -281,15 +282,16 @@ def _back_references(
     parts: Parts,
     config: MachineConfig,
     references: References,
-) -> list[PatchObject]:
-    """Return patches for the objects that the Machine refers to."""
+) -> list[PatchObject] | None:
+    """Return patches for the objects that the Machine refers to; ``None`` while these are read."""
     try:
         return [
             *provided(machine, parts.mapping, observed, config.domain, references),
             *_releases(machine, config, references, observed),
         ]
-    except Unread:
-        return []  # parts.lacks reports it already, and the retry comes with the parts
+    except Unread as unread:
+        # A status without the parts that are to be released would forget them.
+        return None if unread.soon else []
 
 
 def _running_status(

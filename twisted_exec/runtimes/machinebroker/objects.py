@@ -140,7 +140,7 @@ class CachedMachine:
     The last known state of one object, and the machine that it stands for.
 
     :param spec: ``spec`` of the object; do not change it.
-    :param complete: all objects that belong to it exist.
+    :param complete: all objects that belong to it were created.
     """
 
     machine: pb.Machine

@@ -252,7 +252,7 @@ class Writes:
         return self._busily(self._probe())
 
     async def finish(self) -> None:
-        """Wait for the writes that were sent, with a time limit."""
+        """Wait for the writes that were begun, with a time limit."""
         if not self._busy:
             return
         # The time limit must not cancel the writes themselves.
