@@ -189,8 +189,10 @@ class SessionTests(SessionCase):
     async def test_screen(self) -> None:
         """A screen uses no approval that is for one session: it is refused, and no Event tells it."""
         await self.make_policy(approval="Once")
-        name = await self.approve()
         screen = EXEC.replace("/exec", "/screen")
+        message = await self.refused(403, user="jane", method=b"GET", path=screen, headers=())
+        self.assertIn("requires the approval of another user", message)
+        name = await self.approve()
         message = await self.refused(403, user="jane", method=b"GET", path=screen, headers=())
         self.assertIn("is for one session, which shows the screen", message)
         request = await self.admin.get(REQUESTS, name, "default")

@@ -143,9 +143,10 @@ class ApprovalTests(RequestCase):
         self.assertEqual(spec, expected)
 
     async def test_required(self) -> None:
-        """Only the refusal that lacks an approval leads to a request, whatever else a server answers."""
+        """Only a refusal that lacks nothing but an approval leads to a request."""
         for causes, required in (
-            ([{"reason": "ReasonRequired"}, {"reason": "ApprovalRequired"}], True),
+            ([{"reason": "ApprovalRequired"}, {"reason": "ApprovalRequired"}], True),
+            ([{"reason": "ReasonRequired"}, {"reason": "ApprovalRequired"}], False),
             ([{"reason": "ConsolePolicyNotMet"}], False),
             (["ApprovalRequired"], False),
             (None, False),

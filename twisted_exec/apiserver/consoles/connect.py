@@ -212,9 +212,10 @@ class MachineLocator:
             self._parts.gate.allow_console(context, access)
         if not self._what.is_stream and self._parts.policies.uses_approvals(machine):
             # A screen would take the approval from the session that its user opens beside it.
+            self._parts.policies.review(applicant, machine["metadata"]["uid"], right)
             raise Forbidden(
                 f'an approval of the console of "{subject.machine}" is for one session, which shows the screen: '
-                f"open it, such as with kubectl console {subject.machine} --read-only"
+                f"open it with kubectl console {subject.machine} -n {subject.namespace} --read-only"
             )
         try:
             admitted = await self._parts.policies.open(applicant, machine, right)

@@ -28,10 +28,10 @@ Say = Callable[[str], None]
 
 
 def is_required(refusal: BaseException | None) -> bool:
-    """Return whether a console was refused because no other user has approved it."""
-    return isinstance(refusal, APIError) and any(
-        isinstance(cause, dict) and cause.get("reason") == _REQUIRED
-        for cause in refusal.details.get("causes") or ()
+    """Return whether a console was refused only because no other user has approved it."""
+    causes = refusal.details.get("causes") if isinstance(refusal, APIError) else None
+    return bool(causes) and all(
+        isinstance(cause, dict) and cause.get("reason") == _REQUIRED for cause in causes
     )
 
 

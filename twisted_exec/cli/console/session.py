@@ -38,7 +38,6 @@ from twisted_exec.wire.control_messages import (
     Role,
     dropped_keys,
     keys_discarded,
-    keys_in,
 )
 from twisted_exec.wire.resume import NoticeKind, NoticeRole
 
@@ -219,7 +218,7 @@ class ConsoleSession:
 
     @property
     def discarded_keys(self) -> int:
-        return keys_in(self._input.discarded) if self._input is not None else 0
+        return self._input.discarded if self._input is not None else 0
 
     @property
     def mid_line(self) -> bool:

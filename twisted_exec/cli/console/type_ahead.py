@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from twisted.internet.interfaces import IPushProducer
 from zope.interface import implementer
 
-from twisted_exec.wire.control_messages import Break, Role
+from twisted_exec.wire.control_messages import Break, Role, keys_in
 
 if TYPE_CHECKING:
     from twisted_exec.cli.console.interfaces import MachineStream, Source
@@ -28,12 +28,12 @@ class TypeAhead:
     :param reads_on: the source is a keyboard.
     :ivar is_stuck: the stream takes no more input for now.
     :ivar discards: keys are dropped until the stream is open.
-    :ivar discarded: input that was dropped before the stream was open.
+    :ivar discarded: number of keys that were dropped before the stream was open.
     """
 
     def __init__(self, source: Source, *, reads_on: bool) -> None:
         self.is_stuck = False
-        self.discarded = b""
+        self.discarded = 0
         self.discards = False
         self._source: Source | None = source
         self._reads_on = reads_on
@@ -50,7 +50,7 @@ class TypeAhead:
     def send(self, what: bytes | Break | Role) -> None:
         if self.discards:
             if isinstance(what, bytes):
-                self.discarded += what
+                self.discarded += keys_in(what)
         elif self._stream is not None and not self.is_stuck:
             if isinstance(what, bytes):
                 self._stream.write(what)

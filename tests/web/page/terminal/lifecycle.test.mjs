@@ -340,6 +340,7 @@ test("a closed console ends its session, and opens no other", async () => {
 test("a session that only observes gets no keys, also none of before, and the user learns of it", async () => {
   const { life, session, taken } = await opened();
   session.isReadOnly = true;
+  life.typed(new TextEncoder().encode("\x1b[<35;1;1M")); // the mouse was moved
   life.typed("a");
   assert.deepEqual([session.sent, taken()], ["", ["readOnly"]]);
 });

@@ -55,6 +55,9 @@ class Opening extends State {
   }
 }
 
+/** Tell reports of the mouse, which a program has asked for, from keys. */
+const isMouse = ([escape, bracket, kind]) => escape === 0x1b && bracket === 0x5b && (kind === 0x4d || kind === 0x3c);
+
 class Attached extends State {
   constructor(attachment, on) {
     super();
@@ -65,8 +68,9 @@ class Attached extends State {
   typed(bytes) {
     const { session, isReadOnly } = this.attachment;
     // The server would ignore it without a word.
-    if (isReadOnly) this.on.readOnly();
-    else if (session?.isFull) this.on.full();
+    if (isReadOnly) {
+      if (!isMouse(bytes)) this.on.readOnly();
+    } else if (session?.isFull) this.on.full();
     else session?.send(bytes);
   }
 

@@ -374,6 +374,7 @@ class LogView {
     this.#act(async () => {
       this.#stopFollowing();
       const range = await this.source.open(boot, this.#stopped.signal);
+      this.#counting.abort();
       this.#hits = null;
       fill(this.problem);
       this.#showBoot();
