@@ -29,7 +29,7 @@ Say = Callable[[str], None]
 
 def is_required(refusal: BaseException | None) -> bool:
     """Return whether a console was refused only because no other user has approved it."""
-    causes = refusal.details.get("causes") if isinstance(refusal, APIError) else None
+    causes = (refusal.details.get("causes") or ()) if isinstance(refusal, APIError) else ()
     return bool(causes) and all(
         isinstance(cause, dict) and cause.get("reason") == _REQUIRED for cause in causes
     )

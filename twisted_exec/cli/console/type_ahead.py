@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from twisted_exec.cli.console.interfaces import MachineStream, Source
 
 TYPE_AHEAD_BYTES = 64 << 10
+_MOST_DROPPED_BYTES = 4 << 10  # are kept, because a key may arrive in parts
 
 
 @implementer(IPushProducer)
@@ -28,12 +29,11 @@ class TypeAhead:
     :param reads_on: the source is a keyboard.
     :ivar is_stuck: the stream takes no more input for now.
     :ivar discards: keys are dropped until the stream is open.
-    :ivar discarded: number of keys that were dropped before the stream was open.
     """
 
     def __init__(self, source: Source, *, reads_on: bool) -> None:
         self.is_stuck = False
-        self.discarded = 0
+        self._dropped, self._dropped_keys = b"", 0
         self.discards = False
         self._source: Source | None = source
         self._reads_on = reads_on
@@ -50,7 +50,9 @@ class TypeAhead:
     def send(self, what: bytes | Break | Role) -> None:
         if self.discards:
             if isinstance(what, bytes):
-                self.discarded += keys_in(what)
+                self._dropped += what
+                if len(self._dropped) > _MOST_DROPPED_BYTES:
+                    self._dropped, self._dropped_keys = b"", self.discarded
         elif self._stream is not None and not self.is_stuck:
             if isinstance(what, bytes):
                 self._stream.write(what)
@@ -61,6 +63,11 @@ class TypeAhead:
             self._bytes += len(what) if isinstance(what, bytes) else 1
             if self._bytes >= TYPE_AHEAD_BYTES and self._source is not None:
                 self._source.pauseProducing()
+
+    @property
+    def discarded(self) -> int:
+        """Number of keys that were dropped before the stream was open."""
+        return self._dropped_keys + keys_in(self._dropped)
 
     def discard(self) -> None:
         self.discards = True
