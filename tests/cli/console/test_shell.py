@@ -306,6 +306,26 @@ class PromptTests(SynchronousTestCase):
         _, _, terminal = self.begin(b"\x1b]28747;B0123abcd\x1b\\")
         self.assertEqual((terminal.sent, terminal.outcome), (b"\x15\r", None))
 
+    def test_attendance_after_output(self) -> None:
+        """The runtime tells a session the number of sessions after the old output: a run waits for that."""
+        self.patch(Terminal, "viewers", 0)
+        for viewers, more, is_occupied in (
+            (2, b"", True),
+            (1, b"", False),
+            (0, b"", True),  # not told at all
+            (2, b"\x1b]28747;E0123abcd:0\x1b\\", False),
+        ):
+            clock, run, terminal = self.begin(b"\x1b]28747;B0123abcd\x1b\\")
+            self.assertEqual((terminal.sent, terminal.outcome), (b"", None))
+            terminal.viewers = viewers
+            run.received(more)
+            clock.pump([0.1] * 16)
+            self.assertEqual(self.is_occupied(terminal), is_occupied, (viewers, more))
+            self.assertEqual(terminal.sent[:2], b"" if is_occupied else b"\x15\r")
+        for shown, force in ((b"$ ", False), (b"\x1b]28747;B0123abcd\x1b\\", True)):
+            _, _, terminal = self.begin(shown, force=force)
+            self.assertEqual((terminal.sent, terminal.outcome), (b"\x15\r", None))
+
     def test_two_runs_at_once(self) -> None:
         """Of two runs that begin at the same time, the first whose probe is answered goes on."""
         self.patch(shell.secrets, "token_hex", lambda _: "89abcdef")

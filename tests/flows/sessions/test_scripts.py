@@ -38,6 +38,16 @@ class ScriptTests(LogCase):
         code, out = await self.result("--run", "seq 1 20000")
         self.assertEqual((code, out), (0, b"".join(b"%d\n" % each for each in range(1, 20001))))
 
+    async def test_two_runs(self) -> None:
+        """A run types nothing into the command of another run."""
+        first = self.console("--run", "echo started; cat")
+        await first.until(b"started\n")
+        second = self.console("--run", "echo two")
+        self.assertEqual((await second.ended, second.stdout), (123, b""))
+        self.assertIn(b"another kubectl console --run has the shell", second.output)
+        await self.result("--send", "\\x04")  # the end of cat's input
+        self.assertEqual((await first.ended, first.stdout), (0, b"started\n"))
+
     async def test_dialogue(self) -> None:
         """Texts are typed and awaited in order; a text that does not come has an exit code."""
         steps = ("--send", "read -p 'name: ' x; echo hi-$x\\r", "--expect", "name: $")

@@ -45,6 +45,8 @@ OCCUPIED_CODE = 123
 SETTLE_SECONDS = 0.3
 """Silence after which the old output has arrived."""
 MOST_SETTLE_SECONDS = 2.0
+_ATTENDANCE_SECONDS = 1.5
+"""Time for the runtime to tell a new session how many sessions there are; it waits for 0.5 s."""
 EXPECT_SECONDS = 60.0
 """Limit of each ``--expect`` without ``--timeout``."""
 
@@ -405,6 +407,7 @@ class ShellRun(Script):
         super().__init__(clock)
         self._is_forced = force
         self._tail = self._holder = b""  # the mark of the run that has the shell
+        self._has_waited = False  # for the number of sessions
         self._nonce = secrets.token_hex(4).encode()  # short: other viewers see what is typed
         self._lines = typed_command(command, self._nonce.decode())
         self._probe = _mark(b"R" + self._nonce)
@@ -444,9 +447,14 @@ class ShellRun(Script):
     def _begin(self) -> None:
         if self._cannot_answer():
             return
+        viewers = 1 if self._session is None else self._session.viewers
         # The program of an earlier run may be gone; Ctrl-C at the machine leaves no mark, but a prompt.
-        if self._session is None or self._session.viewers < 2 or _PROMPT.search(self._line):
+        if viewers == 1 or _PROMPT.search(self._line):
             self._holder = b""
+        elif self._holder and not (viewers or self._is_forced or self._has_waited):
+            self._has_waited = True
+            self._timers.after("attendance", _ATTENDANCE_SECONDS, self._begin)
+            return
         if self._is_occupied():
             return
         self.waiting = "no shell answered"
