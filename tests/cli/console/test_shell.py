@@ -359,6 +359,8 @@ class PromptTests(SynchronousTestCase):
         for prompt in (
             b"Debian GNU/Linux 13 vm ttyS0\r\n\r\nvm login: ",
             b"\x1b[1mvm\x1b[0m Login:\x1b[m",
+            b"vm login: ro",
+            b"\r\nlogin: ada@lab",
             b"Password for root: ",
             b"Give root password for maintenance\r\n(or press Control-D to continue): ",
         ):
@@ -366,6 +368,9 @@ class PromptTests(SynchronousTestCase):
             assert terminal.outcome is not None
             self.assertEqual((terminal.sent, terminal.outcome.exit_code), (b"", NO_SHELL_CODE))
             self.assertIn("is at a login prompt", terminal.outcome.line)
+        for prompt in (b"$ grep login: ro", b"[root@login: ~]# ", b"login:/etc# ls"):
+            _, _, terminal = self.begin(b"\r\n" + prompt)
+            self.assertIsNone(terminal.outcome, prompt)
 
     def test_boot_loaders(self) -> None:
         """
@@ -379,12 +384,27 @@ class PromptTests(SynchronousTestCase):
             b"iPXE> ",
             b"Shell> ",
             b"FS0:\\> ",
+            b"=> bar",
+            b"=> ba\b \b",
+            b"U-Boot> echo $arch",
+            b"barebox@board:/ ls",
+            b"grub rescue> ls (hd0)",
+            b"FS0:\\EFI> ls",
         ):
             _, _, terminal = self.begin(b"\r\nhit any key\r\n" + prompt)
             assert terminal.outcome is not None, prompt
             self.assertEqual((terminal.sent, terminal.outcome.exit_code), (b"", NO_SHELL_CODE))
             self.assertIn("is at a boot loader's prompt", terminal.outcome.line)
-        for prompt in (b"$ ", b"/ # ", b"(initramfs) ", b"root@ok:~# ", b"[root@grub ~]# "):
+        for prompt in (
+            b"$ ",
+            b"/ # ",
+            b"(initramfs) ",
+            b"root@ok:~# ",
+            b"[root@grub ~]# ",
+            b"ok then",
+            b"0 > x",
+            b"=>$ ",
+        ):
             _, _, terminal = self.begin(b"\r\n" + prompt)
             self.assertIsNone(terminal.outcome, prompt)
 

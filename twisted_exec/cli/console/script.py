@@ -374,15 +374,22 @@ _LINE_BYTES = 900
 
 _MOST_ECHO_BYTES = 256 << 10
 _LOGIN = re.compile(
-    rb"(?:(?:login|user ?name|password|passphrase|passcode)[^:\n]{0,80}|control-d to continue\)):[ \t]*\Z",
+    rb"(?:(?:login|user ?name|password|passphrase|passcode)[^:\n]{0,80}|control-d to continue\)):[ \t]*\Z"
+    rb"|(?:^|[\r\n])[ \t]*(?:[\w.-]+ )?login:[ \t]+[\w.@-]+\Z",
     re.IGNORECASE,
 )
+"""The prompt of a login; a user name may be half-typed."""
 _BOOT_LOADER = re.compile(
-    rb"(?:^|[\r\n])[ \t]*(?:=>|U-Boot>|[\w-]+ u-boot>|barebox@[^\r\n]*|grub>|grub rescue>|grub2?-[\w-]+>"
-    rb"|iPXE>|gPXE>|Shell>|FS\d+:\\?[^\r\n>]*>|CFE>|RedBoot>|ok|\d+ >)[ \t]*\Z",
+    rb"(?:^|[\r\n])[ \t]*(?:(?:=>|U-Boot>|[\w-]+ u-boot>|barebox@[^\r\n]*|grub>|grub rescue>|grub2?-[\w-]+>"
+    rb"|iPXE>|gPXE>|Shell>|FS\d+:\\?[^\r\n>]*>|CFE>|RedBoot>)(?:[ \t][^\r\n]*)?|(?:ok|\d+ >)[ \t]*)\Z",
     re.IGNORECASE,
 )
-"""U-Boot, barebox, GRUB, iPXE, the UEFI Shell, CFE, RedBoot and Open Firmware."""
+"""
+U-Boot, barebox, GRUB, iPXE, the UEFI Shell, CFE, RedBoot and Open Firmware.
+
+A command may be half-typed: U-Boot would discard it and repeat its last command.  Behind ``ok`` and
+``0 >`` there is none, because other text may begin like that.
+"""
 _PROMPT = re.compile(rb"(?:[$#>]|(?<!\d)%)[ \t]*\Z")  # not the 33% of a pager
 """A shell may be on the alternate screen: in tmux, or because an editor was killed, also by a reset of the machine."""
 _MARK = 28747
