@@ -408,6 +408,28 @@ class PromptTests(SynchronousTestCase):
             _, _, terminal = self.begin(b"\r\n" + prompt)
             self.assertIsNone(terminal.outcome, prompt)
 
+    def test_questions(self) -> None:
+        """
+        Nothing is typed at a question of a program: Enter would choose its default.
+        """
+        for question in (
+            b"Continue? [Y/n] ",
+            b"Remove 3 packages? [y/N]: ",
+            b"Is this ok [y/d/N]: ",
+            b"Are you sure (yes/no)? ",
+            b"Overwrite (y/n)?",
+            b"Are you sure you want to continue connecting (yes/no/[fingerprint])? ",
+            b"*** motd (Y/I/N/O/D/Z) [default=N] ? ",
+            b"\x1b[7m--More--(33%)\x1b[27m",
+        ):
+            _, _, terminal = self.begin(b"# apt full-upgrade\r\n" + question)
+            assert terminal.outcome is not None, question
+            self.assertEqual((terminal.sent, terminal.outcome.exit_code), (b"", NO_SHELL_CODE))
+            self.assertIn("is at a program's prompt", terminal.outcome.line)
+        for shown in (b"/y/n # ", b"[y/n] $ ", b"(y/n)# "):
+            _, _, terminal = self.begin(shown)
+            self.assertEqual((terminal.sent, terminal.outcome), (b"\x15\r", None), shown)
+
     def test_full_screen(self) -> None:
         """
         Nothing is typed into a program on the alternate screen, such as an editor.
@@ -439,7 +461,7 @@ class PromptTests(SynchronousTestCase):
         """
         Not even the probe is typed into a program that Enter has started.
         """
-        clock, run, terminal = self.begin(b"Edit the file (Y/n)?")
+        clock, run, terminal = self.begin(b"Press Enter to edit the file")
         run.received(b"\r\n\x1b[?1049h~\r\n~")
         clock.pump([0.1] * 10)
         assert terminal.outcome is not None

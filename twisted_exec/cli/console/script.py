@@ -352,7 +352,8 @@ def _last_line(text: bytes) -> bytes:
 
 NO_SHELL_CODE = 122
 """
-The machine is at the prompt of a login or a boot loader, shows a full-screen program, or no shell answers.
+The machine is at the prompt of a login or a boot loader, or at a question of a program, shows a full-screen program,
+or no shell answers.
 """
 
 _OCCUPIED = (
@@ -390,6 +391,11 @@ U-Boot, barebox, GRUB, iPXE, the UEFI Shell, CFE, RedBoot and Open Firmware.
 A command may be half-typed: U-Boot would discard it and repeat its last command.  Behind ``ok`` and
 ``0 >`` there is none, because other text may begin like that.
 """
+_QUESTION = re.compile(
+    rb"(?:[\[(]y(?:es)?/[^\s()]{1,40}[\])](?: \[[^\]\r\n]*\])?[ \t]*[?:]?[ \t]*|--More--[^\r\n]{0,80})\Z",
+    re.IGNORECASE,
+)
+"""A question with its answers, such as ``[Y/n]`` or ``(yes/no/[fingerprint])?``, or the pager ``more``: Enter answers."""
 _PROMPT = re.compile(rb"(?:[$#>]|(?<!\d)%)[ \t]*\Z")  # not the 33% of a pager
 """A shell may be on the alternate screen: in tmux, or because an editor was killed, also by a reset of the machine."""
 _MARK = 28747
@@ -517,11 +523,13 @@ class ShellRun(Script):
             self._fail(NO_SHELL_CODE, line + last)
 
     def _cannot_answer(self) -> bool:
-        """Fail if the machine asks for a login or commands of its boot loader, or shows an editor or the like."""
+        """Fail if the machine asks for a login, an answer or commands of its boot loader, or shows an editor or the like."""
         if _LOGIN.search(self._line):
             prompt, remedy = "a login", "log in first, as with --expect and --send"
         elif _BOOT_LOADER.search(self._line):
             prompt, remedy = "a boot loader's", "use --expect and --send, or boot a system first"
+        elif _QUESTION.search(self._line):
+            prompt, remedy = "a program's", "answer it first, as with --send"
         elif self._modes.full_screen and not _PROMPT.search(self._line):
             typed = "the command was not typed" if self.waiting else "nothing was typed"
             line = f"a full-screen program is open on the machine; {typed}: open the console to leave it"
