@@ -140,6 +140,7 @@ class ParseOptionsTests(SynchronousTestCase):
             (["vm", "other"], "see kubectl console --help-all"),
             (["vm", "--run", " "], "--run has no command: give one, such as"),
             (["vm", "--run", "a", "--send", "b"], "--run goes without --expect and --send: give"),
+            (["vm", "--raw", "--from", "now"], "--raw is the same as --from start: give one of"),
             (["instances/vm", "--dialect", "ironcore"], "leave out --dialect, or the kind"),
         ):
             stderr = io.StringIO()

@@ -289,6 +289,8 @@ def parse_options(argv: Sequence[str]) -> argparse.Namespace:
         parser.error(str(problem))
     if not options.space and (wrong := requires_space(options)):
         parser.error(f"{wrong} goes with --space")
+    if options.raw and options.first_output == NOW:
+        parser.error("--raw is the same as --from start: give one of --raw and --from now")
     if options.space and options.request:
         parser.error("--request does not go with --space: use a kubeconfig of the space")
     if wrong := _script_problem(options):
