@@ -124,7 +124,7 @@ class ParseOptionsTests(SynchronousTestCase):
     def test_mistakes(self) -> None:
         """A mistake on the command line is one line that names it, and exit code 1."""
         for arguments, word in (
-            ([], "NAME"),
+            ([], "with -l or --all; see kubectl console --help\n"),
             (["vm", "--linger", "soon"], "'soon' is no duration such as 30, 5s or 1m30s"),
             (["vm", "--linger", "-1"], "'-1'"),
             (["vm", "--lost-after", "4.9"], "'4.9' is too short"),
@@ -137,7 +137,7 @@ class ParseOptionsTests(SynchronousTestCase):
             (["vm", "--readonly"], "--readonly; did you mean --read-only?; see"),
             (["vm", "--frob"], "--frob; see"),
             (["pod", "vm"], "give one NAME or KIND/NAME"),
-            (["vm", "other"], "see kubectl console --help-all"),
+            (["vm", "other"], "see kubectl console --help\n"),
             (["vm", "--run", " "], "--run has no command: give one, such as"),
             (["vm", "--run", "a", "--send", "b"], "--run goes without --expect and --send: give"),
             (["vm", "--raw", "--from", "now"], "--raw is the same as --from start: give one of"),

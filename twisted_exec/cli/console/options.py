@@ -233,7 +233,7 @@ class Parser(CheckedParser):
         if extra != message and not extra.startswith("-"):
             message += "; give one NAME or KIND/NAME; -l and --all select several machines"
         message = self.corrected(message)
-        line = for_stderr(f"{self.prog}: {message}; see {self.prog} --help-all")
+        line = for_stderr(f"{self.prog}: {message}; see {self.prog} --help")
         self.exit(self.failure_code, f"{line}\n")
 
 
