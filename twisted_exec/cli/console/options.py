@@ -595,7 +595,7 @@ def _fleet_problem(options: argparse.Namespace) -> str:
     problems = (
         (
             many and not is_many,
-            f"{many} is for many machines: give -l SELECTOR or --all instead of NAME, or leave it out",
+            f"{many} is for many machines: give -l SELECTOR or --all instead of NAME, or leave {many} out",
         ),
         (
             not (is_many or is_one),
@@ -615,7 +615,7 @@ def _fleet_problem(options: argparse.Namespace) -> str:
         ),
         (
             is_many and single,
-            f"{single} is for one machine: give its NAME instead of -l or --all, or leave it out",
+            f"{single} is for one machine: give its NAME instead of -l or --all, or leave {single} out",
         ),
         (options.tiled and runs, "give either --tiled or --run"),
         (lines and types, f"{lines} goes without --tiled and --run"),
