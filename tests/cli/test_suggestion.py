@@ -57,6 +57,24 @@ class SuggestionTests(ChainTestCase):
             line, 'machine "wbe-1" not found in namespace "default"; did you mean web-1?'
         )
 
+    async def test_several(self) -> None:
+        """Up to three names are suggested: those that begin with what was typed, or else similar names."""
+        for name in ("web-1", "web-2", "db-1", "webcam"):
+            await self.make_machine(name)
+        for typed_name, names in (
+            ("web", "web-1, web-2 or webcam"),
+            ("w", "web-1, web-2 or webcam"),
+            ("web-", "web-1 or web-2"),
+            ("web-3", "web-2 or web-1"),
+            ("wbe-1", "web-1"),
+            ("db", "db-1"),
+        ):
+            line = await self.line(typed_name)
+            self.assertTrue(line.endswith(f"; did you mean {names}?"), line)
+        await self.make_machine("web-4")
+        line = await self.line("web")
+        self.assertTrue(line.endswith("; did you mean web-1, web-2 or web-4?"), line)
+
     async def test_other_commands(self) -> None:
         """Logs and screens have the same hints."""
         await self.make_machine("web-1")

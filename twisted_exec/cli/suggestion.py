@@ -19,6 +19,7 @@ from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 
 _MOST_POOLS = 10
+_MOST_NAMES = 3
 _SECONDS = 5.0
 """Short, because the user waits for the refusal."""
 
@@ -64,7 +65,7 @@ async def _hint_after(
 
 async def suggest_machine(client: IKubeClient, dialect: Dialect, name: str, namespace: str) -> str:
     """
-    Return a hint: where the machine is, a similar name, or a command that lists machines.
+    Return a hint: where the machine is, similar names, or a command that lists machines.
 
     :return: may be empty.
     """
@@ -73,9 +74,14 @@ async def suggest_machine(client: IKubeClient, dialect: Dialect, name: str, name
         namespaces = sorted(each for each, _ in others)
         return f"it is in namespace {', '.join(namespaces)}: use -n {namespaces[0]}"
     here = [each for _, each in await _names(client, dialect.workload, namespace)]
-    near = difflib.get_close_matches(name.lower(), here, 1)
+    longer = sorted(each for each in here if each.startswith(name.lower()))
+    near = (
+        longer[:_MOST_NAMES]
+        or difflib.get_close_matches(name.lower(), here, _MOST_NAMES, 0.75)
+        or difflib.get_close_matches(name.lower(), here, 1)
+    )
     if near:
-        return f"did you mean {near[0]}?"
+        return f"did you mean {' or '.join(', '.join(near).rsplit(', ', 1))}?"
     return f"kubectl get {dialect.workload.plural} -n {namespace} lists others" if here else ""
 
 
