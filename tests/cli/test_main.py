@@ -51,16 +51,16 @@ class MainTests(SynchronousTestCase):
         """An unknown argument names the help of its command."""
         told = "twisted-exec logs: unrecognized arguments: --frob; see twisted-exec logs --help"
         self.assertEqual(self.run_main("logs", "vm", "--frob"), (1, "", f"{told}\n"))
-        told = told.replace("frob", "sinse=1h; did you mean --since?")
+        told = told.replace("frob; see", "sinse=1h; did you mean --since? See")
         self.assertEqual(self.run_main("logs", "vm", "--sinse=1h"), (1, "", f"{told}\n"))
 
     def test_unknown_commands(self) -> None:
         """The message for a misspelled command names the command that was meant, or kubectl console."""
         for words, told in (
-            (["loogs"], 'twisted-exec: there is no command "loogs"; did you mean logs?; see'),
+            (["loogs"], 'twisted-exec: there is no command "loogs"; did you mean logs? See'),
             (
                 ["pki", "usr"],
-                'twisted-exec pki: there is no command "usr"; did you mean user?; see',
+                'twisted-exec pki: there is no command "usr"; did you mean user? See',
             ),
             (["console", "vm"], 'no command "console"; kubectl console NAME opens a console; see'),
             (["conosle"], 'no command "conosle"; kubectl console NAME opens a console; see'),

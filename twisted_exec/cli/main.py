@@ -52,8 +52,7 @@ class _Parser(CheckedParser):
     def error(self, message: str) -> NoReturn:
         if unknown := _UNKNOWN.fullmatch(message):
             message = self._no_command(unknown["word"], re.findall(r"[\w-]+", unknown["there"]))
-        line = f"{self.prog}: {self.corrected(message)}; see {self.prog} --help"
-        self.exit(self.error_code, f"{for_stderr(line)}\n")
+        self.exit(self.error_code, f"{for_stderr(self.error_line(message))}\n")
 
     def _no_command(self, word: str, there: Sequence[str]) -> str:
         near = nearest(word, [*there, "console"])

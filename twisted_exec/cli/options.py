@@ -49,12 +49,13 @@ class CheckedParser(argparse.ArgumentParser):
             file.write(message)
             file.flush()
 
-    def corrected(self, message: str) -> str:
-        """Return a message with the option that the user may have meant, if it is about an unknown option."""
+    def error_line(self, message: str) -> str:
+        """Return the line of an error, with the option that the user may have meant, if it is about an unknown option."""
         unknown = re.match("unrecognized arguments: --([a-z-]+)", message)
         names = [name[2:] for name in self._option_string_actions if name.startswith("--")]
         near = nearest(unknown[1], names, 0.8) if unknown else ""
-        return f"{message}; did you mean --{near}?" if near else message
+        message = f"{message}; did you mean --{near}?" if near else message
+        return f"{self.prog}: {message}{' See' if message.endswith('?') else '; see'} {self.prog} --help"
 
 
 def nearest(word: str, names: list[str], likeness: float = 0.6) -> str:

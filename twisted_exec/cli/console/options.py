@@ -232,9 +232,7 @@ class Parser(CheckedParser):
         extra = message.removeprefix("unrecognized arguments: ")
         if extra != message and not extra.startswith("-"):
             message += "; give one NAME or KIND/NAME; -l and --all select several machines"
-        message = self.corrected(message)
-        line = for_stderr(f"{self.prog}: {message}; see {self.prog} --help")
-        self.exit(self.failure_code, f"{line}\n")
+        self.exit(self.failure_code, f"{for_stderr(self.error_line(message))}\n")
 
 
 _MOST_USED = {
