@@ -191,7 +191,7 @@ class RefusalTests(APITestCase):
         for method in ("PUT", "PATCH"):
             path = f"{PODS}/a/ephemeralcontainers"
             told = self.refused(405, method, path, {}, content_type=MERGE)
-            self.assertIn('machine "a": a serial console runs no commands: open it with', told)
+            self.assertIn('machine "a": a serial console runs no commands: kubectl console a', told)
 
     def test_ports(self) -> None:
         """There are none to forward."""

@@ -20,7 +20,9 @@ from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Object
 
 MACHINES = kinds.MACHINES.resource
-NO_COMMANDS = 'machine "sh": a serial console runs no commands: open it with kubectl attach -it sh'
+NO_COMMANDS = (
+    'machine "sh": a serial console runs no commands: kubectl console sh --run COMMAND types'
+)
 ADDRESS = "127.0.0.1"
 
 

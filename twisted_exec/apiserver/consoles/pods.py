@@ -152,8 +152,8 @@ class ConsoleCommand:
 
 def _no_commands(name: str) -> str:
     return (
-        f"a serial console runs no commands: open it with kubectl attach -it {name}, or with "
-        f"kubectl exec -it {name} -- {CONSOLE}, and type them there"
+        f"a serial console runs no commands: kubectl console {name} --run COMMAND types a command into "
+        f"the shell there; kubectl attach -it {name}, or kubectl exec -it {name} -- {CONSOLE}, opens the console"
     )
 
 
