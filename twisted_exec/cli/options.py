@@ -52,8 +52,9 @@ class CheckedParser(argparse.ArgumentParser):
     def error_line(self, message: str) -> str:
         """Return the line of an error, with the option that the user may have meant, if it is about an unknown option."""
         unknown = re.match("unrecognized arguments: --([a-z-]+)", message)
-        names = [name[2:] for name in self._option_string_actions if name.startswith("--")]
-        near = nearest(unknown[1], names, 0.8) if unknown else ""
+        near = ""
+        if unknown:
+            near = nearest(unknown[1], re.findall("--([a-z-]+)", self.format_help()), 0.8)
         message = f"{message}; did you mean --{near}?" if near else message
         return f"{self.prog}: {message}{' See' if message.endswith('?') else '; see'} {self.prog} --help"
 
