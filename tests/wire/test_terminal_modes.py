@@ -70,6 +70,22 @@ class ModesTests(SynchronousTestCase):
             self.assertEqual(modes.reports(), plain)
             self.assertEqual(modes.undo(), expected.undo())
 
+    def test_margins(self) -> None:
+        """The whole screen scrolls again, and the cursor stays where it is."""
+        whole = b"\x1b7\x1b[r\x1b8"
+        self.assertEqual(self.undo_after(b"\x1b[1;", b"5r"), whole)
+        self.assertEqual(self.undo_after(b"\x1b[?6h\x1b[3r"), b"\x1b[?6l" + whole)
+        for reset in (b"\x1b[r", b"\x1b[0;0r", b"\x1b[;r", b"\x1bc"):
+            self.assertEqual(self.undo_after(b"\x1b[1;5r", reset), b"", reset)
+        for other in (b"\x1b[?1;5r", b"\x1b[1;2;3;4;5$r"):  # XTRESTORE, DECCARA
+            self.assertEqual(self.undo_after(other), b"", other)
+
+    def test_ansi_modes(self) -> None:
+        """Characters replace others again, and a line feed keeps the column."""
+        self.assertEqual(self.undo_after(b"\x1b[4h\x1b[4;20h"), b"\x1b[4l\x1b[20l")
+        for output in (b"\x1b[4;20h\x1b[20;4l", b"\x1b[4h\x1bc", b"\x1b[2h\x1b[12h", b"\x1b[?4h"):
+            self.assertEqual(self.undo_after(output), b"", output)
+
     def test_full_reset(self) -> None:
         """After a full reset by the machine there is nothing to undo."""
         self.assertEqual(self.undo_after(b"\x1b[?1049h\x1b[?25l\x1bc"), b"")
@@ -90,10 +106,10 @@ class ModesTests(SynchronousTestCase):
             modes.feed(b"\x1b[?" + b"1;" * 50)
         self.assertLess(weight(modes), 200)
 
-    @given(cuts=st.lists(st.integers(0, 60), max_size=10))
+    @given(cuts=st.lists(st.integers(0, 70), max_size=10))
     def test_any_split(self, cuts: list[int]) -> None:
         """Splitting the output does not change the result."""
-        whole = b"a\x1b[?1049h\x1b[31mb\x1b[?25l\x1b[>4;1m\x1b[>1u\x1b(0"
+        whole = b"a\x1b[?1049h\x1b[31mb\x1b[?25l\x1b[>4;1m\x1b[>1u\x1b[1;5r\x1b[4h\x1b(0"
         edges = [0, *sorted(min(cut, len(whole)) for cut in cuts), len(whole)]
         pieces = [whole[start:stop] for start, stop in pairwise(edges)]
         self.assertEqual(self.undo_after(*pieces), self.undo_after(whole))

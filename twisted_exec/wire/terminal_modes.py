@@ -25,13 +25,17 @@ _REPORTS = frozenset(
 )
 """Modes that change what the terminal sends, and not what it shows."""
 
+# ANSI modes, off in a fresh terminal: IRM, LNM.
+_ANSI = frozenset({4, 20})
+
 _LONGEST_BYTES = 64
 # kitty's keyboard protocol: a full stack loses its oldest entry.
 _MOST_PUSHED = 32
 
 _CHANGE = re.compile(
     rb"\x1b(?:"
-    rb"\[\?(?P<modes>[\d;]{1,40})(?P<way>[hl])"
+    rb"\[(?P<private>\??)(?P<modes>[\d;]{1,40})(?P<way>[hl])"
+    rb"|\[(?P<margins>[\d;]{0,40})r"
     rb"|\[(?P<colours>[\d;:]{0,40})m"
     rb"|\[>0*4(?:;0*(?P<keys>\d))?m"
     rb"|\[>0*(?P<push>\d{0,3})u"
@@ -44,7 +48,13 @@ _CHANGE = re.compile(
 
 
 class Modes:
-    """Follows the output of one session."""
+    """
+    Follows the output of one session.
+
+    DECSTR changes nothing here: tmux ignores it, and an undo more does no harm.
+
+    :ivar margins: parameters of DECSTBM; empty while the whole screen scrolls.
+    """
 
     def __init__(self) -> None:
         self._tail = b""
@@ -52,6 +62,8 @@ class Modes:
 
     def _reset(self) -> None:
         self._changed: dict[int, bool] = {}
+        self._ansi: set[int] = set()
+        self.margins = b""
         self._coloured = self._keypad = self._drawing = False
         self._other_keys = b"0"
         self._pushed: list[bytes] = []
@@ -73,7 +85,10 @@ class Modes:
         kind = match.lastgroup
         if kind == "way":
             for number in filter(None, match["modes"].split(b";")):
-                self._note_mode(int(number), match["way"] == b"h")
+                self._note_mode(int(number), match["way"] == b"h", is_ansi=not match["private"])
+        elif kind == "margins":
+            # Without parameters, or with 0, the whole screen scrolls.
+            self.margins = match["margins"] if match["margins"].strip(b"0;") else b""
         elif kind == "colours":
             # SGR without parameters, or with 0, resets everything (ECMA-48, 8.3.117).
             self._coloured = match["colours"].strip(b"0;") != b""
@@ -92,8 +107,10 @@ class Modes:
             # XTMODKEYS without a value resets the resource.
             self._other_keys = match["keys"] or b"0"
 
-    def _note_mode(self, number: int, on: bool) -> None:
-        if (number in _ON_BY_DEFAULT and not on) or (number in _OFF_BY_DEFAULT and on):
+    def _note_mode(self, number: int, on: bool, *, is_ansi: bool) -> None:
+        if is_ansi:
+            self._ansi = self._ansi | ({number} & _ANSI) if on else self._ansi - {number}
+        elif (number in _ON_BY_DEFAULT and not on) or (number in _OFF_BY_DEFAULT and on):
             self._changed[number] = on
         else:
             self._changed.pop(number, None)
@@ -112,6 +129,10 @@ class Modes:
         # The other screen last: leaving it restores the cursor's place.
         for number in sorted(self._changed, key=lambda number: (number in _SCREENS, number)):
             parts.append(b"\x1b[?%d%s" % (number, b"l" if self._changed[number] else b"h"))
+        parts += [b"\x1b[%dl" % number for number in sorted(self._ansi)]
+        if self.margins:
+            # DECSTBM moves the cursor. Not before the reset of DECOM, which DECRC would undo.
+            parts.append(b"\x1b7\x1b[r\x1b8")
         if self._coloured:
             parts.append(b"\x1b[m")
         if self._keypad:

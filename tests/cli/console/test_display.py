@@ -26,6 +26,7 @@ from twisted_exec.testing.resumable_console import ResumableConsole
 from twisted_exec.wire.control_messages import Role, TerminalSize
 from twisted_exec.wire.escape_sequences import QueryFilter
 from twisted_exec.wire.resume import Notice, NoticeKind, NoticeRole
+from twisted_exec.wire.terminal_modes import Modes
 
 
 class MarkTests(OutageCase):
@@ -245,6 +246,15 @@ class MessageTests(OutageCase):
         ]
         self.assertEqual(self.sink.written, b"\r\n".join(rows))
 
+    def test_margins(self) -> None:
+        """The whole screen scrolls for a message; afterwards the machine's scroll region is as it was."""
+        self.begin(margins=lambda: b"1;5")
+        self.session.notice(Notice("ada is back"))
+        self.assertEqual(
+            self.sink.written,
+            b"\x1b7\x1b[r\x1b8[twisted-exec: ada is back]\r\n\x1b7\x1b[1;5r\x1b8",
+        )
+
     def test_no_writer(self) -> None:
         """An observer of a console without a writer reads how to type; there is nobody to take over from."""
         self.begin()
@@ -334,6 +344,16 @@ class HistoryTests(SynchronousTestCase):
         self.return_later(b"c\x1b[6n")
         self.print(b"d\x1b[6n")
         self.assertEqual(self.sink.written, b"a\x1b[6_b\x1b[6nc\x1b[6_d\x1b[6n")
+
+    def test_margins(self) -> None:
+        """The scroll region of an earlier terminal is reset behind the history; the present one is kept."""
+        modes = Modes()
+        self.open(b"\x1b[1;3ra", watch=modes.feed, margins=lambda: modes.margins)
+        self.connect()
+        self.print(b"\x1b[1;2rb")
+        self.return_later(b"c")
+        self.assertEqual(self.sink.written, b"\x1b[1;3ra\x1b7\x1b[r\x1b8\x1b[1;2rbc")
+        self.assertEqual(modes.margins, b"1;2")
 
     def test_without_terminal(self) -> None:
         """A pipe gets every byte."""

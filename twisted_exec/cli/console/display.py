@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from twisted_exec.wire.escape_sequences import QueryFilter
 
 
+_SCROLL_REGION = b"\x1b7\x1b[%sr\x1b8"  # DECSTBM moves the cursor
+_WHOLE_SCREEN = _SCROLL_REGION % b""
+
+
 @dataclass(frozen=True, kw_only=True)
 class UserTerminal:
     """
@@ -40,6 +44,7 @@ class UserTerminal:
     :param place: returns the machine and where it is, for the status.
     :param watch: receives the output that is written.
     :param full_screen: whether the output has switched to the other screen.
+    :param margins: those of the scroll region, as :attr:`.Modes.margins`.
     :param query_filter: see :class:`.Display`.
     :param suspend: stops this program, as job control does; returns whether it was stopped.
     :param redraw: has the screen drawn again, if the server can render it.
@@ -58,6 +63,7 @@ class UserTerminal:
     place: Callable[[], str] = lambda: ""
     watch: Callable[[bytes], None] = lambda _: None
     full_screen: Callable[[], bool] = lambda: False
+    margins: Callable[[], bytes] = lambda: b""
     query_filter: Callable[[], QueryFilter] | None = None
     suspend: Callable[[], bool] = lambda: False
     redraw: Callable[[], None] = lambda: None
@@ -195,6 +201,10 @@ class Display:
             data = self._without_old_queries(self._filter, data)
         self._terminal.watch(data)
         self._write(data)
+        if self._filter is not None and self._ends_history and self._terminal.margins():
+            # They are for the size of an earlier terminal, such as that of an editor's user.
+            self._terminal.watch(_WHOLE_SCREEN)
+            self._write_in_place(_WHOLE_SCREEN)
         if self._covering:
             self._when_quiet(self._cover_again)
 
@@ -208,6 +218,12 @@ class Display:
         live = min(max(0, self._stream.position.offset - self._stream.live_from), len(data))
         harmless = query_filter.feed(data)  # all of it, because an outage may cut a query in two
         return harmless[: len(data) - live] + data[len(data) - live :]
+
+    @property
+    def _ends_history(self) -> bool:
+        """True behind the output from before the session."""
+        stream = self._stream
+        return not stream.resumes and stream.position.offset == stream.live_from
 
     def notice(self, notice: Notice) -> None:
         """Show a message of the server for the user, which is not part of the output."""
@@ -262,8 +278,13 @@ class Display:
         if line and size is not None and len(line) < size.columns:
             self._write(b"\r%*s\r" % (len(line), b""))  # the line moves below the message
             self._last_byte = b"\n"
+        # Below the margins no message would scroll.
+        if margins := shows_more and self._terminal.margins():
+            self._write_in_place(_WHOLE_SCREEN)
         show()
         self._last_byte = b"\n"
+        if margins:
+            self._write_in_place(_SCROLL_REGION % margins)
         if line:
             self._write(line)
 
@@ -284,10 +305,10 @@ class Display:
 
     def _draw_covering(self, size: TerminalSize) -> None:
         self._covering = self._covering[-size.rows :]
-        first, last_byte = size.rows - len(self._covering) + 1, self._last_byte
+        first = size.rows - len(self._covering) + 1
         rows = (f"\x1b[{first + at};1H{row}\x1b[K" for at, row in enumerate(self._covering))
-        self._write(f"\x1b7\x1b(B\x1b[m\x1b[7m{''.join(rows)}\x1b8".encode("utf-8", "replace"))
-        self._last_byte = last_byte
+        drawn = f"\x1b7\x1b(B\x1b[m\x1b[7m{''.join(rows)}\x1b8"
+        self._write_in_place(drawn.encode("utf-8", "replace"))
 
     def uncover(self) -> bool:
         """Forget the messages over a program's screen; return whether there were any."""
@@ -299,6 +320,12 @@ class Display:
     def resized(self) -> None:
         """The terminal may have moved its rows."""
         self._counts = False
+
+    def _write_in_place(self, data: bytes) -> None:
+        """Write what leaves the cursor where it is."""
+        last_byte = self._last_byte
+        self._write(data)
+        self._last_byte = last_byte
 
     def _write(self, data: bytes) -> None:
         if self._held is not None:

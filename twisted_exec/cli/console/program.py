@@ -331,6 +331,7 @@ class ConsoleProgram:
                 place=lambda: one_line(self.full_place),
                 watch=modes.feed if is_shown else lambda _: None,
                 full_screen=lambda: modes.full_screen,
+                margins=lambda: modes.margins,
                 query_filter=_query_filter if is_shown else None,
                 suspend=lambda: self._signals.suspend(),
                 redraw=lambda: self._screen.redraw() if self._screen is not None else None,
