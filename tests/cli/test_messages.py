@@ -17,6 +17,7 @@ from twisted_exec.api.spaces import SPACES
 from twisted_exec.api.status import (
     BadGateway,
     Forbidden,
+    GatewayTimeout,
     NotFound,
     TooManyRequests,
     Unauthorized,
@@ -108,6 +109,11 @@ class ExplainTests(SynchronousTestCase):
         ):
             told = f"cannot reach the API server https://api: {why}"
             self.assertEqual(explain(BadGateway(told), config=config), f"{told}; {remedy}")
+        late = "the API server https://api did not answer in time"
+        self.assertEqual(
+            explain(GatewayTimeout(late), config=config),
+            f"{late}; twisted-exec doctor checks each step to it",
+        )
         elsewhere = "cannot reach https://other: connection refused"
         self.assertEqual(explain(BadGateway(elsewhere), config=config), elsewhere)
 

@@ -123,7 +123,8 @@ def _explain_refusal(error: Any, namespace: str, config: ClientConfig | None) ->
     if error.retry_after_seconds:
         return f"{error.message}; try again in {error.retry_after_seconds} s"
     message = str(error.message)
-    if config is not None and message.startswith("cannot reach ") and config.server in message:
+    unreachable = message.startswith("cannot reach ") or error.code == 504
+    if config is not None and unreachable and config.server in message:
         remedy = remedy_for(message) or "twisted-exec doctor checks each step to it"
         return f"{message}; {remedy}"
     return message

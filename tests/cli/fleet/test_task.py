@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 from twisted.internet import reactor as _reactor
+from twisted.internet.defer import Deferred
 
 from tests.cli.console.test_program_process import COMMAND, ConsoleProcess, TerminalCase
 from tests.cli.fleet.support import FleetCase
@@ -43,6 +44,26 @@ class ProgramTests(FleetCase, TerminalCase):
         while attachment.received != b"ls\x1b[A\rq\x03":
             await self._settle()
         process.type(b"\x1dq")
+        await self.ends_so(process, 0)
+
+    async def test_silent_server(self) -> None:
+        """A user reads for how long the server has not answered; the line goes when it does."""
+        self.fleet.add("default/a")
+        self.fleet.journals["default/a"].append(b"one\n")
+        answering: Deferred[None] = Deferred()
+        dispatch = self.fleet.dispatch
+
+        async def late(request: Any) -> None:
+            await answering
+            await dispatch(request)
+
+        self.patch(self.fleet, "dispatch", late)
+        process = self.start_on_terminal("--all")
+        await process.until(rb"asking http://127\.0\.0\.1:\d+ for the machines, \d s")
+        answering.callback(None)
+        await process.until(rb"a \| one")
+        self.assertIn(b"s\r\x1b[K", process.stdout)
+        process.type(b"\x03")
         await self.ends_so(process, 0)
 
     async def test_interrupted_lines(self) -> None:

@@ -50,9 +50,16 @@ def _run(options: argparse.Namespace) -> int:
 async def _examine(options: argparse.Namespace, reactor: Any) -> int:
     from twisted_exec.cli.commands.machine_checks import check_machine
     from twisted_exec.cli.commands.server_checks import Findings, Unusable, check_user, reach_server
+    from twisted_exec.cli.console.connecting import ProgressLine
 
     name = options.machine.name if options.machine else ""
     report = Findings(name)
+
+    def waiting(seconds: int) -> str:
+        done = ", ".join(dict.fromkeys(finding.check for finding in report.findings))
+        return f"waiting for an answer, {seconds} s; checked so far: {done or 'nothing'}"
+
+    progress = ProgressLine.on_stderr(reactor, waiting)
     seconds = options.request_timeout or _TIMEOUT_SECONDS
     try:
         server = await reach_server(options, reactor, report, seconds)
@@ -65,6 +72,9 @@ async def _examine(options: argparse.Namespace, reactor: Any) -> int:
             await client.close()
     except Unusable:
         pass  # the report has the error
+    finally:
+        if progress is not None:
+            progress.stop()
     text = report.json() if options.output == "json" else report.text(painter(sys.stdout))
     sys.stdout.write(text)
     return 0 if report.is_healthy else 1

@@ -148,10 +148,17 @@ def _run(options: argparse.Namespace) -> int:
 
 async def _print_log(options: argparse.Namespace, reactor: Any) -> int:
     from twisted_exec.api.status import APIError
+    from twisted_exec.cli.console.connecting import ProgressLine
     from twisted_exec.cli.suggestion import explain_with_hint
     from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
     from twisted_exec.kube.logs import MachineLog, deleted_log
     from twisted_exec.tls.errors import TLSConfigError
+
+    progress: ProgressLine | None = None
+
+    def answered(_: object = None) -> None:
+        if progress is not None:
+            progress.stop()
 
     try:
         search, query = _search(options), log_options(options)
@@ -163,13 +170,17 @@ async def _print_log(options: argparse.Namespace, reactor: Any) -> int:
             "lost": _OutageReport(reactor).changed,
         }
         name, namespace = options.machine.name, config.namespace
+        progress = ProgressLine.on_stderr(
+            reactor, lambda seconds: f"asking {config.server} for the log of {name}, {seconds} s"
+        )
         if options.deleted:
             log = await deleted_log(config, namespace, name, reactor, **more)
         else:
             log = MachineLog(config, namespace, name, reactor, among=options.among, **more)
         try:
-            await log.read(query, output.feed)
+            await log.read(query, output.feed, answered)
         finally:
+            answered()
             output.finish()
     except (runner.InputError, KubeConfigError, TLSConfigError) as problem:
         return runner.failed("logs", str(problem), _failed(options))

@@ -45,6 +45,24 @@ class ProgressLine:
         self._is_plain, self._is_drawn = is_plain, False
         self._timer: IDelayedCall | None = clock.callLater(SILENT_SECONDS, self._draw)
 
+    @classmethod
+    def on_stderr(cls, reactor: Any, text: Callable[[int], str]) -> ProgressLine | None:
+        """Return a line on standard error; ``None`` if that is no terminal."""
+        if not os.isatty(2):
+            return None
+
+        def write(text: str) -> None:
+            with suppress(OSError):  # a terminal that is gone
+                os.write(2, text.encode())
+
+        def columns() -> int:
+            return os.get_terminal_size(2).columns or 80
+
+        is_plain = os.environ.get("TERM", "dumb") == "dumb"
+        line = cls(reactor, write, text, columns, is_plain=is_plain)
+        reactor.addSystemEventTrigger("before", "shutdown", line.stop)  # after Ctrl-C
+        return line
+
     def erase(self) -> None:
         """Remove the line before another message; it may come again."""
         if self._is_drawn and not self._is_plain:

@@ -447,20 +447,11 @@ class ConsoleProgram:
         self._is_verified = True
 
     def _begin_progress(self) -> None:
-        if self._options.quiet or not os.isatty(2):
+        if self._options.quiet:
             return
         from twisted_exec.cli.console.connecting import ProgressLine
 
-        def columns() -> int:
-            return os.get_terminal_size(2).columns or 80
-
-        self._progress = ProgressLine(
-            the_reactor(),
-            lambda text: _write_message(text.encode()),
-            self.progress,
-            columns,
-            is_plain=_is_dumb(),
-        )
+        self._progress = ProgressLine.on_stderr(the_reactor(), self.progress)
 
     def _end_progress(self) -> None:
         progress, self._progress = self._progress, None

@@ -9,6 +9,7 @@ from typing import Any, TypeVar, cast
 
 from twisted.internet.defer import CancelledError, Deferred, DeferredList, FirstError, gatherResults
 
+from twisted_exec.cli.console.connecting import ProgressLine
 from twisted_exec.cli.fleet.progress import listed
 from twisted_exec.cli.fleet.targets import FleetTarget, Selection
 from twisted_exec.cli.messages import say
@@ -34,6 +35,7 @@ class Task:
     """
 
     is_partial = False
+    _waiting_line: ProgressLine | None = None
 
     def __init__(self, options: argparse.Namespace, config: ClientConfig, reactor: Any) -> None:
         self.options, self.config, self.reactor = options, config, reactor
@@ -60,6 +62,10 @@ class Task:
         :raises Stopped: the program is to end.
         """
 
+        def answered(targets: Sequence[FleetTarget]) -> None:
+            self._end_waiting_line()
+            found(targets)
+
         def failed(name: str, why: str) -> None:
             self.is_partial = True
             self.say(f"space {name}: {why}")
@@ -68,13 +74,24 @@ class Task:
             if selection.waiting:
                 self.inform(f"waiting for {listed(selection.waiting)}")
 
-        selection = Selection(self.options, self.config, self.reactor, found, failed)
+        def waiting(seconds: int) -> str:
+            return f"asking {self.config.server} for the machines, {seconds} s"
+
+        selection = Selection(self.options, self.config, self.reactor, answered, failed)
+        if not self.options.quiet:
+            self._waiting_line = ProgressLine.on_stderr(self.reactor, waiting)
         timer = self.reactor.callLater(WAITING_SECONDS, remind)
         try:
             await self.unless_stopped(Deferred.fromCoroutine(selection.run()))
         finally:
             if timer.active():
                 timer.cancel()
+            self._end_waiting_line()
+
+    def _end_waiting_line(self) -> None:
+        line, self._waiting_line = self._waiting_line, None
+        if line is not None:
+            line.stop()
 
     async def follow(
         self, begin: Callable[[Sequence[FleetTarget]], Iterable[Deferred[None]]]
@@ -140,6 +157,7 @@ class Task:
 
     def say(self, line: str) -> None:
         """Print a message that the user needs."""
+        self._end_waiting_line()
         say(line)
 
 
