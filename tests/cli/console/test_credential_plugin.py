@@ -78,6 +78,13 @@ class AskPluginTests(TestCase):
 class PipeTests(PluginCase):
     """Standard input and output are pipes."""
 
+    def failure(self) -> str:
+        """Return the message about a plugin that ends with exit code 3."""
+        return (
+            f"the credential plugin {self.script.path} failed with exit code 3; run it by hand, or log in again: "
+            f'it is the plugin of user "u" in {self.script.directory / "kubeconfig"} (context "x")'
+        )
+
     async def run_to_its_end(self) -> ConsoleProcess:
         self.consoles.machines["default/vm"] = EchoAttachment
         process = self.start()
@@ -102,7 +109,7 @@ class PipeTests(PluginCase):
     async def test_fails(self) -> None:
         """A failing plugin is one line that names it."""
         self.plugged("sys.exit(3)", "Never")
-        told = f"the credential plugin {self.script.path} failed with exit code 3"
+        told = self.failure()
         await self.ends_with(await self.run_to_its_end(), 1, told)
 
     async def test_no_terminal(self) -> None:
@@ -115,14 +122,14 @@ class PipeTests(PluginCase):
     async def test_script(self) -> None:
         """Of a script, a failing plugin is an error of the session, and not of the command."""
         self.plugged("sys.exit(3)", "Never")
-        told = f"the credential plugin {self.script.path} failed with exit code 3"
+        told = self.failure()
         for words in (("--run", "id"), ("--expect", "x"), ("--send", "x")):
             await self.ends_with(self.start(*words), 125, told)
 
     async def test_fleet(self) -> None:
         """Of many machines, a failing plugin is the same error, each time: its end does not go unnoticed."""
         self.plugged("sys.exit(3)", "Never")
-        told = f"the credential plugin {self.script.path} failed with exit code 3"
+        told = self.failure()
         for words in (("--all",), ("--all", "--run", "id")):
             process = self.start(*words, command=f"import sys; del sys.argv[1]\n{COMMAND}")
             await self.ends_with(process, 1, told)

@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import signal
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,21 @@ class RunTests(TestCase):
             str(caught.exception),
             "the credential plugin nowhere is not there, or is no program: get it here",
         )
+
+    async def test_remedy(self) -> None:
+        """The error names the user and the kubeconfig, and what to do next."""
+        config = replace(CONFIG, credentials_source='user "ada" in /config')
+        script = self.script("sys.exit(3)")
+        for plugin, remedy in (
+            (script.plugin(), "failed with exit code 3; run it by hand, or log in again"),
+            (plugin_module.ExecPlugin("nowhere", V1), "is not there, or is no program; install it"),
+        ):
+            with self.assertRaises(KubeConfigError) as caught:
+                await run_plugin(plugin, config, reactor)
+            self.assertEqual(
+                str(caught.exception),
+                f'the credential plugin {plugin.command} {remedy}: it is the plugin of user "ada" in /config',
+            )
 
     async def test_no_program(self) -> None:
         """A file that is not executable fails with a clear message."""

@@ -114,7 +114,7 @@ async def _configuration(
     try:
         return await settled(config, reactor, interactive=True)
     except KubeConfigError as problem:
-        remedy = "run the credential plugin by hand, or log in again"
+        remedy = "choose another user with --user, or another context with --context"
         raise report.fatal("credentials", str(problem), remedy) from None
 
 

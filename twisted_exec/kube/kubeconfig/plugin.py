@@ -72,8 +72,15 @@ def run_plugin(
             "KUBERNETES_EXEC_INFO": json.dumps(exec_info(plugin, config, talks)),
         }
         run = _Run(plugin, reactor, INTERACTIVE_SECONDS if talks else PLUGIN_SECONDS)
-        _spawn(run, environment, talks, reactor)
-        return parse_credential(plugin, await run.printed)
+        try:
+            _spawn(run, environment, talks, reactor)
+            return parse_credential(plugin, await run.printed)
+        except KubeConfigError as problem:
+            if not (source := config.credentials_source):
+                raise
+            is_missing = shutil.which(plugin.command) is None
+            remedy = "install it" if is_missing else "run it by hand, or log in again"
+            raise KubeConfigError(f"{problem}; {remedy}: it is the plugin of {source}") from None
 
     return Deferred.fromCoroutine(ran())
 
