@@ -90,6 +90,24 @@ class OutageTests(OutageCase):
             self.assertEqual(self.said[1:], ["reconnected after 3.2 s"])
             self.assertEqual(self.clock.getDelayedCalls(), [])
 
+    def test_count(self) -> None:
+        """On a terminal the line counts the seconds while nothing is printed behind it."""
+        drawn: list[bytes] = []
+        size = TerminalSize(80, 6)
+        self.begin(draw=drawn.append, size=lambda: size, moves_cursor=True, act=self.fail)
+        self.attach()
+        self.session.outage(LOST)
+        self.clock.pump([0.5, 1, 1])
+        self.assertEqual(self.said, ["connection lost; reconnecting (Ctrl-] leaves, not Ctrl-C)"])
+        self.assertIn(b"reconnecting, 2 s (Ctrl-] leaves, not Ctrl-C)", drawn[-1])
+        self.session.typed(b"~s")
+        count = len(drawn)
+        self.clock.advance(1)
+        self.assertEqual(len(drawn), count)
+        self.session.resumed(4, 0)
+        self.clock.advance(9)
+        self.assertEqual(len(drawn), count)
+
     def test_missed_output(self) -> None:
         """The line says how much output the machine has printed meanwhile."""
         self.begin()

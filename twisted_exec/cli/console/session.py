@@ -352,7 +352,8 @@ class ConsoleSession:
         if self._script is not None:
             self._script.outage()
         leaves = self._how_to_leave + ", not Ctrl-C" * (self._escapes is not None)
-        self._outage = Outage(self._clock, reason, self._display.inform, leaves)
+        display = self._display
+        self._outage = Outage(self._clock, reason, display.begin_count, display.count, leaves)
         self._outage.watch(self._watch_network, getattr(self._stream, "network_changed", None))
 
     def resumed(self, seconds: float, uncertain: int) -> None:

@@ -121,13 +121,21 @@ class Outage:
     """
     Tells the user about the loss, unless it ends soon.
 
+    :param tell: prints the first line.
+    :param count: writes over it with the seconds.
     :param how_to_leave: such as ``~. leaves``; may be empty.
     """
 
     def __init__(
-        self, clock: IReactorTime, reason: str, tell: Callable[[str], None], how_to_leave: str
+        self,
+        clock: IReactorTime,
+        reason: str,
+        tell: Callable[[str], None],
+        count: Callable[[str], None],
+        how_to_leave: str,
     ) -> None:
         self.was_told = False
+        self._count = count
         self._clock, self._reason, self._tell = clock, reason, tell
         self._how_to_leave = how_to_leave
         self._begun = clock.seconds()
@@ -168,8 +176,16 @@ class Outage:
 
     def _begin_line(self) -> None:
         self.was_told = True
+        self._tell(self._line(""))
+        self._timer = self._clock.callLater(1, self._go_on)
+
+    def _go_on(self) -> None:
+        self._count(self._line(f", {self._clock.seconds() - self._begun:.0f} s"))
+        self._timer = self._clock.callLater(1, self._go_on)
+
+    def _line(self, seconds: str) -> str:
         hint = f" ({self._how_to_leave})" if self._how_to_leave else ""
-        self._tell(f"connection lost; reconnecting{hint}")
+        return f"connection lost; reconnecting{seconds}{hint}"
 
 
 def duration(seconds: float) -> str:
