@@ -30,6 +30,7 @@ from twisted_exec.cli.console.session import WHEN_BACK, Outcome
 from twisted_exec.console.floor import Floor
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.wire.control_messages import COMPLETED, SHUTTING_DOWN, Ending, TerminalSize
+from twisted_exec.wire.resume import Notice, NoticeKind, NoticeRole
 
 
 class FakeClient:
@@ -178,11 +179,24 @@ class ScrollbackTests(MenuCase):
         with open(path, encoding="utf-8") as file:
             self.assertEqual(file.read(), "one\ntwo\n")
         self.assertEqual(stat.S_IMODE(os.stat(path).st_mode), 0o600)
-        self.assertIn("exists, and is left as it is", self.type(b"~W", path.encode() + b"\r"))
         self.assertIn("Nothing was saved.", self.type(b"~W", b"\x03"))
         self.assertIn(
             "x cannot be written: Not a directory; give another", save(["a"], f"{path}/x")
         )
+
+    def test_other_name(self) -> None:
+        """A name that cannot be used is asked for again; no key reaches the machine."""
+        stream = self.open()
+        self.session.data_received(b"one")
+        path = os.path.join(self.directory, "log")
+        with open(path, "w", encoding="utf-8"):
+            pass
+        drawn = self.type(b"~W", path.encode() + b"\r")
+        self.assertIn("exists, and is left as it is", drawn)
+        self.assertTrue(drawn.endswith("]: "), drawn)
+        self.assertIn("Not a directory", self.type(f"{path}/x\r".encode()))
+        self.assertIn("Saved 1 line in", self.type(f"{path}-2\r".encode()))
+        self.assertEqual(stream.sent, b"")
 
     def test_save_view(self) -> None:
         """The view saves, too, and says so in its last row."""
@@ -238,6 +252,17 @@ class ScrollbackTests(MenuCase):
         (told,) = self.said
         self.assertIn("not connected yet", told)
         self.assertEqual((stream.sent, self.session.discarded_keys, self.drawn), (b"a\r", 2, b""))
+
+    def test_stopped(self) -> None:
+        """While a user waits for a server that has stopped, such a command says that it needs the server."""
+        self.begin(
+            escapes=parse_escape("^],~"), say=self.said.append, draw=self.draw, act=self.fail
+        )
+        self.session.discard_input()
+        self.session.typed(b"~L")
+        self.assertEqual(
+            self.said, ["this command needs the server; it works when the console is open"]
+        )
 
 
 class MachinesTests(MenuCase):
@@ -311,6 +336,14 @@ class PowerTests(MenuCase):
                 drawn = self.type(b"y")
             self.assertIn("Machine a is being switched", drawn)
             self.assertEqual(self.client.power, [("a", power)])
+
+    def test_observer(self) -> None:
+        """An observer reads who works at the machine."""
+        self.open()
+        self.session.notice(Notice("ada types", NoticeKind.ROLE, NoticeRole.OBSERVER, "ada"))
+        drawn = self.type(b"~P")
+        self.assertIn("You are an observer; ada is the writer.", drawn)
+        self.assertIn("Power: ", drawn)
 
     def test_cancelled(self) -> None:
         """Any other key cancels, at both questions."""

@@ -42,6 +42,7 @@ NO_SERVER = "This console comes from a runtime, not from an API server, which kn
 WHEN_OFF = "Open consoles wait a minute for its next start, then they end."
 """Users read this before they switch a machine off; runtimes can set another time."""
 
+_ANOTHER = "; give another name."
 _RUNNING = "Running"
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 
@@ -136,8 +137,11 @@ async def act(
             dialog.tell(
                 f"A name without a directory is a file in {safe(os.getcwd())}. Ctrl-C cancels."
             )
-        path = await dialog.line(f"Save {_count(lines)} in [{name}]: ")
-        dialog.tell("Nothing was saved." if path is None else save(lines, path or name))
+        told = _ANOTHER
+        while told.endswith(_ANOTHER):
+            path = await dialog.line(f"Save {_count(lines)} in [{name}]: ")
+            told = "Nothing was saved." if path is None else save(lines, path or name)
+            dialog.tell(told)
         return None
     sought = ""
     if command is EscapeCommand.SEARCH and not (sought := await dialog.line("Search for: ") or ""):
@@ -159,10 +163,10 @@ def save(lines: Sequence[str], path: str) -> str:
         with open(file, "w", encoding="utf-8") as stream:
             stream.writelines(f"{line}\n" for line in lines)
     except FileExistsError:
-        return f"{safe(path)} exists, and is left as it is; give another name."
+        return f"{safe(path)} exists, and is left as it is{_ANOTHER}"
     except (OSError, ValueError) as problem:
         why = getattr(problem, "strerror", None) or problem
-        return f"{safe(path)} cannot be written: {why}; give another name."
+        return f"{safe(path)} cannot be written: {why}{_ANOTHER}"
     return f"Saved {_count(lines)} in {safe(os.path.abspath(os.path.expanduser(path)))}."
 
 

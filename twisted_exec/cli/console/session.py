@@ -493,6 +493,11 @@ class ConsoleSession:
             self._display.tell(NOTHING_TO_ASK)
             return
         if self._scrollback is None:
+            if self._input is not None and self._input.discards:
+                self._display.tell(
+                    "this command needs the server; it works when the console is open"
+                )
+                return
             # The keys that follow are for the command, not for the machine.
             self.discard_input()
             self._display.tell("not connected yet; until then no further key is sent")
@@ -509,6 +514,9 @@ class ConsoleSession:
             mid_line=self.mid_line,
             full_screen=self._terminal.full_screen(),
         )
+        writer = self._display.notices.writer
+        if command is EscapeCommand.POWER and self.is_observer and writer:
+            dialog.tell(f"You are an observer; {writer} is the writer.")
         acting = Deferred.fromCoroutine(self._act(command, dialog, self._scrollback))
         self._acting = acting.addCallbacks(self.go_to, self._refused, errbackArgs=(dialog,))
         acting.addBoth(lambda _: self._close_dialog(dialog))
