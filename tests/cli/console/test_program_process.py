@@ -736,6 +736,10 @@ class TerminalTests(TerminalCase):
         )
         with open(path) as file:
             there = file.read()
+        os.unlink(path)
+        await process.until(
+            rb"waiting for the server, \d+ s: set KUBECONFIG or give --kubeconfig: "
+        )
         with open(path, "w") as file:
             file.write(there.replace(self.config.server, "http://127.0.0.1:1"))
         process.type(b"\x03reboot")

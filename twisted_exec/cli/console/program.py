@@ -643,7 +643,9 @@ class _Console(ConsoleProgram):
                 stream = await self._attempt(user, reactor, options)
             except KubeConfigError as error:
                 # exec-standalone writes the file when it is ready.
-                self._session.problem = one_line(str(error))
+                # The remedy first, because a long path would fill the row.
+                reason, _, remedy = one_line(str(error)).rpartition("; ")
+                self._session.problem = f"{remedy}: {reason}" if reason else remedy
             except APIError as error:
                 if error.code < 500:
                     now = reactor.seconds()
