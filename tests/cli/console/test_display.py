@@ -218,6 +218,15 @@ class MessageTests(OutageCase):
             self.session.data_received(output)
             self.assertEqual(self.tell(), written, output)
 
+    def test_machine_is_off(self) -> None:
+        """The last line of a machine that is off is not drawn again: nobody could answer it."""
+        self.begin()
+        self.session.data_received(b"vm# ")
+        notice = Notice("off; this session waits", NoticeKind.INTERRUPTED, why="powered off")
+        self.session.notice(notice)
+        self.assertEqual(self.tell(), b"")
+        self.assertTrue(self.sink.written.endswith(b"waits]\r\n"), self.sink.written)
+
     def test_drawn_line(self) -> None:
         """A line in which a program moves the cursor is left alone, and so is a very long one."""
         for output in (b"\x1b[5;1Hmenu", b"$ abc\x1b[2D", b"$ l\b \b", b"x" * 600):

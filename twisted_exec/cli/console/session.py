@@ -169,7 +169,7 @@ class ConsoleSession:
             terminal=terminal,
             quiet=quiet,
             wrote=lambda: self._timers.restart("quiet"),
-            last_line=lambda: b"" if self._scrollback is None else self._scrollback.last_line(),
+            last_line=self._last_line,
             when_quiet=lambda call: self._timers.after("drawn", _DRAWN_SECONDS, call, steady=True),
         )
         self._stream: MachineStream | None = None
@@ -215,6 +215,12 @@ class ConsoleSession:
         assert self._input is not None
         self._discards_interrupts |= interrupts
         self._input.discard()
+
+    def _last_line(self) -> bytes:
+        """Return the machine's last line; empty while the machine is off, because nobody can answer it."""
+        if self._scrollback is None or self._display.notices.is_off:
+            return b""
+        return self._scrollback.last_line()
 
     @property
     def discarded_keys(self) -> int:
