@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.journal.test_files import FailingLayer
 from tests.recording.support import NOW, signer
 from twisted_exec.recording.ranges import JournalPosition, SignedHead
 from twisted_exec.runtimes.recordings import recording as files_module
@@ -57,6 +58,25 @@ class RecordingFilesTests(SynchronousTestCase):
         self.assertEqual(stored.last.position, JournalPosition(1439))
         self.assertEqual(stored.certificate, self.renewed.certificate)
         self.assertLess(len(decoded), 5)
+
+    def test_closed_meanwhile(self) -> None:
+        """A head that waits for the disk while the files are closed leaves those of a successor."""
+        layer = FailingLayer()
+        files, successor = RecordingFiles(self.path, layer), RecordingFiles(self.path)
+        files.open()
+        successor.open()
+
+        def wait() -> None:
+            layer.called = lambda: None
+            files.close()
+            successor.append(FACTS.uid, self.head(1440))
+
+        layer.called = wait
+        self.assertRaises(OSError, files.append, FACTS.uid, self.head(1440))
+        self.assertRaises(OSError, files.create, FACTS, self.head(1441))
+        self.assertRaises(OSError, files.save, FACTS)
+        self.assertRaises(OSError, files.remove, FACTS.uid)
+        self.assertEqual(self.read().last.position, JournalPosition(1440))
 
     def test_damaged_end(self) -> None:
         """After a power cut the last line may be incomplete, or have holes: the head before it counts."""

@@ -8,8 +8,9 @@ import errno
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred, maybeDeferred
 from twisted.logger import capturedLogs, formatEvent
 
 from tests.recording.support import signer
@@ -228,6 +229,56 @@ class KillTests(Case):
             self.wait(STOP_SECONDS)
         self.successResultOf(stopping)
         self.assertIn(f"the rest of the recordings {UID}", formatEvent(logs[-1]))
+
+    def test_disk_answers_after_the_stop(self) -> None:
+        """What a stop gave up changes nothing of the recordings, which another process may own."""
+        other = UID.replace("6f", "7f")
+        self.set()
+        self.set(uid=other)
+        self.journal.append(b"one ")
+        waiting: list[tuple[Any, Deferred[Any]]] = []
+
+        def hang(function: Any) -> Deferred[Any]:
+            waiting.append((function, Deferred()))
+            return waiting[-1][1]
+
+        self.in_thread = hang
+        stopping = Deferred.fromCoroutine(self.recordings.stop())
+        self.wait(STOP_SECONDS)
+        self.successResultOf(stopping)
+        self.in_thread = at_once
+        self.kill()
+        self.start()
+        self.set()
+        self.set(uid=other)
+        self.journal.append(b"two")
+        self.wait(60)
+        before = self.text()
+        for function, answer in waiting:  # grows if more is signed
+            maybeDeferred(function).chainDeferred(answer)
+            self.clock.pump([1] * 3)
+        self.assertEqual((len(waiting), self.text()), (1, before))
+        self.kill()
+        self.start()
+        for uid in (UID, other):
+            self.end(uid)
+            self.assertEqual((self.status(uid).state, self.output(uid)), ("Closed", b"one two"))
+
+    def test_abandoned(self) -> None:
+        """Recordings that were abandoned while they were signed leave that to their successor."""
+        self.set()
+        self.journal.append(b"one")
+        self.wait(1)
+        syncing: Deferred[None] = Deferred()
+        self.patch(self.store, "sync", lambda: syncing)
+        stopping = Deferred.fromCoroutine(self.recordings.stop())
+        stopping.addErrback(lambda failure: failure.trap(CancelledError))
+        stopping.cancel()
+        self.recordings.abandon()
+        first = self.recordings
+        syncing.callback(None)
+        self.clock.pump([1] * 3)
+        self.assertEqual(first.heads, 0)
 
     def test_stopped(self) -> None:
         """A stop signs what was printed until then."""

@@ -78,6 +78,7 @@ class Heads:
         self._needs_changed, self._closed = needs_changed, closed
         self.signed = self.failures = 0
         self._readers: dict[Recording, list[Deferred[None]]] = {}
+        self._is_stopped = False
         self._signing = SingleRun(self._sign_due, "signing recordings")
 
     def sign(self, recording: Recording) -> None:
@@ -103,6 +104,8 @@ class Heads:
                     waiting.callback(None)
 
     def stop(self) -> None:
+        """Sign nothing any more; a signature that is under way is dropped."""
+        self._is_stopped = True
         for recording in list(self._readers):
             recording.is_due = False
             self._over(recording)
@@ -119,11 +122,15 @@ class Heads:
     async def _sign_due(self) -> None:
         turns = ShortTurns(self._parts.clock)
         while due := [each for each in self._parts.recordings.values() if each.is_due]:
+            if self._is_stopped:
+                return
             self._take_lost()
             targets: dict[Recording, _Target] = {}
             for recording in due:
                 recording.is_due = False
                 await turns.breathe()
+                if self._is_stopped:
+                    return
                 target = None
                 try:
                     target = self._target(recording) if recording.is_open else None
@@ -137,6 +144,8 @@ class Heads:
                 await self._parts.journals.sync()
             # A recording with gigabytes of output takes minutes: all others come first.
             for recording in sorted(targets, key=lambda each: _unsigned(each, targets[each])):
+                if self._is_stopped:
+                    return
                 target = targets[recording]
                 if recording.is_open:
                     await self._try_to_sign(recording, target, turns)
@@ -161,10 +170,14 @@ class Heads:
         try:
             await self._sign(recording, target, turns)
         except (MissingOutput, InvalidRecording) as error:
-            self._fail(recording, str(error))
+            if not self._is_stopped:
+                self._fail(recording, str(error))
         except (UnusableCertificate, OSError) as error:
-            self._in_trouble(recording, getattr(error, "strerror", None) or str(error))
+            if not self._is_stopped:
+                self._in_trouble(recording, getattr(error, "strerror", None) or str(error))
         else:
+            if self._is_stopped:
+                return
             recording.covered = target.covered
             if target.is_last:
                 self._log.info("recording {uid} is closed", uid=recording.uid)
@@ -182,9 +195,13 @@ class Heads:
         for entry in self.reader(facts, recording.last.position).until(target.position):
             next_head.add(entry)
             await turns.breathe()
+            if self._is_stopped:
+                return
         now = max(self._parts.now(), recording.last.time * 1_000_000)
         head = next_head.end(target.position, signer, now, closed=target.is_last)
         await self._parts.in_thread(partial(self._parts.files.append, facts.uid, head))
+        if self._is_stopped:
+            return
         had_trouble = bool(recording.trouble)
         recording.head_signed(head)
         self.signed += 1

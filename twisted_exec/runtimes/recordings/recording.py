@@ -148,6 +148,15 @@ class RecordingFiles:
         self._newest: dict[str, bytes] = {}
         """The line of the newest head of each recording."""
         self.unreadable: dict[str, str] = {}
+        self._is_closed = False
+
+    def close(self) -> None:
+        """Change no file any more, also in a call that waits for the disk: they may have a new owner."""
+        self._is_closed = True
+
+    def _require_open(self) -> None:
+        if self._is_closed:
+            raise OSError(errno.ESTALE, "the recordings have stopped")
 
     def open(self) -> list[StoredRecording]:
         """Create the directory if it is missing, and read it."""
@@ -190,11 +199,13 @@ class RecordingFiles:
 
     def save(self, facts: RecordingFacts) -> None:
         """Replace the facts about a recording."""
+        self._require_open()
         path = self._file(facts.uid, "facts")
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
         with opened(self._layer, f"{path}.new", flags) as descriptor:
             _write(self._layer, descriptor, json.dumps(asdict(facts)).encode(), 0)
             self._layer.fsync(descriptor)
+        self._require_open()
         self._layer.rename(f"{path}.new", path)
         sync_directory(self._layer, self._path)
 
@@ -205,10 +216,12 @@ class RecordingFiles:
         :raises InvalidRecording: the file was changed.
         :raises OSError: the disk is full or not writable.
         """
+        self._require_open()
         size, line, newest = self._sizes[uid], head.encode(), self._newest.get(uid, b"")
         with opened(self._layer, self._file(uid, "heads"), os.O_RDWR | os.O_CREAT) as descriptor:
             if self._layer.pread(descriptor, len(newest), size - len(newest)) != newest:
                 raise InvalidRecording("its signed heads were changed on the disk")
+            self._require_open()
             self._layer.ftruncate(descriptor, size)
             _write(self._layer, descriptor, line, size)
             self._layer.fsync(descriptor)
@@ -225,6 +238,7 @@ class RecordingFiles:
 
     def remove(self, uid: str) -> None:
         """Remove a recording, which is gone once its facts are."""
+        self._require_open()
         self._unlink(uid, "facts")
         self._unlink(uid, "heads")
         self._sizes.pop(uid, None)

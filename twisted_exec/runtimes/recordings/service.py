@@ -152,6 +152,7 @@ class ConsoleRecordings:
         self._is_running = False
         self._desired.stop()
         self._heads.stop()
+        self._files.close()
         self.storing.stop()
         self.statuses.stop()
         self._thread.stop()
