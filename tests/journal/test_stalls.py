@@ -22,8 +22,10 @@ from tests.journal.support import check, close_segments, contents
 from tests.journal.test_store import KEY, OTHER
 from tests.program.disks import FreezableThread
 from twisted_exec.journal import front
+from twisted_exec.journal.directories import read_run
+from twisted_exec.journal.files import JournalFiles
 from twisted_exec.journal.interfaces import Event, EventKind, missing_bytes
-from twisted_exec.journal.store import STOP_SECONDS
+from twisted_exec.journal.store import STOP_SECONDS, SYNC_SECONDS
 from twisted_exec.journal.writer import STALL_SECONDS, WRITE_SECONDS
 from twisted_exec.program.disk_thread import Unanswered
 
@@ -180,6 +182,59 @@ class StallTests(StallCase):
         self.successResultOf(closing)
         self.assertIn("before: the output of the last seconds", formatEvent(logs[-1]))
         self.assertEqual(contents(self.store().journal(KEY)), b"one\n")
+
+    def is_clean(self) -> bool:
+        run = read_run(os, os.path.join(self.path, "run"))
+        assert run is not None
+        return run.clean
+
+    def break_directory(self) -> list[str]:
+        """Let the directory of :data:`KEY` be forced only once the returned list is empty."""
+        broken = [os.path.abspath(os.path.join(self.path, KEY))]
+        sync = JournalFiles.sync_directory
+
+        def sync_directory(files: JournalFiles) -> None:
+            if files.place.path in broken:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            sync(files)
+
+        self.patch(JournalFiles, "sync_directory", sync_directory)
+        return broken
+
+    def test_directory_fails(self) -> None:
+        """A directory that is not forced fails its journal only, and is forced later."""
+        broken = self.break_directory()
+        store = self.store()
+        for key in (KEY, OTHER):
+            store.journal(key).append(b"one\n")
+        self.clock.pump([WRITE_SECONDS, SYNC_SECONDS])
+        self.assertEqual(self.events, [(KEY, os.strerror(errno.EIO))])
+        self.assertFalse(store.journal(OTHER).is_dirty)
+        self.assertTrue(store.journal(KEY).is_dirty)
+        broken.clear()
+        self.clock.pump([1] * 10)
+        self.assertEqual(self.events[1:], [(KEY, "lost 0")])
+        self.assertFalse(store.journal(KEY).is_dirty)
+        self.stop(store)
+        self.assertTrue(self.is_clean())
+
+    def test_stop_while_a_directory_fails(self) -> None:
+        """A stop that could not force everything ends, and is not clean."""
+        self.break_directory()
+        store = self.store()
+        store.journal(KEY).append(b"one\n")
+        self.stop(store)
+        self.assertFalse(self.is_clean())
+
+    def test_stop_while_reading(self) -> None:
+        """A stop while the disk does not answer a reader is not clean: nothing was forced."""
+        store = self.store()
+        store.journal(KEY).append(b"one\n")
+        self.clock.advance(WRITE_SECONDS)
+        self.thread.is_frozen = True
+        self.assertRaises(Unanswered, self.thread.call, lambda: None)
+        self.stop(store)
+        self.assertFalse(self.is_clean())
 
     def test_deleted(self) -> None:
         """A machine that is deleted and created meanwhile keeps its journal."""

@@ -121,7 +121,7 @@ class JournalStore:
         self.writer = JournalWriter(
             self.path, clock, self.thread, self._all_written, self._answered
         )
-        self._syncing = SingleRun(self._sync, "forcing journals to the disk")
+        self._syncing = SingleRun(self._sync_all, "forcing journals to the disk")
         self._sealer = Sealer(clock, self._in_thread)
         self._removing = SingleRun(self.remove_old, "removing old output of journals")
         self._retrying = SingleRun(self._retry, "writing journals that are not on disk")
@@ -232,14 +232,19 @@ class JournalStore:
             timer.cancel()
         self._timers.clear()
         self._is_closing = True
-        if not await ends_within(STOP_SECONDS, self._clock, self._finish()):
-            self._log.warn(
-                "{path}: the disk did not answer for {seconds} s; the next start writes the rest, "
-                "unless this host restarts before: {rest}",
-                path=self.path,
-                seconds=STOP_SECONDS,
-                rest=self._rest(),
-            )
+        try:
+            if not await ends_within(STOP_SECONDS, self._clock, self._finish()):
+                self._log.warn(
+                    "{path}: the disk did not answer for {seconds} s; the next start writes the rest, "
+                    "unless this host restarts before: {rest}",
+                    path=self.path,
+                    seconds=STOP_SECONDS,
+                    rest=self._rest(),
+                )
+        finally:
+            self._let_go()
+
+    def _let_go(self) -> None:
         for place in self._places.values():
             place.journal.rest()
         self._slow_thread.stop()
@@ -260,8 +265,8 @@ class JournalStore:
         for work in (self._syncing, self._removing, self._retrying):
             await work.ended()
         await self.writer.write_now()
-        await self._sync()
-        if self._run is not None and self._is_run_written and not self._failing:
+        is_forced = await self._sync() and not self.writer and not self._failing
+        if self._run is not None and self._is_run_written and is_forced:
             run = ProgramRun(self._run.number, self._kernel, True, self._run.cut, self._now())
             try:
                 await self._in_thread(
@@ -433,37 +438,50 @@ class JournalStore:
                 journal.rest()
                 self._active.pop(journal, None)
 
-    async def _sync(self) -> None:
+    async def _sync_all(self) -> None:
+        await self._sync()
+
+    async def _sync(self) -> bool:
+        """Return whether the disk has all output that the files have."""
         if self.writer.is_late:
-            return  # a thread is still writing
+            return False  # a thread is still writing
         jobs: list[tuple[Journal, OpenSegment, Checkpoint]] = []
-        directories: list[JournalFiles] = []
+        directories: dict[Journal, JournalFiles] = {}
         for place in self._places.values():
             journal = place.journal
-            files = journal.files if journal.is_dirty else None
-            journal.is_dirty = False
-            if files is None or journal.failure:
+            files = journal.files if journal.is_dirty and not journal.failure else None
+            if files is None:
                 continue
+            journal.is_dirty = False
             for segment in [*files.unsynced.values(), files.open]:
                 jobs.append((journal, segment, segment.checkpoint()))
             if files.has_new_names:
                 files.has_new_names = False
-                directories.append(files)
-        if not jobs:
-            return
+                directories[journal] = files
 
         def work() -> list[OSError | None]:
-            for files in directories:
-                files.sync_directory()
-            return [_sync_one(segment, checkpoint) for _, segment, checkpoint in jobs]
+            broken = {journal: _sync_names(files) for journal, files in directories.items()}
+            return [
+                broken.get(journal) or _sync_one(segment, checkpoint)
+                for journal, segment, checkpoint in jobs
+            ]
 
-        errors = await self._in_thread(work)
+        unforced = {journal for journal, _, _ in jobs}
+        try:
+            errors = await self._in_thread(work) if jobs else []
+            unforced = {job[0] for job, problem in zip(jobs, errors, strict=True) if problem}
+        finally:  # also if nobody waits any more
+            for journal in unforced:
+                journal.is_dirty = True
+                if journal in directories:
+                    directories[journal].has_new_names = True
         for (journal, segment, checkpoint), problem in zip(jobs, errors, strict=True):
             if problem is not None and not journal.failure:
                 journal.fail(problem)
             elif problem is None and journal.files is not None:
                 segment.synchronized(checkpoint)
                 journal.files.synchronized(segment)
+        return not unforced
 
     def is_full(self, place: _Place, files: JournalFiles) -> None:
         """Seal the oldest full segment of a journal later, and keep the journal within its size."""
@@ -625,6 +643,16 @@ class _Place:
 
     def failed(self, journal: Journal, reason: str) -> None:
         self._store.fail(self._key, journal, reason)
+
+
+def _sync_names(files: JournalFiles) -> OSError | None:
+    try:
+        files.sync_directory()
+    except FileNotFoundError:
+        return None  # removed meanwhile
+    except OSError as error:
+        return error
+    return None
 
 
 def _sync_one(segment: OpenSegment, checkpoint: Checkpoint) -> OSError | None:
