@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred, maybeDeferred
 from twisted.internet.task import Clock
 from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
@@ -38,12 +39,16 @@ class StallCase(test_store.Case):
         self.ahead = 1_800_000_000.0
         self.thread = FreezableThread()
         self.events: list[tuple[str, str]] = []
+        self.waiting: list[tuple[Callable[[], Any], Deferred[Any]]] = []
 
     def store(self, **options: Any) -> Any:
         store = super().store(thread=self.thread, **options)
         store.failed = lambda key, why: self.events.append((key, why))
         store.recovered = lambda key, lost: self.events.append((key, f"lost {lost}"))
         return store
+
+    def front_files(self) -> list[str]:
+        return os.listdir(self.memory)
 
     def thaw(self) -> None:
         self.thread.thaw()
@@ -236,6 +241,95 @@ class StallTests(StallCase):
         self.stop(store)
         self.assertFalse(self.is_clean())
 
+    def in_thread(self, function: Callable[[], Any]) -> Deferred[Any]:
+        """Let a function in the other thread wait for :meth:`answer`."""
+        self.waiting.append((function, Deferred()))
+        return self.waiting[-1][1]
+
+    def answer(self) -> None:
+        """Run the functions in the other thread, and what comes after them."""
+        for function, answer in self.waiting:  # grows meanwhile
+            maybeDeferred(function).chainDeferred(answer)
+        self.waiting.clear()
+
+    def test_stop_is_not_late(self) -> None:
+        """A run whose stop was given up is never marked clean, or that would hide a newer run."""
+        store = self.store(in_thread=self.in_thread)
+        closing = Deferred.fromCoroutine(store.close())
+        self.clock.advance(STOP_SECONDS)
+        self.assertFalse(self.successResultOf(closing))
+        again = self.store(in_thread=self.in_thread)
+        again.journal(KEY).append(b"one\n")
+        self.answer()
+        self.assertFalse(self.is_clean())
+        self.assertEqual(contents(self.store().journal(KEY)), b"one\n")
+
+    def test_marked_late(self) -> None:
+        """The file of a run that waits for the disk within a stop is not renamed after that."""
+        store = self.store(in_thread=self.in_thread)
+        closing = Deferred.fromCoroutine(store.close())
+        self.layer.called = lambda: closing.called or self.clock.advance(STOP_SECONDS)
+        self.answer()
+        self.assertFalse(self.successResultOf(closing))
+        self.assertFalse(self.is_clean())
+
+    def test_written_late(self) -> None:
+        """After a stop was given up, no output is written: another process may own the files."""
+        store = self.store()
+        journal, other = store.journal(KEY), store.journal(OTHER)
+        for each in (journal, other):
+            each.append(b"one\n")
+        self.clock.advance(WRITE_SECONDS)
+        for each in (journal, other):
+            each.append(b"two\n")
+        self.thread.is_frozen = True
+        closing = Deferred.fromCoroutine(store.close())
+        self.clock.advance(STOP_SECONDS)
+        self.assertFalse(self.successResultOf(closing))
+        self.thaw()
+        self.clock.pump([1] * 10)
+        for each in (journal, other):
+            with open(each.files.open.path, "rb") as file:
+                self.assertNotIn(b"two", file.read())
+        self.assertEqual(len(self.front_files()), 1)
+
+    def test_goes_on(self) -> None:
+        """A store goes on after a close that is cancelled, or that the disk delays if so wished."""
+        for gives_up in (True, False):
+            self.setUp()
+            store = self.store(in_thread=self.in_thread)
+            journal = store.journal(KEY)
+            journal.append(b"one\n")
+            closing = Deferred.fromCoroutine(store.close(gives_up=gives_up))
+            if gives_up:
+                closing.cancel()
+                self.failureResultOf(closing, CancelledError)
+            else:
+                self.clock.advance(STOP_SECONDS)
+                self.assertFalse(self.successResultOf(closing))
+            self.answer()
+            journal.append(b"two\n")
+            self.clock.pump([WRITE_SECONDS, SYNC_SECONDS])
+            self.answer()
+            self.assertEqual(journal.files.open.synced[1], 8)
+            self.assertFalse(self.is_clean())
+            closing = Deferred.fromCoroutine(store.close())
+            self.answer()
+            self.assertTrue(self.successResultOf(closing))
+            self.assertTrue(self.is_clean())
+
+    def test_cancelled_while_marked(self) -> None:
+        """A run that is marked clean while the close is cancelled is marked again."""
+        store = self.store(in_thread=self.in_thread)
+        closing = Deferred.fromCoroutine(store.close())
+        ((mark, _),) = self.waiting
+        mark()
+        self.assertTrue(self.is_clean())
+        closing.cancel()
+        self.failureResultOf(closing, CancelledError)
+        self.answer()
+        self.assertFalse(self.is_clean())
+
     def test_deleted(self) -> None:
         """A machine that is deleted and created meanwhile keeps its journal."""
         store = self.store()
@@ -255,9 +349,6 @@ class StallTests(StallCase):
 
 class FrontTests(StallCase):
     """A program that is killed before its output is on disk."""
-
-    def front_files(self) -> list[str]:
-        return os.listdir(self.memory)
 
     def test_killed(self) -> None:
         """The next run has every byte, and every event once, at the same offsets."""

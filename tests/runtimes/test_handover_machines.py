@@ -132,6 +132,25 @@ class MachinesTests(KeptCase):
             await handed.suspend()
         self.assertIsNotNone(self.attach(first, id).viewer)
 
+    async def test_disk_hangs(self) -> None:
+        """A runtime whose disk does not take the last output keeps its machines."""
+        first = await self.start()
+        id = await self.create(first)
+        viewer = self.attach(first, id)
+        await self.until(lambda: b"ok" in viewer.got)
+
+        async def close(*, gives_up: bool) -> bool:
+            return gives_up
+
+        patch = self.patch(first.journals, "close", close)
+        handed = MachinesHandOver(first)
+        with self.assertRaisesRegex(CannotHandOver, "disk does not take the last output"):
+            await handed.suspend()
+        patch.restore()
+        await handed.unsuspend()
+        viewer.viewer.data_received(b"a")
+        await self.until(lambda: b"a." in viewer.got)
+
     async def test_class_is_gone(self) -> None:
         """A runtime that does not offer the class of a machine refuses to continue it."""
         first = await self.start()

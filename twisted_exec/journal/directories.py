@@ -184,7 +184,16 @@ def read_run(layer: Any, path: str) -> ProgramRun | None:
         return None
 
 
-def write_run(layer: Any, path: str, run: ProgramRun) -> None:
+def write_run(
+    layer: Any, path: str, run: ProgramRun, check: Callable[[], None] = lambda: None
+) -> None:
+    """
+    Write the file.
+
+    :param check: raises an error if the file must not be replaced any more; maybe in a thread.
+    """
+    with suppress(FileNotFoundError):  # a call that still waits for the disk may write to it
+        layer.unlink(f"{path}.new")
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
     with opened(layer, f"{path}.new", flags) as descriptor:
         fields = asdict(run)
@@ -192,5 +201,6 @@ def write_run(layer: Any, path: str, run: ProgramRun) -> None:
             del fields["front"]
         layer.write(descriptor, json.dumps(fields).encode())
         layer.fsync(descriptor)
+    check()
     layer.rename(f"{path}.new", path)
     sync_directory(layer, os.path.dirname(path))

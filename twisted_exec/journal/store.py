@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector, CollectorRegistry
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 
@@ -105,7 +105,7 @@ class JournalStore:
         self._lost_bytes = 0
         self._clock, self._now, self._layer = clock, now, layer
         self._slow_thread = DiskThread(clock)
-        self._in_thread = in_thread or self._slow_thread.run
+        self._run_in_thread = in_thread or self._slow_thread.run
         self.thread: DiskFiles = thread or DiskThread(clock)
         self._memory = memory
         self._front: front.Front | None = None
@@ -117,7 +117,8 @@ class JournalStore:
         self._is_run_written = False
         self._places: dict[str, _Place] = {}
         self._directories = Directories(layer, self.path)
-        self._is_closing = False
+        self._is_closing = self._may_be_clean = False
+        self._closing: object = None
         self.writer = JournalWriter(
             self.path, clock, self.thread, self._all_written, self._answered
         )
@@ -141,7 +142,7 @@ class JournalStore:
         """
         private_directory(self.path)
         self._check_format()
-        self._is_closing = False
+        self._is_closing = self.writer.is_given_up = False
         for place in self._places.values():
             place.journal.reread()
         last = read_run(self._layer, self._directories.file("run"))
@@ -163,6 +164,9 @@ class JournalStore:
         self._take_over(left or (), last)
         last_ns = last.time_ns if last is not None else None
         self._clock_trust.begin(self._clock.seconds(), self._now(), last_ns)
+        self._start_timers()
+
+    def _start_timers(self) -> None:
         self._later(SYNC_SECONDS, self._sync_pass)
         self._later(_RETENTION_SECONDS, self._retention_pass)
 
@@ -222,27 +226,52 @@ class JournalStore:
         write_run(self._layer, self._directories.file("run"), self._run)
         self._is_run_written = True
 
-    async def close(self) -> None:
+    async def close(self, *, gives_up: bool = True) -> bool:
         """
         Force everything to the disk, as far as the disk works, and stop the threads.
 
-        Wait for :data:`STOP_SECONDS` at most.
+        Wait for :data:`STOP_SECONDS` at most.  A store whose close is cancelled goes on.
+
+        :param gives_up: stop also if the disk does not answer; otherwise, go on.
+        :return: whether the disk has answered.
         """
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
-        self._is_closing = True
+        self._is_closing, self._may_be_clean = True, False
+        closing = self._closing = object()
         try:
-            if not await ends_within(STOP_SECONDS, self._clock, self._finish()):
-                self._log.warn(
-                    "{path}: the disk did not answer for {seconds} s; the next start writes the rest, "
-                    "unless this host restarts before: {rest}",
-                    path=self.path,
-                    seconds=STOP_SECONDS,
-                    rest=self._rest(),
-                )
-        finally:
+            has_finished = await ends_within(STOP_SECONDS, self._clock, self._finish(closing))
+        except CancelledError:
+            self._go_on()
+            raise
+        except BaseException:
             self._let_go()
+            raise
+        if not has_finished and not gives_up:
+            self._go_on()
+            return False
+        if not has_finished:
+            self._closing, self.writer.is_given_up = None, True
+            self._log.warn(
+                "{path}: the disk did not answer for {seconds} s; the next start writes the rest, "
+                "unless this host restarts before: {rest}",
+                path=self.path,
+                seconds=STOP_SECONDS,
+                rest=self._rest(),
+            )
+        self._let_go()
+        return has_finished
+
+    def _go_on(self) -> None:
+        self._closing, self._is_closing = None, False
+        self._start_timers()
+        if self._failing:
+            self._later(self._retry_seconds, self._retrying.start)
+        if self._may_be_clean:  # the thread writes in this order
+            self._in_thread(self._write_run).addErrback(
+                lambda failure: self._log.warn("journals: {why}", why=failure.getErrorMessage())
+            )
 
     def _let_go(self) -> None:
         for place in self._places.values():
@@ -260,7 +289,15 @@ class JournalStore:
             return "the output of the last seconds"
         return f"output of the machines {', '.join([*keys[:_NAMED], *more])}"
 
-    async def _finish(self) -> None:
+    def _in_thread(self, function: Callable[[], _Result]) -> Deferred[_Result]:
+        def work() -> _Result:
+            if self.writer.is_given_up:
+                raise _given_up()
+            return function()
+
+        return self._run_in_thread(work)
+
+    async def _finish(self, closing: object) -> None:
         await self._sealer.stop()
         for work in (self._syncing, self._removing, self._retrying):
             await work.ended()
@@ -268,10 +305,15 @@ class JournalStore:
         is_forced = await self._sync() and not self.writer and not self._failing
         if self._run is not None and self._is_run_written and is_forced:
             run = ProgramRun(self._run.number, self._kernel, True, self._run.cut, self._now())
+            path = self._directories.file("run")
+
+            def check() -> None:
+                if self._closing is not closing:
+                    raise _given_up()
+
+            self._may_be_clean = True
             try:
-                await self._in_thread(
-                    lambda: write_run(self._layer, self._directories.file("run"), run)
-                )
+                await self._in_thread(partial(write_run, self._layer, path, run, check))
             except OSError as error:
                 self._log.warn("journals: {why}", why=error.strerror)
             else:
@@ -462,7 +504,7 @@ class JournalStore:
         def work() -> list[OSError | None]:
             broken = {journal: _sync_names(files) for journal, files in directories.items()}
             return [
-                broken.get(journal) or _sync_one(segment, checkpoint)
+                broken.get(journal) or self._sync_one(segment, checkpoint)
                 for journal, segment, checkpoint in jobs
             ]
 
@@ -482,6 +524,17 @@ class JournalStore:
                 segment.synchronized(checkpoint)
                 journal.files.synchronized(segment)
         return not unforced
+
+    def _sync_one(self, segment: OpenSegment, checkpoint: Checkpoint) -> OSError | None:
+        if self.writer.is_given_up:
+            return _given_up()
+        try:
+            segment.sync(checkpoint)
+        except FileNotFoundError:
+            return None  # sealed or removed meanwhile
+        except OSError as error:
+            return error
+        return None
 
     def is_full(self, place: _Place, files: JournalFiles) -> None:
         """Seal the oldest full segment of a journal later, and keep the journal within its size."""
@@ -556,6 +609,8 @@ class JournalStore:
             return plan(usages, self.limits, space, now, by_age=by_age)
 
         for removal in await self._in_thread(look):
+            if self.writer.is_given_up:
+                return
             try:
                 await self._remove(removal)
             except OSError as error:
@@ -655,14 +710,8 @@ def _sync_names(files: JournalFiles) -> OSError | None:
     return None
 
 
-def _sync_one(segment: OpenSegment, checkpoint: Checkpoint) -> OSError | None:
-    try:
-        segment.sync(checkpoint)
-    except FileNotFoundError:
-        return None  # sealed or removed meanwhile
-    except OSError as error:
-        return error
-    return None
+def _given_up() -> OSError:
+    return OSError(errno.ECANCELED, "the stop has not waited for the disk")
 
 
 class JournalMetrics(Collector):

@@ -33,6 +33,7 @@ class JournalWriter:
 
     :ivar lost_bytes: output for which there was not enough memory.
     :ivar is_late: the disk does not answer at present.
+    :ivar is_given_up: a stop has not waited for the disk: write nothing any more.
     """
 
     _log = Logger()
@@ -48,7 +49,7 @@ class JournalWriter:
         self._path, self._clock, self._thread = path, clock, thread
         self._all_written, self._goes_on = written, answered
         self.lost_bytes = 0
-        self.is_late = self._has_stalled = False
+        self.is_late = self._has_stalled = self.is_given_up = False
         self._behind: dict[Journal, None] = {}
         self._due: dict[Journal, None] = {}
         self._refused: dict[Journal, None] = {}
@@ -96,8 +97,11 @@ class JournalWriter:
         self._due, self._behind = self._behind, {}
         while self._due:
             await turns.breathe()
-            writings = self._next()
-            if writings and not await self.finish(partial(_run, writings)):
+            writings = [] if self.is_given_up else self._next()
+            is_finished = not writings or await self.finish(partial(self._run, writings))
+            if self.is_given_up:
+                return
+            if not is_finished:
                 continue  # the same is due again
             for journal, writing in writings:
                 journal.wrote(writing)
@@ -111,6 +115,11 @@ class JournalWriter:
             self._later(WRITE_SECONDS, self._writing.start)
         else:
             self._all_written()
+
+    def _run(self, writings: Iterable[tuple[Journal, Writing]]) -> None:
+        for _, writing in writings:
+            if not self.is_given_up:
+                writing.run()
 
     def _next(self) -> list[tuple[Journal, Writing]]:
         found: list[tuple[Journal, Writing]] = []
@@ -132,6 +141,8 @@ class JournalWriter:
         Call a function in the thread; return false, after a wait, if an earlier call was in its
         way.
         """
+        if self.is_given_up:
+            return False
         try:
             self._thread.call(function)
         except Unanswered as late:
@@ -212,11 +223,6 @@ class JournalWriter:
 
 def _wrote(journal: Journal, writing: Writing, _: object) -> None:
     journal.wrote(writing)
-
-
-def _run(writings: Iterable[tuple[Journal, Writing]]) -> None:
-    for _, writing in writings:
-        writing.run()
 
 
 SEAL_SECONDS = 60.0

@@ -356,7 +356,7 @@ class MachinesHandOver:
         """
         Let go of the machines and of the state directory; return the machines as JSON values.
 
-        :raises CannotHandOver: as of :meth:`check`.
+        :raises CannotHandOver: as of :meth:`check`, or if the disk does not answer.
         """
         self.check()
         machines = self._machines
@@ -369,7 +369,10 @@ class MachinesHandOver:
             "machines": [self._export(record) for record in machines.records],
             "events": [_encode(each) for each in machines.records.events],
         }
-        await machines.state.close()
+        if not await machines.state.close(gives_up=False):
+            raise CannotHandOver(
+                "the disk does not take the last output of the consoles: try again"
+            )
         return values
 
     def _export(self, record: MachineRecord) -> dict[str, Any]:

@@ -75,16 +75,26 @@ class RuntimeState:
         if self.keeper is None:  # else it was closed, and connects again
             self.keeper = Keeper(self._reactor, self.directory, log)
 
-    async def close(self) -> None:
-        """Force the journals to the disk, and release the lock."""
-        if self._lock is not None:
-            await self.journals.close()
+    async def close(self, *, gives_up: bool = True) -> bool:
+        """
+        Force the journals to the disk, and release the lock.
+
+        :param gives_up: as of :meth:`.JournalStore.close`.
+        :return: whether the lock is released.
+        """
+        if self._lock is None:
+            return True
+        if not await self.journals.close(gives_up=gives_up) and not gives_up:
+            return False
+        try:
             if self.keeper is not None:
                 await self.keeper.close()
+        finally:  # also after a cancellation: the journals are closed
             with contextlib.suppress(OSError):
                 os.rmdir(self.directory)  # may still contain a socket
             os.close(self._lock)
             self._lock = None
+        return True
 
     @property
     def is_open(self) -> bool:
