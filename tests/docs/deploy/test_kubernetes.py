@@ -23,9 +23,11 @@ from twisted_exec.api.dialects import DIALECTS, IRONCORE, ONMETAL
 from twisted_exec.apiserver.aggregated import control_plane as aggregated
 from twisted_exec.auth.rbac import bootstrap_objects
 from twisted_exec.auth.rules import Rule
+from twisted_exec.journal import store as journals
 from twisted_exec.kube.kubeconfig import loader
 from twisted_exec.nodeserver import rbac_rules as node_needs
 from twisted_exec.runtimes import config
+from twisted_exec.runtimes.recordings import service as recordings
 from twisted_exec.tls.pki import create_pki
 
 from . import files
@@ -53,6 +55,8 @@ PODS = (
     "spaces/deployment.yaml",
 )
 LAST_WORD_SECONDS = 5
+DISK_SECONDS = recordings.STOP_SECONDS + journals.STOP_SECONDS
+"""A runtime waits so long for its disk after its sessions have ended."""
 
 
 def manifests() -> Iterator[tuple[str, Object]]:
@@ -197,6 +201,8 @@ class PodTests(SynchronousTestCase):
             options = files.options_of(words)
             before = options.get("shutdown-delay-seconds", 0)
             needed = before + options.get("drain-seconds", 0) + LAST_WORD_SECONDS
+            if words[0] == "exec-runtime":
+                needed += DISK_SECONDS
             self.assertGreaterEqual(pod["terminationGracePeriodSeconds"], needed, words[0])
 
     def test_probes(self) -> None:

@@ -52,8 +52,12 @@ from twisted_exec.runtimes.recordings.storing import MakeUploads, Storing
 from twisted_exec.wire.resume import OpenRecording
 from twisted_exec.wire.session_terms import RECORDED_INPUT, parse_recording
 
-STOP_SECONDS = 30.0
-"""A stop waits so long for the last signatures: the disk may hang, or much output be unsigned."""
+STOP_SECONDS = 5.0
+"""
+A stop waits so long for the last signatures: the disk may hang, or much output be unsigned.
+
+After the sessions, and before the journals close: all must fit into the time that Kubernetes grants.
+"""
 HEAD_SECONDS = 60.0
 """Interval of signing the newest head."""
 READ_SECONDS = 1.0
