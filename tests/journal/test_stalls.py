@@ -175,6 +175,18 @@ class StallTests(StallCase):
         again = self.store().journal(KEY)
         self.assertEqual((contents(again), again.end), (b"one\n", 4))
 
+    def test_stop_without_memory(self) -> None:
+        """A stop does not promise what the next start cannot write."""
+        self.patch(front, "MOST_BYTES", 0)
+        store = self.store()
+        store.journal(KEY).append(b"one\n")
+        self.thread.is_frozen = True
+        closing = Deferred.fromCoroutine(store.close())
+        with capturedLogs() as logs:
+            self.clock.advance(STOP_SECONDS)
+        self.successResultOf(closing)
+        self.assertIn("the next start cannot write the rest", formatEvent(logs[-1]))
+
     def test_stop_while_forcing(self) -> None:
         """A stop waits no longer for a disk that takes output, but is not forced to."""
         hung: Deferred[None] = Deferred()

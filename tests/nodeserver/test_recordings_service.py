@@ -386,17 +386,20 @@ class TroubleTests(RecordingCase):
         self.assertEqual(after.files(), [])
 
     def test_stop_while_frozen(self) -> None:
-        """A stop does not wait longer for a disk that does not answer; the log names the recording."""
+        """A stop does not wait longer for a disk that does not answer; the log names ten recordings."""
         recordings = Recordings(self.directory)
-        recorder = self.begin(recordings)
+        recorders = [self.begin(recordings) for _ in range(12)]
         recordings.disk.is_frozen = True
-        recorder.end("client closed")
+        for recorder in recorders:
+            recorder.end("client closed")
         stopping = self.stop(recordings)
         self.assertNoResult(stopping)
         with capturedLogs() as logs:
             recordings.clock.advance(STOP_SECONDS)
         self.successResultOf(stopping)
         self.assertIn("may be lost of default.web.", formatEvent(logs[0]))
+        self.assertEqual(formatEvent(logs[0]).count("default.web."), 10)
+        self.assertTrue(formatEvent(logs[0]).endswith(", 2 more"))
 
     def stop(self, recordings: Recordings) -> Any:
         """Stop."""

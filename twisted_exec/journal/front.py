@@ -145,6 +145,11 @@ class Front:
             self._size = 0
             os.ftruncate(self._descriptor, 0)
 
+    @property
+    def has_file(self) -> bool:
+        """False once the file was given up, or removed."""
+        return self._descriptor is not None
+
     def remove(self) -> None:
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:

@@ -61,6 +61,8 @@ STOP_SECONDS = 10.0
 """A stop waits so long for the disk to take the last output."""
 _NAMED = 10
 """So many journals are named in a message."""
+_IN_MEMORY = "the next start writes the rest, unless this host restarts before"
+_NOWHERE = "the next start cannot write the rest, which is not in memory either"
 _QUIET_PASSES = 12
 _RETENTION_SECONDS = 60.0
 _RETRY_SECONDS = 1.0, 30.0
@@ -254,10 +256,10 @@ class JournalStore:
         if not has_finished:
             self._closing, self.writer.is_given_up = None, True
             self._log.warn(
-                "{path}: the disk did not answer for {seconds} s; the next start writes the rest, "
-                "unless this host restarts before: {rest}",
+                "{path}: the disk did not answer for {seconds} s; {outlook}: {rest}",
                 path=self.path,
                 seconds=STOP_SECONDS,
+                outlook=_IN_MEMORY if self._front and self._front.has_file else _NOWHERE,
                 rest=self._rest(),
             )
         self._let_go()

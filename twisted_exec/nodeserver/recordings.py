@@ -326,6 +326,8 @@ def _reason(error: Exception) -> str:
 
 HEAD_SECONDS = 60.0
 """Interval of signing."""
+_NAMED = 10
+"""So many recordings are named in a message."""
 STOP_SECONDS = 10.0
 """A stop waits so long for the disk."""
 OPEN, CLOSED = ".open", ".cast"
@@ -418,11 +420,13 @@ class PodRecordings:
             self._timer.cancel()
             self._timer = None
         if not await ends_within(STOP_SECONDS, self._reactor, self._settle()):
+            names = sorted(set(self._jobs.values()))
+            more = [f"{len(names) - _NAMED} more"] if len(names) > _NAMED else []
             self._log.error(
                 "the disk of {directory} did not answer for {seconds} s; the last part may be lost of {names}",
                 directory=self.settings.directory,
                 seconds=STOP_SECONDS,
-                names=", ".join(sorted(set(self._jobs.values()))),
+                names=", ".join([*names[:_NAMED], *more]),
             )
         await self._uploads.stop()
         self._disk.stop()

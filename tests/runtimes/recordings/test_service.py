@@ -219,8 +219,12 @@ class KillTests(Case):
         self.assertIn(head.encode(), self.text())
 
     def test_stop_while_the_disk_hangs(self) -> None:
-        """A stop waits no longer for a disk that does not answer; the log names the recordings."""
-        self.set()
+        """A stop waits no longer for a disk that does not answer; the log names ten unsigned recordings."""
+        self.add(OTHER)
+        self.set(uid="signed", machine_uid=OTHER)
+        self.wait(60)
+        for number in range(12):
+            self.set(uid=f"{number:02}")
         self.journal.append(b"one")
         self.in_thread = lambda function: Deferred()
         stopping = Deferred.fromCoroutine(self.recordings.stop())
@@ -228,7 +232,8 @@ class KillTests(Case):
         with capturedLogs() as logs:
             self.wait(STOP_SECONDS)
         self.successResultOf(stopping)
-        self.assertIn(f"the rest of the recordings {UID}", formatEvent(logs[-1]))
+        names = ", ".join(f"{number:02}" for number in range(10))
+        self.assertIn(f"the rest of the recordings {names}, 2 more:", formatEvent(logs[-1]))
 
     def test_disk_answers_after_the_stop(self) -> None:
         """What a stop gave up changes nothing of the recordings, which another process may own."""

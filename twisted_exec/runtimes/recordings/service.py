@@ -58,6 +58,8 @@ A stop waits so long for the last signatures: the disk may hang, or much output 
 
 After the sessions, and before the journals close: all must fit into the time that Kubernetes grants.
 """
+_NAMED = 10
+"""So many recordings are named in a message."""
 HEAD_SECONDS = 60.0
 """Interval of signing the newest head."""
 READ_SECONDS = 1.0
@@ -168,15 +170,21 @@ class ConsoleRecordings:
         if not self._is_running:
             return
         if not await ends_within(STOP_SECONDS, self._reactor, self._sign_all()):
-            names = [each.uid for each in self._recordings.values() if each.is_open]
+            names = [each.uid for each in self._recordings.values() if self._is_unsigned(each)]
+            more = [f"{len(names) - _NAMED} more"] if len(names) > _NAMED else []
             self._log.warn(
                 "the next start signs the rest of the recordings {names}: "
                 "that has taken longer than {seconds} s",
                 seconds=STOP_SECONDS,
-                names=", ".join(names),
+                names=", ".join([*names[:_NAMED], *more]),
             )
         self.abandon()
         self._machines.clear()
+
+    def _is_unsigned(self, recording: Recording) -> bool:
+        machine = self._machines.get(recording.facts.key)
+        end = None if machine is None else (machine.journal.end, machine.journal.last_time)
+        return recording.is_open and recording.covered != end
 
     async def _sign_all(self) -> None:
         await self._heads.ended()
