@@ -307,6 +307,27 @@ class MessageTests(OutageCase):
             written = row + b"\x1b[5;1Hvi\x1b[6;1H~" + again
             self.assertEqual(self.sink.written, written)
 
+    def test_drawn_over_often(self) -> None:
+        """A message does not stay for ever on the screen of a user who presses no key."""
+        self.is_full = True
+        self.begin()
+        self.session.notice(Notice("ada is back"))
+        for _ in range(20):
+            self.session.data_received(b"\x1b[6;1H~")
+            self.clock.advance(0.2)
+        self.assertEqual(self.sink.written.count(b"ada is back"), 11)
+
+    def test_drawn_over_and_left(self) -> None:
+        """The next program on the other screen does not get the message of the last one."""
+        self.is_full = True
+        self.begin()
+        self.session.notice(Notice("ada is back"))
+        for is_full in (False, True):
+            self.is_full = is_full
+            self.session.data_received(b"~")
+            self.clock.advance(0.2)
+        self.assertEqual(self.sink.written.count(b"ada is back"), 1)
+
     def test_greeting(self) -> None:
         """The greeting is a message, too; who attaches the stream may have it shown later."""
         self.begin(greeting=lambda: "Connected.")

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 _SCROLL_REGION = b"\x1b7\x1b[%sr\x1b8"  # DECSTBM moves the cursor
 _WHOLE_SCREEN = _SCROLL_REGION % b""
+_MOST_DRAWN_AGAIN = (
+    10  # a user who presses no key, such as at a monitor on a wall, sees a message so often
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,6 +146,7 @@ class Display:
         self._held: list[Callable[[], None]] | None = None
         self._line = b""  # the machine's last line, when a dialog began
         self._covering: list[str] = []  # rows of messages over a program's screen
+        self._drawn_again = 0  # since the last of them
         self._counts = False  # the row above the cursor's is a message that counts
 
     @property
@@ -296,11 +300,16 @@ class Display:
     def _cover(self, text: str, size: TerminalSize) -> None:
         """Draw a message over the last rows of a program's screen, below earlier messages."""
         self._covering = [*self._covering, *_broken(text, size, wrapped)]
+        self._drawn_again = 0
         self._draw_covering(size)
 
     def _cover_again(self) -> None:
+        """Draw the messages again, unless the program has left or they have been there for long."""
         size = self._terminal.size()
-        if self._covering and self._covers and size is not None:
+        if not self._covers or size is None or self._drawn_again >= _MOST_DRAWN_AGAIN:
+            self._covering = []
+        elif self._covering:
+            self._drawn_again += 1
             self._draw_covering(size)
 
     def _draw_covering(self, size: TerminalSize) -> None:
