@@ -114,3 +114,27 @@ class TurnTests(WebTestCase):
             await ada.page.resize(*size)
             await ada.page.until(f"innerWidth === {size[0]} && {_MATCH_IN_VIEW}")
         self.check_faults()
+
+    async def test_log_below_notice(self) -> None:
+        """A match is in view, also if it takes the notice of a search without a match away."""
+        ada = await self.reader()
+        await ada.open(f"{VM}/logs")
+        for size in (UPRIGHT, (1440, 900)):
+            await ada.page.until("document.querySelector('.log-foot input')?.checked")
+            await self.search(ada, "nosuchword")
+            await ada.until_page("No line .*has .nosuchword")
+            await ada.page.settled(_SCROLL)
+            await self.search(ada, "line 017 ")
+            await ada.page.until(
+                "/line 017/.test(document.querySelector('.line.match mark')?.innerText)"
+            )
+            await ada.page.settled(_SCROLL)
+            self.assertTrue(await ada.page.evaluate(_MATCH_IN_VIEW), size)
+            await ada.page.resize(1440, 900)
+            await ada.click_text("button", "End")
+        self.check_faults()
+
+    async def search(self, user: User[Page], text: str) -> None:
+        await user.page.focus("input[aria-label='Search the log']")
+        await user.page.evaluate("document.activeElement.select()")
+        await user.page.type(f"{text}\n")

@@ -59,6 +59,8 @@ export class LogWindow {
 
   clear() {
     this.#pieces = [];
+    this.#place = null;
+    this.#wasAtEnd = false;
     this.element.replaceChildren();
   }
 
@@ -156,11 +158,16 @@ export class LogWindow {
    */
   scrollTo(row, part, ofRow = part) {
     const { element } = this;
+    // The element may have another size already, and then #remember() does nothing.
+    this.#place = { row, part, ofRow };
+    this.#wasAtEnd = false;
     element.scrollTop += this.#distance(row) + ofRow * row.clientHeight - part * element.clientHeight;
     this.#remember();
   }
 
   scrollToEnd() {
+    this.#place = null;
+    this.#wasAtEnd = true;
     this.element.scrollTop = this.element.scrollHeight;
     this.#remember();
   }
