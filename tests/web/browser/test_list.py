@@ -596,6 +596,33 @@ class EmptyTests(FleetTestCase):
             text = await user.page.evaluate("document.getElementById('view').innerText")
             self.assertNotRegex(text, "There are no|No [a-z]|\\b0 ", view)
 
+    async def test_silent_server(self) -> None:
+        """
+        While the server is silent, each list says below its toolbar for how long it waits, and then what may be in
+        the way; if a question about rights has failed, it says why.
+        """
+        user = await self.user("consoles", SIZES["tablet"])
+        await user.until_page("No console is open")
+        await user.page.before_scripts(NO_LISTS + _LATER)
+        await user.page.reload()
+        await user.page.until("self.areListsLost && document.querySelector('nav a')")
+        for view in ("sessions", "machines", "recordings", "alerts", "requests"):
+            await user.open(view)
+            await user.page.until("document.querySelector('.skeleton:not([hidden])')?.offsetParent")
+            await user.page.evaluate("self.later += 11_000")
+            await user.page.until(_WAITING % "for 1\\ds so far\\. It may be busy")
+        await user.page.before_scripts(_NO_REVIEWS)
+        await user.page.reload()
+        await user.page.until("self.areListsLost && document.querySelector('nav a')")
+        for view in ("sessions", "alerts"):
+            await user.open(view)
+            await user.page.until("document.querySelector('.skeleton:not([hidden])')?.offsetParent")
+            await user.page.evaluate("self.later += 3_000")
+            await user.page.until(
+                _WAITING
+                % "for \\ds so far\\. No list yet: the API server did not answer in time\\."
+            )
+
 
 class ManyTests(FleetTestCase):
     """Ten thousand machines."""
@@ -700,3 +727,21 @@ _SCROLL = f"""(async () => {{
     }}
     return {{wrong, most, milliseconds: spent / steps}};
 }})()"""
+# The clock of the page goes on by as much as a test says.
+_LATER = """{
+    const now = Date.now;
+    self.later = 0;
+    Date.now = () => now() + self.later;
+}"""
+_NO_REVIEWS = """{
+    const request = self.fetch;
+    const refused = JSON.stringify({message: 'the API server did not answer in time'});
+    self.fetch = (url, ...more) => (/selfsubjectaccessreviews/.test(url) ? Promise.resolve(new Response(refused, {status: 504})) : request(url, ...more));
+}"""
+# Whether the sentence is in sight, between the toolbar and the bars of the first list.
+_WAITING = """(() => {
+    const said = [...document.querySelectorAll('#view p')].find((each) => /Waiting for the server[^]*%s/.test(each.innerText));
+    const top = (each) => each?.getBoundingClientRect().top;
+    const bars = document.querySelector('#view .skeleton:not([hidden])');
+    return top(said) > top(document.querySelector('.list-toolbar')) && top(said) < top(bars) && top(said) < innerHeight - 20;
+})()"""

@@ -51,7 +51,7 @@ class Alerts extends ListView {
       h("section", {}, h("h2", {}, "Consoles that are not healthy"), this.problems.machines, this.health.element),
       h("section", {}, h("h2", {}, "Matches of the last hour"), this.problems.matches, this.matched.element),
       h("section", {}, h("h2", {}, "All alerts"), this.problem, this.alerts.element));
-    fill(container, h("div", { class: "page-head" }, h("h1", {}, "Alerts")), this.toolbar, this.none, this.sections);
+    fill(container, h("div", { class: "page-head" }, h("h1", {}, "Alerts")), this.toolbar, this.news, this.none, this.sections);
   }
 
   begin() {

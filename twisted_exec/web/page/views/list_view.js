@@ -64,7 +64,10 @@ export class ListView {
     const typed = { type: "search", spellcheck: "false", autocomplete: "off" };
     this.filter = h("input", { ...typed, placeholder: "Any text of a row", value: query.get("filter") ?? kept.filter ?? "", oninput: () => this.filtered() });
     this.namespaces = h("input", { ...typed, value: named ?? "", placeholder: "All", oninput: () => this.typed() });
-    this.problem = h("div", {}, this.#waiting, this.#said, this.#notices);
+    /** Above all lists of the view: for whom it waits, and what it says. */
+    this.news = h("div", {}, this.#waiting, this.#said);
+    /** The same, and what is wrong with lists that have no place of their own for that. */
+    this.problem = h("div", {}, this.news, this.#notices);
     this.isServed = !missing || context.machines.serves(plural);
   }
 
@@ -100,14 +103,21 @@ export class ListView {
   }
 
   async start() {
+    const began = Date.now();
+    let reason = "";
     if (this.isServed && this.#isAnywhere) {
       this.#endWaiting = tellWaiting(this.#waiting, this.context.config);
-      const mayListAll = await may(this.context.api, "list", this.plural, "", "", "", this.#options.group);
-      this.namespaces.value = mayListAll ? "" : this.home;
+      try {
+        const mayListAll = await this.context.api.can("list", this.plural, "", "", "", this.#options.group);
+        this.namespaces.value = mayListAll ? "" : this.home;
+      } catch (error) {
+        // The lists say it, too, but each after a time limit of its own.
+        if (error.isPassing && error.code !== 401) reason = `No list yet: ${printable(error.message)}.`;
+      }
     }
     if (this.signal.aborted) return;
     addEventListener("keydown", (event) => this.#keyPressed(event), { signal: this.signal });
-    this.#follow();
+    this.#follow({ began, reason });
     const known = Object.keys(this.address);
     const unknown = [...this.#query.keys()].filter((key) => !known.includes(key)).map(printable);
     if (this.#unknown) this.say("warning", `There is no view ${printable(this.#unknown)}. This is the list of machines.`);
@@ -313,7 +323,8 @@ export class ListView {
     this.filter.select();
   }
 
-  #follow() {
+  /** List what the user has named; see {@link tellWaiting}. */
+  #follow(waiting = {}) {
     this.#watches.abort();
     this.#watches = new AbortController();
     this.#updates.clear();
@@ -328,7 +339,7 @@ export class ListView {
     this.begin();
     if (!this.isLoading) return;
     const known = [...this.#loading.values()].flatMap(({ asOf }) => asOf ?? []);
-    this.#endWaiting = tellWaiting(this.#waiting, this.context.config, known.length > 0 && [asOfText(Math.min(...known)), "."]);
+    this.#endWaiting = tellWaiting(this.#waiting, this.context.config, { ...waiting, more: known.length > 0 && [asOfText(Math.min(...known)), "."] });
   }
 
   #report(place, path, problem) {

@@ -5,6 +5,8 @@ import { duration } from "../times.js";
 
 const TICK_MILLISECONDS = 1000;
 const PATIENCE_MILLISECONDS = 2000; // before the page says that it waits
+const LONG_MILLISECONDS = 10_000; // before it says what may be in the way
+const SILENT = "It may be busy or stopped, or the network may be down.";
 const STEP = 200; // rows that are drawn at once; more follow when the user asks for them
 const SKELETON_ROWS = 6;
 
@@ -132,19 +134,24 @@ export function skeleton(rows = SKELETON_ROWS) {
 }
 
 /**
- * Say for whom the page waits and for how long, unless the answer comes at once.
+ * Say for whom the page waits and for how long, unless the answer comes at once, and what may be in the way.
  *
  * @param {HTMLElement} element
  * @param {{cluster?: string}} config of the page
- * @param {any} [more] text or an element behind it.
+ * @param {object} [options]
+ * @param {any} [options.more] text or an element behind it.
+ * @param {string} [options.reason] what is in the way, if that is known.
+ * @param {number} [options.began] when the page has begun to wait, in milliseconds since 1970.
  * @returns {() => void} to be called when there is an answer.
  */
-export function tellWaiting(element, { cluster }, more = null) {
-  const began = Date.now();
-  const timer = setInterval(() => {
+export function tellWaiting(element, { cluster }, { more = null, reason = "", began = Date.now() } = {}) {
+  const tell = () => {
     const waited = Date.now() - began;
-    if (waited >= PATIENCE_MILLISECONDS) fill(element, `Waiting for the server (${printable(cluster || location.host)}), for ${duration(waited)} so far. `, more);
-  }, TICK_MILLISECONDS);
+    const why = reason || (waited >= LONG_MILLISECONDS ? SILENT : "");
+    if (waited >= PATIENCE_MILLISECONDS) fill(element, `Waiting for the server (${printable(cluster || location.host)}), for ${duration(waited)} so far. `, why && `${why} `, more);
+  };
+  const timer = setInterval(tell, TICK_MILLISECONDS);
+  tell();
   return () => {
     clearInterval(timer);
     fill(element);
