@@ -484,18 +484,26 @@ class ConsoleTests(WebTestCase):
         self.check_faults()
 
     async def test_power(self) -> None:
-        """A machine is powered off and on by the commands of its console, off after a question.  Their names are those of the list."""
+        """
+        A machine is powered off and on by the commands of its console, off after a question.  Their names are those
+        of the list.  A user who has scrolled back before powers it on and sees how it starts.
+        """
         ada = await self.user()
         await self.open_terminal(ada)
+        await ada.type_line("seq 300")
+        await ada.until_terminal("300\n.*[#$]$")
         await ada.open_commands()
         command = "[...document.querySelectorAll('.command')].find((each) => each.querySelector('kbd').innerText === 'P')"
         self.assertRegex(await ada.page.evaluate(f"{command}.innerText"), r"^P?\s*Power off$")
         await ada.page.press("P")
         await ada.click_text("dialog button", "Power off")
         await ada.until_page("Machine: Shutdown")
+        await ada.page.evaluate("terminals[0].scrollToTop()")
+        await ada.page.until("document.querySelector('.newest').checkVisibility()")
         await ada.open_commands()
         await ada.page.press("P")
         await ada.until_page("You can type")
+        await ada.page.until("!document.querySelector('.newest').checkVisibility()")
         self.check_faults()
 
     async def test_unhealthy(self) -> None:

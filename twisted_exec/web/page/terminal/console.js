@@ -512,6 +512,7 @@ export class Console {
     const { api, machines } = this.context;
     await api.patch(machines.path(this.place.namespace, this.place.name), { spec: { power } });
     this.hasSwitchedOff = power === "Off";
+    if (power === "On") this.#screen?.terminal.scrollToBottom(); // there is what the user waits for now
   }
 
   /** Power the machine off after a question, or on. */
