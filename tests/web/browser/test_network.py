@@ -28,6 +28,12 @@ _RELOAD_EARLY = """(() => {
     };
 })()"""
 
+_RECORD_MESSAGES = """{
+    self.told = [];
+    const message = document.querySelector('.message');
+    new MutationObserver(() => self.told.push(message.innerText)).observe(message, {childList: true});
+}"""
+
 
 class NetworkTests(WebTestCase):
     """A shell, and a user who logs in with a token."""
@@ -75,6 +81,18 @@ class NetworkTests(WebTestCase):
         await ada.open(VM)
         await ada.until_page("You can type")
         await ada.echo("after")
+        self.check_faults()
+
+    async def test_reminder(self) -> None:
+        """After a reconnection a writer is not told what has not changed."""
+        ada = await self.user()
+        await self.open_terminal(ada)
+        await ada.until_page("You can type")
+        await ada.page.evaluate(_RECORD_MESSAGES)
+        self.deployment.near.cut()
+        await ada.until_page("Reconnected")
+        await ada.echo("after")
+        self.assertEqual(await ada.page.evaluate("self.told"), [])
         self.check_faults()
 
     async def test_expired_login(self) -> None:

@@ -25,6 +25,7 @@ test("each state has a text", () => {
   assert.equal(stateText("connecting", { since: 0, code: 401 }, 42_000).text, "Server stopped for 42s; waiting for your login");
   assert.equal(stateText("connecting", { code: 503 }, 42_000).text, "Connecting");
   assert.equal(stateText("resumed", { seconds: 3.2, missed: 5120 }, 0).text, "Reconnected after 3s");
+  assert.equal(stateText("resumed", { seconds: 0.4, missed: 0 }, 0).text, "Reconnected");
   assert.equal(stateText("open", { resumable: true }, 0).text, "Connected");
   assert.equal(stateText("ended", { reason: "PoweredOff" }, 0).text, "No session");
   assert.equal(stateText("ended", { reason: "Forbidden", code: 403 }, 0).text, "No session");

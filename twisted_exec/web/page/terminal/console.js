@@ -410,8 +410,9 @@ export class Console {
     const shown = this.#roles.read(mark);
     const isLoss = this.#hasDriven && this.#roles.isObserver;
     const [text, kind] = isLoss ? [lostText(this.#roles), "warning"] : [sentence(shown), ""];
-    if (mark.Kind === "role") this.#tellFact("role", text, kind);
-    else this.#tell(text, kind);
+    const isReminder = this.#hasDriven && !this.#roles.isObserver; // after a reconnection
+    if (mark.Kind !== "role") this.#tell(text, kind);
+    else if (!isReminder) this.#tellFact("role", text, kind);
     if (this.#roles.isObserver && !this.#former) this.#hasDriven = false;
     if (!this.#status.isReadOnly) this.place.observes = this.#roles.isObserver;
     this.#on.keep();

@@ -40,7 +40,7 @@ export function stateText(name, detail, now) {
     return { kind: "bad", text: `${what} for ${duration(now - detail.since)}${login}` };
   }
   if (name === "connecting") return { kind: "waiting", text: "Connecting" };
-  if (name === "resumed") return { kind: "good", text: `Reconnected after ${duration(detail.seconds * 1000)}` };
+  if (name === "resumed") return { kind: "good", text: detail.seconds < 1 ? "Reconnected" : `Reconnected after ${duration(detail.seconds * 1000)}` };
   if (name === "open") {
     return { kind: "good", text: detail.resumable === false ? "Connected (cannot be resumed)" : "Connected" };
   }
