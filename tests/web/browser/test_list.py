@@ -481,7 +481,9 @@ class ObserverTests(FleetTestCase):
     async def test_namespaces_on_phone(self) -> None:
         """The notice leads to the field that it names, also where that is behind a button."""
         user = await self.user(size=(390, 844))
-        await user.until_page("Type the namespaces in which you may list them")
+        await user.until_page(
+            "Type the namespaces in which you may list them[^]*Open[^]*Type the namespaces"
+        )
         await user.click_text("button", "Type the namespaces")
         named = "[...document.querySelectorAll('.field')].find((each) => each.innerText.trim() === 'Namespaces')"
         await user.page.until(f"{named}?.contains(document.activeElement)")

@@ -19,7 +19,7 @@ const SKELETON_ROWS = 6;
  * @param {any} [instead] what the user may do.
  */
 export function lacking(text, advice, error, instead) {
-  return notice("warning", h("p", {}, text), instead, h("p", {}, advice), h("p", { class: "dim mono" }, printable(error.message)));
+  return notice("warning", h("p", {}, text), h("p", {}, advice), instead, h("p", { class: "dim mono" }, printable(error.message)));
 }
 
 /** Return the advice to ask for a role in a namespace. */
