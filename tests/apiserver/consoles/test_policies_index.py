@@ -141,6 +141,8 @@ class TermsTests(PolicyTestCase):
             'ConsolePolicy "default/p" requires a reason that matches ^OPS-[0-9]+, not "because": use '
             f"{OPEN}",
         )
+        # A user without a reason also learns which one is wanted.
+        self.assertIn("requires a reason that matches ^OPS-[0-9]+: use", self.not_opened())
 
     @skipUnless(patterns.SUPPORTED, patterns.UNSUPPORTED)
     def test_cannot_evaluate(self) -> None:

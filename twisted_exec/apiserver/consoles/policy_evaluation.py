@@ -249,18 +249,19 @@ def _reasons(applicant: Applicant, requests: Sequence[Object], now: float) -> li
 def _check_reason(policy: ParsedPolicy, reasons: Sequence[str], machine: Object) -> None:
     if policy.spec.get("reason") != REQUIRED:
         return
+    pattern = policy.spec.get("reasonPattern")
+    needs = f"{policy} requires a reason" + (f" that matches {pattern}" if pattern else "")
     if not reasons:
         raise _refused(
-            f"{policy} requires a reason",
+            needs,
             f": use {_open(machine, '--reason TICKET')}, or "
             f"kubectl exec -it {_named(machine)} -- console --reason TICKET",
             REASON_REQUIRED,
         )
     search = policy.search
     if search is not None and not any(search.end_in(each.encode()) >= 0 for each in reasons):
-        pattern = policy.spec["reasonPattern"]
         raise _refused(
-            f"{policy} requires a reason that matches {pattern}, not {fields.shown(reasons[0])}",
+            f"{needs}, not {fields.shown(reasons[0])}",
             f": use {_open(machine, '--reason TICKET')}",
             REASON_REQUIRED,
         )
