@@ -87,7 +87,7 @@ _NUMBER = """(() => {
     return number?.checkVisibility() && number.innerText;
 })()"""
 # The parts of a panel that are not whole in the window, or covered.
-_HIDDEN_IN_PANEL = """[...document.querySelectorAll('.panel :is(input, .button)')].filter((each) => {
+_HIDDEN_IN_PANEL = """[...document.querySelectorAll('.panel :is(input, .button:enabled:not([hidden]))')].filter((each) => {
     const {left, right, top, bottom} = each.getBoundingClientRect();
     const isSeen = [top + 1, bottom - 1].every((y) => each.contains(document.elementFromPoint((left + right) / 2, y)));
     return top < 0 || bottom > innerHeight || !isSeen;

@@ -49,12 +49,12 @@ class RequestTests(WebTestCase):
         body = {"metadata": {"name": name}, "spec": spec}
         await self.deployment.client.create(POLICIES, body, "default")
 
-    async def deny_all(self) -> None:
-        """Deny all requests, as another administrator."""
+    async def decide_all(self, status: dict[str, bool]) -> None:
+        """Approve or deny all requests, as another administrator."""
         client = self.deployment.client
         for request in (await client.list(REQUESTS, "default"))["items"]:
             name = request["metadata"]["name"]
-            body = {"status": {"denied": True}}
+            body = {"status": status}
             await client.patch(REQUESTS, name, body, "default", subresource="approval")
 
     async def ask(self, user: User, reason: str) -> None:
@@ -64,6 +64,14 @@ class RequestTests(WebTestCase):
         await user.page.type(reason)
         await user.click_text(".panel button", "Ask for approval")
         await user.until_page("waits for the approval of another user, in Requests of this page")
+
+    async def check_waits(self, user: User, reason: str) -> None:
+        """Wait until the panel waits for the only request, which has this reason."""
+        await user.until_page("waits for the approval of another user, in Requests of this page")
+        await user.page.until(f"{_FIELD}.value === '{reason}' && {_FIELD}.readOnly")
+        await user.page.until(f"/^Waiting for approval, [0-9]+s/.test({_STATE})")
+        self.assertEqual(await user.page.evaluate(_PANEL_BUTTONS), "Stop waiting,Copy the command")
+        self.assertEqual(len((await self.deployment.client.list(REQUESTS, "default"))["items"]), 1)
 
     async def decide(self, user: User, action: str, note: str) -> None:
         """Decide the request of ada for vm-1, with a note."""
@@ -81,14 +89,16 @@ class RequestTests(WebTestCase):
         """
         ada, bob = await self.user("ada"), await self.user("bob")
         await ada.open(VM)
-        await ada.until_page("requires the approval of another user")
+        await ada.until_page("requires [^]*the approval of another user")
         await bob.page.until(_IS_OFFERED)
         await self.ask(ada, "OPS-7")
         await bob.page.until(f"{_NUMBER} === '1'")
         await bob.page.click("nav a[href='#/requests']")
         await bob.until_page("vm-1[^]*ada[^]*Typing for 60m[^]*Waiting[^]*OPS-7")
         await self.decide(bob, "Deny", "not now")
-        await ada.until_page('bob denied request "vm-1-[^ ]+": not now')
+        await ada.until_page(
+            'bob has denied your request[^]*bob denied request "vm-1-[^ ]+": not now'
+        )
         await bob.page.until(f"/Denied\\s*by bob: not now/.test({_TABLE}) && {_NUMBER} === ''")
         await self.ask(ada, "OPS-8")
         await bob.click_text("button", "Approve the request of ada for vm-1")
@@ -104,13 +114,37 @@ class RequestTests(WebTestCase):
         await bob.page.until(f"{_BUTTONS} === ''")
         self.check_faults()
 
+    async def test_wait(self) -> None:
+        """
+        Enter in the field of the reason asks. A page waits for the user's only request: also after a reload, and
+        if the user has stopped to wait and asks again; its approval opens the console.
+        """
+        ada = await self.user("ada")
+        await ada.open(VM)
+        await ada.until_page("requires [^]*the approval of another user")
+        await ada.page.focus(".panel input")
+        await ada.page.type("OPS-7\n")
+        await self.check_waits(ada, "OPS-7")
+        await ada.page.reload()
+        await self.check_waits(ada, "OPS-7")
+        await ada.click_text(".panel button", "Stop waiting")
+        await ada.until_page("stays: after its approval, “Try again” opens")
+        await ada.page.until(f"{_STATE} === 'No session' && {_PANEL_BUTTONS} === {_ASK_AGAIN}")
+        await ada.click_text(".panel button", "Ask for approval")
+        await self.check_waits(ada, "OPS-7")
+        with open(f"{self.mktemp()}-waits.png", "wb") as picture:
+            picture.write(await ada.page.screenshot())
+        await self.decide_all({"approved": True})
+        await ada.until_terminal("[#$]$")
+        self.check_faults()
+
     async def test_one_session(self) -> None:
         """The page has a session for an approval that is for one; a withdrawal ends it."""
         await self.deployment.client.delete(POLICIES, "fits", "default")
         await self.set_policy("once", {"approval": "Once"})
         ada, bob = await self.user("ada"), await self.user("bob")
         await ada.open(VM)
-        await ada.until_page("requires the approval of another user")
+        await ada.until_page("requires [^]*the approval of another user")
         await self.ask(ada, "OPS-7")
         await bob.open("requests")
         await self.decide(bob, "Approve", "go on")
@@ -130,7 +164,7 @@ class RequestTests(WebTestCase):
         for user in (ada, bob):
             await user.page.until(_IS_OFFERED)
             await user.open(VM)
-            await user.until_page("requires the approval of another user")
+            await user.until_page("requires [^]*the approval of another user")
             await self.ask(user, "OPS-9")
             await user.open("requests")
             await user.until_page("Another user must approve it")
@@ -146,10 +180,17 @@ class RequestTests(WebTestCase):
         await bob.click_text("button", "Approve the request of ada for vm-1")
         await bob.page.until("document.querySelector('dialog')")
         self.assertEqual(await faults_of(bob.page, taps=True), [])
-        await self.deny_all()
+        await self.decide_all({"denied": True})
         await bob.click_text("dialog button", "Approve")
         await bob.until_page("is as it was:[^]*a denial is final")
         self.check_faults()
 
 
 _TABLE = "document.querySelector('.facing table').innerText"
+_FIELD = "document.querySelector('.panel input')"
+_STATE = "document.querySelector('.status-line .badge').innerText"
+_PANEL_BUTTONS = (
+    "[...document.querySelectorAll('.panel .button')]"
+    ".filter((each) => each.checkVisibility() && !each.disabled).map((each) => each.innerText).join()"
+)
+_ASK_AGAIN = "'Ask for approval,Try again'"

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { requestApproval } from "../../../../twisted_exec/web/page/terminal/approval.js";
+import { Denied, approved, createRequest } from "../../../../twisted_exec/web/page/terminal/approval.js";
 
 const KIND = { group: "g", version: "v1", plural: "machines" };
 
@@ -22,27 +22,34 @@ function requests(...statuses) {
 }
 
 const PLACE = { namespace: "a", name: "vm", mode: "drive", reason: "OPS-1" };
+const METADATA = { namespace: "a", name: "vm-x7" };
 const now = async () => {};
 
-test("an approval is awaited, also over a server that is away", async () => {
-  const away = Object.assign(new Error(""), { code: 503 });
-  const { sent, context: page } = requests({}, away, { approved: true, decidedBy: "bob", message: "go on" });
-  const said = [];
-  await requestApproval(page, PLACE, undefined, (message) => said.push(message), now);
+test("a request has the right and the reason of its console", async () => {
+  const { sent, context: page } = requests();
+  assert.equal((await createRequest(page, PLACE)).metadata.name, "vm-x7");
   assert.deepEqual(sent[0].body.spec, {
     machine: "vm",
     machineResource: "machines.g",
     right: "drive",
     reason: "OPS-1",
   });
-  assert.match(said[0], /twisted-exec request approve -n a vm-x7/);
-  assert.equal(said[1], 'bob approved request "vm-x7": go on');
-  assert.equal(sent.length, 4);
+});
+
+test("an approval is awaited, also over a server that is away", async () => {
+  const away = Object.assign(new Error(""), { code: 503 });
+  const { sent, context: page } = requests({}, away, { approved: true, decidedBy: "bob", message: "go on" });
+  const seen = [];
+  assert.equal(await approved(page, METADATA, undefined, (request) => seen.push(request), now), 'bob approved request "vm-x7": go on');
+  assert.deepEqual([seen, sent.length], [[{ status: {} }], 3]);
 });
 
 test("a request that is denied or deleted says so", async () => {
   const denied = requests({ denied: true, decidedBy: "bob", message: "not now" });
-  await assert.rejects(requestApproval(denied.context, PLACE, undefined, now, now), /bob denied .*: not now/);
+  await assert.rejects(
+    approved(denied.context, METADATA, undefined, now, now),
+    (problem) => problem instanceof Denied && problem.user === "bob" && /bob denied .*: not now/.test(problem.message),
+  );
   const deleted = requests(Object.assign(new Error(""), { code: 404 }));
-  await assert.rejects(requestApproval(deleted.context, PLACE, undefined, now, now), /was deleted/);
+  await assert.rejects(approved(deleted.context, METADATA, undefined, now, now), /was deleted/);
 });

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { amount, anewText, attemptText, bannerText, demands, droppedKeys, endText, endingOf, explained, isForbidden, isMachineMissing, isMachineStopped, lostText, presentText, readOnlyText, recordedFor, recordingNews, roleText, sentence, startText, stateText, stoppedText, viewerNames, waitingText, withRoles, writerText } from "../../../../twisted_exec/web/page/terminal/texts.js";
+import { amount, anewText, attemptText, bannerText, demands, droppedKeys, endText, endingOf, explained, isForbidden, isMachineMissing, isMachineStopped, lostText, presentText, readOnlyText, recordedFor, recordingNews, requestOf, roleText, sentence, startText, stateText, stoppedText, viewerNames, waitingText, withRoles, writerText } from "../../../../twisted_exec/web/page/terminal/texts.js";
 
 test("amounts have the units of all views", () => {
   assert.deepEqual([1, 5120, 34_683_237].map(amount), ["1 B", "5.0 KiB", "33 MiB"]);
@@ -151,6 +151,23 @@ test("a policy's demands become a form, without the commands in the message", ()
     endText(refusal),
     'ConsolePolicy "default/p" requires a reason that matches OPS-[0-9]+, not "x"; ConsolePolicy "default/q" requires the approval of another user.',
   );
+});
+
+test("a refusal names each policy once, and the user's last request", () => {
+  const policy = 'ConsolePolicy "default/p" requires';
+  const approval = `${policy} the approval of another user (#on-call)`;
+  const refusal = (message) => ({ causes: [{ reason: "ReasonRequired", message: `${policy} a reason that matches OPS-[0-9]+` }, { reason: "ApprovalRequired", message }] });
+  const both = `${policy} a reason that matches OPS-[0-9]+, and the approval of another user (#on-call)`;
+  const ended = (message) => endText({ code: 403, reason: "Forbidden", message, ...refusal(message) });
+  assert.equal(ended(approval), `${both}.`);
+  assert.deepEqual(requestOf(refusal(approval)), { name: "", isWaiting: false, deniedBy: "" });
+  const waits = `${approval}: your request "vm-x7" waits for another user to run twisted-exec request approve -n default vm-x7`;
+  assert.equal(ended(waits), `${both}.`); // the panel has the rest as its own sentence
+  assert.deepEqual(requestOf(refusal(waits)), { name: "vm-x7", isWaiting: true, deniedBy: "" });
+  const denied = `${approval}: your request "vm-x7" does not count, bob denied it (not now)`;
+  assert.equal(ended(denied), `${both}: your request "vm-x7" does not count, bob denied it (not now).`);
+  assert.deepEqual(requestOf(refusal(denied)), { name: "vm-x7", isWaiting: false, deniedBy: "bob" });
+  assert.equal(stateText("ended", { asked: 1000 }, 43_000).text, "Waiting for approval, 42s");
 });
 
 test("a refusal that no reason and no approval helps has the server's words", () => {

@@ -7,18 +7,22 @@ import { sleep } from "../watch.js";
 const LOOK_SECONDS = 2;
 const RIGHTS = { observe: "observe", takeover: "takeover" };
 
+/** Another user has denied a request. */
+export class Denied extends Error {
+  constructor(user, message) {
+    super(message);
+    this.user = user;
+  }
+}
+
 /**
- * Create a ConsoleRequest; resolve when it is approved.
+ * Create a ConsoleRequest; return it.
  *
- * The request stays when the user stops waiting: after its approval the console opens without another one.
- *
+ * @param {object} context of the page
  * @param {object} place `{namespace, name, mode, reason}`
- * @param {(message: string) => void} say
- * @throws {Error} it was refused, denied or deleted
  */
-export async function requestApproval({ api, machines }, place, signal, say, pause = sleep) {
+export async function createRequest({ api, machines }, place, signal) {
   const { kind, name: machine } = machines.parse(place.name);
-  const list = listPath("consolerequests", place.namespace);
   const spec = {
     machine,
     machineResource: qualifiedName(kind),
@@ -31,26 +35,36 @@ export async function requestApproval({ api, machines }, place, signal, say, pau
     metadata: { generateName: `${machine.slice(0, 200)}-` },
     spec,
   };
-  const { metadata } = await api.request(list, { method: "POST", body, signal });
-  const path = itemPath("consolerequests", place.namespace, metadata.name);
-  say(
-    `Request "${metadata.name}" waits for the approval of another user, ` +
-      `in Requests of this page, or with twisted-exec request approve -n ${place.namespace} ${metadata.name}`,
-  );
-  for (;;) {
-    await pause(LOOK_SECONDS, signal);
+  return api.request(listPath("consolerequests", place.namespace), { method: "POST", body, signal });
+}
+
+/**
+ * Resolve with a message when a ConsoleRequest is approved.
+ *
+ * The request stays when the user stops waiting: after its approval the console opens without another one.
+ *
+ * @param {object} context of the page
+ * @param {{namespace: string, name: string}} metadata of the request
+ * @param {(request: any) => void} seen called with the request, as it is read
+ * @throws {Error} it was denied or deleted, or may not be read
+ */
+export async function approved({ api }, { namespace, name }, signal, seen, pause = sleep) {
+  const path = itemPath("consolerequests", namespace, name);
+  for (;; await pause(LOOK_SECONDS, signal)) {
     signal?.throwIfAborted();
     let request;
     try {
       request = await api.request(path, { signal });
     } catch (error) {
-      if (error.code === 404) throw new Error(`request "${metadata.name}" was deleted`);
+      if (error.code === 404) throw new Error(`request "${name}" was deleted`);
       if ([401, 403].includes(error.code)) throw error;
       continue; // the server is back soon
     }
+    signal?.throwIfAborted();
     const { approved, denied, decidedBy = "another user", message } = request.status ?? {};
     const because = message ? `: ${message}` : "";
-    if (denied) throw new Error(`${decidedBy} denied request "${metadata.name}"${because}`);
-    if (approved) return say(`${decidedBy} approved request "${metadata.name}"${because}`);
+    if (denied) throw new Denied(decidedBy, `${decidedBy} denied request "${name}"${because}`);
+    if (approved) return `${decidedBy} approved request "${name}"${because}`;
+    seen(request);
   }
 }

@@ -531,6 +531,11 @@ export class Console {
     this.focus();
   }
 
+  /** The user waits for an approval since then, in milliseconds; null: no longer. */
+  waitsForApproval(asked) {
+    this.#status.state("ended", asked === null ? {} : { asked });
+  }
+
   sendBreak() {
     this.#life.session?.sendBreak();
     this.#tell("BREAK sent.", "");

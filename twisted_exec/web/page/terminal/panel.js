@@ -3,9 +3,9 @@
 import { button, fill, h, printable } from "../dom.js";
 import { duration } from "../times.js";
 import { copyButton } from "../views/parts.js";
-import { requestApproval } from "./approval.js";
+import { Denied, approved, createRequest } from "./approval.js";
 import { suggestion } from "./suggestion.js";
-import { MACHINE_DELETED, NOT_RUNNING, attemptText, demands, endText, endingOf, explained, isForbidden, isMachineMissing, isMachineStopped, isWithoutPool, startText, stoppedText } from "./texts.js";
+import { MACHINE_DELETED, NOT_RUNNING, attemptText, demands, endText, endingOf, explained, isForbidden, isMachineMissing, isMachineStopped, isWithoutPool, requestOf, startText, stoppedText } from "./texts.js";
 
 const TERMINATING = "Terminating"; // the state of a machine that is being deleted
 const TICK_MILLISECONDS = 1000;
@@ -107,7 +107,7 @@ export class Panel {
         ? button("Open as observer", () => this.#owner.reopen({ mode: "observe" }), { class: "primary" })
         : null;
     if (required.reason || required.approval) {
-      this.#showForm(text, required);
+      this.#showForm(text, required, requestOf(ending));
     } else if (isMachineMissing(ending)) {
       const { namespace, name } = this.#owner.place;
       const isDeleted = ending.reason === MACHINE_DELETED;
@@ -282,49 +282,95 @@ export class Panel {
     if (hadFocus) this.focus();
   }
 
-  #showForm(text, required) {
-    const { place } = this.#owner;
+  /**
+   * @param {string} text of the refusal
+   * @param {{reason: boolean, approval: boolean}} required
+   * @param {{name: string, isWaiting: boolean, deniedBy: string}} former the user's last request
+   */
+  #showForm(text, required, former) {
+    const { place, context } = this.#owner;
+    /** @type {any} */
+    let request = null; // that the user has stopped waiting for
     const input = h("input", {
       type: "text", value: place.reason ?? "", maxlength: "256", required: required.reason,
       autocomplete: "off", placeholder: "such as the number of a ticket",
     });
-    const status = h("p", { class: "dim", role: "status" });
-    const open = (event) => {
-      event?.preventDefault();
-      this.#owner.reopen({ reason: input.value.trim() });
+    const heading = h("span", {}, required.approval ? "This console needs an approval" : "This console needs a reason");
+    const showDenied = (user) => fill(heading, `${printable(user)} has denied your request`);
+    const status = h("p", { role: "status" });
+    const command = () => `twisted-exec request approve -n ${place.namespace} ${request?.metadata.name}`;
+    const open = () => this.#owner.reopen({ reason: input.value.trim() });
+    const say = (message) => {
+      status.textContent = printable(message);
+      context.announce(message);
     };
-    const request = async () => {
-      if (!input.reportValidity()) return; // the approval would not be enough
+    const draw = (waits) => {
+      ask.disabled = input.readOnly = waits;
+      again.hidden = waits;
+      stop.hidden = copy.hidden = true; // until the request is there
+      if (!waits) this.#owner.waitsForApproval(null);
+    };
+    const seen = (found) => {
+      const isNew = request?.metadata.name !== found.metadata.name || stop.hidden;
+      request = found;
+      if (!isNew) return;
+      const { name, creationTimestamp } = found.metadata;
+      input.value ||= found.spec.reason ?? "";
+      const waits = `Request "${printable(name)}" waits for the approval of another user, in Requests of this page, or with `;
+      fill(status, waits, h("code", {}, printable(command())), ".");
+      context.announce(`${waits}${command()}.`);
+      stop.hidden = copy.hidden = false;
+      if (document.activeElement === this.element) stop.focus();
+      this.#owner.waitsForApproval(Date.parse(creationTimestamp));
+    };
+    const wait = async (find) => {
       this.#waiting?.abort();
-      this.#waiting = new AbortController();
-      const reason = input.value.trim();
-      const say = (message) => {
-        status.textContent = printable(message);
-        this.#owner.context.announce(message);
-      };
+      const { signal } = (this.#waiting = new AbortController());
+      if (document.activeElement === ask) this.element.focus(); // a disabled button has none
+      draw(true);
       try {
-        await requestApproval(this.#owner.context, { ...place, reason }, this.#waiting.signal, say);
-        this.#owner.reopen({ reason });
+        const { metadata } = await find(signal);
+        context.announce(await approved(context, metadata, signal, seen));
+        this.#owner.reopen({ reason: input.value.trim() });
       } catch (problem) {
-        if (!this.#waiting.signal.aborted) say(problem.message);
+        if (signal.aborted) return;
+        request = null;
+        draw(false);
+        if (problem instanceof Denied) showDenied(problem.user);
+        say(problem.message);
       }
     };
+    const submit = (event) => {
+      event.preventDefault();
+      if (!required.approval) return open();
+      if (ask.disabled) return;
+      const reason = input.value.trim();
+      wait(async (signal) => (request?.spec.reason ?? null) === reason ? request : createRequest(context, { ...place, reason }, signal));
+    };
+    const ask = button(required.approval ? "Ask for approval" : "Open with this reason", null, { type: "submit", class: "primary" });
+    const again = button("Try again", open);
+    const stop = button("Stop waiting", () => {
+      this.#waiting?.abort();
+      draw(false);
+      say(`Request "${request.metadata.name}" stays: after its approval, “Try again” opens the console.`);
+      ask.focus();
+    });
+    const copy = copyButton("Copy the command", command);
     this.#fill(
-      required.approval ? "This console needs an approval" : "This console needs a reason",
+      heading,
       h("p", {}, printable(text)),
       status,
       h(
         "form",
-        { onsubmit: open, class: "stack" },
+        { onsubmit: submit, class: "stack" },
         h("label", { class: "field" }, h("span", {}, "Reason"), input),
-        h(
-          "div",
-          { class: "actions" },
-          button(required.approval ? "Try again" : "Open with this reason", null, { type: "submit", class: required.approval ? "" : "primary" }),
-          required.approval ? button("Ask for approval", request, { class: "primary" }) : null,
-        ),
+        h("div", { class: "actions" }, ask, required.approval && [again, stop, copy]),
       ),
     );
+    stop.hidden = copy.hidden = true;
+    if (former.deniedBy) showDenied(former.deniedBy);
+    // Of the page before a reload, of another tab, or of the command line.
+    if (former.isWaiting) wait(async () => ({ metadata: { namespace: place.namespace, name: former.name } }));
   }
 
   #fill(title, ...children) {

@@ -24,13 +24,16 @@ const CONTROLS = /[\u0000-\u001f\u007f-\u009f]/g;
 const INNER = /poollet|websocket/i; // parts of the service that its users need not know
 const HOST_AWAY = "host of the machine cannot be reached now";
 const DELETED_BY = /^(.+) deleted the console session \S+$/; // the name of the object tells the user nothing
+const REQUEST = /: your request "([^"]+)" (?:(waits) for another user .*|does not count, (.+) denied it.*)$/s; // apiserver/consoles/policy_evaluation.py
+const DEMAND = /^(ConsolePolicy "[^"]+" requires )(.+)$/s;
 const FIRST_WORD = /^(a|an|from|machine|no|nothing|the|there|this|what|you)\b/; // others may be names
 
 /**
  * Return `{kind, text}` of a state of a session; kind: good, waiting, bad or off.
  *
  * @param {string} name
- * @param {any} detail as ConsoleSession says; `since` of the state connecting: a server was stopped then
+ * @param {any} detail as ConsoleSession says; `since` of the state connecting: a server was stopped then; `asked` of the
+ *     state ended: the user has asked for an approval then
  * @param {number} now milliseconds
  */
 export function stateText(name, detail, now) {
@@ -44,6 +47,7 @@ export function stateText(name, detail, now) {
   if (name === "open") {
     return { kind: "good", text: detail.resumable === false ? "Connected (cannot be resumed)" : "Connected" };
   }
+  if (detail.asked !== undefined) return { kind: "waiting", text: `Waiting for approval, ${duration(Math.max(0, now - detail.asked))}` };
   return { kind: "off", text: "No session" }; // the panel says why
 }
 
@@ -284,8 +288,22 @@ export function endText({ reason, message, exitCode, code, kind, causes = [] }) 
   if (code === 404 && kind === KEPT_SESSION) return `The session could not be kept for so long: ${message}`;
   // The message has commands, too, which the page has as buttons.
   const { reason: needsReason, approval } = demands({ causes });
-  if (needsReason || approval) return `${causes.map((cause) => cause.message).join("; ")}.`;
+  if (needsReason || approval) return `${demandsText(causes)}.`;
   return message || reason;
+}
+
+/** Return what policies demand, each named once: a request that waits has a sentence of its own. */
+function demandsText(causes) {
+  /** @type {[string, string[]][]} */
+  const texts = [];
+  for (const { message } of causes) {
+    const text = requestOf({ causes: [{ message }] }).isWaiting ? message.replace(REQUEST, "") : message;
+    const [, policy = "", demand = text] = DEMAND.exec(text) ?? [];
+    const last = texts.at(-1);
+    if (policy && last?.[0] === policy) last[1].push(demand);
+    else texts.push([policy, [demand]]);
+  }
+  return texts.map(([policy, demands]) => policy + demands.join(", and ")).join("; ");
 }
 
 /** Whether the machine of a console does not exist. */
@@ -340,4 +358,15 @@ export function isForbidden({ code, kind, causes = [] }) {
  */
 export function demands({ causes = [] }) {
   return { reason: has(causes, REASON_REQUIRED), approval: has(causes, APPROVAL_REQUIRED) };
+}
+
+/**
+ * Return the request for an approval that a refusal names: `{name, isWaiting, deniedBy}`; the texts are empty where it
+ * names none.
+ *
+ * @param {any} ending
+ */
+export function requestOf({ causes = [] }) {
+  const [, name = "", waits, deniedBy = ""] = causes.map(({ message }) => REQUEST.exec(message)).find(Boolean) ?? [];
+  return { name, isWaiting: waits !== undefined, deniedBy };
 }
