@@ -43,6 +43,7 @@ function panel(ending, { machine = null, readable = [], names = [] } = {}) {
     connectNow: () => powered.push("now"),
     reopen: (changes) => opened.push(changes),
     focus: () => {},
+    waitsForApproval: () => {},
     hasSwitchedOff: false,
   };
   const made = new Panel(owner);
@@ -135,6 +136,17 @@ test("a refusal by roles names the right and whom to ask, and leads only to what
   assert.match(made.element.text, /observe or drive on machines\/console.*administrator.*console-observer.*default.*is forbidden/);
   assert.deepEqual(labels(), ["Try again", "Log", "List of machines"]);
   assert.ok(made.element.all("button").every((each) => !each.class.includes("primary")));
+});
+
+test("a machine that is deleted while its console needs a reason has no form any more", () => {
+  const causes = [{ reason: "ReasonRequired", message: 'ConsolePolicy "default/p" requires a reason' }];
+  const { made, announced, labels } = panel({ reason: "Forbidden", code: 403, message: "", causes });
+  made.follow(null, false); // not known yet
+  made.follow(RUNNING, false);
+  assert.deepEqual(labels(), ["Open with this reason"]);
+  made.follow(null, false);
+  assert.match(made.element.text, /^The machine is deleted/);
+  assert.deepEqual([announced, made.element.all("form"), made.followsMachine], [["vm: the machine was deleted."], [], true]);
 });
 
 test("other endings have nothing to do with the machine", () => {

@@ -100,6 +100,8 @@ export class Panel {
 
   /** @param {object} ending as ConsoleSession says */
   show(ending, rights, isReadOnly) {
+    this.#waiting?.abort();
+    this.#followMachine = null;
     const required = demands(ending);
     const { text, detail } = explained(endText(ending));
     const observe =
@@ -369,6 +371,15 @@ export class Panel {
     );
     stop.hidden = copy.hidden = true;
     if (former.deniedBy) showDenied(former.deniedBy);
+    let wasThere = false;
+    this.#followMachine = (machine) => {
+      if (wasThere && machine === null) {
+        this.#owner.waitsForApproval(null);
+        this.show({ reason: MACHINE_DELETED }, {}, false);
+        context.announce(`${place.name}: the machine was deleted.`);
+      }
+      wasThere = machine !== null;
+    };
     // Of the page before a reload, of another tab, or of the command line.
     if (former.isWaiting) wait(async () => ({ metadata: { namespace: place.namespace, name: former.name } }));
   }
