@@ -155,6 +155,22 @@ class RequestTests(WebTestCase):
         await bob.page.until(f"/Denied\\s*by bob: enough/.test({_TABLE})")
         self.check_faults()
 
+    async def test_later_policy(self) -> None:
+        """
+        A policy that ends a session, because it requires a reason from now on, leads to the form, which names the
+        pattern.  The form goes when the machine is deleted.
+        """
+        client = self.deployment.client
+        await client.delete(POLICIES, "fits", "default")
+        ada = await self.user("ada")
+        await ada.open(VM)
+        await ada.until_terminal("[#$]$")
+        await self.set_policy("later", _REASON)
+        await ada.until_page("needs a reason[^]*requires a reason that matches OPS-.0-9")
+        await client.delete(kinds.MACHINES.resource, "vm-1", "default")
+        await ada.until_page("The machine is deleted")
+        self.check_faults()
+
     async def test_rights(self) -> None:
         """
         Users who may not list requests have no such view in the navigation; those who may not approve them, or

@@ -298,6 +298,14 @@ test("a withdrawn session whose user has lost a right stays closed", async () =>
   assert.deepEqual(begun.taken(), ["(ended)", "ended"]);
 });
 
+test("a withdrawn session whose next one needs a reason ends with what its user can give", async () => {
+  const begun = await opened();
+  begun.session.refusal = { code: 403, causes: [{ reason: "ReasonRequired", message: "" }] };
+  begun.session.end(WITHDRAWN);
+  await turn();
+  assert.deepEqual(begun.taken(), ["(ended)", "ended", "ended"]);
+});
+
 test("a withdrawn session that nobody refuses is opened again at most once a minute", async () => {
   const begun = await opened();
   const withdraw = async () => {

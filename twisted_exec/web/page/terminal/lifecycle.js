@@ -13,7 +13,7 @@
 
 import { keysIn } from "../session/input.js";
 import { sleep } from "../watch.js";
-import { REVOKED, isServerStopped } from "./texts.js";
+import { REVOKED, demands, isServerStopped } from "./texts.js";
 
 const SHORTEST_SESSION_MS = 60_000; // of one that the page has opened again by itself, to do so once more
 const MOST_EARLY = 1000; // keys and pastes
@@ -276,6 +276,9 @@ export class Lifecycle {
     } else if (refusal.code === 401) {
       if (attachment.hasNewToken) follow();
       else this.#enter(new LoggedOut(follow));
+    } else {
+      const { reason, approval } = demands(refusal);
+      if (reason || approval) this.#on.ended(refusal); // what the user can give now
     }
   }
 }
