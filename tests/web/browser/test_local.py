@@ -94,6 +94,16 @@ class LocalPageTests(ChainTestCase):
         await other.until(f"{SHOWN} === 'admin'")
         await other.until("location.hash === '#/machines/default/vm-1'")
 
+    async def test_old_url(self) -> None:
+        """A URL that was used logs nobody out who opens it in a tab that is logged in."""
+        await self.log_in()
+        await self.page.goto(self.url)
+        await self.page.until(f"{DIALOG}?.textContent.includes('This URL is old')")
+        self.assertNotIn("secret", await self.page.evaluate("location.href"))
+        await self.page.press("Enter")
+        await self.page.until(f"!{DIALOG} && {SHOWN} === 'admin'")
+        self.assertEqual(await self.page.evaluate(TOKEN), self.local.login.token)
+
     async def test_expired(self) -> None:
         """
         When the API server refuses the kubeconfig, the page asks to renew that, and not for a new URL.  The

@@ -31,6 +31,14 @@ export async function enter(secret, config, store) {
   store.set(TOKEN, token);
 }
 
+/** Tell a user who is logged in that the URL, which this tab has just opened, logs nobody in. */
+export function tellOldURL() {
+  return ask("This URL is old", (close) => [
+    h("p", {}, "It was used already, or has expired. You are still logged in."),
+    h("div", { class: "actions" }, button("Go on", () => close(null), { class: "primary", autofocus: true })),
+  ]);
+}
+
 /**
  * Resolve when the API server accepts the kubeconfig of the local command again, or when the command itself refuses the
  * page. The user may leave the dialog, for consoles that are connected need no login; a button in the bar opens it again.

@@ -5,7 +5,7 @@
  */
 
 import { fill, notice } from "../dom.js";
-import { CERTIFICATE, PENDING, PLACE, TOKEN, askForLogin, enter, renewal, secretOf } from "./dialogs.js";
+import { CERTIFICATE, PENDING, PLACE, TOKEN, askForLogin, enter, renewal, secretOf, tellOldURL } from "./dialogs.js";
 import { answerOf, isForOpener, withoutAnswer } from "./oidc.js";
 import { accepted, exchangeCode, refusalOf } from "./requests.js";
 
@@ -37,6 +37,10 @@ export async function login(config, context, { reason }) {
     try {
       if (await completed(config, context)) return;
     } catch (error) {
+      if (config.local && (await isLoggedIn(store))) {
+        tellOldURL();
+        return;
+      }
       problem = error.message;
     }
     if (!problem && (store.get(TOKEN) || store.get(CERTIFICATE))) return;
@@ -45,6 +49,12 @@ export async function login(config, context, { reason }) {
   logout(store);
   if (reason) problem += " Log in again; if that is refused, ask your administrator. Open consoles stay.";
   await askForLogin(config, store, { problem, keepsPage: Boolean(reason) });
+}
+
+/** Whether the local command and the API server accept the token of this tab. */
+async function isLoggedIn(store) {
+  const token = store.get(TOKEN);
+  return Boolean(token) && (await refusalOf(token).catch(() => undefined)) === null;
 }
 
 /** Complete a login that the page's address brings back. @returns {Promise<boolean>} there was one */
