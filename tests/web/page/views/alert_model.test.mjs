@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { healthOf, healthTextsOf, matchOf, matchTextsOf, rowOf as alertRow, selectorText, textsOf as alertTexts } from "../../../../twisted_exec/web/page/views/alert_model.js";
+import { healthOf, healthTextsOf, matchOf, matchTextsOf, rowOf as alertRow, selectorText, sickSince, textsOf as alertTexts } from "../../../../twisted_exec/web/page/views/alert_model.js";
 import { METADATA, assertFinds } from "./finding.mjs";
 
 
@@ -70,4 +70,14 @@ test("the health of a console is its condition, if there is one", () => {
   assert.equal(healthOf(machine("True")).isHealthy, true);
   assert.equal(healthOf(machine("Unknown")), null);
   assert.equal(healthOf({}), null);
+});
+
+test("a machine is unhealthy since the match, also if its pool was silent after that", () => {
+  const machine = { namespace: "team", name: "vm-1", group: "g" };
+  const match = { namespace: "team", machine: "vm-1", group: "g", offset: 964, time: "2026-11-20T08:00:00Z" };
+  const health = { offset: 964, since: "2026-11-20T08:07:00Z" };
+  assert.equal(sickSince(health, machine, [{ ...match, machine: "vm-2" }, match]), match.time);
+  assert.equal(sickSince(health, machine, [{ ...match, time: "2026-11-20T08:09:00Z" }]), health.since);
+  for (const other of [{ offset: 1 }, { namespace: "a" }, { group: "h" }]) assert.equal(sickSince(health, machine, [{ ...match, ...other }]), health.since);
+  assert.equal(sickSince(health, machine, []), health.since);
 });

@@ -121,3 +121,16 @@ export function healthOf(machine) {
     since: condition.lastTransitionTime ?? "",
   };
 }
+
+/**
+ * Return since when a machine is unhealthy: since the match that says so, if its Event is still there. A pool that was
+ * silent for some time gives the condition a new time.
+ *
+ * @param {{offset: number | null, since: string}} health
+ * @param {{namespace: string, name: string, group: string}} machine
+ * @param {any[]} matches
+ */
+export function sickSince({ offset, since }, { namespace, name, group }, matches) {
+  const match = matches.find((each) => each.offset === offset && each.machine === name && each.namespace === namespace && each.group === group);
+  return match?.time && match.time < since ? match.time : since;
+}

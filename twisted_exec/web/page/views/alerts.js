@@ -4,7 +4,7 @@ import { fill, h, nameLink, printable } from "../dom.js";
 import { qualifiedName } from "../machines.js";
 import { listPath } from "../objects.js";
 import { age, zonedTime } from "../times.js";
-import { healthOf, healthTextsOf, matchOf, matchTextsOf, rowOf, stateText, textsOf } from "./alert_model.js";
+import { healthOf, healthTextsOf, matchOf, matchTextsOf, rowOf, sickSince, stateText, textsOf } from "./alert_model.js";
 import { ListView } from "./list_view.js";
 import { badge, copyButton, Table } from "./parts.js";
 
@@ -104,11 +104,12 @@ class Alerts extends ListView {
     const { machines, link } = this.context;
     const { namespace, name } = machine.metadata;
     const health = /** @type {any} */ (healthOf(machine));
+    const since = sickSince(health, { namespace, name, group: kind.group }, this.#matches ?? []);
     const route = machines.routeName(kind, name);
     const log = link(namespace, route, "logs");
     return {
-      key: `${qualifiedName(kind)}/${namespace}/${name}`, namespace, name, ...health,
-      age: age(health.since, now),
+      key: `${qualifiedName(kind)}/${namespace}/${name}`, namespace, name, ...health, since,
+      age: age(since, now),
       log: health.offset === null ? log : `${log}?offset=${health.offset}`,
       console: link(namespace, route),
     };
