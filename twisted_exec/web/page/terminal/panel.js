@@ -317,7 +317,7 @@ export class Panel {
       request = found;
       if (!isNew) return;
       const { name, creationTimestamp } = found.metadata;
-      input.value ||= found.spec.reason ?? "";
+      input.value = found.spec.reason || input.value; // which the approval is for
       const waits = `Request "${printable(name)}" waits for the approval of another user, in Requests of this page, or with `;
       fill(status, waits, h("code", {}, printable(command())), ".");
       context.announce(`${waits}${command()}.`);
