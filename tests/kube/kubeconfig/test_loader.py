@@ -98,7 +98,7 @@ class ChoiceTests(KubeconfigTestCase):
                 load(option, environ=environ)
             self.assertIn(
                 f"no kubeconfig: {os.getcwd()}/{path} does not exist; the path {path} is relative to the "
-                "present directory; exec-standalone writes it when it is ready",
+                "present directory; start exec-standalone, in the directory",
                 str(caught.exception),
             )
 

@@ -62,8 +62,8 @@ def _standalone_hint(path: str) -> str:
     if os.path.basename(path) != _STANDALONE:
         return ""
     return (
-        "exec-standalone writes it when it is ready and removes it when it stops: start "
-        "exec-standalone, in the directory in which you started it before"
+        "start exec-standalone, in the directory in which you started it before: it writes the file when it is "
+        "ready, and removes it when it stops"
     )
 
 
