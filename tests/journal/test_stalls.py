@@ -236,12 +236,17 @@ class StallTests(StallCase):
         self.assertTrue(self.is_clean())
 
     def test_stop_while_a_directory_fails(self) -> None:
-        """A stop that could not force everything ends, and is not clean."""
-        self.break_directory()
+        """A stop that could not force everything ends, and is not clean; a later start goes on."""
+        broken = self.break_directory()
         store = self.store()
         store.journal(KEY).append(b"one\n")
         self.stop(store)
         self.assertFalse(self.is_clean())
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+        broken.clear()
+        store.open()
+        self.clock.pump([1] * 3)
+        self.assertEqual(self.events[1:], [(KEY, "lost 0")])
 
     def test_stop_while_reading(self) -> None:
         """A stop while the disk does not answer a reader is not clean: nothing was forced."""

@@ -171,6 +171,8 @@ class JournalStore:
     def _start_timers(self) -> None:
         self._later(SYNC_SECONDS, self._sync_pass)
         self._later(_RETENTION_SECONDS, self._retention_pass)
+        if self._failing:
+            self._later(self._retry_seconds, self._retrying.start)
 
     def _read_front(self, last: ProgramRun | None) -> Sequence[front.Unwritten] | None:
         if front.is_own(self._spare):  # of a run whose name the disk did not take
@@ -268,8 +270,6 @@ class JournalStore:
     def _go_on(self) -> None:
         self._closing, self._is_closing = None, False
         self._start_timers()
-        if self._failing:
-            self._later(self._retry_seconds, self._retrying.start)
         if self._may_be_clean:  # the thread writes in this order
             self._in_thread(self._write_run).addErrback(
                 lambda failure: self._log.warn("journals: {why}", why=failure.getErrorMessage())
@@ -555,7 +555,8 @@ class JournalStore:
                 self._log.warn("journals are not on disk at present: {why}", why=reason)
             self._failing[key] = journal
             self.failed(key, reason)
-        self._later(self._retry_seconds, self._retrying.start)
+        if not self._is_closing:
+            self._later(self._retry_seconds, self._retrying.start)
 
     async def _retry(self) -> None:
         turns = ShortTurns(self._clock)
