@@ -249,22 +249,18 @@ def _reasons(applicant: Applicant, requests: Sequence[Object], now: float) -> li
 def _check_reason(policy: ParsedPolicy, reasons: Sequence[str], machine: Object) -> None:
     if policy.spec.get("reason") != REQUIRED:
         return
-    pattern = policy.spec.get("reasonPattern")
+    search, pattern = policy.search, policy.spec.get("reasonPattern")
+    if reasons and (search is None or any(search.end_in(each.encode()) >= 0 for each in reasons)):
+        return
     needs = f"{policy} requires a reason" + (f" that matches {pattern}" if pattern else "")
-    if not reasons:
-        raise _refused(
-            needs,
-            f": use {_open(machine, '--reason TICKET')}, or "
-            f"kubectl exec -it {_named(machine)} -- console --reason TICKET",
-            REASON_REQUIRED,
-        )
-    search = policy.search
-    if search is not None and not any(search.end_in(each.encode()) >= 0 for each in reasons):
-        raise _refused(
-            f"{needs}, not {fields.shown(reasons[0])}",
-            f": use {_open(machine, '--reason TICKET')}",
-            REASON_REQUIRED,
-        )
+    raise _refused(
+        f"{needs}, not {fields.shown(reasons[0])}" if reasons else needs,
+        f": use {_open(machine, '--reason TICKET')}"
+        + (
+            "" if reasons else f", or kubectl exec -it {_named(machine)} -- console --reason TICKET"
+        ),
+        REASON_REQUIRED,
+    )
 
 
 def _check_person(policy: ParsedPolicy, people: int, applicant: Applicant) -> None:
