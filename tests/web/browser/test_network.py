@@ -84,10 +84,16 @@ class NetworkTests(WebTestCase):
         self.check_faults()
 
     async def test_reminder(self) -> None:
-        """After a reconnection a writer is not told what has not changed."""
-        ada = await self.user()
-        await self.open_terminal(ada)
+        """After a reconnection a writer who was an observer first is not told what has not changed."""
+        ada, bob = await self.user(), await self.user("bob")
+        await self.open_terminal(bob)
+        await ada.open(VM)
+        await ada.until_page("Observing; bob types")
+        await bob.click_text("button", "Observe only")
+        await ada.until_page("Observing; nobody types")
+        await ada.click_text("button", "Type here")
         await ada.until_page("You can type")
+        await ada.echo("before")
         await ada.page.evaluate(_RECORD_MESSAGES)
         self.deployment.near.cut()
         await ada.until_page("Reconnected")

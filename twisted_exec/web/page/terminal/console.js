@@ -413,7 +413,7 @@ export class Console {
     const isReminder = this.#hasDriven && !this.#roles.isObserver; // after a reconnection
     if (mark.Kind !== "role") this.#tell(text, kind);
     else if (!isReminder) this.#tellFact("role", text, kind);
-    if (this.#roles.isObserver && !this.#former) this.#hasDriven = false;
+    if (!this.#former && (this.#roles.isObserver || mark.Kind === "role")) this.#hasDriven = !this.#roles.isObserver;
     if (!this.#status.isReadOnly) this.place.observes = this.#roles.isObserver;
     this.#on.keep();
     this.#showRole();
