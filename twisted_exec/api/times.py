@@ -125,7 +125,7 @@ _RFC3339 = re.compile(
 
 
 def is_moment(text: str) -> bool:
-    """Return whether a text is an RFC 3339 time."""
+    """Return whether a text is an RFC 3339 time in its usual form."""
     try:
         return _RFC3339.fullmatch(text) is not None and seconds(text) is not None
     except (ValueError, OverflowError):

@@ -96,7 +96,7 @@ class Options(KubeletOptions, AggregatedOptions, AuditOptions):
     longdesc = "A Kubernetes-style API server for machines and their consoles."
 
     def postOptions(self) -> None:
-        """:raises UsageError: an option is missing or invalid."""
+        """:raises UsageError: an option is missing or not valid, or contradicts another."""
         check_aggregated(self)
         super().postOptions()
         self.check_pairs()

@@ -61,7 +61,7 @@ class UnknownKey(InvalidToken):
 
 @dataclass(frozen=True)
 class Claimed:
-    """Unverified claims: only good for choosing the verifier."""
+    """Unverified claims: good for choosing the verifier, and otherwise not to be trusted alone."""
 
     issuer: str
     kid: str

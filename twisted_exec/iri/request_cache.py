@@ -91,7 +91,7 @@ def grant_from(values: Mapping[str, Any]) -> Grant:
 
 class TokenReservation:
     """
-    One upgrade's hold on a token, until :meth:`commit` or :meth:`release`.
+    The hold of one request on a token, until :meth:`commit` or :meth:`release`.
 
     :ivar digest: names the token without revealing it.
     """
@@ -202,7 +202,7 @@ class RequestCache:
         self, token: str, *, user: str = "", machine_uid: str = "", purpose: str = EXEC
     ) -> TokenReservation:
         """
-        Reserve a token for one upgrade.
+        Reserve a token for one request.
 
         :raises NotFound: the token is not usable for this request.
         """

@@ -29,7 +29,7 @@ class Event:
     """
     An entry of a journal that is not output.
 
-    The keys of ``data`` by kind:
+    The keys of ``data`` in a machine's journal, by kind:
 
     * ``boot``: ``number`` and ``reason``, one word
     * ``size``: ``rows`` and ``columns``

@@ -1,5 +1,5 @@
 """
-Private directories for UNIX sockets, and the users of their peers.
+Private directories, and the users of the peers of UNIX sockets.
 
 Linux limits a socket's path to 107 bytes, so a :func:`runtime_directory` for sockets has a short
 path.

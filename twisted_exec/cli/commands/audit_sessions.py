@@ -104,8 +104,8 @@ class AuditedSession:
     @property
     def cause(self) -> str:
         """
-        Why the session ended, from the best hop that knows more than the side that closed first;
-        else from the hop nearest to the machine.
+        Why the session ended: the first reason other than that a side has closed, or else that of
+        the hop nearest to the machine.
         """
         hops = self.last.hops
         ends = (hops[each].end for each in sorted(hops, key=_rank))
@@ -196,7 +196,7 @@ def collect(
     """
     Return sessions in the order of their starts.
 
-    :param matches: whether a record selects its session, with later records of it.
+    :param matches: whether a record selects its session; later records of that session are taken, too.
     :param since: leave out sessions that ended before.
     """
     sessions: dict[Key, AuditedSession] = {}

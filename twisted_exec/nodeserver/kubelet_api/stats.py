@@ -272,7 +272,7 @@ class _Counting:
         return PodUsage(pod.root, self._take((uid,), _sum(samples)), containers)
 
     def nodes(self, metrics: Iterable[Object]) -> Iterable[tuple[str, Counter]]:
-        """Return the root's Nodes, each with the total of its nodes in the leaf."""
+        """Return this leaf's Nodes in the root, each with the total usage of its nodes in the leaf."""
         available = list(metrics)
         for node in self._leaf.nodes:
             theirs = [item for item in available if _stands_for(node, item)]

@@ -125,7 +125,7 @@ class TargetUpstream:
 @implementer(IStreamLocator)
 @dataclass(frozen=True)
 class BrokerLocator:
-    """Locates the console of a token, or the log or the screen of a token for a log."""
+    """Locates what a token stands for: a console, or the log and the screen of a machine."""
 
     upstream: TargetUpstream
     cache: MachineCache
@@ -274,7 +274,7 @@ class BrokerRoutes(ServerRoutes):
     def _once(
         self, locator: BrokerLocator, handle: Callable[[RequestContext], Awaitable[None]]
     ) -> Callable[[Request, Mapping[str, str]], Awaitable[None]]:
-        """Return the claim of a token if its request fails before the response begins."""
+        """Return an endpoint that releases its token if the request fails before the response begins."""
 
         async def answer(request: Request, names: Mapping[str, str]) -> None:
             context = RequestContext(request, target=names["token"], values=names)

@@ -213,7 +213,7 @@ class KeptSessions:
         }
 
     def restore(self, values: Mapping[str, Any]) -> None:
-        """Continue the sessions of a predecessor; called after :meth:`start`."""
+        """Accept the keys of a predecessor, which :meth:`export` returned; called after :meth:`start`."""
         self._keys.succeed(bytes.fromhex(each) for each in values["processes"])
         self._earlier_until = self.clock.seconds() + float(values["earlierSeconds"])
         self._earlier_used = {bytes.fromhex(each) for each in values["earlierUsed"]}

@@ -383,7 +383,7 @@ class EtcdError(Exception):
 
     @property
     def is_too_large(self) -> bool:
-        """The request exceeds etcd's limit, or the answer ours."""
+        """The request exceeds the message limit of etcd's gRPC server, or the answer ours."""
         return self.code is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in self.message
 
     @property

@@ -186,7 +186,7 @@ def _accept_spdy(
 
 
 def prepare(way: str, clock: IReactorTime) -> None:
-    """Import what :func:`over` needs, before it is needed."""
+    """Import what :func:`over` needs for a WebSocket, before it is needed."""
     if way != OVER_SPDY:
         from twisted_exec.streaming.http.websocket import client_factory
 

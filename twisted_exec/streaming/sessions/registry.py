@@ -457,7 +457,7 @@ class Session:
             self.end(Ending(REVOKED, "the terms of this session have changed: open it again"))
 
     def cut(self, why: str = "") -> None:
-        """End the session now, without a reason, if it has a stream."""
+        """End the session now, without telling its user why, if it has a stream."""
         if self._cut is not None and not self._over:
             self._why = why
             self._cut()
