@@ -249,14 +249,19 @@ class StallTests(StallCase):
         self.assertEqual(self.events[1:], [(KEY, "lost 0")])
 
     def test_stop_while_reading(self) -> None:
-        """A stop while the disk does not answer a reader is not clean: nothing was forced."""
-        store = self.store()
-        store.journal(KEY).append(b"one\n")
-        self.clock.advance(WRITE_SECONDS)
-        self.thread.is_frozen = True
-        self.assertRaises(Unanswered, self.thread.call, lambda: None)
-        self.stop(store)
-        self.assertFalse(self.is_clean())
+        """A stop waits for a disk that answers a reader late; if it answers nothing, the run is not clean."""
+        for answers in (True, False):
+            store = self.store()
+            store.journal(KEY).append(b"one\n")
+            self.clock.advance(WRITE_SECONDS)
+            self.thread.is_frozen = True
+            self.assertRaises(Unanswered, self.thread.call, lambda: None)
+            closing = Deferred.fromCoroutine(store.close())
+            self.assertNoResult(closing)
+            if answers:
+                self.thaw()
+            self.clock.advance(STOP_SECONDS)
+            self.assertEqual((self.successResultOf(closing), self.is_clean()), (answers, answers))
 
     def in_thread(self, function: Callable[[], Any]) -> Deferred[Any]:
         """Let a function in the other thread wait for :meth:`answer`."""

@@ -304,6 +304,10 @@ class JournalStore:
         for work in (self._syncing, self._removing, self._retrying):
             await work.ended()
         await self.writer.write_now()
+        # A reader may be in the way, and the writes may have begun to force output to the disk.
+        while not self.writer.is_given_up and not await self.writer.finish(lambda: None):
+            pass
+        await self._syncing.ended()
         is_forced = await self._sync() and not self.writer and not self._failing
         if self._run is not None and self._is_run_written and is_forced:
             run = ProgramRun(self._run.number, self._kernel, True, self._run.cut, self._now())
