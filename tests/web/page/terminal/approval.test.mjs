@@ -15,12 +15,13 @@ function requests(...statuses) {
       if (options.method === "POST") return { metadata: { name: "vm-x7" } };
       const status = statuses.shift();
       if (status instanceof Error) throw status;
-      return { status };
+      return { metadata: { creationTimestamp: CREATED }, status };
     },
   };
   return { sent, context: { api, machines: { parse: (name) => ({ kind: KIND, name }) } } };
 }
 
+const CREATED = new Date().toISOString();
 const PLACE = { namespace: "a", name: "vm", mode: "drive", reason: "OPS-1" };
 const METADATA = { namespace: "a", name: "vm-x7" };
 const now = async () => {};
@@ -41,7 +42,7 @@ test("an approval is awaited, also over a server that is away", async () => {
   const { sent, context: page } = requests({}, away, { approved: true, decidedBy: "bob", message: "go on" });
   const seen = [];
   assert.equal(await approved(page, METADATA, undefined, (request) => seen.push(request), now), 'bob approved request "vm-x7": go on');
-  assert.deepEqual([seen, sent.length], [[{ status: {} }], 3]);
+  assert.deepEqual([seen.map(({ status }) => status), sent.length], [[{}], 3]);
 });
 
 test("a request that is denied or deleted says so", async () => {
@@ -52,4 +53,9 @@ test("a request that is denied or deleted says so", async () => {
   );
   const deleted = requests(Object.assign(new Error(""), { code: 404 }));
   await assert.rejects(approved(deleted.context, METADATA, undefined, now, now), /was deleted/);
+});
+
+test("a request that has expired is not waited for", async () => {
+  const expired = requests({ expirationTime: "2026-01-01T00:00:00Z" });
+  await assert.rejects(approved(expired.context, METADATA, undefined, now, now), /has expired: ask again/);
 });

@@ -2,10 +2,14 @@
 
 import { qualifiedName } from "../machines.js";
 import { itemPath, listPath } from "../objects.js";
+import { stateOf } from "../views/request_model.js";
 import { sleep } from "../watch.js";
 
 const LOOK_SECONDS = 2;
 const RIGHTS = { observe: "observe", takeover: "takeover" };
+
+/** The right that a place asks for. */
+export const rightOf = ({ mode }) => RIGHTS[mode] ?? "drive";
 
 /** Another user has denied a request. */
 export class Denied extends Error {
@@ -26,7 +30,7 @@ export async function createRequest({ api, machines }, place, signal) {
   const spec = {
     machine,
     machineResource: qualifiedName(kind),
-    right: RIGHTS[place.mode] ?? "drive",
+    right: rightOf(place),
     ...(place.reason && { reason: place.reason }),
   };
   const body = {
@@ -64,6 +68,7 @@ export async function approved({ api }, { namespace, name }, signal, seen, pause
     const { approved, denied, decidedBy = "another user", message } = request.status ?? {};
     const because = message ? `: ${message}` : "";
     if (denied) throw new Denied(decidedBy, `${decidedBy} denied request "${name}"${because}`);
+    if (stateOf(request, Date.now()) === "Expired") throw new Error(`request "${name}" has expired: ask again`);
     if (approved) return `${decidedBy} approved request "${name}"${because}`;
     seen(request);
   }

@@ -3,7 +3,7 @@
 import { button, fill, h, printable } from "../dom.js";
 import { duration } from "../times.js";
 import { copyButton } from "../views/parts.js";
-import { Denied, approved, createRequest } from "./approval.js";
+import { Denied, approved, createRequest, rightOf } from "./approval.js";
 import { suggestion } from "./suggestion.js";
 import { MACHINE_DELETED, NOT_RUNNING, attemptText, demands, endText, endingOf, explained, isForbidden, isMachineMissing, isMachineStopped, isWithoutPool, requestOf, startText, stoppedText } from "./texts.js";
 
@@ -347,7 +347,8 @@ export class Panel {
       if (!required.approval) return open();
       if (ask.disabled) return;
       const reason = input.value.trim();
-      wait(async (signal) => (request?.spec.reason ?? null) === reason ? request : createRequest(context, { ...place, reason }, signal));
+      const fits = request && (request.spec.reason ?? "") === reason && request.spec.right === rightOf(place);
+      wait(async (signal) => fits ? request : createRequest(context, { ...place, reason }, signal));
     };
     const ask = button(required.approval ? "Ask for approval" : "Open with this reason", null, { type: "submit", class: "primary" });
     const again = button("Try again", open);
