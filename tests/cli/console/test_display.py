@@ -256,12 +256,12 @@ class MessageTests(OutageCase):
         self.assertEqual(self.sink.written, b"\r\n".join(rows))
 
     def test_margins(self) -> None:
-        """The whole screen scrolls for a message; afterwards the machine's scroll region is as it was."""
+        """The whole screen scrolls for a message, and for the output behind it."""
         self.begin(margins=lambda: b"1;5")
         self.session.notice(Notice("ada is back"))
         self.assertEqual(
             self.sink.written,
-            b"\x1b7\x1b[r\x1b8[twisted-exec: ada is back]\r\n\x1b7\x1b[1;5r\x1b8",
+            b"\x1b7\x1b[r\x1b8[twisted-exec: ada is back]\r\n",
         )
 
     def test_no_writer(self) -> None:

@@ -404,6 +404,7 @@ class PromptTests(SynchronousTestCase):
             b"ok then",
             b"0 > x",
             b"=>$ ",
+            b"=> ~/src $ ",
         ):
             _, _, terminal = self.begin(b"\r\n" + prompt)
             self.assertIsNone(terminal.outcome, prompt)
@@ -418,6 +419,8 @@ class PromptTests(SynchronousTestCase):
             b"Is this ok [y/d/N]: ",
             b"Are you sure (yes/no)? ",
             b"Overwrite (y/n)?",
+            b"Continue? [Y/n] n",
+            b"Discard [N/y] ",
             b"Are you sure you want to continue connecting (yes/no/[fingerprint])? ",
             b"*** motd (Y/I/N/O/D/Z) [default=N] ? ",
             b"\x1b[7m--More--(33%)\x1b[27m",

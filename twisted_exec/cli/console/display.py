@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from twisted_exec.wire.escape_sequences import QueryFilter
 
 
-_SCROLL_REGION = b"\x1b7\x1b[%sr\x1b8"  # DECSTBM moves the cursor
-_WHOLE_SCREEN = _SCROLL_REGION % b""
+_WHOLE_SCREEN = b"\x1b7\x1b[r\x1b8"  # DECSTBM moves the cursor
 _MOST_DRAWN_AGAIN = (
     10  # a user who presses no key, such as at a monitor on a wall, sees a message so often
 )
@@ -205,12 +204,16 @@ class Display:
             data = self._without_old_queries(self._filter, data)
         self._terminal.watch(data)
         self._write(data)
-        if self._filter is not None and self._ends_history and self._terminal.margins():
+        is_history_over = self._filter is not None and self._ends_history
+        if is_history_over and self._terminal.margins() and not self._terminal.full_screen():
             # They are for the size of an earlier terminal, such as that of an editor's user.
-            self._terminal.watch(_WHOLE_SCREEN)
-            self._write_in_place(_WHOLE_SCREEN)
+            self._scroll_all()
         if self._covering:
             self._when_quiet(self._cover_again)
+
+    def _scroll_all(self) -> None:
+        self._terminal.watch(_WHOLE_SCREEN)
+        self._write_in_place(_WHOLE_SCREEN)
 
     def _without_old_queries(self, query_filter: QueryFilter, data: bytes) -> bytes:
         """
@@ -282,13 +285,11 @@ class Display:
         if line and size is not None and len(line) < size.columns:
             self._write(b"\r%*s\r" % (len(line), b""))  # the line moves below the message
             self._last_byte = b"\n"
-        # Below the margins no message would scroll.
-        if margins := shows_more and self._terminal.margins():
-            self._write_in_place(_WHOLE_SCREEN)
+        if shows_more and self._terminal.margins():
+            # Below the margins nothing scrolls, neither a message nor what follows it.
+            self._scroll_all()
         show()
         self._last_byte = b"\n"
-        if margins:
-            self._write_in_place(_SCROLL_REGION % margins)
         if line:
             self._write(line)
 
@@ -306,9 +307,9 @@ class Display:
     def _cover_again(self) -> None:
         """Draw the messages again, unless the program has left or they have been there for long."""
         size = self._terminal.size()
-        if not self._covers or size is None or self._drawn_again >= _MOST_DRAWN_AGAIN:
+        if not self._covers:
             self._covering = []
-        elif self._covering:
+        elif self._covering and size is not None and self._drawn_again < _MOST_DRAWN_AGAIN:
             self._drawn_again += 1
             self._draw_covering(size)
 

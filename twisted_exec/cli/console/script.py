@@ -381,7 +381,7 @@ _LOGIN = re.compile(
 )
 """The prompt of a login; a user name may be half-typed."""
 _BOOT_LOADER = re.compile(
-    rb"(?:^|[\r\n])[ \t]*(?:(?:=>|U-Boot>|[\w-]+ u-boot>|barebox@[^\r\n]*|grub>|grub rescue>|grub2?-[\w-]+>"
+    rb"(?:^|[\r\n])[ \t]*(?:(?:=>(?![^\r\n]*[$#%][ \t]*\Z)|U-Boot>|[\w-]+ u-boot>|barebox@[^\r\n]*|grub>|grub rescue>|grub2?-[\w-]+>"
     rb"|iPXE>|gPXE>|Shell>|FS\d+:\\?[^\r\n>]*>|CFE>|RedBoot>)(?:[ \t][^\r\n]*)?|(?:ok|\d+ >)[ \t]*)\Z",
     re.IGNORECASE,
 )
@@ -392,7 +392,7 @@ A command may be half-typed: U-Boot would discard it and repeat its last command
 ``0 >`` there is none, because other text may begin like that.
 """
 _QUESTION = re.compile(
-    rb"(?:[\[(]y(?:es)?/[^\s()]{1,40}[\])](?: \[[^\]\r\n]*\])?[ \t]*[?:]?[ \t]*|--More--[^\r\n]{0,80})\Z",
+    rb"(?:[\[(](?:y(?:es)?|no?)/[^\s()]{1,40}[\])](?: \[[^\]\r\n]*\])?[ \t]*[?:]?(?:[ \t]+[\w-]{0,20})?|--More--[^\r\n]{0,80})\Z",
     re.IGNORECASE,
 )
 """A question with its answers, such as ``[Y/n]`` or ``(yes/no/[fingerprint])?``, or the pager ``more``: Enter answers."""
