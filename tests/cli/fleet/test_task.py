@@ -24,7 +24,7 @@ class ProgramTests(FleetCase, TerminalCase):
         """Start ``kubectl console ARGUMENTS``."""
         process = ConsoleProcess()
         command = [sys.executable, "-c", COMMAND, *arguments]
-        environment = {**os.environ, "KUBECONFIG": self.kubeconfig()}
+        environment = {**os.environ, "KUBECONFIG": self.kubeconfig(), **more.pop("env", {})}
         reactor.spawnProcess(process, command[0], command, env=environment, **more)
         self.addCleanup(self._kill, process)
         return process
@@ -58,7 +58,7 @@ class ProgramTests(FleetCase, TerminalCase):
             await dispatch(request)
 
         self.patch(self.fleet, "dispatch", late)
-        process = self.start_on_terminal("--all")
+        process = self.start_on_terminal("--all", env={"TERM": "xterm"})
         await process.until(rb"asking http://127\.0\.0\.1:\d+ for the machines, \d s")
         answering.callback(None)
         await process.until(rb"a \| one")

@@ -128,7 +128,9 @@ class UnreachedTests(AnswersCase):
         for name in ("x?y=z", "ümlaut", "a b"):
             line = await self.console(name, kubeconfig)
             self.assertEqual(line, f'machine "{name}" not found in namespace "default"')
-        for name in ("a/b", "..", "../../nodes/x", "%2e%2e", "", "x" * 300):
+        line = await self.console("a/b", kubeconfig)
+        self.assertIn("'a/b': there is no kind 'a'; there are pod, machine, instance", line)
+        for name in ("..", "../../nodes/x", "%2e%2e", "", "x" * 300):
             line = await self.console(name, kubeconfig)
             told = f"kubectl console: argument NAME: {name!r} is no name: "
             self.assertTrue(line.startswith(told), line)

@@ -447,7 +447,7 @@ class ConsoleProgram:
         self._is_verified = True
 
     def _begin_progress(self) -> None:
-        if self._options.quiet:
+        if self._options.quiet or not os.isatty(2):
             return
         from twisted_exec.cli.console.connecting import ProgressLine
 
