@@ -711,7 +711,10 @@ class UserEndTests(StartCase):
             "kubectl-console",
             ([], "kubectl console: give the NAME of a machine, or select machines with -l or"),
             (["vm", "--nonsense"], "unrecognized arguments: --nonsense"),
-            (["vm", "vm-2"], "unrecognized arguments: vm-2; give one NAME or KIND/NAME; -l and --all"),
+            (
+                ["vm", "vm-2"],
+                "unrecognized arguments: vm-2; give one NAME or KIND/NAME; -l and --all",
+            ),
             (["vm", kubeconfig, "--linger=x"], "argument --linger: 'x' is no duration such as"),
             (["vm", kubeconfig, "--timeout=nan"], "--timeout: 'nan' is no duration such as"),
             (["vm", kubeconfig, "--escape=Ctrl"], "argument --escape: "),
