@@ -36,6 +36,7 @@ from twisted_exec.wire.control_messages import (
     encode_size,
     encode_status,
     encode_wish,
+    keys_in,
     wrapped,
     wrapped_notice,
 )
@@ -360,6 +361,17 @@ class NoticeTests(SynchronousTestCase):
             ),
         ):
             self.assertEqual(dropped_keys(dropped, unsent), text)
+
+    def test_keys_in(self) -> None:
+        """The bytes of an arrow or of a character in UTF-8 are one key."""
+        for data, count in (
+            (b"", 0),
+            (b"ls\r", 3),
+            (b"\x1b[A\x1bOB\x1b[1;5C", 3),
+            ("\u5b57\u00fc".encode(), 2),
+            (b"\x80\x81", 1),
+        ):
+            self.assertEqual(keys_in(data), count)
 
 
 class WishTests(SynchronousTestCase):
