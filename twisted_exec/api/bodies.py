@@ -101,6 +101,9 @@ def decode(
     :param content_type: the header; empty means JSON.
     :param duplicates: receives paths of repeated keys.
     :raises APIError: the body cannot be decoded, or is not an object.
+    :raises BadRequest: the body is malformed or not an object.
+    :raises RequestEntityTooLarge: the body exceeds the limit.
+    :raises UnsupportedMediaType: the media type is not supported.
     """
     value = decode_any(content_type, raw, duplicates, limit)
     if not isinstance(value, dict):
@@ -313,6 +316,8 @@ def check(value: Any, limit: int = OBJECT.values) -> None:
     Check that a computed object is within the limits of a body.
 
     :raises APIError: it is not.
+    :raises BadRequest: the object is nested deeper than :data:`LIMIT_DEPTH`, or is not plain JSON.
+    :raises RequestEntityTooLarge: the object has more values.
     """
     level, values = [value], 0
     for _ in range(LIMIT_DEPTH):

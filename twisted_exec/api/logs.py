@@ -102,6 +102,7 @@ class LogOptions:
     :param epoch: the journal that the offsets belong to.
     :param frames: return frames, see :mod:`twisted_exec.wire.log_frames`.
     :param state: the state of the frame before ``from_offset``.
+    :param plain: remove escape sequences and control characters.
     """
 
     follow: bool = False
@@ -201,6 +202,8 @@ def parse(args: Args, machine: str) -> LogOptions:
     Decode and check a query for a machine.
 
     :raises APIError: the query is not valid.
+    :raises BadRequest: a value is malformed, or requires something that no machine has.
+    :raises Invalid: a value is out of range, or two options exclude each other.
     """
     options = replace(
         decode(args),

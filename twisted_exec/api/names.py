@@ -116,7 +116,7 @@ def generated(prefix: str) -> str:
 
 
 def banner_lines(text: str) -> list[str]:
-    """Return the lines of a banner, printable and limited in number and length."""
+    """Return the lines of a banner: at most four, of at most 80 printable characters each."""
     # The rest of the annotation may be long.
     lines = text[: 16 * _BANNER_LINES * _BANNER_COLUMNS].splitlines()
     plain = ["".join(char for char in line if char.isprintable()).strip() for line in lines]
@@ -124,7 +124,7 @@ def banner_lines(text: str) -> list[str]:
 
 
 def display_name(user: str) -> str:
-    """Make the name of a user safe for a terminal: printable, and not long."""
+    """Make the name of a user safe for a terminal: printable, at most 64 characters."""
     if not user:
         return "somebody"
     plain = "".join(char if char.isprintable() else "?" for char in user[: _MOST_SHOWN + 1])

@@ -97,6 +97,8 @@ def configuration(raw: bytes, duplicates: list[str] | None = None) -> _Object:
 
     :param duplicates: as for :func:`twisted_exec.api.bodies.decode`.
     :raises APIError: the body cannot be decoded.
+    :raises BadRequest: the body is malformed or not an object.
+    :raises RequestEntityTooLarge: the body exceeds the limit.
     """
     duplicates = [] if duplicates is None else duplicates
     try:
@@ -222,6 +224,9 @@ def json_patch(target: Any, operations: Any) -> Any:
     As in kube-apiserver, ``replace`` sets a missing member, and a missing ``value`` is null.
 
     :raises APIError: the patch does not apply (422), or is not a patch within the limits.
+    :raises BadRequest: the value is not a patch, or the result is nested too deep.
+    :raises RequestEntityTooLarge: there are too many operations, they copy too much, or the result
+        is too large.
     """
     if not isinstance(operations, list):
         raise BadRequest("error decoding patch: a JSON patch is a list of operations")

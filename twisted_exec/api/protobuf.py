@@ -369,6 +369,9 @@ def decode(raw: bytes, limit_values: int) -> dict[str, Any]:
     Decode an object to its JSON form; most empty values are left out.
 
     :raises APIError: the body cannot be decoded.
+    :raises BadRequest: the body is malformed.
+    :raises RequestEntityTooLarge: the body has more fields.
+    :raises UnsupportedMediaType: the kind is not supported in protobuf.
     """
     if not raw.startswith(_MAGIC):
         raise BadRequest("the protobuf body lacks its prefix")

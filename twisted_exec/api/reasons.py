@@ -55,13 +55,19 @@ def reason_of_query(args: Mapping[bytes, Sequence[bytes]]) -> str:
 
 
 def reason_of_headers(values: Sequence[bytes]) -> str:
-    """Return the reason in the header of the previous hop; errors as :func:`reason_of_query`."""
+    """
+    Return the reason in the header of the previous hop; errors as :func:`reason_of_query`.
+
+    :raises BadRequest: the reason is not valid.
+    """
     return _only(values, unquoted=True)
 
 
 def reason_of_command(words: Sequence[str]) -> str:
     """
     Return the reason in the command ``console --reason TEXT``; errors as :func:`reason_of_query`.
+
+    :raises BadRequest: the reason is not valid.
     """
     if not words or words[0] != "console":
         return ""

@@ -91,19 +91,31 @@ def _pieces(text: str, context: str) -> dict[str, str | None]:
 
 
 def stamp(time: int) -> str:
-    """Format a time (nanoseconds since the epoch) as the kubelet writes it before a log line."""
+    """
+    Format a time as the kubelet writes it before a log line.
+
+    :param time: nanoseconds since the epoch, within the years 1 to 9999.
+    """
     whole, rest = divmod(time, NANOSECONDS)
     second = _EPOCH + timedelta(seconds=whole)
     return f"{second.isoformat()[:19]}.{rest:09d}Z"
 
 
 def timestamp(seconds: float) -> str:
-    """Format a time in RFC 3339, in UTC, to the second: ``2026-11-20T05:00:00Z``."""
+    """
+    Format a time in RFC 3339, in UTC, to the second: ``2026-11-20T05:00:00Z``.
+
+    :param seconds: since the epoch.
+    """
     return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def precise_timestamp(seconds: float) -> str:
-    """Format a time in RFC 3339, in UTC, to the microsecond: the ``MicroTime`` of Leases."""
+    """
+    Format a time in RFC 3339, in UTC, to the microsecond: the ``MicroTime`` of Leases.
+
+    :param seconds: since the epoch.
+    """
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 

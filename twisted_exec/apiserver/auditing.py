@@ -171,6 +171,7 @@ def parse(document: object, source: str = "audit policy") -> AuditPolicy:
     Read a policy; errors as :func:`load`.
 
     :param source: its name in messages.
+    :raises ConfigError: it is not a policy, or has unknown fields.
     """
     reader = Reader(document, source)
     reader.choice("apiVersion", API_VERSIONS, "")

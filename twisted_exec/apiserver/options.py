@@ -145,7 +145,11 @@ def issuers(options: Mapping[str, Any]) -> Issuers:
 
 
 def web_client(options: Mapping[str, Any]) -> WebClient | None:
-    """Return the client of the web console by :class:`OIDCOptions`; errors as :func:`issuers`."""
+    """
+    Return the client of the web console by :class:`OIDCOptions`; errors as :func:`issuers`.
+
+    :raises UsageError: an option is invalid.
+    """
     client_id = options["oidc-web-client-id"]
     present = [
         name for name in options if name.startswith(_WEB_PREFIX) and _is_given(options, name)

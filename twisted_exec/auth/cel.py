@@ -44,7 +44,12 @@ class Expressions:
         self._environment: Any = None
 
     def check(self, text: str) -> None:
-        """Compile an expression; errors as of :meth:`value`."""
+        """
+        Compile an expression; errors as of :meth:`value`.
+
+        :raises Missing: the library is not installed.
+        :raises EvaluationFailed: it does not compile.
+        """
         self._compiled(text)
 
     def value(self, text: str, values: Mapping[str, Any]) -> Any:

@@ -17,7 +17,11 @@ _RECORD = "takeover_denied"
 
 
 class RefusalLimit:
-    """Limits the number of reports."""
+    """
+    Limits the number of reports.
+
+    :param seconds: returns the time, by a monotonic clock.
+    """
 
     def __init__(self, seconds: Callable[[], float]) -> None:
         self._limit = WindowLimit[tuple[str, ...]](seconds, window_seconds=EVERY_SECONDS)

@@ -309,6 +309,7 @@ class TokenIssuer:
     Issues tokens of ServiceAccounts.
 
     :param longest_seconds: longest lifetime of a token; 0 for no limit.
+    :param now: seconds since the epoch.
     """
 
     def __init__(
@@ -334,6 +335,7 @@ class TokenIssuer:
         Issue a token.
 
         :param bound: a claim of :data:`BOUND`, and the object to bind to.
+        :param seconds: lifetime of the token.
         """
         now, metadata = int(self.now()), account["metadata"]
         private: dict[str, Any] = {
@@ -371,6 +373,8 @@ class ServiceAccountAuthenticator:
 
     A token that claims one of our issuers is decided here: no later authenticator gets an invalid
     one.
+
+    :param now: seconds since the epoch.
     """
 
     def __init__(
@@ -463,7 +467,11 @@ class ServiceAccountAuthenticator:
 
 @implementer(ITokenAuthenticator)
 class BootstrapTokenAuthenticator:
-    """Authenticates users by bootstrap token."""
+    """
+    Authenticates users by bootstrap token.
+
+    :param now: seconds since the epoch.
+    """
 
     def __init__(self, look: Look, now: Callable[[], float]) -> None:
         self._look, self._now = look, now

@@ -577,6 +577,7 @@ def restore_viewer(console: SharedConsole, values: Mapping[str, Any]) -> Viewer 
     Add a viewer of an earlier process, which waits for its stream.
 
     :return: ``None`` if the console has ended, or has another journal.
+    :raises ValueError: the values are not valid; :class:`KeyError` if one is missing.
     """
     return console.restore(_parse(values))
 

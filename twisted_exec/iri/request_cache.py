@@ -82,7 +82,11 @@ class LiveStream(Protocol):
 
 
 def grant_from(values: Mapping[str, Any]) -> Grant:
-    """Return the grant with these fields."""
+    """
+    Return the grant with these fields.
+
+    :raises ValueError: they are not those of a grant.
+    """
     try:
         return Grant(**values)
     except TypeError as problem:
@@ -151,7 +155,11 @@ class RequestCache:
         ]
 
     def restore(self, values: Sequence[Mapping[str, Any]]) -> None:
-        """Add the tokens of an earlier process; call it first."""
+        """
+        Add the tokens of an earlier process; call it first.
+
+        :raises ValueError: a grant, a digest or a time is not valid.
+        """
         now = self._clock.seconds()
         for each in values:
             grant = grant_from(each["grant"])
@@ -180,6 +188,7 @@ class RequestCache:
         """
         Make a token: URL-safe, 43 characters.
 
+        :return: URL-safe, 43 characters.
         :raises TooManyRequests: too many are outstanding, in all or for this user.
         """
         outstanding = self.outstanding

@@ -93,6 +93,7 @@ class IRIServer(Service):
         on any free port, which :attr:`target` has afterwards.
     :param allowed_uids: users besides root and this process's own that may use a UNIX socket.
     :raises TargetError: the target is malformed or unusable.
+    :raises ValueError: there is no such revision.
     """
 
     _log = Logger()
@@ -177,7 +178,11 @@ class IRIServer(Service):
             await self._gate[1].close()
 
     def unsuspend(self) -> None:
-        """Go on after :meth:`suspend`."""
+        """
+        Go on after :meth:`suspend`.
+
+        :raises TargetError: as of :meth:`startService`.
+        """
         self._start_server()
 
     def stopService(self) -> Deferred[None]:

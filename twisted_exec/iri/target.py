@@ -92,7 +92,11 @@ class MutualTLS:
     client_names: frozenset[str] = frozenset()
 
     def read(self) -> tuple[bytes, bytes, bytes]:
-        """Return CA, certificate and key as PEM."""
+        """
+        Return CA, certificate and key as PEM.
+
+        :raises TargetError: a file cannot be read.
+        """
         contents = []
         for path in (self.ca, self.certificate, self.key):
             try:

@@ -41,6 +41,7 @@ def prepare_directory(path: str, *, shared: bool) -> None:
 
     :param shared: other users may enter the directory, because the gate checks them. Otherwise it
         must be private (0700).
+    :raises TargetError: it cannot be created, is open to others, or others could replace it.
     """
     try:
         if shared:
@@ -55,7 +56,11 @@ def prepare_directory(path: str, *, shared: bool) -> None:
 
 
 def remove_stale(path: str) -> None:
-    """Remove a socket that an earlier process left behind, unless this process has inherited it."""
+    """
+    Remove a socket that an earlier process left behind, unless this process has inherited it.
+
+    :raises TargetError: another process listens there, or it is not a socket.
+    """
     if is_inherited(path):
         return
     try:
@@ -158,6 +163,8 @@ def listen_gate(
 ) -> tuple[IListeningPort, UnixGate]:
     """
     Listen at ``path`` for ``allowed_uids``; it must not exist unless its socket was inherited.
+
+    :raises CannotListenError: the path is in use, or cannot be created.
     """
     gate = UnixGate(reactor, inner, allowed_uids, most_connections)
     shared = set(allowed_uids) - {0, os.getuid()}

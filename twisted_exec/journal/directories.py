@@ -49,7 +49,11 @@ class Directories:
     # Deleted machines.
 
     def mark_deleted(self, key: str, facts: Mapping[str, str], now: int) -> None:
-        """Note that a machine was deleted, and the facts about it."""
+        """
+        Note that a machine was deleted, and the facts about it.
+
+        :param now: in nanoseconds since the epoch.
+        """
         with opened(self._layer, self.file(key, _DELETED), os.O_WRONLY | os.O_CREAT) as file:
             self._layer.write(file, f"{now}\n".encode())
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC

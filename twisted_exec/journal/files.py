@@ -71,7 +71,11 @@ class JournalPlace:
 
 
 def ahead_of_all(now: int) -> int:
-    """Return an offset beyond those that earlier runs used without a note on the disk."""
+    """
+    Return an offset beyond those that earlier runs used without a note on the disk.
+
+    :param now: nanoseconds since the epoch.
+    """
     return max(0, now - _AHEAD_SINCE) // _MINUTE * _AHEAD_BYTES
 
 
@@ -82,9 +86,12 @@ class JournalFiles:
     :meth:`begin` comes before anything is written, except by :meth:`reserve`. Methods that use
     files may run in a thread, one at a time.
 
+    :param now: the time, in nanoseconds since the epoch.
     :ivar pending: full segments that are not sealed yet, by first offset.
     :ivar unsynced: full segments that are not known to be on the disk, by first offset.
     :raises OSError: the directory cannot be read, or is not private (:class:`ForeignFile`).
+    :raises ForeignFile: the path is no directory, or the directory is open to others or of another
+        user.
     """
 
     def __init__(
@@ -460,7 +467,11 @@ class JournalFiles:
             self.unsynced.pop(segment.first, None)
 
     def skip(self, offset: int, missing: int | None) -> None:
-        """Continue at a later offset, after a gap of ``missing`` bytes."""
+        """
+        Continue at a later offset, after a gap of ``missing`` bytes.
+
+        :param missing: bytes of the gap, or ``None`` if unknown.
+        """
         old = self.open
         gap = Event(old.end, old.last_time, EventKind.GAP, {"bytes": missing, "end": offset})
         self._newest = self._create(offset, old.last_time, old.boots, gap)

@@ -37,7 +37,11 @@ _SEED = 0x54584A46  # "TXJF" in ASCII
 
 @dataclass(frozen=True)
 class Unwritten:
-    """Output or an event of a journal that may not be in its files."""
+    """
+    Output or an event of a journal that may not be in its files.
+
+    :param time_ns: nanoseconds since the epoch.
+    """
 
     key: str
     epoch: bytes

@@ -43,6 +43,7 @@ class Event:
 
     :param offset: the offset of the first byte that was printed after the event; of a gap, the
         offset at which it begins.
+    :param time_ns: nanoseconds since the epoch.
     """
 
     offset: int
@@ -58,6 +59,7 @@ class Boot:
 
     :param number: grows by one with each boot of the journal, from 1.
     :param offset: of the first byte that the machine printed since.
+    :param time_ns: nanoseconds since the epoch.
     """
 
     number: int

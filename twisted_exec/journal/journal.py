@@ -95,6 +95,7 @@ class Journal:
     """
     One journal; without a disk, it ends with the process.
 
+    :param now_nanoseconds: returns the time of day, in nanoseconds since the epoch.
     :ivar is_behind: there is output, or an event, that the files lack; false while the disk fails.
     :ivar is_dirty: the files were written since the last sync began.
     :ivar failure: why the disk is not used at present; empty while it is.

@@ -119,6 +119,8 @@ def open_header(data: bytes, epoch: bytes, first: int) -> tuple[Header, int]:
     Decode the header of an open segment; repair it if it is damaged.
 
     :return: the header, which may be of another journal; and the seed of the records.
+    :raises NewerFormat: the segment is of a later release.
+    :raises Damaged: neither the header, nor a checkpoint, nor the first record is correct.
     """
     try:
         header = decode_header(data, OPEN_MAGIC)
@@ -228,7 +230,7 @@ def encode(kind: int, time_ns: int, payload: bytes, seed: int) -> bytes:
 
 
 def encode_output(time_ns: int, data: bytes, seed: int) -> bytes:
-    """Return output as records."""
+    """Return output as records of at most 65535 bytes of output each."""
     if len(data) <= MAX_PAYLOAD_BYTES:
         return encode(RecordKind.OUTPUT, time_ns, data, seed)
     return b"".join(
@@ -242,6 +244,7 @@ def encode_event(event: Event, previous: int, seed: int) -> bytes:
     Return an event as a record.
 
     :param previous: position of the previous event, or 0.
+    :raises ValueError: the event is too large.
     """
     payload = _EVENT.pack(previous, event.offset) + json.dumps(dict(event.data)).encode()
     if len(payload) > MAX_PAYLOAD_BYTES:
@@ -290,6 +293,7 @@ def decode_event(kind: int, time_ns: int, payload: bytes) -> tuple[Event | None,
     Decode the payload of an event.
 
     :return: the event, ``None`` if its kind is unknown; and the position of the previous event.
+    :raises Damaged: the payload is not of the format.
     """
     name = _EVENT_KINDS.get(kind)  # type: ignore[call-overload]
     try:
@@ -301,7 +305,11 @@ def decode_event(kind: int, time_ns: int, payload: bytes) -> tuple[Event | None,
 
 
 def event_before(payload: bytes) -> int:
-    """Return the position of the previous event, or 0, from the payload of an event."""
+    """
+    Return the position of the previous event, or 0, from the payload of an event.
+
+    :raises Damaged: the payload is not of the format.
+    """
     if len(payload) < _EVENT.size:
         raise Damaged("an event is too short")
     previous: int = _EVENT.unpack_from(payload)[0]
@@ -311,6 +319,8 @@ def event_before(payload: bytes) -> int:
 def decode_index(payload: bytes) -> tuple[int, int, int]:
     """
     Decode the payload of an index record: offset, position of the previous index record, newlines.
+
+    :raises Damaged: the payload is not of the format.
     """
     if len(payload) != _INDEX.size:
         raise Damaged("an index record has another length")
@@ -560,6 +570,7 @@ def index_place(trailer: bytes, size: int) -> tuple[int, int]:
     Return position and length of the index in the file.
 
     :param trailer: the last 64 bytes of the file.
+    :raises Damaged: the trailer is not of the format, is corrupted, or does not fit the file.
     """
     _check_trailer(trailer)
     _, position, _, _, blocks, events, *_ = _TRAILER.unpack_from(trailer)
@@ -579,7 +590,12 @@ def _check_trailer(trailer: bytes) -> None:
 
 
 def decode_block_index(trailer: bytes, data: bytes) -> Index:
-    """Decode the index, which is at :func:`index_place`."""
+    """
+    Decode the index, which is at :func:`index_place`.
+
+    :param data: the bytes at :func:`index_place`.
+    :raises Damaged: the index is corrupted.
+    """
     _, _, end, last_time, blocks, _, newlines, boots, crc = _TRAILER.unpack_from(trailer)
     if crc32(data) != crc:
         raise Damaged("the index is corrupted")
@@ -597,7 +613,11 @@ def decode_block_index(trailer: bytes, data: bytes) -> Index:
 
 
 def decode_block(entry: IndexEntry, stored: bytes) -> Block:
-    """Decode one block and verify its digest."""
+    """
+    Decode one block and verify its digest.
+
+    :raises Damaged: the block is not what was written.
+    """
     if len(stored) != entry.stored_bytes or crc32(stored) != entry.crc:
         raise Damaged("a block is corrupted")
     content, size = stored, entry.times_bytes + entry.raw_bytes

@@ -134,6 +134,7 @@ def plan(
     Decide what to remove.
 
     :param by_age: false while the clock cannot be trusted.
+    :param now: nanoseconds since the epoch.
     """
     removals: list[Removal] = []
     remaining: dict[str, list[SegmentFile]] = {}

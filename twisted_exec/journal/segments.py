@@ -517,6 +517,7 @@ def seal(layer: Any, path: str, target: str, first: int, epoch: bytes, level: in
     Write the sealed file of a full segment, and force it to the disk; for another thread.
 
     :return: its length.
+    :raises Damaged: the open segment cannot be read.
     """
     segment, _ = OpenSegment.recover(layer, path, first, epoch)
     try:
@@ -600,7 +601,11 @@ def is_passing(error: OSError) -> bool:
 
 
 def read_output(layer: Any, descriptor: int, size: int, position: int) -> bytes:
-    """Read a part of a file."""
+    """
+    Read a part of a file.
+
+    :raises Damaged: the disk cannot read it.
+    """
     try:
         data: bytes = layer.pread(descriptor, size, position)
     except OSError as error:

@@ -31,7 +31,11 @@ _MAX_SEGMENT_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class PrintedOutput:
-    """Output that was printed at one time."""
+    """
+    Output that was printed at one time.
+
+    :param time_ns: nanoseconds since the epoch.
+    """
 
     offset: int
     time_ns: int
@@ -85,6 +89,7 @@ class Snapshot:
         none.
 
         :param begin: begin at the segment with this offset, or one before.
+        :raises NewerFormat: a segment is of a later release.
         """
         expected: int | None = None
         firsts = self._firsts()

@@ -81,6 +81,7 @@ class JournalStore:
     """
     All journals of one state directory.
 
+    :param now: the time of day, in nanoseconds since the epoch.
     :ivar failed: called with the key of a journal and the reason when its disk fails.
     :ivar recovered: called with key and number of lost bytes when the disk works again.
     """
@@ -333,6 +334,7 @@ class JournalStore:
         Return the journal with a key, whose files are opened at the first use.
 
         :param retention: its limits; those that it had before, if ``None``.
+        :raises ValueError: the key is not valid.
         """
         place = self._places.get(key)
         if place is None:

@@ -74,6 +74,7 @@ class Backoff:
         self._next = self._first
 
     def pause(self) -> float:
+        """Return how many seconds to wait now."""
         seconds, self._next = self._next, min(self._next * 2, self._longest)
         return seconds * (0.5 + self._random.random() / 2)
 

@@ -105,7 +105,11 @@ class LeaseObservation:
 
 
 def claimed(lease: Object | None, identity: str, terms: ElectionTimings, moment: float) -> Object:
-    """Return the spec to take or renew the Lease with."""
+    """
+    Return the spec to take or renew the Lease with.
+
+    :param moment: seconds since the epoch, for people.
+    """
     time_text = precise_timestamp(moment)
     spec: Object = {
         "holderIdentity": identity,
@@ -143,6 +147,7 @@ class Election(Service):
     One candidate.
 
     :param clock: a monotonic clock, see :func:`~twisted_exec.tls.fast.loop.use_monotonic_clock`.
+    :param now: seconds since the epoch.
     """
 
     _log = Logger()
@@ -459,6 +464,7 @@ class LeaderElected:
     Services that run while this replica leads, with the election.
 
     :param when: fires when the replica is able to lead.
+    :param now: seconds since the epoch.
     """
 
     def __init__(
@@ -531,6 +537,7 @@ class Lease:
     One Lease, held by regular calls of :meth:`renew`.
 
     :param namespace: namespace of the Lease; empty to disable it.
+    :param now: seconds since the epoch.
     """
 
     _log = Logger()

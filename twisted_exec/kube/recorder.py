@@ -78,7 +78,11 @@ class EventLimit:
         return len(self._buckets)
 
     def allows(self, uid: str, now: float) -> bool:
-        """Count one more Event of an object, if it may have one."""
+        """
+        Count one more Event of an object, if it may have one.
+
+        :param now: in seconds, of a clock that is never set.
+        """
         bucket = self._buckets.setdefault(uid, _Bucket(BURST, now))
         self._buckets.move_to_end(uid)
         if len(self._buckets) > self._most_objects:
@@ -96,6 +100,7 @@ class Recorder:
     Writes Events about objects, asynchronously.
 
     :param busy: returns whether Events should wait for more important work.
+    :param now: seconds since the epoch.
     """
 
     _log = Logger()

@@ -271,6 +271,8 @@ class ServingCertificate(SignedCertificate):
     A program's serving certificate, in the files ``tls.crt`` and ``tls.key``.
 
     Its names are the DNS names and IP addresses passed to :meth:`start`.
+
+    :param now: seconds since the epoch.
     """
 
     what, purpose, usage = "serving certificate", "serving", SERVER_AUTH

@@ -293,6 +293,7 @@ class Request:
 
     :param repeatable: sending it twice does no harm.
     :param headers: further headers, which may be secret.
+    :param target: path and query, percent-encoded.
     """
 
     method: str

@@ -86,6 +86,8 @@ class Upstream:
         Return the location of a path of that server.
 
         :param acting: the user to impersonate; by default the configuration's.
+        :param path: percent-encoded, starting with ``/api`` or ``/apis``.
+        :param query: percent-encoded, without its question mark.
         :raises KubeConfigError: there are no usable credentials.
         """
         config = await settled(self.config(), self.reactor)

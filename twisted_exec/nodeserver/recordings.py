@@ -355,7 +355,12 @@ class PodRecordingSettings:
 
 
 class PodRecordings:
-    """The recordings of one node server."""
+    """
+    The recordings of one node server.
+
+    :param now: returns nanoseconds since the epoch.
+    :ivar bytes: the size of all recordings that are not stored yet.
+    """
 
     _log = Logger()
 

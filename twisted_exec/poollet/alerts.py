@@ -552,7 +552,11 @@ def event_of(
 
 
 def degraded_event(alert: Object, problem: str, dialect: Dialect, pool: str, at: float) -> Object:
-    """Return the Event about an alert of which some patterns are not searched."""
+    """
+    Return the Event about an alert of which some patterns are not searched.
+
+    :param at: in seconds since the epoch.
+    """
     event = new_event(
         alert,
         CONSOLEALERTS.resource,

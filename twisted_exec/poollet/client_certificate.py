@@ -45,6 +45,7 @@ class ClientCertificate(SignedCertificate):
     :param beginning: returns the bootstrap kubeconfig; its credentials are used only while there is
         no valid certificate.
     :param client_of: creates a client from a function that returns the current configuration.
+    :param now: seconds since the epoch.
     """
 
     what, purpose, usage = "client certificate", "client", CLIENT_AUTH

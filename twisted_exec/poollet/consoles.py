@@ -538,6 +538,8 @@ def _trim(policy: Object) -> Object:
 class Denials:
     """
     Records the take-overs that the poollet denies, as audit records and as Events of the machine.
+
+    :param seconds: returns the time, by a monotonic clock.
     """
 
     def __init__(

@@ -134,6 +134,7 @@ class Dialler:
     :param trusted_uids: further owners of UNIX sockets that may be used.
     :param runtime: the gRPC target of the runtime; empty for a runtime in this process.
     :param allowed: hosts that ``https`` URLs may point to, besides the runtime's.
+    :raises TargetError: ``runtime`` is not a valid target.
     """
 
     def __init__(

@@ -34,7 +34,11 @@ _TOLD = ("phase", "message", "location")
 
 
 class RecordingController(RuntimeController):
-    """The recordings of one pool."""
+    """
+    The recordings of one pool.
+
+    :param now: seconds since the epoch.
+    """
 
     label = "console recordings"
     service = IConsoleRecordings
@@ -248,7 +252,11 @@ def is_over(recording: Object) -> bool:
 
 
 def status_of(reported: pb.RecordingStatus, now: float) -> Object:
-    """Return the new fields of an object's status, as a merge patch."""
+    """
+    Return the new fields of an object's status, as a merge patch.
+
+    :param now: in seconds since the epoch.
+    """
     status: Object = {"message": one_line(reported.message)[:_MOST_MESSAGE] or None}
     if reported.state in PHASES:
         status["phase"] = reported.state

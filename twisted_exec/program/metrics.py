@@ -276,6 +276,7 @@ class ExpiryMetrics(Collector):
     after their expiry.
 
     :param ends: returns expiry times in seconds since the epoch, by names that are not secret.
+    :param now: seconds since the epoch.
     """
 
     def __init__(

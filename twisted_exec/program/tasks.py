@@ -137,6 +137,7 @@ class SharedTurns:
         """
         Wait for another turn, if the present one has lasted long enough.
 
+        :param began: when that was, in seconds of the clock.
         :return: when the present turn has begun.
         """
         if self._clock.seconds() - began < SHARED_TURN_SECONDS:

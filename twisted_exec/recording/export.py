@@ -50,6 +50,7 @@ def export(
 
     :param first: only what was printed at this time or later, in nanoseconds since the epoch.
     :param last: only what was printed at this time or before.
+    :param now: the time of day, in nanoseconds since the epoch.
     :raises NothingPrinted: there is no output in the range.
     :raises UnusableCertificate: the signer cannot sign now.
     """

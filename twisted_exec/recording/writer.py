@@ -360,7 +360,11 @@ class EchoedInput:
         return bool(self._waiting)
 
     def typed(self, session: str, data: bytes, now: float) -> None:
-        """Take note of input; ``now`` is in seconds."""
+        """
+        Take note of input; ``now`` is in seconds.
+
+        :param now: in seconds.
+        """
         self._waiting.extend((byte, session, now) for byte in data[-_MOST_WAITING:])
         while len(self._waiting) > _MOST_WAITING:
             self._waiting.popleft()

@@ -397,7 +397,13 @@ class MachinesHandOver:
         return viewers
 
     async def unsuspend(self) -> None:
-        """Go on after :meth:`suspend`, also if it has failed half way."""
+        """
+        Go on after :meth:`suspend`, also if it has failed half way.
+
+        :raises StateInUse: another process uses the state directory.
+        :raises TLSConfigError: a directory is not private or cannot be created.
+        :raises FormatError: a later release wrote the journals meanwhile.
+        """
         machines = self._machines
         if not machines.state.is_open:
             machines.state.open()

@@ -182,6 +182,7 @@ class MachineRuntime(Service):
             ``keep_machines``.
         :raises FormatError: a later release wrote the journals.
         :raises TLSConfigError: the state directory cannot be used.
+        :raises ValueError: one of them is of a class that is not offered.
         """
         self._state.open()
         self.machines.start_alerts()

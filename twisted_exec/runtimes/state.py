@@ -65,7 +65,12 @@ class RuntimeState:
         self._lock: int | None = None
 
     def open(self) -> None:
-        """Lock the state directory and create what is missing."""
+        """
+        Lock the state directory and create what is missing.
+
+        :raises StateInUse: another runtime uses the state directory.
+        :raises TLSConfigError: a directory is not private or cannot be created.
+        """
         private_directory(self.path)
         self._lock = lock(os.path.join(self.path, "runtime.lock"))
         self.directory = runtime_directory(self.path)

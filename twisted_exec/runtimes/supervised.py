@@ -524,6 +524,8 @@ class LastLines:
 
     All users who may read a machine read its conditions, and not all of them may watch its console.
     So this is off unless the runtime's operator asks for it.
+
+    :param seconds: least time between changes of the line of a machine; 0 for no conditions.
     """
 
     def __init__(self, seconds: int, now_nanoseconds: Callable[[], int]) -> None:

@@ -108,7 +108,13 @@ def _retention(options: Options) -> Retention:
 
 
 def settings(options: Options) -> Settings:
-    """Translate the command line."""
+    """
+    Translate the command line.
+
+    :raises ConfigError: the configuration file is wrong.
+    :raises TargetError: an address is wrong.
+    :raises TLSConfigError: the path of a socket is too long.
+    """
     return settings_of(
         Settings,
         options,

@@ -37,7 +37,11 @@ class IScreen(Interface):
 
 @dataclass(frozen=True)
 class Resize:
-    """A change of the terminal's size, behind ``position`` bytes of a job's output."""
+    """
+    A change of the terminal's size, behind ``position`` bytes of a job's output.
+
+    :param position: the number of bytes of a job's output before it.
+    """
 
     position: int
     columns: int
@@ -53,6 +57,7 @@ class Job:
     :param facts: further facts for the forms that are JSON.
     :param shown_size: columns and rows of the terminal that shows the screen; ``None`` for those at
         the end.
+    :param output: bytes of the machine.
     """
 
     columns: int

@@ -63,6 +63,7 @@ class OTLPSink:
     :param url: where to post, on that server.
     :param headers_file: file of ``NAME: VALUE`` lines, read for each request; or empty.
     :param compresses: compress the body with gzip.
+    :param now: returns nanoseconds since the epoch.
     """
 
     line_bytes, batch_bytes = LINE_BYTES, BATCH_BYTES

@@ -94,6 +94,7 @@ class ShippedJournal:
         return bool(self.journal.closed) and self.saved >= self.journal.end
 
     def accept(self, offset: int) -> int:
+        """:return: the number of bytes that are accepted now."""
         count = offset - self.accepted
         self.accepted = offset
         self._wait_since(offset)

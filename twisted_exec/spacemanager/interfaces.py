@@ -197,6 +197,7 @@ class ProviderContext:
 
     :param hub: client of the cluster with the Spaces.
     :param place: identity of that directory, see :func:`~twisted_exec.spacemanager.views.place_of`.
+    :param now: seconds since the epoch.
     """
 
     hub: IKubeClient

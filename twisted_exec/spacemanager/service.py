@@ -112,6 +112,7 @@ class SpaceManager(AsyncService):
     The Space Manager.
 
     :param make_loop: creates the controller of Spaces, for each term as leader.
+    :param now: seconds since the epoch.
     """
 
     label = "the space manager"
@@ -273,6 +274,8 @@ class SpaceMetrics(Collector):
     ``twisted_exec_spaces{provider,type,phase}``,
     ``twisted_exec_space_provider_reachable{provider}`` and
     ``twisted_exec_space_credentials_expiry_seconds{namespace,space}``.
+
+    :param now: seconds since the epoch.
     """
 
     def __init__(self, registry: CollectorRegistry, state: State, now: Callable[[], float]) -> None:

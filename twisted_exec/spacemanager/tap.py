@@ -130,7 +130,11 @@ class Options(ReplaceableOptions):
         self.types()
 
     def types(self) -> Sequence[str]:
-        """Return the enabled provider types, in order."""
+        """
+        Return the enabled provider types, in order.
+
+        :raises UsageError: the list is empty, or has an unknown type.
+        """
         types = [each.strip() for each in self["providers"].split(",") if each.strip()]
         if not types:
             raise UsageError(f"--providers is empty; give some of {', '.join(PROVIDER_TYPES)}")

@@ -351,6 +351,7 @@ class SpaceCredentials:
     """
     The credentials of one Space.
 
+    :param seconds: a monotonic clock.
     :ivar config: the current configuration, or ``None``.
     :ivar problem: why there is none, or empty.
     """

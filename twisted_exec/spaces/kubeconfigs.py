@@ -43,6 +43,7 @@ def read(secret: Mapping[str, Any], key: str = KUBECONFIG_KEY) -> bytes:
     """
     Return the kubeconfig in a Secret, decoded once more if it was encoded twice.
 
+    :return: 1 byte to 256 KiB.
     :raises KubeConfigError: the Secret has no usable kubeconfig.
     """
     source = source_of(secret, key)

@@ -270,6 +270,7 @@ class NextHop:
         """
         Ask the next hop to end the session.
 
+        :param seconds: longest wait for the answer.
         :return: fails if it refuses or does not answer, with
             :class:`~twisted_exec.streaming.http.control.Silent` if it is not worth the wait.
         """

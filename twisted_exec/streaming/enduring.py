@@ -55,6 +55,7 @@ class EnduringStream:
         stream.
     :ivar ping: sends a ping, and returns whether it did.  Its owner calls :meth:`keep_alive`
         instead of sending pings itself, and :meth:`answered` at each answer.
+    :ivar received: bytes that the protocol got.
     """
 
     disconnecting = False

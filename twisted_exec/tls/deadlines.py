@@ -55,6 +55,7 @@ class Deadline:
     :param late: called at the end, with the seconds since the beginning.
     :param signs: the peer's signs of life; without them the limit is absolute.
     :param first: the limit from now, by default ``seconds``.
+    :param seconds: from now, or from the last sign of life.
     """
 
     def __init__(

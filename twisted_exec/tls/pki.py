@@ -456,6 +456,7 @@ class PKI:
         """
         Issue a poollet's two certificates.
 
+        :param pool: name of its pool, about 24 characters at most (X.509 limits the common name).
         :return: the serving pair and the client pair.
         """
         user = dialect.pool_identity(_file_name(pool, "pool"))

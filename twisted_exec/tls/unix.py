@@ -115,7 +115,7 @@ def _check_private(path: str) -> None:
 
 def runtime_directory(key: str = "") -> str:
     """
-    Return a private directory with a short path, for UNIX sockets.
+    Return a private directory with a short path, for UNIX sockets whose names have up to 47 bytes.
 
     :param key: the same path returns the same directory; empty creates a new one.
     :return: its absolute path; the caller removes it.

@@ -66,7 +66,7 @@ class IFetcher(Protocol):
     """Sends requests to issuers, as :class:`~twisted_exec.auth.oidc.HTTPSFetcher` does."""
 
     def fetch(self, url: str, ca_pem: bytes) -> Deferred[tuple[bytes, float]]:
-        """Fetch a document; fires with it and its cache lifetime (s)."""
+        """Fetch a document; fires with it and its cache lifetime in seconds."""
 
     def post(self, url: str, ca_pem: bytes, form: Mapping[str, str]) -> Deferred[tuple[int, bytes]]:
         """Post a form; fires with the code and the document."""

@@ -290,6 +290,7 @@ class SizeDecoder:
         """
         Take bytes of the resize channel.
 
+        :param data: more than 4 KiB count as invalid.
         :return: the complete and valid events, oldest first, without sizes with a zero.
         """
         events: list[TerminalSize | Break | Role] = []

@@ -75,6 +75,7 @@ class PlainAnswer(NamedTuple):
     :param code: 101, or at least 200.
     :param length: of the body; ``None`` without ``Content-Length``.
     :param closes: the head has a ``Connection`` header, other than that of an upgrade.
+    :param rest: the bytes behind the head.
     """
 
     code: int

@@ -73,6 +73,7 @@ class Socks5Client:
         """
         Take received bytes in any chunks; return bytes to send, often none.
 
+        :return: bytes to send, often none.
         :raises Socks5Refused: the proxy refuses.
         :raises RemoteProtocolError: the peer does not speak SOCKS 5.
         """

@@ -156,7 +156,11 @@ def end_of(recording: Object) -> float | None:
 
 
 def ended_spec(spec: Object, now: float, why: str) -> Object:
-    """Return the spec of a recording that ends."""
+    """
+    Return the spec of a recording that ends.
+
+    :param now: seconds since the epoch.
+    """
     ended = {"ended": True, "endedTime": times.timestamp(now)}
     return {**spec, **ended, "endedReason": why[:_LONGEST_ENDED_REASON]}
 

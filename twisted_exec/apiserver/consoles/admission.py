@@ -71,6 +71,8 @@ class RequestRights(StoreFollower):
 
     The name of a deleted request is not free at once: an approver might read one request and
     approve another.
+
+    :param now: seconds since the epoch.
     """
 
     def __init__(
@@ -267,6 +269,8 @@ class RecordingRules:
 
     The newest signed head in the status is proof against a person with control of the runtime's
     host only if it is never replaced by an earlier one.
+
+    :param now: seconds since the epoch.
     """
 
     def __init__(

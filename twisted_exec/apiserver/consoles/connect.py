@@ -78,6 +78,7 @@ class LocatorParts:
     The parts of a server that decide about consoles and texts of machines.
 
     :param policies: apply to consoles and screens, not to logs.
+    :param now: seconds since the epoch.
     """
 
     gate: Gate
@@ -405,7 +406,11 @@ REFUSED = "ConsoleRefused"
 
 
 class ConsoleRefusals:
-    """Records refusals as Events, and denied take-overs in the audit log, too."""
+    """
+    Records refusals as Events, and denied take-overs in the audit log, too.
+
+    :param seconds: returns the time, by a monotonic clock.
+    """
 
     _log = Logger()
 

@@ -61,6 +61,8 @@ class ConsolePolicies(StoreFollower):
     The policies of one API server, as the store's watches deliver them.
 
     Before its lists are complete, it allows no session.
+
+    :param now: seconds since the epoch.
     """
 
     def __init__(
@@ -384,6 +386,7 @@ class Reservations:
     could find the console in use by the others.
 
     :param remember: is called with a request that was read or written.
+    :param now: seconds since the epoch.
     """
 
     def __init__(

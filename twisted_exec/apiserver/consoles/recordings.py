@@ -51,6 +51,7 @@ class OpenRecordings(StoreFollower):
     The open recordings of the machines of one API server.
 
     :param verbs: without admission.
+    :param now: seconds since the epoch.
     """
 
     _log = Logger()

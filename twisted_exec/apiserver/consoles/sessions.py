@@ -340,6 +340,7 @@ class SessionObjects(StoreFollower):
     :param exclusive: no other server uses the store, so objects from before the start are usually
         stale.
     :param machines: the resources whose conditions name the writers of their consoles.
+    :param now: seconds since the epoch.
     """
 
     _log = Logger()

@@ -48,6 +48,7 @@ class ConsoleRequests(ExpiryController):
     The controller of ConsoleRequests; runs on the leader only.
 
     :param verbs: without admission.
+    :param now: seconds since the epoch.
     """
 
     _log = Logger()
@@ -157,6 +158,8 @@ class ConsoleRecordingsController(ExpiryController):
     The controller of ConsoleRecordings; runs on the leader only.
 
     It ends recordings whose sessions or machine are gone, and deletes them after their retention.
+
+    :param now: seconds since the epoch.
     """
 
     _log = Logger()
@@ -319,6 +322,7 @@ class DeletedConsoles(ExpiryController):
     An object is created when the deletion of a machine with a pool begins.
 
     :param verbs: without admissions.
+    :param now: seconds since the epoch.
     """
 
     _log = Logger()

@@ -34,6 +34,7 @@ class Reports:
 
     :param verbs: without admission.
     :param component: the reporting controller, such as ``scheduler``.
+    :param now: seconds since the epoch.
     """
 
     _log = Logger()

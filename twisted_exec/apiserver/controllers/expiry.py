@@ -110,7 +110,11 @@ _Life = tuple[float, int]
 
 
 class TokenExpiry(ExpiryController):
-    """Deletes expired bootstrap tokens, which are already refused."""
+    """
+    Deletes expired bootstrap tokens, which are already refused.
+
+    :param now: seconds since the epoch.
+    """
 
     _log = Logger()
     trouble = "cannot delete expired bootstrap tokens"
@@ -140,6 +144,8 @@ class EventExpiry(ExpiryController):
 
     Poollets may write Events and could fill the store, so all Events together have a size limit;
     beyond it the oldest are deleted early.
+
+    :param now: seconds since the epoch.
     """
 
     _log = Logger()

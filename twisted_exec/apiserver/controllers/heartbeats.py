@@ -34,7 +34,11 @@ _REASON = "MachinePoolStatusUnknown"
 
 
 class PoolHeartbeats(Service):
-    """Sets conditions of pools whose poollets are silent, and of their machines, to Unknown."""
+    """
+    Sets conditions of pools whose poollets are silent, and of their machines, to Unknown.
+
+    :param now: seconds since the epoch, for conditions.
+    """
 
     _log = Logger()
 

@@ -57,6 +57,7 @@ class LeaderElectedServices(StoreFollower):
     :class:`LeaderServices` with election, for servers that share a store.
 
     :param identity: this server's unique name.
+    :param now: seconds since the epoch.
     """
 
     def __init__(

@@ -62,6 +62,7 @@ class Scheduler(StoreFollower):
     Binds the machines of one dialect to pools.
 
     :param verbs: without admissions.
+    :param now: seconds since the epoch.
     """
 
     _log = Logger()

@@ -153,6 +153,7 @@ class Signer(Service):
     :param life_seconds: longest lifetime of a certificate.
     :param own_names: the API server's own names in certificates of the CA that signs serving
         certificates.
+    :param now: seconds since the epoch.
     """
 
     _log = Logger()

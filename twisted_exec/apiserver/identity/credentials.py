@@ -77,6 +77,7 @@ class ServerAuthenticators:
     The authenticators of one server.
 
     :param storage: holds ServiceAccounts and Secrets; not started yet.
+    :param now: seconds since the epoch.
     """
 
     def __init__(

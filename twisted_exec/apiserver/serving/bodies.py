@@ -47,6 +47,9 @@ def read_body(
     :param options: receives the duplicate keys.
     :param limit: by default that of requests that store nothing.
     :raises APIError: the body cannot be decoded.
+    :raises BadRequest: it cannot be decoded.
+    :raises RequestEntityTooLarge: it exceeds the limit.
+    :raises UnsupportedMediaType: its media type is not supported.
     """
     raw = request.content.getvalue()
     return decode_object(content_type(request), raw, kind, options, limit)
@@ -91,6 +94,8 @@ def delete_options(request: APIRequest) -> Object:
     Return the options of a delete, from the request's body or its query.
 
     :raises APIError: they are not valid.
+    :raises BadRequest: they are no ``DeleteOptions``.
+    :raises Invalid: the propagation policy is not valid.
     """
     raw = request.content.read()
     # The query counts only without a body.  Go writes null for options that are not set.

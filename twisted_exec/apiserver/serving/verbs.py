@@ -86,7 +86,11 @@ class ObjectPage:
 
 
 class Verbs:
-    """The verbs over one store."""
+    """
+    The verbs over one store.
+
+    :param now: seconds since the epoch.
+    """
 
     def __init__(
         self,

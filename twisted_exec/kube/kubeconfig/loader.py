@@ -209,6 +209,7 @@ def load_inline(
     run a program or open a file are refused.
 
     :param source: name for messages in place of the file.
+    :param content: YAML or JSON, 256 KiB or less.
     :raises KubeConfigError: it cannot be used.
     """
     file = check_inline(content, source)

@@ -321,7 +321,11 @@ def _sample(item: Object, usage: Any) -> Sample | None:
 
 
 def duration(text: str) -> int:
-    """Parse a duration as Go prints it, such as ``1m15.5s``, into nanoseconds."""
+    """
+    Parse a duration as Go prints it, such as ``1m15.5s``, into nanoseconds.
+
+    :raises ValueError: it is not made of hours, minutes and seconds.
+    """
     match = _DURATION.fullmatch(text)
     if match is None or not text:
         raise ValueError(f"{text!r} is no duration")
@@ -411,7 +415,11 @@ class Counters:
         return len(self._counted)
 
     def take(self, key: Hashable, sample: Sample, since: int = 0) -> Counter:
-        """Return the counter of a container or node, updated with a sample."""
+        """
+        Return the counter of a container or node, updated with a sample.
+
+        :param since: when it started, in nanoseconds since the epoch; 0 if unknown.
+        """
         previous = self._counted.get(key)
         if previous is None:
             counted = _new_counter(sample, since)

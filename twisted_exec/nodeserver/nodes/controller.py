@@ -47,7 +47,11 @@ WRITERS = 16
 
 
 class NodeController(Service):
-    """Keeps the Nodes of all leaves."""
+    """
+    Keeps the Nodes of all leaves.
+
+    :param now: seconds since the epoch.
+    """
 
     _log = Logger()
 

@@ -86,7 +86,11 @@ class PublishedEndpoint:
 
 @dataclass(frozen=True)
 class NodeContext:
-    """Collaborators of every node worker."""
+    """
+    Collaborators of every node worker.
+
+    :param now: seconds since the epoch.
+    """
 
     client: IKubeClient
     clock: Any

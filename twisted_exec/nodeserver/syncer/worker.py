@@ -46,7 +46,11 @@ Report = Callable[[Object, str, str], None]
 
 @dataclass
 class SyncContext:
-    """Collaborators of every leaf worker."""
+    """
+    Collaborators of every leaf worker.
+
+    :param now: seconds since the epoch.
+    """
 
     client: IKubeClient
     leaves: ILeaves

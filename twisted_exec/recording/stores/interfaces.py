@@ -51,7 +51,11 @@ class NotStored(StoreError):
 
 @dataclass(frozen=True)
 class Stored:
-    """A recording as it was sent to a store, with its SHA-256 in hexadecimal digits."""
+    """
+    A recording as it was sent to a store, with its SHA-256 in hexadecimal digits.
+
+    :param sha256: of all bytes, in hexadecimal digits.
+    """
 
     size: int
     sha256: str

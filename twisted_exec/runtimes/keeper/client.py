@@ -561,7 +561,11 @@ class ReadMark:
         return self._found is None or self._found == name
 
     def set(self, name: bytes) -> None:
-        """Note that a terminal is read; its name has at most 255 bytes."""
+        """
+        Note that a terminal is read; its name has at most 255 bytes.
+
+        :param name: at most 255 bytes.
+        """
         # The length comes last: it makes the note valid.
         self._note[1 : 1 + len(name)] = name
         self._note[0] = len(name)

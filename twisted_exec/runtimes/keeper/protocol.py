@@ -64,6 +64,7 @@ class Message:
         self.body = body
 
     def encode(self) -> bytes:
+        """:raises ValueError: a value contains a NUL byte, or the message is too long."""
         words = [
             self.kind.encode(),
             *(b"%s=%s" % (key.encode(), value) for key, value in self.fields),
@@ -79,6 +80,7 @@ class Message:
 
     @classmethod
     def decode(cls, data: bytes) -> Message:
+        """:raises BadMessage: it is not valid."""
         head, _, body = data.partition(b"\0\0")
         kind, *words = head.split(b"\0")
         fields = []
@@ -106,7 +108,11 @@ class Message:
         return default
 
     def number(self, key: str, default: int | None = None) -> int:
-        """Return the value of a key as a number."""
+        """
+        Return the value of a key as a number.
+
+        :raises BadMessage: there is none, and no default; or it is no number.
+        """
         value = self.text(key, b"" if default is not None else None)
         if not value and default is not None:
             return default

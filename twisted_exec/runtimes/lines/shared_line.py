@@ -481,7 +481,11 @@ class Lines(Generic[_Options]):
 
 
 def line_settings(reader: Reader) -> LineSettings:
-    """Read the settings of a serial line: :data:`SERIAL_KEYS`."""
+    """
+    Read the settings of a serial line: :data:`SERIAL_KEYS`.
+
+    :raises ConfigError: a value is not possible.
+    """
     stop_bits = reader.number("stop_bits", 1, 2, 1)
     if stop_bits not in STOP_BITS:
         raise reader.error(f"stop_bits must be 1, 1.5 or 2, not {stop_bits:g}")

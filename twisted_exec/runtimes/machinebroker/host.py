@@ -129,6 +129,7 @@ class BrokerHost(StreamHost):
     :param target: the Space that is the target, if it is one; ``client`` and ``config`` are then
         its own.
     :ivar broker: provides :class:`~twisted_exec.iri.interfaces.IMachineRuntime`.
+    :raises TargetError: the IRI target is not valid.
     """
 
     label = "machine broker"

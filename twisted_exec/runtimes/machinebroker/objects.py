@@ -125,7 +125,11 @@ def power_of(power: int) -> str:
 
 
 def encode_texts(texts: Mapping[str, str]) -> str:
-    """Encode labels or annotations for one annotation."""
+    """
+    Encode labels or annotations for one annotation.
+
+    :raises BadRequest: they are too large.
+    """
     text = json.dumps(dict(texts), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     if len(text.encode()) > _MAX_METADATA_BYTES // 2:
         raise BadRequest(

@@ -211,7 +211,12 @@ def _target(options: Options, hub: KubeClient, reactor: Any) -> SpaceTarget | No
 
 
 def settings(options: Options) -> Settings:
-    """Translate the command line."""
+    """
+    Translate the command line.
+
+    :raises TargetError: an address is wrong.
+    :raises TLSConfigError: the path of a socket is too long.
+    """
     return settings_of(
         Settings,
         options,

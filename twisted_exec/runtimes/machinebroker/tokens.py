@@ -122,6 +122,8 @@ def key_of(content: bytes) -> bytes:
     """
     Return the content of the shared key file; all of its bytes are the key, including a final
     newline.
+
+    :raises TLSConfigError: the key is too short.
     """
     if len(content) < MIN_KEY_BYTES:
         raise TLSConfigError(

@@ -135,6 +135,7 @@ class Disks:
             pass
 
     def size(self, volume: pb.Volume) -> int:
+        """Return the desired size of a volume, in bytes."""
         return int(volume.local_disk.size_bytes) or self._options.size_bytes
 
     def _file(self, name: str) -> str:

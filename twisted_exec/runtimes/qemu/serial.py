@@ -284,7 +284,11 @@ class SerialLog:
         return max(int(base["punched"]), int(base["log"]) + read)
 
     def skip_excess(self) -> int:
-        """Leave out the oldest bytes, if there are too many to read; return their number."""
+        """
+        Leave out the oldest bytes, if there are too many to read; return their number.
+
+        :return: the number of skipped bytes.
+        """
         position, size = self.position(), self.size()
         skipped = size - _MAX_CATCH_UP_BYTES - position
         if skipped <= 0:

@@ -38,7 +38,11 @@ from twisted_exec.runtimes.recordings.recording import (
 
 @dataclass(frozen=True)
 class HeadParts:
-    """The parts of a runtime's recordings that signing needs."""
+    """
+    The parts of a runtime's recordings that signing needs.
+
+    :param now: the time of day, in nanoseconds since the epoch.
+    """
 
     recordings: dict[str, Recording]
     journals: JournalStore
@@ -289,7 +293,11 @@ class RecordedMachine:
 
 
 class Beginning:
-    """Begins recordings."""
+    """
+    Begins recordings.
+
+    :param now: the time of day, in nanoseconds since the epoch.
+    """
 
     def __init__(
         self,

@@ -159,7 +159,11 @@ class RecordingFiles:
             raise OSError(errno.ESTALE, "the recordings have stopped")
 
     def open(self) -> list[StoredRecording]:
-        """Create the directory if it is missing, and read it."""
+        """
+        Create the directory if it is missing, and read it.
+
+        :raises TLSConfigError: it is not private, or cannot be created.
+        """
         private_directory(self._path)
         self.unreadable.clear()
         names = [match for name in os.listdir(self._path) if (match := _NAME.fullmatch(name))]
@@ -342,7 +346,11 @@ class RetainedSegments:
         self._own = Counter[str]()
 
     def open(self) -> None:
-        """Create the directory if it is missing, and measure it."""
+        """
+        Create the directory if it is missing, and measure it.
+
+        :raises TLSConfigError: it is not private, or cannot be created.
+        """
         private_directory(self._path)
         self._own.clear()
         for key, _, size in self._segments():

@@ -136,7 +136,11 @@ class ConsoleRecordings:
     # Start and stop.
 
     def start(self) -> None:
-        """Go on with all recordings."""
+        """
+        Go on with all recordings.
+
+        :raises TLSConfigError: the directory is not private, or cannot be created.
+        """
         self._recordings.clear()
         self._by_machine.clear()
         for stored in self._files.open():

@@ -164,7 +164,11 @@ class KeptSession:
 
 
 class KeptSessions:
-    """The sessions of one stream server that can be resumed."""
+    """
+    The sessions of one stream server that can be resumed.
+
+    :param seconds: how long a session waits for its user.
+    """
 
     def __init__(self, clock: IReactorTime, seconds: int, registry: CollectorRegistry) -> None:
         self.clock, self._seconds = clock, seconds

@@ -90,7 +90,12 @@ class ServingOptions(BrowserOptions, AuditOptions):
             )
 
     def listening(self) -> Listening:
-        """Return the address of the stream server."""
+        """
+        Return the address of the stream server.
+
+        :raises TargetError: the options contradict each other, or the path is not absolute.
+        :raises TLSConfigError: the path is too long for a socket.
+        """
         address = self["streaming-listen"]
         if address.startswith("unix:"):
             unix_path(address)
@@ -104,7 +109,12 @@ class ServingOptions(BrowserOptions, AuditOptions):
         return settings_of(Listening, self)
 
     def iri_tls(self) -> MutualTLS | None:
-        """Return the certificates of a TCP target, or ``None``."""
+        """
+        Return the certificates of a TCP target, or ``None``.
+
+        :raises TargetError: a file or the names of the poollets are missing, or the target is a
+            UNIX socket.
+        """
         files = [self[f"iri-{name}"] for name in ("ca-file", "cert-file", "private-key-file")]
         names = self["iri-client-names"]
         if not any(files):

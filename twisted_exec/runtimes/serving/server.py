@@ -308,7 +308,14 @@ class TokenServer(Service):
         return f"{self._base_url.rstrip('/')}/recording/{token}"
 
     async def listen(self) -> None:
-        """Start to serve."""
+        """
+        Start to serve.
+
+        :raises TargetError: the address needs a certificate or a base URL, or its path cannot be
+            used.
+        :raises TLSConfigError: the address is not valid, or its certificate cannot be loaded.
+        :raises CannotListenError: the address is in use or not of this host.
+        """
         listening = self.listening
         if listening.address.startswith("unix:"):
             path = unix_path(listening.address)
@@ -381,7 +388,12 @@ class TokenServer(Service):
 
 
 def unix_path(address: str) -> str:
-    """Return the path of ``unix:PATH``; colons in the path may be escaped."""
+    """
+    Return the path of ``unix:PATH``; colons in the path may be escaped.
+
+    :raises TargetError: there are options, or the path is not absolute.
+    :raises TLSConfigError: the path is too long for a socket.
+    """
     path = address.removeprefix("unix:").replace("\\:", "\0")
     if ":" in path:
         raise TargetError(f"{address!r}: unix:PATH takes no options here")

@@ -171,7 +171,11 @@ def owner_of(obj: Mapping[str, Any]) -> str:
 
 
 def mark(owner: str) -> dict[str, str]:
-    """Return the annotation for an owner."""
+    """
+    Return the annotation for an owner.
+
+    :raises BadRequest: the owner cannot be a UID.
+    """
     if not owner or names.label_value(owner):
         raise BadRequest("the owner of a physical space must be the UID of a Space")
     return {OWNER: owner}

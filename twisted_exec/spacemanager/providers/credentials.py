@@ -70,7 +70,11 @@ def clean(content: bytes, source: str, name: str, context: str = "") -> Access:
 
 
 def combined(cluster: Mapping[str, Any], user: Mapping[str, Any], source: str, name: str) -> Access:
-    """Combine a cluster and a user from different sources, each in the format of a kubeconfig."""
+    """
+    Combine a cluster and a user from different sources, each in the format of a kubeconfig.
+
+    :raises KubeConfigError: as for :func:`clean`.
+    """
     document = {
         "clusters": [{"name": name, "cluster": dict(cluster)}],
         "users": [{"name": name, "user": dict(user)}],
@@ -230,7 +234,11 @@ async def request_token(
 
 
 class CachedTokens:
-    """Cached tokens, by key."""
+    """
+    Cached tokens, by key.
+
+    :param now: seconds since the epoch.
+    """
 
     def __init__(
         self, ask: Callable[[Hashable], Awaitable[Token]], now: Callable[[], float]

@@ -110,6 +110,7 @@ class KcpProvider(CoroutineProvider):
 
     :param client: client of the kcp server; resources include the path of the workspace.
     :param known: returns physical spaces whose parents the first list includes.
+    :param now: seconds since the epoch.
     """
 
     def __init__(

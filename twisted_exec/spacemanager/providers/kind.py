@@ -255,6 +255,8 @@ class KindProvider(CoroutineProvider):
     """
     See :class:`ISpaceProvider`. There is one parameter, ``image``. Lists report each cluster as
     it was last checked.
+
+    :param now: seconds since the epoch.
     """
 
     default_parent = ""

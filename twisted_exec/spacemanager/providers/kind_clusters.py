@@ -316,6 +316,8 @@ class KindSettings:
 def kind_settings(spec: ProviderSpec) -> KindSettings:
     """
     Parse a provider's Secret.
+
+    :raises Invalid: the Secret's content is not usable.
     """
     content = spec.secret or {}
     texts = {key: _text(spec, key, content[key]) for key in content}
@@ -396,7 +398,11 @@ def image_of(settings: KindSettings, name: str, parameters: Mapping[str, str]) -
 
 
 def check_name(physical: Physical, *, new: bool = False) -> None:
-    """Check the name of a cluster."""
+    """
+    Check the name of a cluster.
+
+    :raises Invalid: it is not valid.
+    """
     causes = []
     if not is_name(physical.name) or (new and len(physical.name) > LONGEST_NAME):
         problem = (
@@ -444,6 +450,7 @@ class ClusterRecord:
 
     :param state: :data:`CREATING`, :data:`MADE` or :data:`DELETING`.
     :param group: process group of the creating run; 0 if unknown.
+    :param began: seconds since the epoch.
     """
 
     owner: str
@@ -573,7 +580,7 @@ class Records:
                 os.unlink(self.path(name, file))
 
     def forget(self, name: str) -> None:
-        """Remove all files of a cluster."""
+        """Remove all files of a cluster, whose lock is held or which no process changes."""
         if not os.path.lexists(os.path.join(self._directory, name)):
             return
         self._step()

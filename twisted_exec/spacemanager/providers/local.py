@@ -354,6 +354,7 @@ class SpaceEnvironment:
     Resources for local spaces.
 
     :param enrol: creates a kubeconfig, given the path of the administrator's.
+    :param now: seconds since the epoch.
     """
 
     reactor: Any

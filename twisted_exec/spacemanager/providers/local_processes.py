@@ -307,7 +307,11 @@ def new_record(name: str, owner: str, port: int = 0) -> SpaceRecord:
 
 
 def checked(physical: Physical) -> str:
-    """Return the name of a valid physical space."""
+    """
+    Return the name of a valid physical space.
+
+    :raises BadRequest: the name or parent is impossible.
+    """
     name = ascii(physical.name[:80])
     if physical.parent:
         where = ascii(physical.parent[:80])

@@ -94,7 +94,11 @@ def workspaces(parent: str) -> InWorkspace:
 
 
 def check_name(physical: Physical) -> None:
-    """Check the name and the parent of a physical space."""
+    """
+    Check the name and the parent of a physical space.
+
+    :raises Invalid: not a valid name or path.
+    """
     causes = []
     if not is_name(physical.name):
         message = "must be at most 63 lower case letters, digits and '-', with a letter or digit at both ends"

@@ -69,6 +69,7 @@ class SpaceLoop(Service):
 
     :param record: records messages for users, by default as Events.
     :param probe: probes a kubeconfig, by default with real requests.
+    :param now: seconds since the epoch.
     """
 
     _log = Logger()

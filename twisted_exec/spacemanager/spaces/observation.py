@@ -70,6 +70,7 @@ class SpaceObservation:
 
     :param done: types of the steps that were carried out in this run.
     :param is_settled: there was no recent automatic rotation.
+    :param now: seconds since the epoch.
     """
 
     space: Object

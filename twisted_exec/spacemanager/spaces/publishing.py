@@ -112,7 +112,11 @@ def _cluster(end: Mapping[str, str], secret: Mapping[str, str]) -> Object:
 
 
 class Publishing(BackgroundTask):
-    """Maintains the profiles."""
+    """
+    Maintains the profiles.
+
+    :param now: seconds since the epoch.
+    """
 
     _log = Logger()
 

@@ -73,7 +73,11 @@ def pauses(rng: random.Random | None = None) -> Backoff:
 
 @dataclass
 class SpaceMemory:
-    """Memory about one Space, which saves requests."""
+    """
+    Memory about one Space, which saves requests.
+
+    :ivar answer: last answer of the provider, at ``answered_at`` seconds of the clock.
+    """
 
     answer: SpaceInfo | None = None
     answered_at: float = 0.0
@@ -84,7 +88,11 @@ class SpaceMemory:
 
 @dataclass(frozen=True)
 class SpaceContext:
-    """Resources that all workers share."""
+    """
+    Resources that all workers share.
+
+    :param now: seconds since the epoch.
+    """
 
     hub: IKubeClient
     clock: Any

@@ -260,6 +260,7 @@ class StoreServer(Factory):
         self._empty: Deferred[None] | None = None
 
     def start(self) -> None:
+        """:raises StorageError: it cannot listen."""
         self._place = SocketPlace(self._path)
         try:
             self._place.remove_stale()
@@ -287,7 +288,7 @@ class StoreServer(Factory):
 
     async def stop(self) -> None:
         """
-        Stop listening, and close the connections, for a while after answers to their requests.
+        Stop listening; close the connections when their requests are answered, or after 2 seconds.
         """
         port, self._port = self._port, None
         if port is not None:

@@ -154,6 +154,7 @@ class ControlRequests:
         Send a request to the first endpoint that accepts connections.
 
         :param awaits_silence: wait also for a silent hop; otherwise fail with :class:`Silent`.
+        :param seconds: longest wait for the answer, once the request is sent.
         :return: fires after a 2xx.  Fails with :class:`UpgradeRefused` for another answer, and with
             an :class:`~twisted_exec.api.status.APIError` without one.
         """

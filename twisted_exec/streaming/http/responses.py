@@ -65,7 +65,11 @@ def _forget_frames(error: BaseException) -> None:
 
 
 def respond_json(request: Request, code: int, body: Any) -> None:
-    """Send a JSON document and finish, unless the client left."""
+    """
+    Send a JSON document and finish, unless the client left.
+
+    :param body: anything that :func:`json.dumps` accepts, or ``bytes`` of JSON.
+    """
     respond(request, code, body if isinstance(body, bytes) else render(body), "application/json")
 
 

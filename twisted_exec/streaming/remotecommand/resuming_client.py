@@ -590,6 +590,7 @@ class ResumableUser(ConsoleUser, Typing):
 
         :param uncertain: number of dropped keys and requests: ``unsent_keys`` of the stream were
             never sent, and the machine may have received some of the others.
+        :param seconds: since :meth:`outage`.
         """
 
     def notice(self, notice: Notice) -> None:

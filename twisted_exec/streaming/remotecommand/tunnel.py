@@ -116,6 +116,8 @@ class Tunnel:
 
     :param on_end: called once, when both connections are closed, with the reason for audit; never
         if the client was not answered.
+    :ivar bytes_to_machine: bytes of the inner connection.
+    :ivar bytes_to_user: bytes of the inner connection.
     """
 
     def __init__(self, clock: IReactorTime, on_end: Callable[[str], None], *, session: str) -> None:

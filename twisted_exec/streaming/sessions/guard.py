@@ -135,6 +135,7 @@ class SessionGuard(Service):
     :param review_seconds: from the start of one round of reviews to the next.
     :param files: returns the files that decide about users.
     :param hint_seconds: from a hint to its review, if there was no review just before.
+    :param now: the time of day, in seconds since 1970.
     """
 
     _log = Logger()

@@ -387,6 +387,7 @@ class Session:
         :param end: ends the stream in the protocol's order, with the reason; bounded in time.
         :param hold_to: changes the terms of the stream, if that can change them.
         :param supersede: ends the stream soon, because its user has resumed the session elsewhere.
+        :param counts: returns the bytes to the machine and to the user so far.
         """
         if self._over:
             return  # a connection was lost while the stream was being set up

@@ -37,6 +37,7 @@ class TimeLimits:
     The time limits of one stream.
 
     :param end: ends the session; called once, after which this has stopped.
+    :param now: returns the time of day, in seconds since 1970.
     """
 
     def __init__(

@@ -42,6 +42,7 @@ class TextStream:
     Common part of the forms of a text.
 
     :ivar done: fires at the end of the stream, with the reason for audit.
+    :ivar sent: bytes of text so far, with the heads of frames.
     """
 
     def __init__(self, pause: Flow, resume: Flow) -> None:
