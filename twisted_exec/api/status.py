@@ -215,7 +215,11 @@ class Invalid(APIError):
 
 
 class TooManyRequests(APIError):
-    """A limit is reached for now (429)."""
+    """
+    A limit is reached for now (429).
+
+    :param retry_after_seconds: when the client may try again.
+    """
 
     code, reason = 429, "TooManyRequests"
 

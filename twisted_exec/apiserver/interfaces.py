@@ -58,6 +58,7 @@ class Opening:
     A stream before it is opened.
 
     :param options: the query, as an object of the kind in ``kind.connects``.
+    :param kind: kind of the object that it belongs to.
     """
 
     user: User
@@ -177,6 +178,7 @@ class IConsolePolicies(Interface):
         Decide about a new session.
 
         :param right: the right that the user has and asks for.
+        :param machine: as read from the store for this session.
         :return: fires with the decision. Fails with :class:`~twisted_exec.api.status.Forbidden` if
             a policy refuses the session, and with another
             :class:`~twisted_exec.api.status.APIError` if no decision is possible now.
@@ -206,7 +208,11 @@ class IConsolePolicies(Interface):
         """
 
     def demand(machine: Object) -> Demand | None:
-        """Return the recording that sessions at a machine need, or ``None``."""
+        """
+        Return the recording that sessions at a machine need, or ``None``.
+
+        :param machine: as for :meth:`is_strict`.
+        """
 
     def follow(changed: Callable[[], None]) -> None:
         """Call ``changed`` whenever a review may have another result than before."""

@@ -117,19 +117,26 @@ _POOLLETS = "Poollets"
 @dataclass(frozen=True)
 class Settings(ServingSettings):
     """
-    Settings of an API server; paths are PEM files.
+    Settings of an API server; every path is a PEM file unless it says otherwise.
 
-    :param listen: without TLS; port 0 picks a free port.
+    :param listen: a Twisted endpoint string without TLS; port 0 picks a free port.
     :param client_ca: CA of users; behind a host its ConfigMap replaces this.
     :param poollet_certificate: client certificate for poollets; its CN may forward identities.
+    :param poollet_ca: CA of poollets' serving certificates.
+    :param address_types: preferred types of pools' addresses, in order.
     :param poollet_seconds: as :attr:`.Backend.seconds`.
-    :param pods_view: no effect behind a host.
+    :param pools_named: poollets' certificates must name their pool.
+    :param drain_seconds: how long sessions may continue when the server stops.
+    :param shutdown_delay_seconds: time to serve as not ready before the drain.
+    :param pods_view: serve each machine as a Pod too; never behind a host.
     :param signing: CA of serving certificates of poollets and node servers; ``None`` to sign none.
     :param client_signing: CA of client certificates; ``None`` to sign none.
+    :param signing_seconds: longest lifetime of these certificates.
     :param kubelets: access to kubelets; ``None`` for no Nodes.
     :param aggregated: the host; ``None`` for a standalone server.
-    :param web: no effect behind a host.
-    :param web_client: ``None`` to offer no login at OIDC issuers.
+    :param web: serve the web console under ``/console/``; never behind a host.
+    :param web_client: the web console as a client of the OIDC issuers; ``None`` to offer no login
+        there.
     """
 
     listen: str = field(
@@ -275,6 +282,7 @@ class APIServer(AsyncService):
     It provides :class:`IHandsOver`, unless its store is exclusive and cannot be handed over.
 
     :param storage: not started; this service starts and stops it.
+    :param metrics: registry for metrics; ``None`` makes a new one.
     :raises ValueError: the settings exclude each other.
     """
 

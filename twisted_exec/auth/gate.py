@@ -170,6 +170,8 @@ class Gate:
         Find out as whom a request is answered, and fill in the context.
 
         :raises Unauthorized: no credential, or an invalid one.
+        :raises Forbidden: the sender may not act as that user, or the page of another site may have
+            sent the request.
         :raises APIError: the request is refused for another reason.
         """
         began = time.monotonic()

@@ -154,6 +154,9 @@ class PresentedCredentials:
     :param token_in_header: the request has ``Authorization: Bearer``, which no page of another site
         can make a browser send.
     :param headers: those that the server's authenticators declare, and of impersonation.
+    :param certificate: of the client.
+    :param token_problem: why the bearer token cannot be read.
+    :param address: the host that the connection comes from.
     """
 
     certificate: PeerCertificate | None = None
@@ -181,7 +184,11 @@ class PresentedCredentials:
         return self.token
 
     def key(self) -> object:
-        """Return a key that equal credentials share; ``None`` if there is no such key."""
+        """
+        Return a key that equal credentials share; ``None`` if there is no such key.
+
+        :return: ``None`` if other headers are part of them, or the bearer token cannot be read.
+        """
         if self.token_problem or any(True for _ in self.headers.getAllRawHeaders()):
             return None
         certificate = b"" if self.certificate is None else self.certificate.digest

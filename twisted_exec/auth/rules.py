@@ -186,6 +186,7 @@ class Attributes:
 
     :param verb: a Kubernetes verb, or for a path the HTTP method in lower case.
     :param strict: ``create`` on ``machines/exec`` does not include the verb.
+    :param field_selector: of a list, a watch or a deletecollection.
     """
 
     user: User

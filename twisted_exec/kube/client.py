@@ -161,6 +161,9 @@ class KubeClient:
     :param renew: returns the configuration for each request; not with late credentials.
     :param list_bytes: limit for all pages of a list together.
     :param body_bytes: limit for one answer other than a watch, decompressed.
+    :param reactor: a real reactor (sockets and time).
+    :param server: the endpoint, instead of the one that ``config`` names.
+    :param agent: the program's name for ``User-Agent``.
     """
 
     def __init__(
@@ -186,6 +189,11 @@ class KubeClient:
 
     @property
     def config(self) -> ClientConfig:
+        """
+        The configuration in use.
+
+        :raises APIError: late credentials have not arrived.
+        """
         return self._current_http().config
 
     def close(self) -> Deferred[None]:

@@ -105,6 +105,10 @@ class ConsoleEndpoint:
 
     A protocol that provides :class:`~twisted_exec.kube.interfaces.IRecordedProtocol` learns of
     recordings, which are logged otherwise.
+
+    :param reason: that the user declares, see :mod:`twisted_exec.api.reasons`.
+    :param resume: as of :class:`~twisted_exec.kube.console.ConsoleOptions`; ``give_up_seconds``
+        likewise.
     """
 
     def __init__(

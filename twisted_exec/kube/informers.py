@@ -89,6 +89,7 @@ class Reflector:
     :param optional: wait without a warning if the server lacks the resource.
     :param max_objects: list again if a watch brings more objects, because lists have a size limit,
         watches do not.
+    :param of: name of the cluster.
     """
 
     def __init__(

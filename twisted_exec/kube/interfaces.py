@@ -92,6 +92,7 @@ class IKubeClient(Interface):
         Fires with the answer.
 
         :param uid: precondition, or empty.
+        :param grace_seconds: grace period of a Pod, 0 for none; ``None`` for the Pod's own.
         """
 
     def watch(
@@ -109,6 +110,8 @@ class IKubeClient(Interface):
 
         :param on_event: called with ``ADDED``, ``MODIFIED``, ``DELETED`` or
             ``BOOKMARK`` and the object.
+        :param on_open: called once when the server has accepted the watch; from then on every
+            change arrives.
         :return: fires when the server ended the watch normally; fails with
             :class:`~twisted_exec.api.status.Expired` if ``resource_version``
             is too old: list again.

@@ -27,6 +27,7 @@ class LeafNode:
     :param leaf_nodes: names of the leaf's nodes that the Node stands for; if empty, ``selector``
         decides.
     :param selector: labels of these nodes; empty for all.
+    :param leaf: the leaf's name in the registry.
     """
 
     name: str
@@ -47,6 +48,8 @@ class LeafPod:
     :param root: the Pod in the root, as last seen; read-only.
     :param pod: the Pod in the leaf, as last seen and trimmed (see :func:`.ownership.trimmed`), if
         it is known; read-only.
+    :param leaf: provides :class:`ILeaf`.
+    :param namespace: in the leaf; it may differ from the root's.
     """
 
     leaf: ILeaf

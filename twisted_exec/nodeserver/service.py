@@ -136,11 +136,19 @@ def _idle_seconds(text: str) -> float:
 @dataclass(frozen=True)
 class Settings:
     """
-    Configuration of a node server.
+    Configuration of a node server.  PEM files are read again when they change.
 
+    :param listen: a Twisted endpoint string without TLS; port 0 picks a free port.
     :param certificate_directory: directory of a certificate that the root signs, instead of
         ``certificate`` and ``key``.
+    :param names: DNS names and IP addresses in that certificate: where the root reaches us.
+    :param client_ca: CA of client certificates, such as that of the root's API server.
+    :param client_names: accepted common names; empty accepts all of that CA.
+    :param health_listen: endpoint for probes, like ``listen``; empty for none.
     :param shutdown_delay_seconds: how long to serve after readiness fails.
+    :param stream_idle_seconds: idle timeout of streams; 0 for none.
+    :param sessions: limits of concurrent sessions; ``None`` for as many as file descriptors allow.
+    :param requires_reason: refuse commands without a declared reason.
     """
 
     listen: str = field(
@@ -272,6 +280,8 @@ class NodeServer(AsyncService):
 
     :param parts: started once the server listens, and stopped in reverse order after the sessions.
     :param controllers: as ``parts``, but only one process may run them.
+    :param authorizer: replaces SubjectAccessReviews to the root.
+    :param checks: called at the start; an exception prevents it.
     """
 
     label = "the node server"

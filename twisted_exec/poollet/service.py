@@ -60,6 +60,10 @@ class Poollet(Service):
 
     :param runtime: provides :class:`~twisted_exec.iri.interfaces.IMachineRuntime`.
     :param checks: called at the start; an exception prevents it.
+    :param client: of the API server, with the poollet's credentials.
+    :param audit: the sink for session records.
+    :param authorizer: replaces SubjectAccessReviews to the API server.
+    :param identity: the client certificate, if the API server signs it.
     """
 
     state_version = 1

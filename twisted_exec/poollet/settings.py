@@ -46,15 +46,28 @@ def _addresses(text: str) -> list[Address]:
 @dataclass(frozen=True)
 class Settings:
     """
-    Configuration of a poollet. Certificates, keys and CAs are paths of PEM files.
+    Configuration of a poollet.  Certificates, keys and CAs are paths of PEM files, read again when they
+    change.
 
-    :param addresses: where the API server reaches this poollet; by default this host's own.
+    :param listen: a Twisted endpoint string without TLS; port 0 picks a free port.
+    :param client_ca: CA of user certificates; empty accepts no user certificates.
+    :param requestheader_ca: CA of proxies that forward users; empty trusts no proxy.
+    :param requestheader_names: common names of the trusted proxies.
+    :param addresses: where the API server reaches this poollet; empty means this host's own.
+    :param pool_proxy_suffices: users that need no permission on the machine.
     :param runtime_ca: CA of runtimes whose exec URLs are ``https``.
+    :param trusted_uids: further owners of UNIX sockets that may be dialled.
     :param runtime: gRPC target of the runtime, which limits its exec URLs; empty for a runtime in
         this process.
     :param exec_allowed: hosts that exec URLs with ``https`` may point to, besides the runtime's.
     :param certificate_directory: directory of a certificate that the API server signs, instead of
         ``certificate`` and ``key``.
+    :param signer: signerName of that certificate.
+    :param downward: fields of Machines that the runtime gets as labels and annotations.
+    :param about: the same for objects that Machines refer to; by default UIDs, namespaces and names.
+    :param sessions: limits of concurrent sessions; ``None`` for as many as file descriptors allow.
+    :param allowed_origins: other web sites whose pages may open consoles (CORS).
+    :param strict_verbs: ``create`` on ``machines/exec`` includes no right at a console.
     """
 
     pool: str = field(

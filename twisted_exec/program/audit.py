@@ -73,10 +73,12 @@ class JSONLinesAudit:
     """
     Audit records as lines of JSON.
 
-    :param target: a path, ``-`` for standard output, or a text stream. A missing file is made with
-        mode 0600. ``/dev/null`` keeps no records.
+    :param target: a path, ``-`` for standard output, or a text stream. A file is made with mode
+        0600, appended to, and must not be a symbolic link. ``/dev/null`` keeps no records; no other
+        file that is not a regular file is accepted.
     :param rotation: rotation of a file; several processes may write and rotate the same file, if
         all have a limit.
+    :param thread: where the file is written.
     """
 
     _log = Logger()

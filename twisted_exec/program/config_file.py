@@ -47,6 +47,7 @@ class Reader:
 
     :param where: start of messages, such as ``runtime.yaml: classes[0] (vm)``.
     :ivar quantity: number of lines of a machine class, set by drivers of existing machines.
+    :ivar name: name of the mapping, such as the machine class's; empty if it has none.
     :raises ConfigError: it is not a mapping.
     """
 
@@ -76,6 +77,7 @@ class Reader:
         """
         Return the value of ``key``, or ``default`` if it is missing.
 
+        :param kind: ``str``, ``int``, ``float``, ``bool``, ``list``, ``dict``, or several.
         :raises ConfigError: it is missing or not valid.
         """
         self._known.append(key)

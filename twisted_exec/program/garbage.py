@@ -58,7 +58,11 @@ def return_large_blocks() -> None:
 
 
 class GarbagePolicy:
-    """The collector's settings while a program runs."""
+    """
+    The collector's settings while a program runs.
+
+    :param clock: the reactor.
+    """
 
     _log = Logger()
 

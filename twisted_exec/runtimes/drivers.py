@@ -40,6 +40,8 @@ class IDriverMaker(Interface):
 class DriverMaker:
     """
     A plugin for a module with a function ``configure``, imported when a class uses the driver.
+
+    :param module: dotted name.
     """
 
     def __init__(self, name: str, module: str) -> None:

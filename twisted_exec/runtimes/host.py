@@ -73,8 +73,8 @@ class Settings(MachineSettings):
     :param iri_revision: the revision of ``machine.v1alpha1``, see
         :mod:`twisted_exec.iri.revisions`; spheric's service is always served, too.
     :param allowed_uids: users besides root and the runtime's own that may use the UNIX sockets.
-    :param sessions: limits of concurrent sessions; ``None`` for as many as file descriptors allow,
-        up to 10000.
+    :param sessions: limits of concurrent sessions; ``None`` for as many as file descriptors allow, up
+        to 10000.
     :param shipping: where to send the lines of all consoles; ``None`` for nowhere.
     :param resume_seconds: how long a session waits for its user after the loss of a connection, and
         for its machine to start again; 0 disables both.

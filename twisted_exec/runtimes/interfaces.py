@@ -130,6 +130,8 @@ class IMachineDriver(Interface):
     def missing() -> str:
         """
         Return what to install or to change on the host, in one line; empty if machines can run.
+
+        :return: one line that says what to install or to change; empty if machines can run.
         """
 
     def run(facts: MachineFacts) -> IRun:

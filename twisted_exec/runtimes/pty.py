@@ -61,6 +61,8 @@ class PtyOptions:
     :param user: user of the process; empty for the runtime's own, which requires ``same_user``.
     :param raw: start the terminal in raw mode, for programs that switch to it only after they have
         reported that they are ready.
+    :param directory: working directory; empty for the user's home.
+    :param restart: ``always``, ``on-failure`` or ``never``.
     """
 
     command: Sequence[str]

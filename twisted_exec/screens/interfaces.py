@@ -58,6 +58,9 @@ class Job:
     :param shown_size: columns and rows of the terminal that shows the screen; ``None`` for those at
         the end.
     :param output: bytes of the machine.
+    :param columns: the size at the beginning; limits apply.
+    :param resizes: in order.
+    :param form: a :class:`~twisted_exec.api.screens.ScreenForm`.
     """
 
     columns: int

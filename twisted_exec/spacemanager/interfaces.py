@@ -91,6 +91,7 @@ class SpaceRequest:
     A request to create a physical space.
 
     :param owner: UID of the Space. The provider stores it with the physical space.
+    :param parameters: ``spec.parameters`` of the Space; each provider defines its own.
     """
 
     owner: str
@@ -182,6 +183,7 @@ class ProviderSpec:
     Configuration of a provider from its SpaceProviderDesc.  If it changes, the provider is recreated.
 
     :param secret: decoded content of its Secret; ``None`` if it names none.
+    :param secret_ref: ``namespace/name`` of the Secret, for messages.
     """
 
     name: str
@@ -198,6 +200,9 @@ class ProviderContext:
     :param hub: client of the cluster with the Spaces.
     :param place: identity of that directory, see :func:`~twisted_exec.spacemanager.views.place_of`.
     :param now: seconds since the epoch.
+    :param reactor: the reactor, for sockets, processes and time.
+    :param directory: absolute path of the manager's private directory; provider types may have
+        directories below it.
     """
 
     hub: IKubeClient
@@ -216,7 +221,11 @@ content is not usable; the message names the Secret, the key and the remedy.
 
 @dataclass(frozen=True)
 class ProviderCondition:
-    """A condition of a provider."""
+    """
+    A condition of a provider.
+
+    :param status: ``True``, ``False`` or ``Unknown``.
+    """
 
     status: str
     reason: str

@@ -49,7 +49,11 @@ class Settings:
     """
     Settings of a manager.
 
-    :param identity: this replica's unique identity in the Lease; empty for a random one.
+    :param state_directory: private to managers; created if it is missing.
+    :param namespace: namespace of the Lease for leader election.
+    :param lease: name of the Lease.
+    :param identity: this replica's identity in the Lease; empty for a random one. It must be unique.
+    :param health_listen: a Twisted endpoint string for probes and metrics; empty for none.
     """
 
     state_directory: str = field(
@@ -113,6 +117,9 @@ class SpaceManager(AsyncService):
 
     :param make_loop: creates the controller of Spaces, for each term as leader.
     :param now: seconds since the epoch.
+    :param client: client of the cluster with the Spaces.
+    :param makers: makers of providers, by type.
+    :ivar registry: the metrics.
     """
 
     label = "the space manager"

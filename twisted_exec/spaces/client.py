@@ -82,6 +82,9 @@ class SpaceClient(Service):
         :data:`~twisted_exec.api.spaces.EXTERNAL` elsewhere.
     :param namespaces: watch only these namespaces; empty means all.
     :param secrets_by_name: watch each Secret by name: expensive, but needs no access to others.
+    :param hub: client of the cluster with the Spaces.
+    :param agent: the ``User-Agent`` for the Spaces' servers.
+    :param make_client: creates the clients of Spaces; for tests.
     """
 
     name = "spaces"
@@ -127,6 +130,7 @@ class SpaceClient(Service):
         )
 
     def startService(self) -> None:
+        """Watch Spaces and their Secrets until :meth:`stopService`."""
         super().startService()
         for each in self._copies:
             each.when_synced().addCallback(lambda _: self._tell_synced())
@@ -134,6 +138,11 @@ class SpaceClient(Service):
         self._secrets.start(self._tell_synced)
 
     def stopService(self) -> Deferred[Any]:
+        """
+        End all connections and watches.
+
+        :return: fires when they have ended; never fails.
+        """
         super().stopService()
         copies, secrets, spaces = self._copies, self._secrets, self._spaces
         self._begin()

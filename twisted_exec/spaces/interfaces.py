@@ -18,6 +18,7 @@ class SpaceName:
     Full name of a Space.
 
     :param provider: name of the SpaceProviderDesc; empty for an imported Space.
+    :param namespace: namespace of the Space.
     """
 
     name: str

@@ -126,16 +126,33 @@ class Settings:
     """
     Settings of the standalone program.
 
-    :param state_directory: directory for all state, see :mod:`.state`.
-    :param port: loopback port of the API server, or 0 for any.
-    :param dialect: dialect of the API, which a state directory cannot change.
-    :param storage: makes the API server's store, given the reactor; by default a file of the state
-        directory.
+    :param state_directory: directory for all state; see :mod:`.state`.
+    :param port: loopback port of the API server; 0 for any free port.
+    :param drain_seconds: how long sessions may continue when the program stops.
+    :param token_file: file with bearer tokens of further users; empty for none.
+    :param pods_view: show each machine as a Pod as well.
+    :param dialect: dialect of the API; a state directory cannot change it.
+    :param allowed_origins: further sites whose pages may send requests to the API server.
+    :param issuers: issuers of OIDC ID tokens for further users.
+    :param storage: makes the API server's store, given the reactor; a file of the state
+        directory when ``None``.
     :param demo: create demo machines; otherwise create none, and of the program's own classes only
         that for shells.
+    :param classes: machine classes besides the program's own.
+    :param client_ca: path of a further client CA; empty for none.
+    :param sessions: limits of concurrent sessions of each part; ``None`` for as many as file
+        descriptors allow.
+    :param limits: limits of what objects use in the file of the state directory.
     :param spaces: run a Space Manager, and create a provider for local spaces.
+    :param keep_machines: virtual machines and shells continue when the program stops.
+    :param space_ports: ports for the API servers of local spaces; ``None`` for the default range.
+    :param strict_verbs: ``create`` on ``machines/exec`` includes no right at a console.
+    :param last_line_seconds: see :class:`twisted_exec.runtimes.host.Settings`.
+    :param recording_store: creates the store of closed recordings, if there is one.
     :param has_parent: a parent process waits for the end of this process, so that no successor can take
         its place.
+    :param web: serve the web console under ``/console/``.
+    :param web_client: the web console as a client of the issuers.
     """
 
     state_directory: str = field(

@@ -32,6 +32,7 @@ class Followed:
 
     :param changed: called for each change after the start, in order.
     :param listed: called once with the listed objects; ``None`` skips the list.
+    :param namespace: empty for all.
     """
 
     resource: Resource
@@ -55,6 +56,7 @@ class StoreFollower(Service):
     Base of services that follow resources of a store.
 
     :param storage: started before this service.
+    :param clock: for the pauses between lists that fail; by default the reactor.
     """
 
     _log = Logger()

@@ -163,6 +163,7 @@ class History:
     Objects, changes and watchers.
 
     :param remembered_bytes: limit of the size of the objects of remembered changes, as JSON.
+    :param remembered: limit of the number of remembered changes.
     """
 
     def __init__(

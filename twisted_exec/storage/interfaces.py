@@ -43,6 +43,8 @@ class Event:
     :param obj: the object after the change, or the last state of a deleted one, with the
         resourceVersion of the deletion.
     :param previous: the object before the change, ``None`` if it was added.
+    :param type: ``ADDED``, ``MODIFIED`` or ``DELETED``.
+    :param version: the store's resourceVersion of this change.
     """
 
     type: str

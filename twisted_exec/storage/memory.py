@@ -38,6 +38,8 @@ class HistoryStorage(Service):
 
     The subclass has ``create``, ``update``, ``delete`` and ``probe``. It sets :attr:`history`, and
     begins creations and updates with :meth:`within_quota`.
+
+    :ivar history: the objects and changes that readers and watchers see.
     """
 
     location = MEMORY
@@ -131,6 +133,7 @@ class MemoryStorage(HistoryStorage):
     Objects in memory only.
 
     :param remembered: number of changes kept for watches and older lists.
+    :param remembered_bytes: limit of the size of these changes together.
     """
 
     exclusive = True

@@ -73,6 +73,8 @@ class SQLiteStorage(HistoryStorage):
     :param path: created with mode 0600 if missing.
     :param reserved_bytes: size of a file beside it, whose space makes deletions possible on a full
         disk.
+    :param remembered: number of changes kept for watches and older lists.
+    :param remembered_bytes: limit of the size of these changes together.
     """
 
     def __init__(

@@ -32,10 +32,16 @@ class RequestContext:
     The user, the target and the options of one request.
 
     :param target: the object that the request is about.
+    :param values: the variable segments of the path, by name.
+    :param segments: all segments of the path, decoded.
     :ivar caller: the user or proxy that acts for ``user``.
     :ivar ceiling: the terms that the previous hop holds the session to.
     :ivar has_session: a session was opened, which records its own end.
     :ivar recorded: the input that is recorded; may be empty.
+    :ivar user: as whom the request is answered; set by the gate.
+    :ivar resume_headers: the request's, if the gate has taken them out of it.
+    :ivar rejoin: what a previous hop says about rejoining the stream: the value of its header.
+    :ivar wants_recording: the input that the user wants to be recorded; empty without such a wish.
     """
 
     user: User
@@ -111,13 +117,16 @@ class RequestContext:
         self._on_unopened += (function,)
 
     def call_opened(self, function: Callable[[], None]) -> None:
+        """Call a function once the session is open."""
         self._on_opened += (function,)
 
     def opened(self) -> None:
+        """Take note that the session is open."""
         for function in self._on_opened:
             function()
 
     def unopened(self, problem: BaseException) -> None:
+        """Take note that the session is not opened."""
         for function in self._on_unopened:
             function(problem)
 

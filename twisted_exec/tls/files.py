@@ -35,6 +35,7 @@ def read_file(path: str, what: str = "file") -> bytes:
     """
     Return the content of a small regular file.
 
+    :param what: name of the content, for the error.
     :raises TLSConfigError: it cannot be read, is not a regular file, or is too large.
     """
     try:

@@ -585,6 +585,7 @@ def write_kubeconfig(
     Write a kubeconfig with embedded certificates, mode 0600, atomically.
 
     :param key_pem: embedded in the form of :func:`.pem_of_key`.
+    :param server: ``https://HOST:PORT``.
     :raises TLSConfigError: the key is malformed, or the file exists and ``replace`` is false, or
         cannot be written.
     """

@@ -58,6 +58,7 @@ class ServerTLS:
         known.
     :param resumable: clients may resume sessions until the files or the CAs change. A resumed
         session has the client's certificate, but no intermediates.
+    :param clock: times the checks for changed files.
     """
 
     def __init__(

@@ -119,6 +119,8 @@ class Ending:
     Why a session ended, as its final Status reports it.
 
     :param exit_code: the exit code (0 to 255) of a process, else ``None``.
+    :param reason: one of the reasons above, for programs.
+    :param message: for people: what ended, and why.
     """
 
     reason: str

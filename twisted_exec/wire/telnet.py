@@ -381,6 +381,7 @@ class LineSettings:
     :param flow: a key of :data:`FLOWS`.
     :param dtr: whether DTR is on while the line is open; ``None`` leaves it as it is.
     :param rts: likewise for RTS.
+    :param data_bits: 5 to 8.
     """
 
     baud: int = 9600

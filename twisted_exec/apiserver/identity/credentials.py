@@ -51,6 +51,8 @@ class Identities:
     :param api_audiences: of this server; by default the first issuer of ServiceAccount tokens.
     :param authenticators: of the application; asked before certificates and tokens. They may have
         ``load()``, which is called at the start, and ``close()``.
+    :param accounts: ``None`` without ServiceAccount tokens.
+    :param bootstrap_tokens: accept bootstrap tokens, such as those of future poollets.
     """
 
     token_file: str = ""

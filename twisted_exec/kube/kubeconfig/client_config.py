@@ -107,6 +107,9 @@ class ClientConfig:
     :param token_file: takes precedence over ``token`` while it can be used.
     :param proxy_url: ``http``, ``https`` or ``socks5``, with user and password if needed.
     :param expires: end of a plugin's credential, if known, in seconds since the epoch.
+    :param plugin: used only if there are no other credentials.
+    :param source: name for messages: the files and the context.
+    :param credentials_source: for messages: where the credentials come from.
     """
 
     server: str
@@ -160,6 +163,7 @@ class ClientConfig:
 
     @property
     def needs_plugin(self) -> bool:
+        """True if the plugin has to run because there are no other credentials."""
         return self.plugin is not None and not self._has_own
 
     @property

@@ -170,6 +170,8 @@ def load(
     :param path: one file, as in ``--kubeconfig``; by default as in kubectl, or in a Pod its service
         account.
     :param context: instead of ``current-context``.
+    :param overrides: values that override the files.
+    :param service_account: mount point of a Pod's credentials.
     :raises KubeConfigError: there is no usable configuration.
     """
     environ = os.environ if environ is None else environ

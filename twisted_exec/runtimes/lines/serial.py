@@ -183,6 +183,9 @@ class SerialEndpoint:
     Opens a device. ``connect`` fails with ``ServiceUnavailable`` and the reason.
 
     :param hangup: drop DTR on close, which modems and some machines take for a hang-up.
+    :param path: such as ``/dev/ttyUSB0``.
+    :param keeper: may have the open device from an earlier runtime.
+    :param name: of the device at the keeper.
     """
 
     def __init__(

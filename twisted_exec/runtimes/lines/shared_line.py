@@ -114,6 +114,10 @@ class SharedLine:
 
     The transports of the endpoint must provide
     :class:`~twisted_exec.runtimes.interfaces.ISharedLineTransport`.
+
+    :param claim: returns the line's name and endpoint, or raises an ``APIError``.
+    :param release: called after the line is closed for good.
+    :param breakable: the endpoint's transports have ``send_break``.
     """
 
     paced = False
@@ -433,6 +437,7 @@ class Lines(Generic[_Options]):
         self._used: set[str] = set()
 
     def options_of(self, facts: MachineFacts) -> _Options | None:
+        """Return the options of the machine's line, reserved or not; ``None`` if there is none."""
         name = self._name(facts)
         return None if name is None else self._lines[name]
 
@@ -440,6 +445,7 @@ class Lines(Generic[_Options]):
         """
         Reserve the machine's line until :meth:`release` and power off; return its name and options.
 
+        :return: the line's name and options.
         :raises CannotStart: there is no line for the machine, or another machine owns it.
         """
         name = self._name(facts)
@@ -455,6 +461,7 @@ class Lines(Generic[_Options]):
         return name, self._lines[name]
 
     def release(self, facts: MachineFacts) -> None:
+        """Release the machine's line, if it has one; the machine keeps it while it is on."""
         for name, owner in self._owners.items():
             if owner.id == facts.id:
                 self._used.discard(name)

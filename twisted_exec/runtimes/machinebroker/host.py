@@ -83,8 +83,8 @@ class Settings:
 
     :param place: namespace and pools of the machines in the target.
     :param state_directory: for the socket of consoles without another address.
-    :param sessions: limits of concurrent sessions; ``None`` for as many as file descriptors allow,
-        up to 10000.
+    :param sessions: limits of concurrent sessions; ``None`` for as many as file descriptors allow, up
+        to 10000.
     :param token_key: path of the key that all replicas share; empty for a single broker.
     """
 
@@ -128,6 +128,7 @@ class BrokerHost(StreamHost):
 
     :param target: the Space that is the target, if it is one; ``client`` and ``config`` are then
         its own.
+    :param config: returns the current kubeconfig of the target, for streams.
     :ivar broker: provides :class:`~twisted_exec.iri.interfaces.IMachineRuntime`.
     :raises TargetError: the IRI target is not valid.
     """

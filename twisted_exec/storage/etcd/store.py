@@ -58,6 +58,8 @@ class EtcdStorage(HistoryStorage):
     Objects in an etcd cluster.
 
     :param limits: servers that write at the same time may exceed them by these writes.
+    :param remembered: number of changes kept for watches and older lists.
+    :param remembered_bytes: limit of the size of these changes together.
     """
 
     exclusive = False
