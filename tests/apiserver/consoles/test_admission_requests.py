@@ -129,6 +129,9 @@ class ApprovalTests(PolicyTestCase):
         """The command of the docs approves, and the session is limited to the approval."""
         self.request(seconds=600)
         self.assertIn('your request "r" waits', self.not_opened(self.applicant()))
+        (cause,) = self.refusal(self.applicant()).details["causes"]
+        self.assertEqual((cause["reason"], cause["request"]), ("ApprovalRequired", "r"))
+        self.assertNotIn("your request", cause["message"])
         status = self.decide()["status"]
         until = EPOCH + 600
         self.assertEqual(

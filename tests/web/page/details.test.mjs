@@ -5,10 +5,14 @@ import { test } from "node:test";
 
 import { causesOf, has, kindOf } from "../../../twisted_exec/web/page/details.js";
 
-test("causes have a reason and a message", () => {
-  const causes = causesOf({ details: { causes: [{ reason: "ReasonRequired", message: "why?", field: "x" }, { reason: "Other" }] } });
-  assert.deepEqual(causes, [{ reason: "ReasonRequired", message: "why?" }, { reason: "Other", message: "" }]);
-  assert.deepEqual([has(causes, "Other"), has(causes, "ApprovalRequired")], [true, false]);
+test("causes have a reason, a message and the name of a request", () => {
+  const sent = [{ reason: "ApprovalRequired", message: "who?", request: "vm-1-x", field: "x" }, { reason: "Other", request: 7 }];
+  const causes = causesOf({ details: { causes: sent } });
+  assert.deepEqual(causes, [
+    { reason: "ApprovalRequired", message: "who?", request: "vm-1-x" },
+    { reason: "Other", message: "", request: "" },
+  ]);
+  assert.deepEqual([has(causes, "Other"), has(causes, "ReasonRequired")], [true, false]);
 });
 
 test("a server that sends no details, or strange ones, has no causes", () => {

@@ -142,6 +142,11 @@ class _Problem:
     text: str
     remedy: str = ""
     cause: str = NOT_ALLOWED
+    request: str = ""
+
+    def as_cause(self) -> dict[str, str]:
+        fields = {"reason": self.cause, "message": self.text, "request": self.request}
+        return {name: value for name, value in fields.items() if value}
 
 
 class _Refused(Exception):
@@ -160,7 +165,7 @@ def _forbidden(refusals: Sequence[_Refused]) -> Forbidden:
     if more > 0:
         texts.append(f"and {more} more policies refuse it")
     problems = [problem for refused in refusals for problem in refused.problems]
-    causes = [{"reason": each.cause, "message": each.text} for each in problems[:_MOST_CAUSES]]
+    causes = [each.as_cause() for each in problems[:_MOST_CAUSES]]
     return Forbidden("; ".join(texts), details={"causes": causes})
 
 
@@ -235,8 +240,10 @@ def _requested(
     return request
 
 
-def _refused(text: str, remedy: str = "", cause: str = NOT_ALLOWED) -> _Refused:
-    return _Refused(_Problem(text, remedy, cause))
+def _refused(
+    text: str, remedy: str = "", cause: str = NOT_ALLOWED, request: str = ""
+) -> _Refused:
+    return _Refused(_Problem(text, remedy, cause, request))
 
 
 def _reasons(applicant: Applicant, requests: Sequence[Object], now: float) -> list[str]:
@@ -301,9 +308,11 @@ def _approval(
     state = state_of(latest, now)
     if state == PENDING:
         raise _refused(
-            f'{needs}: your request "{name}" waits for another user to run '
+            needs,
+            f': your request "{name}" waits for another user to run '
             f"twisted-exec request approve -n {namespace} {name}",
-            cause=APPROVAL_REQUIRED,
+            APPROVAL_REQUIRED,
+            name,
         )
     if state == APPROVED:  # for a session under another identity
         raise _refused(
@@ -323,6 +332,7 @@ def _approval(
         f'{needs}: your request "{name}" does not count, {because}',
         f"; request again with {ask}",
         APPROVAL_REQUIRED,
+        name,
     )
 
 

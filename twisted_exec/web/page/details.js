@@ -9,17 +9,19 @@ export const DECIDED = "Decided";
 /** Nothing was wrong but that the request asked for no upgrade. */
 export const UPGRADE_REQUIRED = "UpgradeRequired";
 
+const text = (value) => (typeof value === "string" ? value : "");
+
 /**
  * Return the causes in a Status; none of an older server.
  *
- * @returns {{reason: string, message: string}[]}
+ * @returns {{reason: string, message: string, request: string}[]} `request`: the name of a ConsoleRequest, or empty
  */
 export function causesOf(status) {
   const causes = status?.details?.causes;
   if (!Array.isArray(causes)) return [];
   return causes
     .filter((cause) => typeof cause?.reason === "string")
-    .map(({ reason, message }) => ({ reason, message: typeof message === "string" ? message : "" }));
+    .map(({ reason, message, request }) => ({ reason, message: text(message), request: text(request) }));
 }
 
 /** The kind of the objects that are missing, if a server cannot resume a session: it is no longer kept. */
@@ -27,8 +29,7 @@ export const KEPT_SESSION = "exec";
 
 /** Return the kind of the object that a Status is about, such as `machines`; empty if it does not say. */
 export function kindOf(status) {
-  const kind = status?.details?.kind;
-  return typeof kind === "string" ? kind : "";
+  return text(status?.details?.kind);
 }
 
 /** Whether one of the causes has a reason. */

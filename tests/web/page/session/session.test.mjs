@@ -315,7 +315,7 @@ test("a status may come in parts, and none of its beginning counts", async () =>
 test("a refusal keeps its details", async () => {
   const page = await Page.open();
   page.socket.accept();
-  const causes = [{ reason: "ReasonRequired", message: "a reason" }];
+  const causes = [{ reason: "ReasonRequired", message: "a reason", request: "" }];
   page.socket.status({ message: "no", reason: "Forbidden", code: 403, details: { kind: "machines", causes } });
   assert.deepEqual([page.state[1].kind, page.state[1].causes], ["machines", causes]);
 });

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { Denied, approved, createRequest } from "../../../../twisted_exec/web/page/terminal/approval.js";
+import { Denied, approved, createRequest, waitingRequest } from "../../../../twisted_exec/web/page/terminal/approval.js";
 
 const KIND = { group: "g", version: "v1", plural: "machines" };
 
@@ -15,7 +15,7 @@ function requests(...statuses) {
       if (options.method === "POST") return { metadata: { name: "vm-x7" } };
       const status = statuses.shift();
       if (status instanceof Error) throw status;
-      return { metadata: { creationTimestamp: CREATED }, status };
+      return { metadata: { name: "vm-x7", creationTimestamp: CREATED }, status };
     },
   };
   return { sent, context: { api, machines: { parse: (name) => ({ kind: KIND, name }) } } };
@@ -57,5 +57,13 @@ test("a request that is denied or deleted says so", async () => {
 
 test("a request that has expired is not waited for", async () => {
   const expired = requests({ expirationTime: "2026-01-01T00:00:00Z" });
-  await assert.rejects(approved(expired.context, METADATA, undefined, now, now), /has expired: ask again/);
+  await assert.rejects(approved(expired.context, METADATA, undefined, now, now), /counts no longer .Expired.: ask again/);
+});
+
+test("the last request of a console that was refused is waited for only while it waits", async () => {
+  const { context: page } = requests({}, { approved: true, decidedBy: "bob" }, { denied: true, decidedBy: "bob" }, { session: "s-1" });
+  assert.equal((await waitingRequest(page, METADATA)).metadata.name, "vm-x7");
+  await assert.rejects(waitingRequest(page, METADATA), /is approved: try again/);
+  await assert.rejects(waitingRequest(page, METADATA), Denied);
+  await assert.rejects(waitingRequest(page, METADATA), /counts no longer .Used./);
 });

@@ -25,10 +25,9 @@ async function attach(t, saved = null, place = PLACE, text = "") {
   const { FakeWebSocket, sockets } = fakeWebSockets();
   const before = globalThis.WebSocket;
   globalThis.WebSocket = FakeWebSocket;
-  const requests = [];
   const values = new Map(saved && [["session.team-a/vm-1", saved]]);
   const context = {
-    api: { webSocketURL: (path, query) => `wss://server${path}?${new URLSearchParams(query)}`, webSocketProtocols: (name) => [name], request: async (path) => (requests.push(path), {}) },
+    api: { webSocketURL: (path, query) => `wss://server${path}?${new URLSearchParams(query)}`, webSocketProtocols: (name) => [name], request: async () => ({}) },
     machines: { path: () => "/vm-1" },
     store: {
       get: (key, fallback = null) => values.get(key) ?? fallback,
@@ -48,7 +47,7 @@ async function attach(t, saved = null, place = PLACE, text = "") {
     attachment.replace();
     globalThis.WebSocket = before;
   });
-  return { attachment, told, values, requests, sockets, socket: sockets.at(-1), written: () => written };
+  return { attachment, told, values, sockets, socket: sockets.at(-1), written: () => written };
 }
 
 function accept(socket, { at = 100, end = at } = {}) {
@@ -77,13 +76,6 @@ test("a new session is opened as it was asked for, and kept for a reload", async
   accept(socket);
   assert.equal(attachment.isOpen, true);
   assert.deepEqual(values.get("session.team-a/vm-1").request, REQUEST);
-});
-
-test("the screen is read when a session is open, not before: an approval may be for one session", async (t) => {
-  const { requests, socket } = await attach(t);
-  assert.deepEqual(requests, []);
-  accept(socket, { at: 100, end: 100_000 });
-  assert.deepEqual(requests, ["/vm-1/screen"]);
 });
 
 test("the request of a user who observes says so, also that of each later connection", async (t) => {

@@ -55,7 +55,7 @@ test("the reason of a refusal is asked with an ordinary request", async () => {
     },
   });
   const refusal = await explain(failing(403, "no"), "/x", {});
-  assert.deepEqual([refusal.code, refusal.message, refusal.causes], [403, "no", [{ reason: "C", message: "no" }]]);
+  assert.deepEqual([refusal.code, refusal.message, refusal.causes], [403, "no", [{ reason: "C", message: "no", request: "" }]]);
   assert.equal(await explain(failing(400, "other words", "UpgradeRequired"), "/x", {}), null);
   assert.equal(await explain(failing(0, "the server cannot be reached"), "/x", {}), null);
 });

@@ -156,17 +156,12 @@ test("a policy's demands become a form, without the commands in the message", ()
 test("a refusal names each policy once, and the user's last request", () => {
   const policy = 'ConsolePolicy "default/p" requires';
   const approval = `${policy} the approval of another user (#on-call)`;
-  const refusal = (message) => ({ causes: [{ reason: "ReasonRequired", message: `${policy} a reason that matches OPS-[0-9]+` }, { reason: "ApprovalRequired", message }] });
+  const reason = { reason: "ReasonRequired", message: `${policy} a reason that matches OPS-[0-9]+` };
+  const refusal = (message, request) => ({ causes: [reason, { reason: "ApprovalRequired", message, request }] });
   const both = `${policy} a reason that matches OPS-[0-9]+, and the approval of another user (#on-call)`;
-  const ended = (message) => endText({ code: 403, reason: "Forbidden", message, ...refusal(message) });
-  assert.equal(ended(approval), `${both}.`);
-  assert.deepEqual(requestOf(refusal(approval)), { name: "", isWaiting: false, deniedBy: "" });
-  const waits = `${approval}: your request "vm-x7" waits for another user to run twisted-exec request approve -n default vm-x7`;
-  assert.equal(ended(waits), `${both}.`); // the panel has the rest as its own sentence
-  assert.deepEqual(requestOf(refusal(waits)), { name: "vm-x7", isWaiting: true, deniedBy: "" });
-  const denied = `${approval}: your request "vm-x7" does not count, bob denied it (not now)`;
-  assert.equal(ended(denied), `${both}: your request "vm-x7" does not count, bob denied it (not now).`);
-  assert.deepEqual(requestOf(refusal(denied)), { name: "vm-x7", isWaiting: false, deniedBy: "bob" });
+  assert.equal(endText({ code: 403, reason: "Forbidden", message: approval, ...refusal(approval) }), `${both}.`);
+  assert.equal(requestOf(refusal(approval)), "");
+  assert.equal(requestOf(refusal(approval, "vm-x7")), "vm-x7");
   assert.equal(stateText("ended", { asked: 1000 }, 43_000).text, "Waiting for approval, 42s");
 });
 

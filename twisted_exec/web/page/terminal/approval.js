@@ -2,7 +2,7 @@
 
 import { qualifiedName } from "../machines.js";
 import { itemPath, listPath } from "../objects.js";
-import { stateOf } from "../views/request_model.js";
+import { stateOf, WAITING } from "../views/request_model.js";
 import { sleep } from "../watch.js";
 
 const LOOK_SECONDS = 2;
@@ -42,6 +42,26 @@ export async function createRequest({ api, machines }, place, signal) {
   return api.request(listPath("consolerequests", place.namespace), { method: "POST", body, signal });
 }
 
+/** Read the user's last ConsoleRequest, for a console that was refused; throw why there is nothing to wait for. */
+export async function waitingRequest({ api }, { namespace, name }, signal) {
+  const request = await api.request(itemPath("consolerequests", namespace, name), { signal });
+  // The console would be refused again at once, as by a server whose clock is ahead.
+  if (approvalOf(request)) throw new Error(`request "${name}" is approved: try again`);
+  return request;
+}
+
+/** Return the message of an approval; empty while the request waits. Throw why it does not count. */
+function approvalOf(request) {
+  const { name } = request.metadata;
+  const { decidedBy = "another user", message } = request.status ?? {};
+  const because = message ? `: ${message}` : "";
+  const state = stateOf(request, Date.now());
+  if (state === "Denied") throw new Denied(decidedBy, `${decidedBy} denied request "${name}"${because}`);
+  if (state === "Approved") return `${decidedBy} approved request "${name}"${because}`;
+  if (state !== WAITING) throw new Error(`request "${name}" counts no longer (${state}): ask again`);
+  return "";
+}
+
 /**
  * Resolve with a message when a ConsoleRequest is approved.
  *
@@ -50,7 +70,7 @@ export async function createRequest({ api, machines }, place, signal) {
  * @param {object} context of the page
  * @param {{namespace: string, name: string}} metadata of the request
  * @param {(request: any) => void} seen called with the request, as it is read
- * @throws {Error} it was denied or deleted, or may not be read
+ * @throws {Error} it was denied or deleted, is used or has expired, or may not be read
  */
 export async function approved({ api }, { namespace, name }, signal, seen, pause = sleep) {
   const path = itemPath("consolerequests", namespace, name);
@@ -65,11 +85,8 @@ export async function approved({ api }, { namespace, name }, signal, seen, pause
       continue; // the server is back soon
     }
     signal?.throwIfAborted();
-    const { approved, denied, decidedBy = "another user", message } = request.status ?? {};
-    const because = message ? `: ${message}` : "";
-    if (denied) throw new Denied(decidedBy, `${decidedBy} denied request "${name}"${because}`);
-    if (stateOf(request, Date.now()) === "Expired") throw new Error(`request "${name}" has expired: ask again`);
-    if (approved) return `${decidedBy} approved request "${name}"${because}`;
+    const message = approvalOf(request);
+    if (message) return message;
     seen(request);
   }
 }

@@ -58,7 +58,7 @@ export class Attachment {
     const { path, query } = this.#request;
     const saved = this.#saved;
     this.#replayed = saved?.position ? Math.min(REPLAY_BYTES, saved.position.offset - saved.first.offset) : 0;
-    if (saved) this.#first.ask();
+    this.#first.ask();
     this.session = new ConsoleSession({
       // An observer does not become the writer, also where the server does not know the session any more.
       url: () => api.webSocketURL(path, this.#place.observes ? { ...query, observe: "true" } : query),
@@ -127,8 +127,6 @@ export class Attachment {
       detail = { ...detail, missed: Math.max(0, detail.missed - this.#replayed) };
       this.#replayed = 0;
     }
-    // Not before: a screen would use up an approval that is for one session.
-    if (state === "open" && !this.#saved) this.#first.ask();
     if (state === "open") this.#separate();
     if (state === "ended" || (state === "open" && detail.resumable === false)) this.#first.cancel();
     if (state !== "ended") this.#isReturning = state === "reconnecting" || (this.#isReturning && state === "connecting");

@@ -3,7 +3,7 @@
 import { button, fill, h, printable } from "../dom.js";
 import { duration } from "../times.js";
 import { copyButton } from "../views/parts.js";
-import { Denied, approved, createRequest, rightOf } from "./approval.js";
+import { Denied, approved, createRequest, rightOf, waitingRequest } from "./approval.js";
 import { suggestion } from "./suggestion.js";
 import { MACHINE_DELETED, NOT_RUNNING, attemptText, demands, endText, endingOf, explained, isForbidden, isMachineMissing, isMachineStopped, isWithoutPool, requestOf, startText, stoppedText } from "./texts.js";
 
@@ -287,7 +287,7 @@ export class Panel {
   /**
    * @param {string} text of the refusal
    * @param {{reason: boolean, approval: boolean}} required
-   * @param {{name: string, isWaiting: boolean, deniedBy: string}} former the user's last request
+   * @param {string} former name of the user's last request
    */
   #showForm(text, required, former) {
     const { place, context } = this.#owner;
@@ -371,7 +371,6 @@ export class Panel {
       ),
     );
     stop.hidden = copy.hidden = true;
-    if (former.deniedBy) showDenied(former.deniedBy);
     let wasThere = false;
     this.#followMachine = (machine) => {
       if (wasThere && machine === null) {
@@ -382,7 +381,7 @@ export class Panel {
       wasThere = machine !== null;
     };
     // Of the page before a reload, of another tab, or of the command line.
-    if (former.isWaiting) wait(async () => ({ metadata: { namespace: place.namespace, name: former.name } }));
+    if (former) wait((signal) => waitingRequest(context, { namespace: place.namespace, name: former }, signal));
   }
 
   #fill(title, ...children) {

@@ -24,7 +24,6 @@ const CONTROLS = /[\u0000-\u001f\u007f-\u009f]/g;
 const INNER = /poollet|websocket/i; // parts of the service that its users need not know
 const HOST_AWAY = "host of the machine cannot be reached now";
 const DELETED_BY = /^(.+) deleted the console session \S+$/; // the name of the object tells the user nothing
-const REQUEST = /: your request "([^"]+)" (?:(waits) for another user .*|does not count, (.+) denied it.*)$/s; // apiserver/consoles/policy_evaluation.py
 const DEMAND = /^(ConsolePolicy "[^"]+" requires )(.+)$/s;
 const FIRST_WORD = /^(a|an|from|machine|no|nothing|the|there|this|what|you)\b/; // others may be names
 
@@ -292,13 +291,12 @@ export function endText({ reason, message, exitCode, code, kind, causes = [] }) 
   return message || reason;
 }
 
-/** Return what policies demand, each named once: a request that waits has a sentence of its own. */
+/** Return what policies demand, each named once. */
 function demandsText(causes) {
   /** @type {[string, string[]][]} */
   const texts = [];
   for (const { message } of causes) {
-    const text = requestOf({ causes: [{ message }] }).isWaiting ? message.replace(REQUEST, "") : message;
-    const [, policy = "", demand = text] = DEMAND.exec(text) ?? [];
+    const [, policy = "", demand = message] = DEMAND.exec(message) ?? [];
     const last = texts.at(-1);
     if (policy && last?.[0] === policy) last[1].push(demand);
     else texts.push([policy, [demand]]);
@@ -360,13 +358,7 @@ export function demands({ causes = [] }) {
   return { reason: has(causes, REASON_REQUIRED), approval: has(causes, APPROVAL_REQUIRED) };
 }
 
-/**
- * Return the request for an approval that a refusal names: `{name, isWaiting, deniedBy}`; the texts are empty where it
- * names none.
- *
- * @param {any} ending
- */
+/** Return the name of the user's last request for an approval, if a refusal has it. */
 export function requestOf({ causes = [] }) {
-  const [, name = "", waits, deniedBy = ""] = causes.map(({ message }) => REQUEST.exec(message)).find(Boolean) ?? [];
-  return { name, isWaiting: waits !== undefined, deniedBy };
+  return causes.find(({ request }) => request)?.request ?? "";
 }
