@@ -239,6 +239,7 @@ class LocalConsoleTests(WebTestCase):
         await self.open_terminal(user)
         await user.open("machines/default/vm-2")
         await user.until_page("default /\\s+vm-2[^]*You can type")
+        await user.until_terminal("[#$]$")
         await self.program.stop()
         await user.until_page("was stopped. Start it again and log in here")
         await user.focus_terminal()

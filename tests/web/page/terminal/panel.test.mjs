@@ -74,6 +74,21 @@ test("a console whose machine is off shows why, leads to its log and screen, and
   assert.equal(opened.length, 1);
 });
 
+test("a warning before the first output is part of the panel that connects", () => {
+  const { made } = panel(null);
+  made.warn("too early");
+  made.showConnecting("connecting", {});
+  assert.doesNotMatch(made.element.text, /early/);
+  made.warn("The web console was stopped.");
+  assert.match(made.element.text, /Connecting to vm.*The web console was stopped\./);
+  made.showConnecting("connecting", { message: "no", code: 500 });
+  assert.match(made.element.text, /was stopped\..*cannot be opened now/);
+  made.hide();
+  made.showConnecting("connecting", {});
+  assert.doesNotMatch(made.element.text, /stopped/);
+  made.hide();
+});
+
 test("a console whose machine has no pool yet follows its condition, leads to its events, and opens when it runs", async () => {
   const { made, opened, labels } = panel({ reason: "NoMachinePool", message: "This machine does not run yet.", isSeen: true });
   for (const problem of ["not ready: 1 of 1 machinepools", 'class "gpu" does not exist']) {

@@ -632,14 +632,17 @@ export class Console {
   /**
    * Show a message over the terminal, and let screen readers say it; warnings stay until dismissed.
    *
-   * The newest one before the first screen waits for that.
+   * The newest one before the first screen waits for that; the panel shows a warning meanwhile.
    *
    * @param {string} text
    * @param {string} kind "warning", "error", or empty
    */
   #tell(text, kind) {
     this.#held = this.#panel.isConnecting ? { text, kind } : null;
-    if (this.#held) return;
+    if (this.#held) {
+      if (kind) this.#panel.warn(text);
+      return;
+    }
     fill(
       this.#message,
       h("span", {}, printable(text)),

@@ -16,7 +16,7 @@ export class Panel {
   #waiting;
   /** @type {((machine: any, hasStarted: boolean) => void) | null} */
   #followMachine = null; // if the machine decides what the user can do
-  /** @type {{name: string, detail: any, begin: number, timer: any, draw: () => void} | null} */
+  /** @type {{name: string, detail: any, warning: string, begin: number, timer: any, draw: () => void} | null} */
   #attempt = null; // while the session connects
 
   constructor(owner) {
@@ -70,7 +70,7 @@ export class Panel {
       return;
     }
     const title = h("h3", {}, `Connecting to ${printable(this.#owner.place.name)}`);
-    const [state, text, more] = [h("p", { class: "dim" }), h("p"), h("p", { class: "dim" })];
+    const [warning, state, text, more] = [h("p"), h("p", { class: "dim" }), h("p"), h("p", { class: "dim" })];
     const again = button("Try now", () => this.#owner.connectNow(), { class: "primary", hidden: true });
     const draw = () => {
       if (!this.#attempt) return;
@@ -78,6 +78,7 @@ export class Panel {
       const { runs, state: machine } = this.#owner.machine ?? {};
       const waited = Date.now() - begin;
       const attempt = attemptText(name, detail);
+      warning.textContent = printable(this.#attempt.warning);
       const machineText = machine ? `The machine is ${runs ? "running" : `in the state ${printable(machine)}`}. ` : "";
       const server = printable(this.#owner.context.config.cluster || location.host);
       const step = name === "open" ? "The session is open; its output is on its way" : `Waiting for the server (${server})`;
@@ -85,12 +86,19 @@ export class Panel {
       text.textContent = printable(attempt.text);
       more.textContent = waited < PATIENCE_MILLISECONDS ? "" : printable(attempt.detail);
       again.hidden = !attempt.text;
-      [text, more].forEach((each) => (each.hidden = !each.textContent));
+      [warning, text, more].forEach((each) => (each.hidden = !each.textContent));
     };
-    this.#fill("", title, state, text, more, h("div", { class: "actions" }, again, this.#link("logs", "Log"), this.#link("screen", "Screen")));
+    this.#fill("", title, warning, state, text, more, h("div", { class: "actions" }, again, this.#link("logs", "Log"), this.#link("screen", "Screen")));
     this.element.classList.add("connecting");
-    this.#attempt = { name, detail, begin: Date.now(), timer: setInterval(draw, TICK_MILLISECONDS), draw };
+    this.#attempt = { name, detail, warning: "", begin: Date.now(), timer: setInterval(draw, TICK_MILLISECONDS), draw };
     draw();
+  }
+
+  /** Show a warning in the panel while the session connects. */
+  warn(text) {
+    if (!this.#attempt) return;
+    this.#attempt.warning = text;
+    this.#attempt.draw();
   }
 
   #leaveAttempt() {
