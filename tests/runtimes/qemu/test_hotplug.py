@@ -5,6 +5,7 @@ Tests for :mod:`twisted_exec.runtimes.qemu.disks`, with real virtual machines.
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 from tests.contracts.console import Line
@@ -50,6 +51,20 @@ class SlotsTests(QemuCase):
         line.transport.write(b"-")
         await line.until(b"-")
         await run.detach_volume("data")
+        self.assertEqual(await self.nodes(run), [])
+
+    async def test_file_stays(self) -> None:
+        """A file that cannot be deleted is named."""
+        run, line = await self.machine()
+        await run.attach_volume(pb.Volume(name="data", local_disk=pb.LocalDisk(size_bytes=1 << 20)))
+        line.transport.write(b"-")
+        await line.until(b"-")
+        (path,) = Path(self.facts().storage, "disks").iterdir()
+        path.unlink()
+        path.mkdir()
+        with self.assertRaises(Conflict) as caught:
+            await run.detach_volume("data")
+        self.assertIn("'data' cannot be deleted: [Errno 21] Is a directory", caught.exception.message)
         self.assertEqual(await self.nodes(run), [])
 
     async def test_guest_holds_on(self) -> None:

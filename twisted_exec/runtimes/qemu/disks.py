@@ -133,6 +133,11 @@ class Disks:
             os.unlink(self._file(name))
         except FileNotFoundError:
             pass
+        except OSError as error:
+            raise Conflict(
+                f"the disk of volume {name!r} cannot be deleted: {error}; the next start of the machine "
+                "tries it again"
+            ) from None
 
     def size(self, volume: pb.Volume) -> int:
         """Return the desired size of a volume, in bytes."""
