@@ -64,7 +64,9 @@ class SlotsTests(QemuCase):
         path.mkdir()
         with self.assertRaises(Conflict) as caught:
             await run.detach_volume("data")
-        self.assertIn("'data' cannot be deleted: [Errno 21] Is a directory", caught.exception.message)
+        self.assertIn(
+            "'data' cannot be deleted: [Errno 21] Is a directory", caught.exception.message
+        )
         self.assertEqual(await self.nodes(run), [])
 
     async def test_guest_holds_on(self) -> None:

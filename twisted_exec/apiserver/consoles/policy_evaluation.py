@@ -240,9 +240,7 @@ def _requested(
     return request
 
 
-def _refused(
-    text: str, remedy: str = "", cause: str = NOT_ALLOWED, request: str = ""
-) -> _Refused:
+def _refused(text: str, remedy: str = "", cause: str = NOT_ALLOWED, request: str = "") -> _Refused:
     return _Refused(_Problem(text, remedy, cause, request))
 
 
