@@ -17,7 +17,7 @@ from zope.interface.verify import verifyObject
 
 from tests.auth.support import CredentialsCase, credentials
 from tests.retained import instances
-from tests.tls.support import authority, client_identity, server_identity
+from tests.tls.support import authority, client_identity, server_identity, with_unknown_curve
 from twisted_exec.auth import x509 as x509_module
 from twisted_exec.auth.interfaces import IAuthenticator, User
 from twisted_exec.auth.x509 import RequestHeaderAuthenticator, X509Authenticator
@@ -260,6 +260,16 @@ class X509AuthenticatorTests(CredentialsCase):
             with self.assertRaises(TLSConfigError) as caught:
                 again.load()
             self.assertIn("hold the same CA", str(caught.exception))
+
+    def test_unknown_curve(self) -> None:
+        """A CA with a key of an unknown curve is compared as well."""
+        self.write("users.crt", authority("users").certificate_pem + with_unknown_curve())
+        users = X509Authenticator(self.users_ca, self.clock, apart_from=self.forwarding_ca)
+        users.load()
+        self.write("forwarding.crt", with_unknown_curve())
+        with self.assertRaises(TLSConfigError) as caught:
+            users.load()
+        self.assertIn("hold the same CA", str(caught.exception))
 
     def test_kept_apart_from_a_file(self) -> None:
         """The content of a CA file cannot be kept apart from another file: that is no silent no."""

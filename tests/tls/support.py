@@ -5,6 +5,7 @@ Support for TLS tests: authorities, files, and two ends of a real connection.
 from __future__ import annotations
 
 import os
+from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from datetime import timedelta
 from functools import cache
@@ -222,3 +223,15 @@ class LoopbackCase(TestCase):
         accepted = recorders.next()
         connected = await self.connect(port, client)
         return await accepted, connected
+
+
+def replaced(encoding: bytes, other: bytes) -> bytes:
+    """A certificate with a part of its DER replaced."""
+    der = b64decode(b"".join(client_identity("jane").certificate_pem.splitlines()[1:-1]))
+    text = b64encode(der.replace(encoding, other))
+    return b"-----BEGIN CERTIFICATE-----\n" + text + b"\n-----END CERTIFICATE-----\n"
+
+
+def with_unknown_curve() -> bytes:
+    """A certificate with a key of a curve that nobody knows."""
+    return replaced(b"\x2a\x86\x48\xce\x3d\x03\x01\x07", b"\x2a\x86\x48\xce\x3d\x03\x01\x77")

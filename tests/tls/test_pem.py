@@ -4,8 +4,6 @@ Tests for :mod:`twisted_exec.tls.pem`.
 
 from __future__ import annotations
 
-from base64 import b64decode, b64encode
-
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
@@ -18,17 +16,10 @@ from hypothesis import strategies as st
 from OpenSSL import SSL
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.tls.support import authority, client_identity
+from tests.tls.support import authority, client_identity, replaced, with_unknown_curve
 from twisted_exec.tls import pem
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.pki import Authority
-
-
-def replaced(encoding: bytes, other: bytes) -> bytes:
-    """A certificate with a part of its DER replaced."""
-    der = b64decode(b"".join(client_identity("jane").certificate_pem.splitlines()[1:-1]))
-    text = b64encode(der.replace(encoding, other))
-    return b"-----BEGIN CERTIFICATE-----\n" + text + b"\n-----END CERTIFICATE-----\n"
 
 
 class PEMTests(SynchronousTestCase):
@@ -77,7 +68,7 @@ class PEMTests(SynchronousTestCase):
 
     def test_unknown_curve(self) -> None:
         """A certificate with a key of an unknown curve belongs to no key."""
-        text = replaced(b"\x2a\x86\x48\xce\x3d\x03\x01\x07", b"\x2a\x86\x48\xce\x3d\x03\x01\x77")
+        text = with_unknown_curve()
         with self.assertRaises(TLSConfigError) as caught:
             pem.use_certificate(
                 pem.new_context(SSL.TLS_SERVER_METHOD),

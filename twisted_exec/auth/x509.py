@@ -191,7 +191,7 @@ def _checked(paths: Sequence[str], ca_pem: bytes, *others: bytes) -> bytes:
         for path, content in zip(paths, (ca_pem, *others), strict=True)
     )
     for ca, other in product(cas, apart[0]) if apart else ():
-        if ca.public_key() == other.public_key():
+        if ca == other or pem.is_key_of(ca, other):
             how = "hold the same CA"
         elif pem.has_issued(ca, other) or pem.has_issued(other, ca):
             # A client could present the intermediate in a chain that ends at the other file's CA.

@@ -104,8 +104,8 @@ def _is_cut(pem: bytes) -> bool:
     return bool(rest) and _BEGIN.startswith(rest)
 
 
-def is_key_of(key: PrivateKey, certificate: x509.Certificate) -> bool:
-    """Return whether a certificate is for this key."""
+def is_key_of(key: PrivateKey | x509.Certificate, certificate: x509.Certificate) -> bool:
+    """Return whether a certificate is for this key, or for the key of another certificate."""
     try:
         return certificate.public_key() == key.public_key()
     except (ValueError, UnsupportedAlgorithm):

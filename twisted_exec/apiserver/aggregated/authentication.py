@@ -185,7 +185,7 @@ def _check_apart(
 
 def _covers(proxy: x509.Certificate, client: x509.Certificate) -> bool:
     """Return whether ``proxy`` also verifies certificates signed by ``client``."""
-    return proxy.public_key() == client.public_key() or pem.has_issued(proxy, client)
+    return proxy == client or pem.is_key_of(proxy, client) or pem.has_issued(proxy, client)
 
 
 _REMEDIES = {
