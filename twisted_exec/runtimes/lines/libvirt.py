@@ -115,7 +115,7 @@ class LibvirtDriver(LineDriver[LibvirtDomain]):
         """
         Run one command of virsh for a domain; return its output.
 
-        :raises ServiceUnavailable: it failed, or took too long; the message says why.
+        :raises ServiceUnavailable: the command failed, or took too long.
         """
         argv = [PROGRAM, "-q", "-c", domain.uri, command, *words, "--domain", domain.domain]
         printed = await run_program(

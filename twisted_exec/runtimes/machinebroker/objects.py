@@ -3,7 +3,7 @@ Conversion between machines of the runtime interface and objects of the target c
 
 Labels and annotations have the names of ironcore's own machinebroker
 (``broker/machinebroker/api/v1alpha1`` and ``server/machine_create.go``), except
-:attr:`BrokerPlace.parts_annotation`, so the two can replace each other.
+:attr:`BrokerPlace.parts_annotation`.
 
 The name of the object is the machine's id. It is a hash of the UID of the source's Machine, if the
 request has one, so repeated requests create one object.
@@ -117,7 +117,9 @@ def _spec(machine: pb.Machine, machine_id: str, place: BrokerPlace) -> Object:
 
 def power_of(power: int) -> str:
     """
-    :raises BadRequest: an unknown value.
+    Return the value of ``power`` of an object.
+
+    :raises BadRequest: the power is neither on nor off.
     """
     if power not in _POWERS:
         raise BadRequest(f"power {power} is neither on nor off")

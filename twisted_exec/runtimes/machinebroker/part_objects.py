@@ -113,7 +113,6 @@ class PartObjects:
         await self._create(self._interfaces, machine, name, spec)
 
     async def _network(self, network_id: str) -> str:
-        """Find the Network with this provider's id, possibly of another broker, or create it."""
         namespace = self._place.namespace
         listed = await self._explain(
             self._client.list(self._networks, namespace, label_selector=self._place.manager)
@@ -186,10 +185,6 @@ class PartObjects:
                 raise
 
     async def _explain(self, request: Any) -> Any:
-        """
-        Translate 404, which means for ``list`` and ``create`` that the cluster does not serve the
-        kind.
-        """
         try:
             return await request
         except APIError as error:

@@ -97,7 +97,8 @@ class Storing:
 
     def text(self, facts: RecordingFacts) -> ReadText | None:
         """
-        Return a function that reads a recording in the store; ``None`` if it is not there.
+        Return a function that reads a recording in the store; ``None`` if the store does not have
+        it.
 
         :raises ServiceUnavailable: the runtime has no store any more.
         """

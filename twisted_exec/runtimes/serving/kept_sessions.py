@@ -1,8 +1,7 @@
 """
 Sessions that outlive their connections.
 
-A :class:`KeptSession` stands between an attachment and the streams of its user, of which there is
-one at a time.
+A :class:`KeptSession` connects an attachment to the streams of its user, one at a time.
 """
 
 from __future__ import annotations
@@ -88,7 +87,7 @@ class KeptSession:
 
     @property
     def settled(self) -> int | None:
-        """Settled pieces of input; ``None`` if unknown."""
+        """Number of settled pieces of input; ``None`` if unknown."""
         return self._settled if self.connection is None else self.connection.settled
 
     def restore(
@@ -306,7 +305,7 @@ class KeptSessions:
         """
         Take note that a session has another stream.
 
-        :param earlier: the digest of its key, if the session was in an earlier process.
+        :param earlier: the digest of the key, if the session was in an earlier process.
         """
         self.absences.remove(session)
         self.moving.remove(session)
@@ -497,12 +496,9 @@ class KeptStream:
 
 MOST = 4096
 MOST_OF_USER = MOST // 4
-"""
-One user may have a quarter, as of open sessions: a hop that is replaced cuts all of a user's
-sessions.
-"""
+"""Most waiting sessions of one user: a hop that is replaced cuts all of a user's sessions."""
 _AT_ONCE = 50
-"""Sessions that end in one turn of the reactor."""
+"""Most waits that expire in one turn of the reactor."""
 
 NOT_BACK = "the user did not come back"
 TOO_MANY = "too many lost sessions wait for their users"
@@ -603,7 +599,8 @@ class Bridged:
 
     :param rejoin: the digest of the key that rejoins the stream, in hexadecimal digits; empty if it
         cannot.
-    :param socket: path of the socket at which the process accepts that; empty if it does not.
+    :param socket: path of the socket at which the process accepts such requests; empty if it does
+        not.
     """
 
     def __init__(
