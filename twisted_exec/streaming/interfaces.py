@@ -136,7 +136,7 @@ class Subject:
     recording: str = ""
     """The name of the recording of the session; empty on the poollet and the runtime."""
     recording_uid: str = ""
-    """Its UID."""
+    """The UID of that recording."""
 
     def get(self, fact: str) -> str:
         """Return a fact by its name, for the audit record."""
@@ -362,7 +362,7 @@ class IResumableAttachment(ITermsAttachment):
         """The user is back, over another stream; called instead of ``attached``."""
 
     def heard() -> None:
-        """The client has sent something over its stream; called once at most for each."""
+        """The client has sent something over its stream; called at most once for each stream."""
 
     def answered() -> None:
         """

@@ -186,7 +186,7 @@ class Rejoiner:
     """
     Looks for another connection to the machine's end of a stream.
 
-    :param reach: sends a request with this header to the next hop.  Fails with
+    :param reach: sends a request with a header of this value to the next hop. Fails with
         :class:`~twisted_exec.streaming.http.upgrade_client.UpgradeRefused` or an
         :class:`~twisted_exec.api.status.APIError`.
     """

@@ -169,7 +169,6 @@ def _routes(node: _Node[Endpoint], path: str) -> Iterator[tuple[str, str, Endpoi
 def _walk(
     node: _Node[Endpoint], segments: Sequence[str], values: tuple[str, ...]
 ) -> Iterable[tuple[_Node[Endpoint], tuple[str, ...]]]:
-    """Yield the nodes that match, the more literal ones first."""
     if not segments:
         if node.endpoints:
             yield node, values

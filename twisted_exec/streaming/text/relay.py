@@ -260,7 +260,6 @@ class _Passage:
             self._break_off("backend lost", ending if self._relay.tells_loss else None)
 
     def _break_off(self, reason: str, ending: Ending | None) -> None:
-        """End an incomplete text; a reader of frames gets the reason when it continues."""
         self._text.break_off(reason, None if self._framing is not None else ending)
 
     def _end(self, ending: Ending) -> None:

@@ -38,7 +38,7 @@ OUTAGE_SECONDS = 60.0
 """Longest outage."""
 FIRST_SECONDS = 0.1
 LONGEST_SECONDS = 1.0
-"""The first wait, and the limit of later ones."""
+"""The longest wait between two attempts."""
 _STARTING_SECONDS = 10.0
 """How long a kube-apiserver may be starting, see :attr:`APIError.is_decided`."""
 _STABLE_SECONDS = 10.0
@@ -68,7 +68,7 @@ class ResumedLog:
     :param again: opens the log again, and authorizes the user again.
     :param final: codes of refusals that end the log.
     :param lost: called with the reason of each outage, and with ``None`` when the log continues.
-    :ivar ending: the reason to give up; ``None`` if there is none.
+    :ivar ending: why the log was given up; ``None`` if it was not.
     """
 
     _log = Logger()

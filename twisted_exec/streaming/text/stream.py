@@ -362,7 +362,6 @@ class TextSocket(TextStream, OutputSocketUser):
 
 
 def _protocol(headers: Headers) -> str:
-    """Return the client's first protocol that we speak; empty if it offers only its token."""
     offered = tokens(values(headers, b"sec-websocket-protocol"))
     named = [token for token in offered if not token.startswith(BEARER_SUBPROTOCOL)]
     if not named:
