@@ -206,7 +206,6 @@ class OpenSegment:
 
     @property
     def _reading_fd(self) -> int:
-        """A descriptor for reading, which works on a read-only disk, too."""
         if self._descriptor is None:
             self._descriptor = open_file(self._layer, self.path, os.O_RDONLY)
             self._is_writable = False
