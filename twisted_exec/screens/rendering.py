@@ -18,7 +18,7 @@ class Style:
     The attributes of characters.
 
     :param foreground: the number of a colour, 0 to 255; ``#rrggbb``; or ``None`` for the default.
-    :param background: the same.
+    :param background: as ``foreground``.
     """
 
     foreground: int | str | None = None
@@ -398,10 +398,7 @@ def for_terminals(key_frame: str, columns: int) -> str:
 
 def _without_blanks(row: str, columns: int) -> str:
     """
-    Return a row without the blanks at its end.
-
-    A wrapped row may end with blank rows of the screen, and these remain: the first blank of the
-    last one makes the terminal wrap.
+    Return a row without the blanks at its end, except those that make a terminal wrap the row.
     """
     text = row.rstrip(" ")
     blanks = len(row) - len(text)
