@@ -90,7 +90,7 @@ class RuntimeClass:
 
     @property
     def can_adopt(self) -> bool:
-        """True if machines can outlive a runtime, and the next one adopts them."""
+        """True if machines of the class can outlive a runtime."""
         return bool(IAdoptsMachines.providedBy(self.driver))
 
     @property

@@ -1,8 +1,5 @@
 """
 Changes of volumes and network interfaces of machines.
-
-A change of a machine that is off takes effect at its next start. Some runs can change the volumes
-of a machine that is on.
 """
 
 from __future__ import annotations

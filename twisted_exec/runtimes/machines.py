@@ -1,7 +1,5 @@
 """
 The records of a runtime's machines, sans I/O.
-
-The runtime chooses the ids of machines, and creates at most one machine per UID of an API object.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class RuntimeState:
 
     :ivar id: marks the processes of the runtime's machines; empty before :meth:`open`.
     :ivar directory: private directory with a short path, for sockets; empty before :meth:`open`.
-    :ivar keeper: holds terminals while no runtime runs; ``None`` before :meth:`open`.
+    :ivar keeper: holds terminals, also while no runtime runs; ``None`` before :meth:`open`.
     """
 
     _log = Logger()

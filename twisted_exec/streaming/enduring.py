@@ -100,7 +100,7 @@ class EnduringStream:
         Check whether another connection can continue the stream.
 
         :param received: how many bytes the other side has got.
-        :raises Conflict: it cannot.
+        :raises Conflict: the stream cannot be continued.
         """
         if not self.connected or not self._kept.has(received):
             raise Conflict("the stream cannot be continued: the lost bytes are no longer kept")

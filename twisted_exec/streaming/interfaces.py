@@ -210,7 +210,7 @@ class IStreamRecorder(Interface):
         """
         Begin to record; called once, before the user is answered.
 
-        :raises APIError: it cannot be recorded, so it must not be opened.
+        :raises APIError: the stream cannot be recorded, and must not be opened.
         """
 
     def input(channel: Channel, data: bytes) -> Ending | None:

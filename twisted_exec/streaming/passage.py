@@ -82,7 +82,7 @@ def require_upgrade(request: IRequest) -> bytes:
     """
     Return the protocol of an upgrade request: ``websocket`` or ``SPDY/3.1``.
 
-    :raises BadRequest: it is no such request, or has a body.
+    :raises BadRequest: the request asks for no such upgrade, or has a body.
     """
     upgrade = is_upgrade(request)
     if not upgrade:

@@ -245,7 +245,8 @@ class Splice:
 
     :param on_end: called once, when both connections are lost, with the reason for audit.
     :param drain_seconds: for the surviving connection to receive what was sent to it.
-    :param leave_seconds: the same after the user has left; ``None`` for ``drain_seconds``.
+    :param leave_seconds: like ``drain_seconds``, after the user has left; ``None`` for
+        ``drain_seconds``.
     """
 
     def __init__(

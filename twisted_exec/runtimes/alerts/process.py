@@ -1,8 +1,5 @@
 """
 The process that searches the output of machines.
-
-It reads jobs from its standard input and writes matches to its standard output, until the input
-ends.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """
 The search for patterns of alerts, in processes of low priority, and the patterns of each owner.
-
-A group (the patterns of one alert) that has used up its CPU time is no longer searched.
 """
 
 from __future__ import annotations

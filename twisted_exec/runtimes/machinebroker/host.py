@@ -1,8 +1,5 @@
 """
 A complete broker: runtime, stream server, runtime interface, and target.
-
-In a hand-over (:mod:`twisted_exec.program.handover`) the successor gets the key and the claims of
-tokens, if no replicas share them.
 """
 
 from __future__ import annotations

@@ -130,7 +130,7 @@ def encode_texts(texts: Mapping[str, str]) -> str:
     """
     Encode labels or annotations for one annotation.
 
-    :raises BadRequest: they are too large.
+    :raises BadRequest: the texts are too large.
     """
     text = json.dumps(dict(texts), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     if len(text.encode()) > _MAX_METADATA_BYTES // 2:
@@ -468,7 +468,7 @@ def cluster_name(text: str) -> str:
     """
     Return the name of a cluster.
 
-    :raises ValueError: it cannot be a prefix of users' names.
+    :raises ValueError: the text cannot be a prefix of users' names.
     """
     if not _CLUSTER.fullmatch(text) or text == "system":
         raise ValueError(

@@ -84,7 +84,7 @@ class PartObjects:
         """
         Update size and credentials of a connected volume.
 
-        :raises NotImplementedByBackend: it is a local disk.
+        :raises NotImplementedByBackend: the volume is a local disk.
         """
         if not volume.HasField("connection"):
             raise NotImplementedByBackend("a local disk in the target cluster cannot be changed")

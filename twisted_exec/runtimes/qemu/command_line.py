@@ -244,11 +244,7 @@ def has_kvm(device: str = DEVICE) -> bool:
 
 
 class Accelerator:
-    """
-    The accelerator of one machine.
-
-    A failure of KVM is recorded in the machine's storage, so that later starts do not try it again.
-    """
+    """The accelerator of one machine."""
 
     def __init__(self, option: str, facts: MachineFacts) -> None:
         self._option, self._facts = option, facts

@@ -83,7 +83,7 @@ _MIB = 1 << 20
 @dataclass(frozen=True)
 class QemuOptions:
     """
-    The options of a class.
+    The options of a class of QEMU machines.
 
     :param shutdown_seconds: time for a shutdown; 0 powers off without one.
     """

@@ -209,7 +209,7 @@ class SerialLog:
     The files of one QEMU.
 
     A small file beside the log says which offset of the journal belongs to which position of the
-    log. So a runtime continues with the first byte that the journal lacks, also after a kill.
+    log. So a runtime continues with the first byte that the journal lacks.
 
     The part that the journal has is deallocated (FALLOC_FL_PUNCH_HOLE), which changes neither the
     log's size nor its positions. Where the file system cannot do that, the log grows.

@@ -165,7 +165,7 @@ class RecordingFiles:
         """
         Create the directory if it is missing, and read it.
 
-        :raises TLSConfigError: it is not private, or cannot be created.
+        :raises TLSConfigError: the directory is not private, or cannot be created.
         """
         private_directory(self._path)
         self.unreadable.clear()
@@ -352,7 +352,7 @@ class RetainedSegments:
         """
         Create the directory if it is missing, and measure it.
 
-        :raises TLSConfigError: it is not private, or cannot be created.
+        :raises TLSConfigError: the directory is not private, or cannot be created.
         """
         private_directory(self._path)
         self._own.clear()

@@ -1,7 +1,5 @@
 """
 Sessions that outlive their connections.
-
-A :class:`KeptSession` connects an attachment to the streams of its user, one at a time.
 """
 
 from __future__ import annotations
@@ -519,7 +517,8 @@ class Absences:
     """
     The sessions that wait for their users.
 
-    Each session waits for the same time; if there are too many, the longest wait ends first.
+    Each session waits for the same time. If too many wait, in total or of one user, the one of them
+    that has waited longest ends.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """
 The stream server of a runtime: consoles, logs, screens and recordings, by token.
 
-A token opens one stream. A log is a plain GET with the query of :mod:`twisted_exec.api.logs`.
+A log is a plain GET with the query of :mod:`twisted_exec.api.logs`.
 """
 
 from __future__ import annotations

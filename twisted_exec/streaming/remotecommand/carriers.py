@@ -326,7 +326,7 @@ class Attempt:
         Return the version that the server chose; on failure the connection is closed.
 
         :raises BadGateway: the 101 is not valid for this request.
-        :raises OtherProtocol: it is for another protocol.
+        :raises OtherProtocol: the server chose none of the offered protocols.
         """
         try:
             return self.check(upgraded)
