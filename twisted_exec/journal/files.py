@@ -395,7 +395,7 @@ class JournalFiles:
         return events
 
     def header(self, first: int) -> Header | None:
-        """Return the header of a segment; ``None`` if it is damaged or lost."""
+        """Return the header of a segment; ``None`` if it is lost or cannot be decoded."""
         segment = self.pending.get(first, self._newest)
         if segment is not None and segment.first == first:
             return segment.header

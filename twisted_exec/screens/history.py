@@ -202,7 +202,7 @@ class KeyFrame:
     """
     The state of a screen.
 
-    :param offset: of the byte behind it.
+    :param offset: of the first byte that is not in the state.
     :param content: see :meth:`.IScreen.key_frame`.
     """
 

@@ -316,7 +316,7 @@ class ITermsAttachment(IAttachment):
         """
         Check before the stream is up whether the console accepts one more session.
 
-        :raises APIError: it does not.
+        :raises APIError: the console does not accept one.
         """
 
     def input_refused() -> None:

@@ -95,7 +95,10 @@ class PartObjects:
         await self._set_access(name, volume.connection)
 
     async def make_interface(self, machine: Object, interface: pb.NetworkInterface) -> None:
-        """Create the NetworkInterface and its Network, if the dialect has such objects."""
+        """
+        Create the NetworkInterface, and its Network if it is missing; a dialect with subnets needs
+        neither.
+        """
         if self._place.dialect.subnets:
             return
         if not interface.network_id:

@@ -303,7 +303,7 @@ class KeptSessions:
         """
         Take note that a session has another stream.
 
-        :param earlier: the digest of the key, if the session was in an earlier process.
+        :param earlier: the digest of the key if the session is from an earlier process; else empty.
         """
         self.absences.remove(session)
         self.moving.remove(session)
@@ -400,7 +400,8 @@ class KeptStream:
     @property
     def settled(self) -> int | None:
         """
-        Settled pieces of the session's input; ``None`` if the client may not know what they mean.
+        Number of settled pieces of the session's input; ``None`` if the client may count
+        differently.
         """
         if self._transport is None or (self._settled_before is None and not self._is_heard):
             return self._settled_before
@@ -596,10 +597,10 @@ class Bridged:
     """
     A stream that another process of this runtime serves, for the hops that end or limit it.
 
-    :param rejoin: the digest of the key that rejoins the stream, in hexadecimal digits; empty if it
-        cannot.
-    :param socket: path of the socket at which the process accepts such requests; empty if it does
-        not.
+    :param rejoin: the digest of the key that rejoins the stream, in hexadecimal digits; empty if
+        the stream cannot be rejoined.
+    :param socket: path of the socket at which that process accepts requests to rejoin; empty
+        without one.
     """
 
     def __init__(

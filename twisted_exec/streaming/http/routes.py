@@ -182,8 +182,8 @@ def _walk(
 
 def is_local(request: Request) -> bool:
     """
-    Return whether a client on this host sent a request directly, over a UNIX socket or a loopback
-    address: a proxy may have forwarded that of another host.
+    Return whether a request came over a UNIX socket or a loopback address, without headers of a
+    proxy, which may have forwarded it from another host.
     """
     headers = request.requestHeaders
     if headers.hasHeader(b"via") or any(

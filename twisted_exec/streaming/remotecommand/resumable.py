@@ -2,7 +2,7 @@
 The machine's end of a console whose client can come back after a loss of the connection.
 
 A connection is *lost* when it ends before the client's Close, unless this end has ended the
-session.  The user may also come back for a lost status.
+session.
 """
 
 from __future__ import annotations

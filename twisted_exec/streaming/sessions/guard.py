@@ -2,9 +2,8 @@
 How long sessions last: the session guard, idle timeouts, and the time after a hand-over.
 
 The guard passes sessions, with what allowed them (``context.evidence``), to the hop's
-
-:class:`ISessionReviewer`, periodically and soon after a hint, such as a replaced file of users.  It
-also ends sessions whose credentials have ended.  A review without an answer ends nothing.
+:class:`ISessionReviewer`, periodically and soon after a hint, such as a replaced file of users. It
+also ends sessions whose credentials have ended. A review without an answer ends nothing.
 """
 
 from __future__ import annotations

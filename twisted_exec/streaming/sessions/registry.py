@@ -245,7 +245,7 @@ class Sessions:
 
     def drain(self, clock: IReactorTime, seconds: float, ending: Ending) -> Deferred[None]:
         """
-        End all sessions; cut those that go on elsewhere, or here later.
+        End all sessions; those that can go on over another connection are only cut.
 
         :return: fires when none is left, or the remaining ones were cut.
         """

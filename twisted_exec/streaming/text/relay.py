@@ -90,9 +90,9 @@ class Relay:
 
     async def handle(self, context: RequestContext) -> None:
         """
-        Relay a text; returns when it has begun.
+        Relay a text; returns when the answer has begun.
 
-        :raises APIError: refused here or by the next hop; the caller sends it.
+        :raises APIError: the text is refused here or by the next hop; the caller sends the error.
         """
         if context.request.method != b"GET":
             raise WrongMethod(context.request.method, [b"GET"])

@@ -62,9 +62,10 @@ Again = Callable[[LogOptions], Awaitable[FramedText]]
 
 class ResumedLog:
     """
-    A log across the losses of its backends; used like a
+    A log that goes on when its backend is lost.
 
-    :class:`~twisted_exec.streaming.text.download.Download`.
+    It is used like a :class:`~twisted_exec.streaming.text.download.Download`.
+
     :param again: opens the log again, and authorizes the user again.
     :param final: codes of refusals that end the log.
     :param lost: called with the reason of each outage, and with ``None`` when the log continues.

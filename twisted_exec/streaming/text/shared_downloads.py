@@ -111,7 +111,7 @@ class SharedStream:
         """
         Send a request; as :meth:`Asking.ask`.
 
-        :raises BadRequest: HTTP cannot encode it.
+        :raises BadRequest: HTTP cannot encode the request.
         """
         try:
             headers = _headers(head)
