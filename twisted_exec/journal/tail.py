@@ -112,7 +112,7 @@ class Tail:
 
 
 def after_newline(data: bytes | bytearray, number: int) -> int:
-    """Return the index after newline ``number`` (from 1), by bisection: ``count`` runs in C."""
+    """Return the index after newline ``number`` (from 1)."""
     return bisect_left(
         range(len(data) + 1), number, key=lambda length: data.count(_NEWLINE, 0, length)
     )

@@ -277,8 +277,7 @@ class Animation:
     """
     An SVG that shows screens one after the other, again and again.
 
-    It contains each different row and screen once. For readers who prefer reduced motion it shows
-    the last screen.
+    For readers who prefer reduced motion it shows the last screen.
     """
 
     def __init__(self) -> None:
@@ -369,9 +368,6 @@ _ALTERNATE = "\x1b[?1047h"
 def as_state(key_frame: str, columns: int, rows: int, facts: Mapping[str, object]) -> bytes:
     """
     Return an object with the output that brings a new terminal of this size to the state.
-
-    A picture of the screen would lack the screen behind the alternate one, modes, and the beginning
-    of an incomplete escape sequence, for example.
 
     :param key_frame: see :meth:`.IScreen.key_frame`.
     :param facts: further keys.

@@ -170,7 +170,7 @@ class DomainPower:
 
 @implementer(IStreamClientEndpoint)
 class DomainConsoleEndpoint:
-    """Opens the console of a domain; libvirt assigns its terminal anew at each start."""
+    """Opens the console of a domain."""
 
     def __init__(self, driver: LibvirtDriver, facts: MachineFacts, domain: LibvirtDomain) -> None:
         self._driver, self._facts, self._domain = driver, facts, domain

@@ -485,8 +485,7 @@ class BrokerIdentity:
 
     Unless ``own``, consoles are opened by impersonation: ``jane`` of the source cluster ``site-a``
     is ``site-a:jane`` in the target, with the rights of that user. Groups are not passed on: those
-    of one cluster mean nothing in another. Users whose names begin with ``system:`` are refused; a
-    cluster's components have no business at consoles of another cluster.
+    of one cluster mean nothing in another. Users whose names begin with ``system:`` are refused.
     """
 
     source: str = ""

@@ -362,7 +362,7 @@ _POLL_SECONDS = 0.05
 
 
 class LogWatcher:
-    """Notices when QEMUs write; one inotify instance for all of them, because those are few."""
+    """Notices when QEMUs write."""
 
     def __init__(self, reactor: Any) -> None:
         self._reactor = reactor

@@ -64,7 +64,7 @@ class _Target:
 
 
 class Heads:
-    """Signs heads: all that are due, one after the other, in short turns of the reactor."""
+    """Signs the heads that are due."""
 
     _log = Logger()
 

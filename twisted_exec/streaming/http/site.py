@@ -594,8 +594,7 @@ class SlowReader(Protocol):
 
 class Budget(Generic[Holder]):
     """
-    Bytes buffered per holder, with a common limit: thousands of connections, each within its own
-    limit, take too much memory.
+    Bytes buffered per holder, with a common limit.
 
     Beyond the limit the holder with the oldest buffer is evicted.
     """
