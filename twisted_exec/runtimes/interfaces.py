@@ -70,7 +70,7 @@ class MachineFacts:
         solved.
     :param booted: call this when a driver of existing lines has switched the machine on.
     :param namespace: of the API object; empty, as are ``name`` and ``uid``, if unknown.
-    :param storage: private directory for the machine's disks; the driver creates it, the runtime
+    :param storage: private directory for the machine's disks, which may not exist yet; the runtime
         removes it with the machine.
     :param keep: the machine should outlive the runtime (drivers with :class:`IAdoptsMachines`).
     :param journal: the machine's journal (:class:`~twisted_exec.journal.interfaces.IJournal`), for
