@@ -89,7 +89,7 @@ class JournalFiles:
     :param now: the time, in nanoseconds since the epoch.
     :ivar pending: full segments that are not sealed yet, by first offset.
     :ivar unsynced: full segments that are not known to be on the disk, by first offset.
-    :raises OSError: the directory cannot be read, or is not private (:class:`ForeignFile`).
+    :raises OSError: the directory cannot be read.
     :raises ForeignFile: the path is no directory, or the directory is open to others or of another
         user.
     """
@@ -171,7 +171,6 @@ class JournalFiles:
 
     @property
     def _mark(self) -> FileCursor:
-        """The offset of the newest segment, which tells that its file is missing."""
         return FileCursor(self._layer, self._file("newest"), self.epoch.hex())
 
     # Start.
@@ -219,10 +218,6 @@ class JournalFiles:
         return is_damaged
 
     def _last(self) -> Segment | None:
-        """
-        Return the newest segment, if it can be read; forget names at offsets that the journal
-        cannot have.
-        """
         while self.firsts:
             first = self.firsts[-1]
             segment = self.segment(first)
@@ -241,7 +236,6 @@ class JournalFiles:
         return self.firsts[-1] if self.firsts else 0
 
     def _start_new(self, now: int) -> None:
-        """Begin at offset 0; if there is an epoch, all segments are lost."""
         if self._has_epoch:
             self.epoch, self._has_epoch = self._new_epoch, False
             self._gap = Event(0, now, EventKind.GAP, {"bytes": None, "end": 0})
@@ -401,7 +395,7 @@ class JournalFiles:
         return events
 
     def header(self, first: int) -> Header | None:
-        """Return the header of a segment; ``None`` if it is damaged or lost."""
+        """Return the header of a segment; ``None`` if it is lost or cannot be decoded."""
         segment = self.pending.get(first, self._newest)
         if segment is not None and segment.first == first:
             return segment.header
@@ -468,7 +462,7 @@ class JournalFiles:
 
     def skip(self, offset: int, missing: int | None) -> None:
         """
-        Continue at a later offset, after a gap of ``missing`` bytes.
+        Continue at a later offset, after a gap.
 
         :param missing: bytes of the gap, or ``None`` if unknown.
         """
@@ -553,9 +547,6 @@ def _make(layer: Any, path: str) -> None:
 
 
 def _check(layer: Any, path: str) -> None:
-    """
-    :raises ForeignFile: the path is not a private directory of this program's user.
-    """
     entry = layer.lstat(path)
     if not stat.S_ISDIR(entry.st_mode):
         raise ForeignFile(errno.ENOTDIR, "it is not a directory", path)

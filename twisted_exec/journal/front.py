@@ -80,16 +80,16 @@ class Front:
             self.path = path
 
     def add_name(self, directory: str) -> None:
-        """Be found under the own name as well, before that name is written to the disk."""
+        """Add the file's own name, before that name is written to the disk."""
         with suppress(OSError):
             os.link(self.path, os.path.join(directory, self.name))
 
     def remove_name(self, directory: str) -> None:
-        """Be found at the spare path only: the disk has not taken the name."""
+        """Remove the file's own name, which the disk has not taken."""
         remove(os.path.join(directory, self.name))
 
     def move_back(self, directory: str) -> None:
-        """Be found under the own name only, which is on the disk now."""
+        """Remove the spare name: the own name is on the disk now."""
         spare, self.path = self.path, os.path.join(directory, self.name)
         self._is_spare = False
         remove(spare)

@@ -179,7 +179,6 @@ class IJournal(Interface):
         none.
 
         :param moment: nanoseconds since the epoch.
-        :return: an offset; ``end`` if there was no such output.
         """
 
     def boots() -> Sequence[Boot]:
@@ -219,7 +218,6 @@ class IJournal(Interface):
 
         :param data: at most 4 KiB.
         :param echoed: the machine has echoed it; else it is recorded before the machine gets it.
-        :return: whether it is recorded.
         """
 
     def events(first: int, last: int, kind: EventKind | None = None) -> Iterator[Event]:

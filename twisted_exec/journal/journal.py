@@ -150,7 +150,7 @@ class Journal:
 
     @property
     def files(self) -> JournalFiles | None:
-        """The segments; ``None`` without a disk, and if they cannot be used."""
+        """The segments; ``None`` without a disk, and while they cannot be opened."""
         if self._files is None and self._disk is not None and not self.failure:
             try:
                 files, failure = self._disk.thread.call(self._open, is_long=True)
@@ -176,7 +176,6 @@ class Journal:
         return files, None
 
     def _start_unread(self, error: Exception) -> None:
-        """Continue in memory, at offsets that the unreadable disk cannot have."""
         self._unread = ahead_of_all(self.now())
         self._tail = _tail(self._unread)
         self.fail(error)
@@ -353,7 +352,6 @@ class Journal:
         self._trim()
 
     def _adopt(self, files: JournalFiles) -> None:
-        """Use files that could not be read when the journal began in memory."""
         missed = EventKind.GAP, self._unread  # a record of the files now says this
         events = [each for each in self._events or () if (each.kind, each.offset) != missed]
         self._events = deque(_after(files.open.boots, events), maxlen=_MAX_EVENTS)
@@ -546,9 +544,7 @@ class Journal:
         return self._boots
 
     def _boots_for_now(self) -> list[Boot]:
-        """
-        Return the boots; without those on disk if it cannot be read, because the line goes on.
-        """
+        """Return the boots, without those on disk if the disk cannot be read."""
         try:
             return self._boot_list()
         except OSError:
@@ -640,7 +636,7 @@ class Writing:
     """
     Output and events for the files of a journal.
 
-    :ivar lost: size of the gap before the output.
+    :ivar lost: bytes of the gap before the output.
     """
 
     def __init__(

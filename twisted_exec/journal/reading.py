@@ -21,7 +21,9 @@ from twisted_exec.journal.tail import after_newline
 from twisted_exec.program.disk_thread import Unanswered
 
 ANSWER_SECONDS = 3.0
-"""For a disk to answer a reader: less than an API server waits for the answer of a poollet."""
+"""
+Longest wait for a disk to answer a reader: less than an API server waits for a poollet's answer.
+"""
 
 _NEWLINE = b"\n"
 _Answer = TypeVar("_Answer")

@@ -591,7 +591,7 @@ def _check_trailer(trailer: bytes) -> None:
 
 def decode_block_index(trailer: bytes, data: bytes) -> Index:
     """
-    Decode the index, which is at :func:`index_place`.
+    Decode the index of a sealed segment.
 
     :param data: the bytes at :func:`index_place`.
     :raises Damaged: the index is corrupted.

@@ -21,8 +21,8 @@ class Retention:
     """
     Limits of the journals of one class.
 
-    :param days: by age; 0 for any age.
-    :param machine_bytes: of each journal; 0 for any size.
+    :param days: oldest output that is retained; 0 for any age.
+    :param machine_bytes: size of each journal; 0 for any size.
     """
 
     days: float = 30.0
@@ -34,7 +34,7 @@ class StoreLimits:
     """
     Limits of all journals of a store.
 
-    :param total_bytes: of all journals; 0 for a tenth of the file system.
+    :param total_bytes: size of all journals; 0 for a tenth of the file system.
     :param free_bytes: space of the file system that the journals leave free; ``None`` for 1 GiB, or
         a twentieth of a file system below 20 GiB.
     :param deleted_days: the journal of a deleted machine is removed after this time.
@@ -174,7 +174,6 @@ def _free_bytes(limits: StoreLimits, space: Space) -> int:
 
 
 def _fair(remaining: dict[str, list[SegmentFile]], excess: int) -> Iterator[Removal]:
-    """Remove ``excess`` bytes, each time from the journal that is the largest then."""
     heap = [(-sum(each.size for each in segments), key) for key, segments in remaining.items()]
     heapq.heapify(heap)
     while excess > 0 and heap:

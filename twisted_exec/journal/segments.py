@@ -119,8 +119,8 @@ class OpenSegment:
 
         :return: the segment; and whether output that viewers have seen may be missing.
         :raises Damaged: the file is not a segment of this journal.
-        :raises NewerFormat: it is of a later release.
-        :raises OSError: it cannot be read.
+        :raises NewerFormat: the file is of a later release.
+        :raises OSError: the file cannot be read.
         """
         descriptor = open_file(layer, path, os.O_RDONLY)
         try:
@@ -206,7 +206,6 @@ class OpenSegment:
 
     @property
     def _reading_fd(self) -> int:
-        """A descriptor for reading, which works on a read-only disk, too."""
         if self._descriptor is None:
             self._descriptor = open_file(self._layer, self.path, os.O_RDONLY)
             self._is_writable = False
@@ -469,7 +468,7 @@ class SealedSegment:
     A segment whose output is compressed.
 
     :raises Damaged: the file is not a segment of this journal.
-    :raises NewerFormat: it is of a later release.
+    :raises NewerFormat: the file is of a later release.
     """
 
     def __init__(self, layer: Any, path: str, first: int, epoch: bytes) -> None:
@@ -569,7 +568,7 @@ def opened(layer: Any, path: str, flags: int = os.O_RDONLY) -> Iterator[int]:
     """
     Open a file of a journal for a block of code.
 
-    :raises ForeignFile: it is not a regular file of this program's user.
+    :raises ForeignFile: the path is not a regular file of this program's user.
     """
     descriptor = open_file(layer, path, flags)
     try:

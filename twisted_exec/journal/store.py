@@ -1,8 +1,8 @@
 """
 The journals of one runtime on disk, with their metrics.
 
-A thread writes the output of many journals together (:mod:`.writer`); until then it is also in a
-file in memory (:mod:`.front`).
+A thread writes the output of many journals together (:mod:`.writer`). For a runtime that is killed
+before, a file in memory has the output, too (:mod:`.front`).
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ from twisted_exec.tls.unix import private_directory
 
 FORMAT = "1"
 SYNC_SECONDS = 5.0
-"""Output is forced to the disk after this time."""
+"""Interval of forcing output to the disk."""
 STOP_SECONDS = 10.0
-"""A stop waits so long for the disk to take the last output."""
+"""Longest wait of a stop for the disk to take the last output."""
 _NAMED = 10
 """So many journals are named in a message."""
 _IN_MEMORY = "the next start writes the rest, unless this host restarts before"
@@ -284,7 +284,6 @@ class JournalStore:
         self.thread.stop()
 
     def _rest(self) -> str:
-        """Describe what may not be on disk."""
         places = self._places.items()
         keys = [key for key, place in places if place.journal.is_behind or place.journal.failure]
         more = [f"{len(keys) - _NAMED} more"] if len(keys) > _NAMED else []
@@ -650,8 +649,6 @@ class JournalStore:
 
 
 class _Place:
-    """One journal of a store; see :class:`.JournalDisk`."""
-
     __slots__ = ("_key", "_store", "journal", "quiet_passes", "retention", "thread")
 
     def __init__(self, store: JournalStore, key: str) -> None:

@@ -112,15 +112,13 @@ class Tail:
 
 
 def after_newline(data: bytes | bytearray, number: int) -> int:
-    """Return the index after newline ``number`` (from 1), by bisection: ``count`` runs in C."""
+    """Return the index after newline ``number`` (from 1)."""
     return bisect_left(
         range(len(data) + 1), number, key=lambda length: data.count(_NEWLINE, 0, length)
     )
 
 
 class _Marks:
-    """Offsets with times, in order of both."""
-
     __slots__ = ("_interval_factor", "_last", "_mid_line_ns", "_offsets", "_times")
 
     def __init__(self, mid_line_ns: int) -> None:
@@ -142,7 +140,6 @@ class _Marks:
         self._times.append(now)
 
     def discard_before(self, start: int) -> None:
-        """Delete marks before ``start``, except the one that covers ``start`` itself."""
         count = bisect_right(self._offsets, start) - 1
         if count > 0:
             del self._offsets[:count], self._times[:count]

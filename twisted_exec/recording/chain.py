@@ -15,7 +15,7 @@ from typing import Any
 
 FORMAT = 1
 MILLISECOND = 1_000_000
-"""Nanoseconds; the times in lines of proof are milliseconds since the epoch."""
+"""Nanoseconds of a millisecond, the unit of times in lines of proof."""
 RECORDING, CERTIFICATE = b"# recording ", b"# certificate "
 BLOCK, OMITTED, HEAD = b"# block ", b"# omitted ", b"# head "
 AT, EVENT, RAW, END = b"# at ", b"# event ", b"# raw ", b"# end "

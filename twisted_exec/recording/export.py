@@ -95,7 +95,6 @@ def export(
 
 
 def _merged(entries: Iterator[PrintedOutput | Event]) -> Iterator[PrintedOutput | Event]:
-    """Join output of one time, which the line often delivers byte by byte."""
     pieces: list[PrintedOutput] = []
     size = 0
     for entry in entries:

@@ -100,8 +100,6 @@ def _numbered(
 
 
 class _Joined:
-    """Contiguous output of one time, cut at fixed offsets."""
-
     def __init__(self) -> None:
         self._offset = self._time = 0
         self._data = bytearray()
@@ -282,8 +280,6 @@ def render(range_: Range, heads: Iterator[SignedHead], reader: RangeReader) -> I
 
 
 class _Repeated:
-    """The certificate of a head that was signed before."""
-
     def __init__(self, certificate: bytes) -> None:
         self.certificate = certificate
 

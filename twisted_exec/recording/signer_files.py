@@ -15,6 +15,8 @@ from twisted_exec.tls.files import read_file
 
 class SignerFiles:
     """
+    Returns the signer of a recorder, from the present content of its files.
+
     :param warn: writes a line to the log.
     """
 

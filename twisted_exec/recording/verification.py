@@ -251,7 +251,6 @@ class Blocks:
                 return b""
 
     def _text(self, digest: object) -> bool:
-        """Hash text up to the line that ends the block; return false at the end of the file."""
         update = digest.update  # type: ignore[attr-defined]
         if self._whole_line().startswith(BLOCK):
             return True

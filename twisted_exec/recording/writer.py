@@ -336,7 +336,7 @@ def _incomplete(data: bytes) -> int:
 
 
 ECHO_SECONDS = 2.0
-"""Later output is no echo."""
+"""Output that follows input later than this is no echo."""
 _MOST_WAITING = 4096
 _NEWLINES = (b"\r\n", b"\r", b"\n")
 _ERASURES = (b"\b \b", b"\b\x1b[K")
@@ -361,7 +361,7 @@ class EchoedInput:
 
     def typed(self, session: str, data: bytes, now: float) -> None:
         """
-        Take note of input; ``now`` is in seconds.
+        Take note of input.
 
         :param now: in seconds.
         """

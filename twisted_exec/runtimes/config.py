@@ -55,7 +55,9 @@ __all__ = [
 
 
 NAME, CAPABILITIES, AUTO = "name", "capabilities", "auto"
-"""Selects a class: by the name of a MachineClass, or by its capabilities as well."""
+"""
+Selects a class: by the name of a MachineClass, by its capabilities as well, or as the driver says.
+"""
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,7 @@ class RuntimeClass:
 
     @property
     def can_adopt(self) -> bool:
-        """True if machines can outlive a runtime, and the next one adopts them."""
+        """True if machines of the class can outlive a runtime."""
         return bool(IAdoptsMachines.providedBy(self.driver))
 
     @property
@@ -136,7 +138,7 @@ def load(path: str) -> list[ClassConfig]:
     """
     Read a file.
 
-    :raises ConfigError: it cannot be used.
+    :raises ConfigError: the file cannot be used.
     """
     return parse(read_yaml(path), path)
 
@@ -145,7 +147,7 @@ def parse(document: object, source: str = "configuration") -> list[ClassConfig]:
     """
     Read a document.
 
-    :raises ConfigError: it cannot be used.
+    :raises ConfigError: the document cannot be used.
     """
     reader = Reader(document, source)
     entries = reader.take("classes", list)
@@ -199,7 +201,6 @@ def _retention(reader: Reader) -> Retention | None:
 
 
 def _resources(reader: Reader) -> dict[str, int]:
-    """Read the capabilities, which are whole numbers in the runtime interface."""
     resources = {}
     for name, text in reader.take("capabilities", dict, {}).items():
         try:

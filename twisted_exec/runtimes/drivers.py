@@ -27,8 +27,8 @@ class IDriverMaker(Interface):
         """
         Read the driver's keys of a class, without access to the host.
 
-        :param reader: (:class:`~twisted_exec.program.config_file.Reader`) the class. Keys that
-            nobody takes are refused.
+        :param reader: (:class:`~twisted_exec.program.config_file.Reader`) the class. Keys that the
+            driver does not take are refused.
         :param resources: the capabilities: ``memory`` in bytes, ``cpu`` in whole units.
         :return: creates the driver from the reactor and the runtime's
             :class:`~twisted_exec.runtimes.processes.ProcessTable`.

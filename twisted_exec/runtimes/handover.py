@@ -1,8 +1,5 @@
 """
 Hand-over of a machine runtime: another process goes on with its machines and sessions.
-
-The new process adopts the machines (:class:`MachinesHandOver`), and creates the sessions
-(:class:`SessionsHandOver`) before it accepts requests.
 """
 
 from __future__ import annotations
@@ -104,7 +101,7 @@ class SomeMachines(Protocol):
     """The machines of a runtime, as its sessions need them."""
 
     def viewers(self) -> list[tuple[str, Any, dict[str, Any]]]:
-        """Return all viewers in order: the id of the machine, the viewer, and its state."""
+        """Return the viewers to hand over: the id of the machine, the viewer, and its state."""
 
     def console(self, machine_id: str, *, waits: bool = False) -> SharedConsole | None:
         """See :meth:`MachinesHandOver.console`."""
@@ -140,7 +137,7 @@ class SessionsHandOver:
         Create the sessions of another process, after its machines.
 
         :param values: see :meth:`export`.
-        :raises ValueError: they are not valid.
+        :raises ValueError: the values are not valid.
         """
         try:
             self._cache.restore(values["tokens"])
@@ -203,7 +200,7 @@ class SessionsHandOver:
     # The old process.
 
     def export(self) -> dict[str, Any]:
-        """Return the sessions as JSON values; the machines are suspended."""
+        """Return the sessions as JSON values; suspend the machines first."""
         resumable = {id(each.attachment): each for each in self._server.kept_sessions.all}
         ordinary = {id(each.attachment.inner): each for each in self._server.ordinary.values()}
         self._moving = []
@@ -249,8 +246,8 @@ class SessionsHandOver:
 
     async def retire(self, seconds: float) -> None:
         """
-        Leave the sessions to a successor, which is ready; for a while, serve the streams that
-        cannot move.
+        Leave the sessions to a successor that is ready; serve the streams that remain here for a
+        while.
         """
         sessions = self._server.sessions
         moving, self._moving = self._moving, []
@@ -356,7 +353,7 @@ class MachinesHandOver:
         """
         Let go of the machines and of the state directory; return the machines as JSON values.
 
-        :raises CannotHandOver: as of :meth:`check`, or if the disk does not answer.
+        :raises CannotHandOver: as of :meth:`check`, or the disk does not take the last output.
         """
         self.check()
         machines = self._machines
@@ -442,7 +439,10 @@ class MachinesHandOver:
                 console.restore_size(TerminalSize(*each["size"]))
 
     def console(self, machine_id: str, *, waits: bool = False) -> SharedConsole | None:
-        """Return the console of a machine; ``None`` if it is off, or unknown."""
+        """
+        Return the console of a machine; ``None`` if the machine is unknown, or off without
+        ``waits``.
+        """
         supervisor = self._machines.supervisors.get(machine_id)
         if supervisor is None:
             return None
@@ -466,20 +466,15 @@ def _decode(kind: Any, text: str) -> Any:
 
 
 _LOST_SECONDS = 30.0
-"""
-Longest time without the session: a successor that is replaced may take 20 s to fail, and then goes
-on.
-"""
+"""Longest time that the stream waits for the other process, which may be replaced meanwhile."""
 
 
 @implementer(IOperable, ITermsAttachment, IPushProducer)
 class SessionBridge:
     """
-    The attachment of a stream to a session in another process.
+    Attaches the stream of a stock client in this process to its session in another process.
 
-    The stream is that of a stock client, in a process whose successor has the machines.
-
-    :param sent: input of the stream that the machine got before, for audit.
+    :param sent: bytes of input that the machine got before, for audit.
     """
 
     def __init__(self, reopen: Reopen, clock: IReactorTime, sent: int = 0) -> None:
@@ -549,7 +544,7 @@ class SessionBridge:
         self._client.wish(wish)
 
     def admit(self, terms: Terms) -> None:
-        """Do nothing: the session has its place."""
+        """Do nothing: the session was admitted before."""
 
     def input_refused(self) -> None:
         """Never called: the other process refuses input."""
@@ -576,8 +571,6 @@ class SessionBridge:
 
 @implementer(IPushProducer)
 class _Input:
-    """The input of a stream, which waits while the other process takes no more."""
-
     def __init__(self, transport: Any) -> None:
         self._transport = transport
 
@@ -613,7 +606,8 @@ class BridgeRoutes(SocketRoutes):
     The routes of the socket at which predecessors of this process reach the sessions of their
     streams.
 
-    The socket is in the runtime's private directory, so other accounts except root do not reach it.
+    The socket is in the runtime's private directory: only root and the runtime's own account reach
+    it.
     """
 
     _server: StreamServer
@@ -645,10 +639,7 @@ class BridgeRoutes(SocketRoutes):
 
 _PATH = b"/streams"
 _TIMEOUT_SECONDS = 60.0
-"""
-Longest wait for the process that serves the stream. The hop before waits longer at each attempt,
-and leaves first: a shorter limit here would fail all attempts while this host is busy.
-"""
+"""Longest wait for the process that serves the stream; long, because this host may be busy."""
 _DRAIN_SECONDS = 1.0
 _PASSED = frozenset({b"connection", b"upgrade", b"x-stream-protocol-version", REJOIN.lower()})
 _WEBSOCKET = b"sec-websocket-"
@@ -695,9 +686,7 @@ async def pass_on(
 
 class LeftStreamRoutes(SocketRoutes):
     """
-    The routes of a socket for successors of this process, which serves streams.
-
-    The newest process of the runtime passes on requests that rejoin such a stream.
+    The routes of the socket where successors pass on requests that rejoin streams of this process.
     """
 
     serves_while_frozen = True

@@ -1,8 +1,5 @@
 """
 Changes of volumes and network interfaces of machines.
-
-A change of a machine that is off takes effect at its next start. Some runs can change the volumes
-of a machine that is on.
 """
 
 from __future__ import annotations
@@ -32,8 +29,6 @@ _VOLUMES, _INTERFACES = "volumes", "network interfaces"
 
 
 class _Class(Protocol):
-    """The part of a class that :class:`Hardware` needs."""
-
     @property
     def driver(self) -> IMachineDriver: ...
 
@@ -176,7 +171,6 @@ def _check_new(record: MachineRecord, kind: str, parts: Sequence[Any], part: Any
 
 
 def _check_growth(current: pb.Volume, desired: pb.Volume) -> None:
-    """Refuse another image, and a smaller size: the guest may use the end of the disk."""
     if desired.local_disk.image != current.local_disk.image:
         raise BadRequest(f"the image of volume {current.name!r} cannot be changed")
     if desired.local_disk.size_bytes < current.local_disk.size_bytes:

@@ -65,16 +65,16 @@ from twisted_exec.tls.files import owner_only
 @dataclass(frozen=True)
 class Settings(MachineSettings):
     """
-    Settings of a runtime; those of :class:`.MachineSettings` are passed by name.
+    Settings of a runtime.
 
     :param streaming: where to serve consoles; an empty address means a UNIX socket in a private
         directory.
-    :param iri_tls: for a TCP target.
+    :param iri_tls: TLS of the runtime interface at a TCP target.
     :param iri_revision: the revision of ``machine.v1alpha1``, see
         :mod:`twisted_exec.iri.revisions`; spheric's service is always served, too.
     :param allowed_uids: users besides root and the runtime's own that may use the UNIX sockets.
-    :param sessions: limits of concurrent sessions; ``None`` for as many as file descriptors allow, up
-        to 10000.
+    :param sessions: limits of concurrent sessions; ``None`` for as many as file descriptors allow,
+        up to 10000.
     :param shipping: where to send the lines of all consoles; ``None`` for nowhere.
     :param resume_seconds: how long a session waits for its user after the loss of a connection, and
         for its machine to start again; 0 disables both.
@@ -156,8 +156,7 @@ _Runtime: Any = proxyForInterface(_AllOfIt, "runtime")
 @implementer(IHandsOver)
 class RuntimeHost(_Runtime, StreamHost):  # type: ignore[misc]
     """
-    Runs a runtime, and provides its :class:`~twisted_exec.iri.interfaces.IMachineRuntime` and
-    further interfaces.
+    Runs a runtime, and provides its interfaces.
 
     :raises TargetError: the IRI target is not valid.
     """
@@ -249,11 +248,7 @@ class RuntimeHost(_Runtime, StreamHost):  # type: ignore[misc]
         self._serve_iri()
 
     def start_shipping(self) -> None:
-        """
-        Begin to ship, also what deleted machines have printed.
-
-        New machines are added when their journals are opened.
-        """
+        """Start to ship console lines, also those of deleted machines."""
         if self.shipping is None:
             return
         self.shipping.startService()
@@ -295,7 +290,6 @@ class RuntimeHost(_Runtime, StreamHost):  # type: ignore[misc]
     # Probes.
 
     def _probe_state(self) -> Deferred[object]:
-        """Write a file: without records on disk, a crash would leave machines running."""
         journals = self.runtime.journals
         if journals.stalled:
             raise OSError(f"{self.settings.state_directory}: {journals.stalled}")
@@ -345,7 +339,10 @@ class RuntimeHandOver:
             await self._machines.prepare(self._inherited["machines"])
 
     async def prepare_sessions(self) -> None:
-        """Continue the sessions of another process if there is one; its machines are prepared."""
+        """
+        Continue the sessions of another process if there is one; call :meth:`prepare_machines`
+        first.
+        """
         inherited, self._inherited = self._inherited, None
         if inherited is not None:
             self._sessions.restore(inherited["sessions"])

@@ -70,13 +70,13 @@ class MachineFacts:
         solved.
     :param booted: call this when a driver of existing lines has switched the machine on.
     :param namespace: of the API object; empty, as are ``name`` and ``uid``, if unknown.
-    :param storage: private directory for the machine's disks; the driver creates it, the runtime
+    :param storage: private directory for the machine's disks, which may not exist yet; the runtime
         removes it with the machine.
     :param keep: the machine should outlive the runtime (drivers with :class:`IAdoptsMachines`).
     :param journal: the machine's journal (:class:`~twisted_exec.journal.interfaces.IJournal`), for
         runs that provide :class:`IJournalWriter`.
-    :param keeper: holds terminals while no runtime runs, under the machine's id; ``None`` for
-        machines that end with the process.
+    :param keeper: holds terminals, under the machine's id, for a later runtime; ``None`` if there
+        is no keeper.
     :param volumes: desired; volumes and interfaces change only while the machine is off, or after a
         run has applied the change.
     :param ignition_data: secret; never log it.
@@ -130,8 +130,6 @@ class IMachineDriver(Interface):
     def missing() -> str:
         """
         Return what to install or to change on the host, in one line; empty if machines can run.
-
-        :return: one line that says what to install or to change; empty if machines can run.
         """
 
     def run(facts: MachineFacts) -> IRun:

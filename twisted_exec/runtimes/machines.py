@@ -1,7 +1,5 @@
 """
 The records of a runtime's machines, sans I/O.
-
-The runtime chooses the ids of machines, and creates at most one machine per UID of an API object.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ class MachineRecord:
     """
     One machine: desired ``spec`` and observed ``state``.
 
-    :param ignition_data: secret; not in ``spec``, because every client can read that.
+    :param ignition_data: secret; not in ``spec``, because clients can read that.
     """
 
     metadata: meta_pb2.ObjectMetadata
@@ -79,7 +77,7 @@ class MachineRecord:
 
     @property
     def journal_key(self) -> str:
-        """The key of the console's journal: the UID, which outlives this record, or the id."""
+        """The key of the console's journal: the UID if it is a UUID, else the id."""
         return self.uid if _UUID.fullmatch(self.uid) else self.id
 
     @property
@@ -105,7 +103,7 @@ class MachineRecord:
         )
 
     def facts(self) -> dict[str, str]:
-        """Return the machine's names, for the time after its deletion."""
+        """Return the machine's name, namespace, UID and class."""
         return {
             "machine": self.name or self.id,
             "namespace": self.namespace,
@@ -285,7 +283,6 @@ class Machines:
 
 
 def _broken(machines: Iterable[MachineRecord]) -> str:
-    """Name machines that should run and do not: a user can delete these first."""
     broken = [
         f'"{record.label}" ({record.conditions[0].reason})'
         for record in machines

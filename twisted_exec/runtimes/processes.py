@@ -104,7 +104,10 @@ class ProcessTable:
         self._problem = ""
 
     def scan(self) -> Deferred[dict[int, tuple[Process, str]]]:
-        """:return: fires soon with all processes and their marks (or empty), by process id."""
+        """
+        :return: fires with the processes of this host and their marks, empty for none, by process
+            id.
+        """
         waiter: Deferred[dict[int, tuple[Process, str]]] = Deferred()
         if not self._waiting:
             self.clock.callLater(_SCAN_SECONDS, self._answer)
@@ -112,7 +115,7 @@ class ProcessTable:
         return waiter
 
     def scan_now(self) -> dict[int, tuple[Process, str]]:
-        """Scan synchronously, which reads all of ``/proc`` for one caller."""
+        """Scan all of ``/proc`` synchronously; see :meth:`scan`."""
         processes = {}
         marks = {}
         ours = os.getpid()
@@ -146,17 +149,13 @@ class ProcessTable:
             waiter.callback(processes)
 
     def _retry(self, problem: str) -> None:
-        """Scan again later: an empty answer would leave processes running."""
         if problem != self._problem:
             self._problem = problem
             _log.error("cannot scan processes: {problem}", problem=problem)
         self.clock.callLater(_RETRY_SECONDS, self._answer)
 
     def _read_mark(self, pid: int) -> str | None:
-        """
-        Return the mark or an empty text; ``None`` without an environment: for kernel threads and
-        during exec.
-        """
+        """Return the mark, empty for none; ``None`` for kernel threads and during exec."""
         try:
             with open(f"/proc/{pid}/environ", "rb") as file:
                 environment = file.read()

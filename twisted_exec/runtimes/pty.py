@@ -56,7 +56,7 @@ _LEAD_SECONDS = 5.0
 @dataclass(frozen=True)
 class PtyOptions:
     """
-    The options of a class.
+    The options of a class of pty machines.
 
     :param user: user of the process; empty for the runtime's own, which requires ``same_user``.
     :param raw: start the terminal in raw mode, for programs that switch to it only after they have

@@ -1,8 +1,5 @@
 """
 The machine runtime: machines of several classes on this host.
-
-By default machines end with the runtime. With ``--keep-machines``, machines of drivers with
-``IAdoptsMachines`` outlive the runtime.
 """
 
 from __future__ import annotations
@@ -62,7 +59,7 @@ from twisted_exec.streaming.interfaces import (
 
 NAME = "twisted-exec"
 MARK = "TWISTED_EXEC_MACHINE"
-"""Environment variable that marks every process of a machine."""
+"""Environment variable that marks the processes of machines."""
 
 _MAX_METADATA_BYTES = 256 << 10
 _MAX_IGNITION_BYTES = 2 << 20
@@ -72,7 +69,6 @@ _Answer = TypeVar("_Answer")
 
 
 def _as_deferred(method: Callable[_P, Deferred[_Answer]]) -> Callable[_P, Deferred[_Answer]]:
-    """Turn exceptions of a method into failures of its Deferred, for callers in this process."""
 
     @wraps(method)
     def call(*args: _P.args, **kwargs: _P.kwargs) -> Deferred[_Answer]:
@@ -182,7 +178,7 @@ class MachineRuntime(Service):
             ``keep_machines``.
         :raises FormatError: a later release wrote the journals.
         :raises TLSConfigError: the state directory cannot be used.
-        :raises ValueError: one of them is of a class that is not offered.
+        :raises ValueError: an inherited machine is of a class that is not offered.
         """
         self._state.open()
         self.machines.start_alerts()
@@ -205,7 +201,7 @@ class MachineRuntime(Service):
         }
 
     def stopService(self) -> Deferred[None]:
-        """End the sessions, and every machine that cannot outlive the runtime."""
+        """End the sessions, and the machines that do not outlive the runtime."""
         super().stopService()
         return Deferred.fromCoroutine(self._stop())
 
@@ -417,7 +413,7 @@ class MachineRuntime(Service):
     # Machines.
 
     def open_journals(self) -> list[tuple[Mapping[str, str], IJournal]]:
-        """Return the facts of each machine and its journal, as ``journal_opened`` got them."""
+        """Return the facts and the journal of each machine."""
         return [(record.facts(), self._supervisors[record.id].journal) for record in self._machines]
 
     def _changeable(self, request: Any) -> MachineRecord:

@@ -2,8 +2,7 @@
 The state of one runtime on disk: lock, id, the machines' directories, and recovery after a crash.
 
 With ``--keep-machines``, the file ``machine`` in a machine's directory contains metadata, spec and
-ignition (a ``machine.v1alpha1.Machine``, in protobuf's encoding), from which the next runtime
-continues.
+ignition (a ``machine.v1alpha1.Machine``, in protobuf's encoding).
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class RuntimeState:
 
     :ivar id: marks the processes of the runtime's machines; empty before :meth:`open`.
     :ivar directory: private directory with a short path, for sockets; empty before :meth:`open`.
-    :ivar keeper: holds terminals while no runtime runs; ``None`` before :meth:`open`.
+    :ivar keeper: holds terminals, also while no runtime runs; ``None`` before :meth:`open`.
     """
 
     _log = Logger()
@@ -133,7 +132,10 @@ class RuntimeState:
     async def end_leftovers(
         self, table: ProcessTable, leaders: Mapping[str, list[Leader]], retained: set[str]
     ) -> None:
-        """End the processes of an earlier runtime, and delete the sockets of their machines."""
+        """
+        End the processes of an earlier runtime's machines that are not retained, and delete their
+        sockets.
+        """
         assert self._records is not None and self.keeper is not None
         prefix = f"{self.id}/"
         stale = [leader for id, group in leaders.items() if id not in retained for leader in group]
@@ -238,8 +240,7 @@ def identity(path: str) -> str:
 
 class RetainedMachinesError(Exception):
     """
-    There are machines with disks of a runtime with ``--keep-machines``, and this runtime runs
-    without.
+    Machines of a runtime with ``--keep-machines`` have disks, and this runtime runs without it.
     """
 
 
@@ -254,7 +255,7 @@ class MachineStorage:
         self._thread = thread or AtOnce()
 
     def directory(self, machine_id: str) -> str:
-        """Return the path of a machine's directory; drivers create it on demand."""
+        """Return the path of a machine's directory, which may not exist."""
         return os.path.join(self._path, machine_id)
 
     def open(

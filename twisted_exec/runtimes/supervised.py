@@ -1,5 +1,5 @@
 """
-The machines of a runtime: each has a record, a supervisor, a journal and directories.
+The machines of a runtime, and their supervisors.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _EVENTS_OF_ACTS = {
 }
 _LEVELS = {"Warning": LogLevel.warn, "Normal": LogLevel.info}
 _GATHERING_SECONDS = 2.0
-"""Reports of journals within this time are one line of the log."""
+"""How long reports of journals are gathered, to log one line for many machines."""
 _MOST_NAMED = 10
 
 
@@ -212,7 +212,6 @@ class SupervisedMachines:
             self._record(record)
 
     async def stop_recordings(self) -> None:
-        """Sign what was printed until now, and record nothing any more."""
         recordings = self.recordings
         if recordings is not None:
             await recordings.stop()
@@ -450,7 +449,6 @@ class SupervisedMachines:
         self._journal_event(key, "Normal", "JournalRecovered", message)
 
     def _journal_event(self, key: str, type: str, reason: str, message: str) -> None:
-        """Record an Event, and log it later: all machines share a disk, and one line names them."""
         record = self.records.of_journal(key)
         if record is None:
             return
@@ -522,8 +520,8 @@ class LastLines:
     The conditions ``ConsoleOutput`` of the machines of one runtime, with the last line of the
     console as message.
 
-    All users who may read a machine read its conditions, and not all of them may watch its console.
-    So this is off unless the runtime's operator asks for it.
+    Users who may read a machine but not watch its console see these conditions: they are off by
+    default.
 
     :param seconds: least time between changes of the line of a machine; 0 for no conditions.
     """

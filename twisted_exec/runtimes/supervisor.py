@@ -105,9 +105,7 @@ class Supervisor:
 
     @property
     def is_off(self) -> bool:
-        """
-        True if the machine is switched off and its line is closed; a shutdown can still be watched.
-        """
+        """True if the machine is switched off and its line is closed."""
         return not self._should_run and (self.console is None or not self.console.is_live)
 
     def waiting_console(self) -> SharedConsole:
@@ -126,10 +124,11 @@ class Supervisor:
 
     def power_off(self, ending: Ending, *, gently: bool = False) -> Deferred[None]:
         """
-        Stop the machine and end its viewers with this status.
+        Stop the machine.
 
-        :param gently: the machine may be switched on again: request a shutdown first, if it
-            supports that, and let its viewers wait.
+        :param ending: the status of its viewers.
+        :param gently: request a shutdown first, if the machine supports that, and let its viewers
+            wait for the next start.
         :return: fires when the machine has stopped.
         """
         self._should_run, self._is_ending = False, True
@@ -188,9 +187,9 @@ class Supervisor:
 
     async def suspend(self) -> bytes:
         """
-        Let go of the machine, which goes on, and of the journal; viewers stay.
+        Let go of the machine, which goes on; viewers stay.
 
-        Must be settled and without an :attr:`obstacle`.
+        The machine must be settled and without an :attr:`obstacle`.
 
         :return: input that the machine has not got.
         """
@@ -229,7 +228,6 @@ class Supervisor:
             self._state_changed(state, reason, message)
 
     def _shut_down(self, run: Any, ending: Ending) -> None:
-        """Request a shutdown, then close the line, which stops the rest of the machine."""
         if self._shutting_down:
             return
         self._shutting_down = True
@@ -368,11 +366,7 @@ class Supervisor:
         return False
 
     def _note_end(self, ending: Ending) -> tuple[str, str]:
-        """
-        Decide whether the machine stays off: after its own power off, or if the driver says so.
-
-        :return: reason and message of why it is off although it was switched on.
-        """
+        """Decide whether the machine stays off; if so, return the reason and a message."""
         if self._shutting_down or not self._should_run:
             return "", ""
         self._facts.event("Normal", "Ended", ending.message)

@@ -83,7 +83,7 @@ class Options(ServingOptions):
 
 
 def makeService(options: Options) -> IService:
-    """Create the service for a command line, without opening anything."""
+    """Create the service for a command line."""
     errors = (ConfigError, TargetError, TLSConfigError)
     return make_service(
         PROGRAM,

@@ -115,7 +115,7 @@ class TerminalProcess(ProcessProtocol):
             set_size(self.transport.fd, size)
 
     async def reaped(self, seconds: float, clock: IReactorTime) -> None:
-        """Wait for the exit status, which arrives after the end."""
+        """Wait for the exit status, which arrives after the end, but no longer than ``seconds``."""
         if self._reason is None:
             waiter: Deferred[None] = Deferred()
             self._waiting.append(waiter)

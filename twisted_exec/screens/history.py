@@ -154,8 +154,6 @@ class _Piece:
 
 
 class _History:
-    """The output between two offsets, as far as it is retained."""
-
     def __init__(self, journal: IJournal, begin: int, end: int) -> None:
         self._journal, self._begin, self._end = journal, begin, end
         self._pieces: list[_Piece] = []
@@ -204,7 +202,7 @@ class KeyFrame:
     """
     The state of a screen.
 
-    :param offset: of the byte behind it.
+    :param offset: of the first byte that is not in the state.
     :param content: see :meth:`.IScreen.key_frame`.
     """
 

@@ -38,7 +38,7 @@ class IScreen(Interface):
 @dataclass(frozen=True)
 class Resize:
     """
-    A change of the terminal's size, behind ``position`` bytes of a job's output.
+    A change of the terminal's size.
 
     :param position: the number of bytes of a job's output before it.
     """

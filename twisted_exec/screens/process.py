@@ -38,7 +38,7 @@ MAX_COLUMNS, MAX_ROWS = 400, 150
 
 
 def main() -> None:
-    """Do all jobs."""
+    """Render jobs until the input ends."""
     limit_process(MEMORY_BYTES)
     while (message := read(sys.stdin.buffer)) is not None:
         allow_time(CPU_SECONDS)
@@ -83,15 +83,14 @@ def size_within_limits(columns: int, rows: int) -> tuple[int, int]:
 
 
 _CHUNK = 2048
-"""Characters: the emulator keeps what scrolls off until a call ends, and a character may be a line."""
+"""Characters of one call: the emulator keeps what scrolls off until a call ends."""
 
 _SPARE_ROWS = 150
-"""Rows."""
 
 _CONTROLS = re.compile("[\x80-\x9f]")
 _STOP = re.compile("\x1b\\[([0-9]+)`")
 _TAB_STOPS = re.compile("\x1b\\[5W(?:\x1b\\[[0-9]+`\x1b\\[W)*")
-"""In a key frame."""
+"""The tab stops in a key frame."""
 _UNSHOWN = ("Cc", "Cs")
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 _FLAGS = ("bold", "faint", "italic", "underline", "strikethrough", "blink", "inverse")

@@ -18,7 +18,7 @@ class Style:
     The attributes of characters.
 
     :param foreground: the number of a colour, 0 to 255; ``#rrggbb``; or ``None`` for the default.
-    :param background: the same.
+    :param background: as ``foreground``.
     """
 
     foreground: int | str | None = None
@@ -277,8 +277,7 @@ class Animation:
     """
     An SVG that shows screens one after the other, again and again.
 
-    It contains each different row and screen once. For readers who prefer reduced motion it shows
-    the last screen.
+    For readers who prefer reduced motion it shows the last screen.
     """
 
     def __init__(self) -> None:
@@ -370,9 +369,6 @@ def as_state(key_frame: str, columns: int, rows: int, facts: Mapping[str, object
     """
     Return an object with the output that brings a new terminal of this size to the state.
 
-    A picture of the screen would lack the screen behind the alternate one, modes, and the beginning
-    of an incomplete escape sequence, for example.
-
     :param key_frame: see :meth:`.IScreen.key_frame`.
     :param facts: further keys.
     """
@@ -398,10 +394,7 @@ def for_terminals(key_frame: str, columns: int) -> str:
 
 def _without_blanks(row: str, columns: int) -> str:
     """
-    Return a row without the blanks at its end.
-
-    A wrapped row may end with blank rows of the screen, and these remain: the first blank of the
-    last one makes the terminal wrap.
+    Return a row without the blanks at its end, except those that make a terminal wrap the row.
     """
     text = row.rstrip(" ")
     blanks = len(row) - len(text)

@@ -156,19 +156,10 @@ class SplicedStream(CarriedStream):
         self.stream.cut("cut")
 
     def _supersede(self) -> None:
-        """
-        Cut, once the machine's end has reported to an old client that the session goes on
-        elsewhere.
-        """
         if not self._severs_later():
             self._sever_later(STOP_SECONDS, RESUMED)
 
     def _end(self, ending: Ending) -> None:
-        """
-        Send the reason, or let the next hop do so; cut the stream if that does not end it.
-
-        The user's input waits until the next hop has agreed to the end.
-        """
         assert self._next_hop is not None
         self.stream.pause_user()
         self._next_hop.cancel()
@@ -271,7 +262,7 @@ class NextHop:
         Ask the next hop to end the session.
 
         :param seconds: longest wait for the answer.
-        :return: fails if it refuses or does not answer, with
+        :return: fails if the next hop refuses or does not answer, with
             :class:`~twisted_exec.streaming.http.control.Silent` if it is not worth the wait.
         """
         query = ending_query(self._session_id, ending)
@@ -285,7 +276,8 @@ class NextHop:
         """
         Pass nothing from the user on until the next hop has confirmed the terms.
 
-        :param on_refusal: called if it does not, unless the session is ending.
+        :param on_refusal: called if the next hop does not confirm them, unless the session is
+            ending.
         """
         stream.pause_user()
         if self._change is None:  # otherwise behind the answer: requests may overtake each other

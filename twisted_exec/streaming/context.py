@@ -149,7 +149,7 @@ def on_record(
     """
     Audit a request for a session: record its refusal, and name its object in the message.
 
-    :param names_unknown: name it to unknown users, too.
+    :param names_unknown: name the object to unknown users, too.
     """
     try:
         yield

@@ -2,8 +2,8 @@
 A stream at the machine's end that outlives its connection to the previous hop.
 
 That hop can *rejoin* the stream over a new connection (:mod:`twisted_exec.wire.resume`), and each
-end sends again what the other has not received.  This end keeps :data:`MOST_KEPT_BYTES` at most, so
-it cannot go on for a client that is further behind.
+end sends again what the other has not received. This end keeps about :data:`MOST_KEPT_BYTES`, so it
+cannot go on for a client that is further behind.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class EnduringStream:
         Check whether another connection can continue the stream.
 
         :param received: how many bytes the other side has got.
-        :raises Conflict: it cannot.
+        :raises Conflict: the stream cannot be continued.
         """
         if not self.connected or not self._kept.has(received):
             raise Conflict("the stream cannot be continued: the lost bytes are no longer kept")
@@ -227,7 +227,7 @@ class EnduringStream:
     # ITransport and IConsumer, for the protocol
 
     def write(self, data: bytes) -> None:
-        """Send data, and keep it until it has arrived, within :data:`MOST_KEPT_BYTES`."""
+        """Send data, and keep it until it has arrived, up to about :data:`MOST_KEPT_BYTES`."""
         if not self.connected or self._is_closing:
             return
         connection = self._connection
@@ -414,14 +414,14 @@ def _digest(key: str) -> bytes:
 
 
 _SHORT_BYTES = 512
-"""Pieces are joined up to this size: an object takes five times as much as a key."""
+"""Pieces are joined up to this size: the overhead of an object is larger than a key."""
 
 
 class KeptBytes:
     """
     Sent bytes, by their offsets in the stream.
 
-    :param limit_bytes: older bytes than the last so many are dropped.
+    :param limit_bytes: about how many of the last bytes are kept.
     :ivar first: the offset of the first byte that is kept.
     :ivar end: the offset behind the last byte.
     """

@@ -136,7 +136,7 @@ class Subject:
     recording: str = ""
     """The name of the recording of the session; empty on the poollet and the runtime."""
     recording_uid: str = ""
-    """Its UID."""
+    """The UID of that recording."""
 
     def get(self, fact: str) -> str:
         """Return a fact by its name, for the audit record."""
@@ -210,7 +210,7 @@ class IStreamRecorder(Interface):
         """
         Begin to record; called once, before the user is answered.
 
-        :raises APIError: it cannot be recorded, so it must not be opened.
+        :raises APIError: the stream cannot be recorded, and must not be opened.
         """
 
     def input(channel: Channel, data: bytes) -> Ending | None:
@@ -316,7 +316,7 @@ class ITermsAttachment(IAttachment):
         """
         Check before the stream is up whether the console accepts one more session.
 
-        :raises APIError: it does not.
+        :raises APIError: the console does not accept one.
         """
 
     def input_refused() -> None:
@@ -362,7 +362,7 @@ class IResumableAttachment(ITermsAttachment):
         """The user is back, over another stream; called instead of ``attached``."""
 
     def heard() -> None:
-        """The client has sent something over its stream; called once at most for each."""
+        """The client has sent something over its stream; called at most once for each stream."""
 
     def answered() -> None:
         """

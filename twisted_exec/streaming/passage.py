@@ -82,7 +82,7 @@ def require_upgrade(request: IRequest) -> bytes:
     """
     Return the protocol of an upgrade request: ``websocket`` or ``SPDY/3.1``.
 
-    :raises BadRequest: it is no such request, or has a body.
+    :raises BadRequest: the request asks for no such upgrade, or has a body.
     """
     upgrade = is_upgrade(request)
     if not upgrade:
@@ -172,9 +172,6 @@ class Passage:
             raise
 
     def _passable_resumption(self) -> RequestedResumption | None:
-        """
-        Return what the next hop learns about resuming: the marks need a stream that passes unread.
-        """
         resumption = self._context.resumption
         if resumption is None:
             return None
@@ -363,7 +360,6 @@ class Passage:
         carried.carry()
 
     async def _reach_again(self, attempt: Attempt) -> Upgraded:
-        """Send an offer of our own, if need be to a renewed path."""
         if self._location.again is not None:
             self._location = await self._location.again()
         location = self._location
@@ -377,7 +373,6 @@ class Passage:
         self._location = replace(self._location, confirm=None)  # an open session does not need it
 
     def _give_up(self, upgraded: Upgraded, problem: BaseException) -> None:
-        """End a session at the next hop, where it might wait for its user, and close the connection."""
         proxy, _, why = self._proxy, *outcome(problem)
         session = session_id(upgraded.headers) or self._session_id
         hop = NextHop(
@@ -466,7 +461,7 @@ class Passage:
 
 async def confirm(location: Location, session: Session) -> None:
     """
-    Let the locator decide for the last time; the next hop has opened the session.
+    Let the locator decide for the last time, after the next hop has opened the session.
 
     :raises APIError: the user must not get the stream.
     """

@@ -161,7 +161,6 @@ class Proxy:
         self._tell(text, session, why=why)
 
     def _tell(self, text: str, session: Session, **values: str) -> None:
-        """Log an event, beyond :data:`LOG_LINES` of one kind in a second at level debug."""
         level = LogLevel.info if self._lines.allows(text, LOG_LINES) else LogLevel.debug
         self._log.emit(
             level, "{hop} " + text, hop=self.hop, session=session.subject.session, **values
@@ -173,7 +172,7 @@ LOST_SECONDS = 10.0
 
 CHECK_SECONDS = 1.0
 _PARTS = 5
-"""Each check takes one such part of the connections."""
+"""Number of parts of the connections; each check takes one part."""
 
 _TCP_INFO = struct.Struct("=2xB5x48xI")
 """``struct tcp_info`` of linux/tcp.h, for ``tcpi_retransmits`` and ``tcpi_last_ack_recv`` (milliseconds)."""

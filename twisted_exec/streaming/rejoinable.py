@@ -42,7 +42,7 @@ _ANEW = HeaderSet.of(REJOIN_HEADER, TERMS_HEADER)
 
 
 class RejoinableStream(SplicedStream):
-    """A stream that is rejoined."""
+    """A stream that this hop rejoins after a loss."""
 
     stream: EnduringSplice
     _rejoins = True
@@ -94,10 +94,6 @@ class RejoinableStream(SplicedStream):
         self._rejoiner.start(self.stream)
 
     async def _reach(self, text: str) -> Upgraded:
-        """
-        Send the request that rejoins the stream, in turn, so that a hop of many streams answers in
-        time.
-        """
         subject, turns = self._location.subject, self._proxy.sessions.rejoinings
         await turns.begin(subject.pool, subject.user, self._proxy.clock, self._answer.seconds)
         try:
@@ -152,7 +148,6 @@ class RejoinableStream(SplicedStream):
             super()._hold_to(terms)
 
     def _left(self) -> None:
-        """Tell the machine's end of the user's leaving before closing its connection."""
         assert self._next_hop is not None
         self._next_hop.cancel()
         ending = Ending(USER_LEFT, "the client's connection was lost")

@@ -1,8 +1,5 @@
 """
 A splice that outlives the loss of its connection to the machine (:mod:`twisted_exec.wire.resume`).
-
-If the stream cannot be rejoined in time, the user gets a status with the reason, unless the last
-message is incomplete.
 """
 
 from __future__ import annotations
@@ -92,7 +89,7 @@ class EnduringSplice(Splice):
         self.say(ending)
 
     def sever_with(self, ending: Ending) -> None:
-        """As :meth:`Splice.sever`, but tell the user, unless a message is incomplete."""
+        """As :meth:`Splice.sever`, but tell the user if that is possible."""
         boundaries, machine = self._boundaries, self.machine
         if boundaries is None or not boundaries.at_edge or self._words is not None or machine.gone:
             self.sever(ending.reason)
@@ -186,7 +183,7 @@ class Rejoiner:
     """
     Looks for another connection to the machine's end of a stream.
 
-    :param reach: sends a request with this header to the next hop.  Fails with
+    :param reach: sends a request with a header of this value to the next hop. Fails with
         :class:`~twisted_exec.streaming.http.upgrade_client.UpgradeRefused` or an
         :class:`~twisted_exec.api.status.APIError`.
     """

@@ -33,12 +33,10 @@ from twisted_exec.wire.frame_boundaries import (
 DRAIN_SECONDS = 30.0
 
 MAX_REMAINDER_BYTES = 1 << 20
-"""Limit for the rest of a message that is to be the last; it is read even if its reader is slow."""
+"""Limit for the rest of the last message, which is read even if the user is slow."""
 
 KEY_BYTES = 32
-"""
-A read of the user that is passed without measuring its CPU time, which costs as much as a key.
-"""
+"""Reads of the user up to this size are passed at once, not in slices."""
 
 LOST = "the connection behind this hop was lost before the session's status"
 
@@ -85,7 +83,7 @@ class SpliceEnd(Protocol):
         self._splice.connected(self)
 
     def frame_rest(self, size: int) -> int | None:
-        """See :meth:`IFramed.frame_rest`; whole reads of large frames cost little."""
+        """See :meth:`IFramed.frame_rest`."""
         return 0 if self.is_tracked and size > KEY_BYTES and self.joined else None
 
     def dataReceived(self, data: bytes) -> None:
@@ -141,7 +139,7 @@ class SpliceEnd(Protocol):
             self.transport.resumeProducing()
 
     def withhold(self) -> None:
-        """Buffer the bytes that this end's transport still delivers."""
+        """Pause this end, and buffer the bytes that its transport still delivers."""
         if not self._can_pass:
             return
         self._withheld = True
@@ -233,9 +231,7 @@ class SpliceEnd(Protocol):
         self.let_go()
 
     def let_go(self) -> None:
-        """
-        Break reference cycles after both connections are lost: they hold much memory of OpenSSL.
-        """
+        """Break reference cycles, which hold much memory of OpenSSL."""
         self.joined = False
         self.transport = self.passing = None
         del self._splice, self.peer
@@ -249,7 +245,8 @@ class Splice:
 
     :param on_end: called once, when both connections are lost, with the reason for audit.
     :param drain_seconds: for the surviving connection to receive what was sent to it.
-    :param leave_seconds: the same after the user has left; ``None`` for ``drain_seconds``.
+    :param leave_seconds: like ``drain_seconds``, after the user has left; ``None`` for
+        ``drain_seconds``.
     """
 
     def __init__(
@@ -369,7 +366,6 @@ class Splice:
         return passed
 
     def _tracked(self, boundaries: FrameBoundaries, data: bytes) -> bytes:
-        """Return the bytes to send now; the rest follows in one of the next turns."""
         stop = self._words is not None
         end, size = boundaries.to_user(data, stop=stop), len(data)
         if end == size or (stop and boundaries.at_edge):

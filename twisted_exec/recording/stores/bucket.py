@@ -149,8 +149,8 @@ def credentials_of(
     """
     Return a function that returns the present credentials, or raises :class:`StoreError`.
 
-    They do not come from the metadata service of a cloud: this program should not connect to such
-    an address.
+    The credentials do not come from the metadata service of a cloud: this program should not
+    connect to such an address.
     """
     path = target.credentials
     if path:

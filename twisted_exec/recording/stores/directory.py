@@ -35,7 +35,7 @@ from twisted_exec.recording.stores.interfaces import (
 
 _TEMPORARY = ".part"
 _MOST_THREADS = 2
-"""A network file system may hang, and the pool of the reactor is for all work."""
+"""Most threads of the reactor's pool that a store takes: a network file system may hang."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 T = TypeVar("T")

@@ -22,7 +22,7 @@ end. The same offset always has the same bytes.
 MAX_READ_BYTES = 1 << 20
 """The largest ``limit`` of :meth:`IRecordingStore.read`."""
 SUFFIX = ".cast"
-"""Of the names of files and objects."""
+"""Suffix of the names of files and objects."""
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,199}")
 
@@ -52,7 +52,7 @@ class NotStored(StoreError):
 @dataclass(frozen=True)
 class Stored:
     """
-    A recording as it was sent to a store, with its SHA-256 in hexadecimal digits.
+    A recording as it was sent to a store.
 
     :param sha256: of all bytes, in hexadecimal digits.
     """

@@ -4,8 +4,8 @@ An S3-compatible bucket as a store of recordings.
 A long recording is uploaded in parts, and becomes an object when the last request joins them. S3
 remembers the parts, so an attempt after a crash needs no state of ours.
 
-boto3 makes and signs the requests, and reads the answers. It opens no connections: they are those
-of :class:`HTTPTransport`.
+boto3 makes and signs the requests, and reads the answers. The connections are those of
+:class:`HTTPTransport`.
 """
 
 from __future__ import annotations
@@ -225,8 +225,6 @@ class _Signed(Exception):
 
 
 class _Content(BytesIO):
-    """The body of an answer, as boto3 reads it."""
-
     def stream(self) -> Sequence[bytes]:
         return [self.read()]
 

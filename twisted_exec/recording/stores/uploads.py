@@ -2,7 +2,7 @@
 Uploads of closed recordings, until a store has each of them.
 
 There is no queue on disk: after a start, the owner of the recordings adds those that are not stored
-yet. It retains their source until :meth:`Uploads.store` has fired.
+yet. The owner retains their source until :meth:`Uploads.store` has fired.
 """
 
 from __future__ import annotations
@@ -104,8 +104,8 @@ class Uploads(BackgroundTask):
         Store a recording.
 
         :return: fires when the recording is in the store, and a copy read back from it was the
-            same. It never fails, and does not fire if the recording is deleted or the program stops
-            before.
+            same. The Deferred never fails, and does not fire if the recording is deleted or the
+            program stops before.
         """
         return self._add(_Job(name, read))
 

@@ -1,8 +1,7 @@
 """
 The lines of a journal.
 
-A line ends with a newline, at a gap, or with a carriage return. It is searched without escape
-sequences, and only in its first 4 KiB.
+A line ends with a newline, at a gap, or with a carriage return.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 """
 The process that searches the output of machines.
-
-It reads jobs from its standard input and writes matches to its standard output, until the input
-ends.
 """
 
 from __future__ import annotations
@@ -21,9 +18,9 @@ from twisted_exec.runtimes.alerts.lines import Piece, matching_lines
 
 MEMORY_BYTES = 768 << 20
 CPU_SECONDS = 4
-"""For one job; a job ends by itself much sooner."""
+"""CPU time of one job; a job normally ends much sooner."""
 PRIORITY = 19
-"""Below that of programs, see ``nice(1)``."""
+"""Niceness of the process, see ``nice(1)``."""
 TURN_SECONDS = 0.1
 """CPU time after which a job is answered, with what is done until then."""
 MOST_MATCHES = 500
@@ -37,7 +34,7 @@ _COMPILED_GROUPS = 16
 
 
 def main() -> None:
-    """Do all jobs."""
+    """Answer jobs until the input ends."""
     limit_process(MEMORY_BYTES)
     os.nice(PRIORITY)
     searcher = Searcher()
@@ -57,7 +54,7 @@ class _Found:
 
 class Searcher:
     """
-    Does jobs.
+    Searches output for patterns, job by job.
 
     A job has pieces of output, and the keys of groups of patterns. Each group in each piece is one
     step. The answer says with which step the next job goes on, or which keys are unknown.

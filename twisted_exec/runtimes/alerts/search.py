@@ -1,7 +1,5 @@
 """
 The search for patterns of alerts, in processes of low priority, and the patterns of each owner.
-
-A group (the patterns of one alert) that has used up its CPU time is no longer searched.
 """
 
 from __future__ import annotations
@@ -40,7 +38,7 @@ from twisted_exec.program.tasks import ShortTurns
 from twisted_exec.runtimes.alerts.lines import Piece
 
 SECONDS = 30.0
-"""For one job, on a host where others have the processors; the CPU time has its own limit."""
+"""Longest time of one job on a busy host; the CPU time has its own limit."""
 RETRY_SECONDS = 1.0
 _WAITING = 20_000
 
@@ -136,9 +134,9 @@ class OutputSearch:
         self, key: str, groups: Sequence[Group], pieces: Sequence[Piece]
     ) -> AsyncIterator[list[LineMatch]]:
         """
-        Iterate over the matches, those of one answer of a process after another.
+        Yield the matches in pieces of output, one list for each answer of a process.
 
-        :param key: of these groups; keys take turns.
+        :param key: identifies the groups; jobs of different keys take turns.
         """
         step, is_single = 0, False
         unknown: set[str] = set()
@@ -261,6 +259,8 @@ _Kind = tuple[str, Mapping[int, console_pb2.AlertPattern], Sequence[Group]]
 @dataclass(frozen=True)
 class Rules:
     """
+    The alert rules of one owner.
+
     :param problems: why patterns are not searched, by their numbers.
     """
 
@@ -272,6 +272,8 @@ class Rules:
 
 def check_rules(request: console_pb2.SetAlertsRequest) -> None:
     """
+    Check a request of an owner.
+
     :raises BadRequest: the request exceeds a limit, or contradicts itself.
     """
     if len(request.patterns) > MOST_PATTERNS:

@@ -44,12 +44,14 @@ TURN_SECONDS = 0.002
 QUIET_SECONDS = 0.25
 """A line without an end is searched after this time without output."""
 SAVE_SECONDS = 30.0
-"""Interval of writing the positions of machines without matches."""
+"""Interval of writing the positions of machines."""
 FIRST_SECONDS = 600
 """Output before the first search of a machine is searched if it is not older than this."""
 
 MOST_WAITING = 1000
-"""Matches of one owner that wait for an acknowledgement."""
+"""
+While so many matches of an owner wait for an acknowledgement, no more output is searched for it.
+"""
 MOST_LISTED = 100
 MOST_OWNERS = 16
 EXPIRY_SECONDS = 600
@@ -69,8 +71,6 @@ _NANOSECONDS = 10**9
 
 @dataclass(eq=False)
 class _Searched:
-    """The search in the output of one machine."""
-
     uid: str
     journal: IJournal
     watcher: Callable[[], None]
@@ -81,7 +81,7 @@ class _Searched:
     unsearched: int | None = None
     """The offset from which on output is being searched."""
     batches: int = 0
-    """Batches with its output; none of a machine that is read."""
+    """Number of batches with output of the machine."""
     is_removed: bool = False
     waiting: OrderedDict[int, int] = field(default_factory=OrderedDict)
     """Offsets of the lines of matches that are not acknowledged, by number."""
@@ -119,8 +119,6 @@ class _Output:
 
 @dataclass(eq=False)
 class _Batch:
-    """Output of machines with the same patterns."""
-
     rule: AlertRule
     outputs: list[_Output] = field(default_factory=list)
     size: int = 0
@@ -128,10 +126,6 @@ class _Batch:
 
 
 def _newest_boot(journal: IJournal, offset: int | None = None) -> int:
-    """
-    Return the number of the newest boot; 0 for none, and ``UNKNOWN_BOOT`` if the disk does not
-    answer.
-    """
     try:
         boots: Sequence[Boot] = journal.boots()
     except OSError:
@@ -194,7 +188,7 @@ class ConsoleAlerts:
             self._memory.forget(searched.uid)
 
     def condition(self, uid: str) -> ConditionValue | None:
-        """Return the condition ``ConsoleHealthy`` of a machine, if there are alerts for it."""
+        """Return the condition ``ConsoleHealthy`` of a machine; ``None`` if no alert sets it."""
         searched = self._machines.get(uid)
         if searched is None or searched.rule is None or not searched.rule.has_conditions:
             return None
@@ -268,7 +262,6 @@ class ConsoleAlerts:
         self._search.keep({key for each in self._owners.values() for key in each.rules.groups})
 
     def _suspended(self, key: str) -> None:
-        """Let the owners send their patterns again: the answer says which are not searched."""
         for owner in self._owners.values():
             if key in owner.rules.groups:
                 owner.rules = replace(owner.rules, generation="")
@@ -301,9 +294,6 @@ class ConsoleAlerts:
         return owner
 
     def _expire_owner(self) -> None:
-        """
-        :raises TooManyRequests: there are too many owners, and all have called lately.
-        """
         if len(self._owners) < MOST_OWNERS:
             return
         name, oldest = min(self._owners.items(), key=lambda item: item[1].called_at)
@@ -431,7 +421,6 @@ class ConsoleAlerts:
             searched.quiet = self._reactor.callLater(QUIET_SECONDS, self._look_at_rest, searched)
 
     def _look_at_rest(self, searched: _Searched) -> None:
-        """Search the line without an end, if nothing was printed for a while."""
         searched.quiet = None
         reader, rule, owner = searched.reader, searched.rule, searched.owner
         if reader is None or rule is None or owner is None or not reader.incomplete:

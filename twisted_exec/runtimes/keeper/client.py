@@ -55,7 +55,7 @@ class KeptCommand:
     """
     A command for the keeper to start in a new pseudo-terminal.
 
-    :param path: of the executable, absolute.
+    :param path: of the executable.
     :param tty_group: group of the terminal if ``user`` is given; -1 for no change.
     """
 
@@ -156,8 +156,8 @@ class Keeper:
         """
         Start a command in a new pseudo-terminal.
 
-        :param ended: called with the status of the ended command, or with ``None`` if the keeper
-            itself has ended; not before this method has returned, and at most once.
+        :param ended: called at most once, after this method has returned: with the status of the
+            ended command, or with ``None`` if the keeper itself has ended.
         :param keep: hold the terminal when this runtime is killed.
         :raises ServiceUnavailable: the command cannot be started.
         """
@@ -418,7 +418,7 @@ class _Child(ProcessProtocol):
 
 @dataclass
 class KeeperRequest:
-    """A message, with a descriptor that stays the caller's until it was sent."""
+    """A message, perhaps with a descriptor, which the caller keeps open until the answer."""
 
     data: bytes
     descriptor: int | None = None
@@ -529,9 +529,9 @@ _NOTE_BYTES = 256
 
 class ReadMark:
     """
-    A note in a file about the output that is between a terminal and its journal.
+    A note in a file of the terminal that is being read.
 
-    A runtime that is killed at such a moment loses that output, and the next one has to know.
+    A runtime that is killed meanwhile loses that output, and the next runtime finds the note.
     """
 
     def __init__(self, path: str) -> None:
@@ -562,7 +562,7 @@ class ReadMark:
 
     def set(self, name: bytes) -> None:
         """
-        Note that a terminal is read; its name has at most 255 bytes.
+        Note that a terminal is being read.
 
         :param name: at most 255 bytes.
         """
@@ -642,7 +642,11 @@ class KeptTerminal(FileDescriptor):
 
 
 def reason_of(status: int | None) -> Failure:
-    """Return the end of a command as Twisted reports it."""
+    """
+    Return the end of a command as a failure.
+
+    :param status: of wait(2); ``None`` if the keeper has ended.
+    """
     if status is None:
         message = "the keeper of the runtime has ended, and its terminals with it"
         return Failure(LineEnded(Ending(LINE_LOST, message)))

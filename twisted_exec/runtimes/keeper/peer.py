@@ -20,7 +20,7 @@ _MSG_CMSG_CLOEXEC = 0x40000000  # recvmsg(2)
 
 class Holding:
     """
-    One descriptor.
+    A descriptor that the keeper holds, perhaps with its command.
 
     :param owner: the client that gets the report of the command's end. Without ``keep``, the
         holding ends with the owner's connection.

@@ -1,7 +1,7 @@
 """
-The keeper: a process that holds terminals and other descriptors while no runtime runs.
+The keeper: a process that holds terminals, also while no runtime runs.
 
-A *holding* is a descriptor under a name.  A holding that is not *kept* is dropped with the
+A *holding* is a descriptor under a name. A holding that is not *kept* is dropped with the
 connection of the client that started, stored or took it.
 """
 
@@ -60,7 +60,7 @@ class KeeperState:
         self._watch(listener.fileno(), self._accept)
 
     def run(self) -> None:
-        """Serve until no client is connected, and nothing is held that anybody could take."""
+        """Serve until no client is connected, and there is no holding that a client could take."""
         while True:
             events = self._poll.poll(_IDLE_SECONDS)
             for descriptor, event in events:
@@ -348,7 +348,6 @@ def _inode(path: str) -> tuple[int, int] | None:
 
 
 def _start_of(pid: int) -> int:
-    """Return the start time of a child that was not reaped: see proc_pid_stat(5)."""
     with open(f"/proc/{pid}/stat", "rb") as file:
         # The command's name may contain spaces and parentheses.
         return int(file.read().rpartition(b")")[2].split()[19])

@@ -80,7 +80,9 @@ class Message:
 
     @classmethod
     def decode(cls, data: bytes) -> Message:
-        """:raises BadMessage: it is not valid."""
+        """
+        :raises BadMessage: the data is not valid.
+        """
         head, _, body = data.partition(b"\0\0")
         kind, *words = head.split(b"\0")
         fields = []

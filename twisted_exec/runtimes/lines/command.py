@@ -49,7 +49,9 @@ from twisted_exec.runtimes.pty import PtyDriver, PtyOptions, PtyRun
 from twisted_exec.streaming.interfaces import TerminalSize
 
 EARLY_END_SECONDS = 5.0
-"""The last line of a command that ends within this time counts as its own message about that."""
+"""
+The last line of output of a command that ends within this time counts as the reason for its end.
+"""
 
 _MAX_EARLY_BYTES = 64 << 10
 _MAX_COMPLAINT = 200
@@ -128,10 +130,9 @@ class CommandEndpoint:
 
     :param leave: run after a connection that had reached the machine and was closed by this side.
     :param begins: takes the output so far (the newest 64 KiB); returns the offset at which the
-        machine's output begins, or ``None`` if the machine is not reached yet. Called until the
-        machine is reached, at each output and every ``look_seconds`` (0 is never).
-    :param settle_seconds: a command without such a report that still runs after this time has
-        reached the machine.
+        machine's output begins, or ``None`` if the machine is not reached yet. Called at output and
+        every ``look_seconds``, 0 for never, until the machine is reached.
+    :param settle_seconds: ``begins`` is not called before this time.
     """
 
     def __init__(
@@ -367,7 +368,7 @@ class CommandDriver(LineDriver[CommandLineOptions]):
         return PtyDriver(line.pty, self.reactor, self._table)
 
     def missing(self) -> str:
-        """Report a problem only if each line has one; a single line's problem fails its machine's start."""
+        """Return the problem of the first line, if each line has a problem."""
         problems = [driver.missing() for driver in self._drivers]
         return problems[0] if all(problems) else ""
 
@@ -407,7 +408,8 @@ async def run_program(
     """
     Run a program without input.
 
-    :param marker: environment variable by which a later runtime finds it.
+    :param marker: name and value of an environment variable by which a later runtime finds the
+        program.
     :return: fires when the program has ended, also after a cancellation, which kills it. The result
         is the first 64 KiB of its output; fails with :class:`ServiceUnavailable` and a reason if it
         did not end with exit code 0.

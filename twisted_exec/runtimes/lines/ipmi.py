@@ -185,7 +185,6 @@ class IPMIDriver(LineDriver[IPMILine]):
     async def _deactivate(
         self, facts: MachineFacts, line: IPMILine, seconds: float | None = None
     ) -> None:
-        """End the BMC's SOL session, if there is one."""
         try:
             await self.ask(facts, line, "sol", "deactivate", seconds=seconds)
         except ServiceUnavailable as problem:

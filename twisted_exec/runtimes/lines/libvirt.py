@@ -115,7 +115,7 @@ class LibvirtDriver(LineDriver[LibvirtDomain]):
         """
         Run one command of virsh for a domain; return its output.
 
-        :raises ServiceUnavailable: it failed, or took too long; the message says why.
+        :raises ServiceUnavailable: the command failed, or took too long.
         """
         argv = [PROGRAM, "-q", "-c", domain.uri, command, *words, "--domain", domain.domain]
         printed = await run_program(
@@ -170,7 +170,7 @@ class DomainPower:
 
 @implementer(IStreamClientEndpoint)
 class DomainConsoleEndpoint:
-    """Opens the console of a domain; libvirt assigns its terminal anew at each start."""
+    """Opens the console of a domain."""
 
     def __init__(self, driver: LibvirtDriver, facts: MachineFacts, domain: LibvirtDomain) -> None:
         self._driver, self._facts, self._domain = driver, facts, domain

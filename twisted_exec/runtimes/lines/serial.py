@@ -245,7 +245,7 @@ class SerialEndpoint:
 
 
 def _claim(descriptor: int) -> None:
-    """Get exclusive access: TIOCEXCL keeps out later programs (except root), flock finds earlier ones."""
+    """Get exclusive access; TIOCEXCL keeps out later programs, except those of root."""
     if not os.isatty(descriptor):
         raise OSError(errno.ENOTTY, "it is not a terminal device")
     try:

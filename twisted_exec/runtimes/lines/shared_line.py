@@ -1,8 +1,8 @@
 """
 Lines to machines that exist without the runtime, and the common part of their drivers.
 
-A lost line does not end the console. It is reopened with exponential back-off; input in between is
-discarded.
+A lost line does not end the console. The line is reopened with exponential back-off; input in
+between is discarded.
 """
 
 from __future__ import annotations
@@ -45,8 +45,7 @@ class LineTiming:
     """
     Time limits for opening and closing a line, and the delays between attempts.
 
-    :ivar first_delay_seconds: from the loss of a line until it is opened again; further delays
-        double.
+    :ivar first_delay_seconds: delay before a lost line is opened again; later delays double.
     :ivar close_seconds: how long a peer may take to accept pending input before the line is cut.
     """
 
@@ -78,8 +77,6 @@ class Power(Protocol):
 
 
 class _Link(TwistedProtocol):
-    """The protocol of one connection of a line."""
-
     transport: Any
 
     def __init__(self, run: SharedLine, clock: IReactorTime) -> None:
@@ -386,7 +383,7 @@ _Options = TypeVar("_Options")
 
 
 class LineDriver(Generic[_Options]):
-    """Base of these drivers; each provides ``IMachineDriver``."""
+    """Base of the drivers of existing lines; subclasses provide ``IMachineDriver``."""
 
     def __init__(self, lines: Mapping[str, _Options], reactor: Any) -> None:
         self.lines = Lines(lines)
@@ -427,8 +424,8 @@ class Lines(Generic[_Options]):
     """
     The lines of one class, and their owners.
 
-    A Machine gets the line with its own name: ``NAMESPACE/NAME`` first, then ``NAME``. While it is
-    on, the line is reserved for it.
+    A Machine gets the line with its own name: ``NAMESPACE/NAME`` first, then ``NAME``. The line is
+    reserved while the Machine is on.
     """
 
     def __init__(self, lines: Mapping[str, _Options]) -> None:
@@ -443,7 +440,7 @@ class Lines(Generic[_Options]):
 
     def claim(self, facts: MachineFacts) -> tuple[str, _Options]:
         """
-        Reserve the machine's line until :meth:`release` and power off; return its name and options.
+        Reserve the machine's line until :meth:`release` and power off.
 
         :return: the line's name and options.
         :raises CannotStart: there is no line for the machine, or another machine owns it.
@@ -461,7 +458,7 @@ class Lines(Generic[_Options]):
         return name, self._lines[name]
 
     def release(self, facts: MachineFacts) -> None:
-        """Release the machine's line, if it has one; the machine keeps it while it is on."""
+        """Release the machine's line, if it has one; a machine that is on keeps its line."""
         for name, owner in self._owners.items():
             if owner.id == facts.id:
                 self._used.discard(name)

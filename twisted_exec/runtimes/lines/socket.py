@@ -10,8 +10,6 @@ The driver ``socket``: consoles at UNIX sockets and at ports of console servers.
         web-2: {endpoint: "tcp:host=10.0.0.5:port=7002", protocol: telnet}
         vm-7: {endpoint: "unix:/run/vms/7/serial"}
       capabilities: {cpu: "1", memory: 1Gi}
-
-A line of a console server may speak telnet, with or without RFC 2217.
 """
 
 from __future__ import annotations
@@ -115,8 +113,6 @@ def _line(reader: Reader) -> SocketLine:
 
 @implementer(IStreamClientEndpoint)
 class _KeepAliveEndpoint:
-    """Connects without Nagle's delay, and with keep-alive to detect a dead peer."""
-
     def __init__(self, endpoint: IStreamClientEndpoint) -> None:
         self._endpoint = endpoint
 
@@ -195,8 +191,6 @@ class TelnetEndpoint:
 
 @implementer(IPushProducer)
 class _Input:
-    """Pauses the users' input while the socket is full or the server has suspended the line."""
-
     def __init__(self) -> None:
         self._producer: Any = None
         self._full = self._suspended = False

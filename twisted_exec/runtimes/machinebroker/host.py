@@ -1,8 +1,5 @@
 """
 A complete broker: runtime, stream server, runtime interface, and target.
-
-In a hand-over (:mod:`twisted_exec.program.handover`) the successor gets the key and the claims of
-tokens, if no replicas share them.
 """
 
 from __future__ import annotations
@@ -73,7 +70,7 @@ from twisted_exec.tls.files import Reloading
 from twisted_exec.tls.unix import private_directory, runtime_directory
 
 _CURRENT_SECONDS, _LOOK_SECONDS = 5.0, 0.02
-"""Longest wait of a successor for its caches: the requests of its predecessor's clients need them."""
+"""Longest wait of a successor for its caches, and the interval of its checks."""
 
 
 @dataclass(frozen=True)
@@ -261,7 +258,6 @@ class BrokerHost(StreamHost):
         )
 
     def _deleted(self, entry: CachedMachine) -> None:
-        """End the sessions of a deleted machine: another program as the target does not."""
         uid = entry.owner.uid
         ending = Ending(MACHINE_DELETED, f'machine "{entry.id}" was deleted in the target cluster')
         self.streams.sessions.end_object(MachineKey(uid), ending)
@@ -438,7 +434,6 @@ class SpaceTarget:
         spaces.when_synced().addCallbacks(lambda _: self._first_lookup(), _nothing)
 
     async def _namespace(self) -> str:
-        """Return the namespace of the Space: its provider's, or its own if it is imported."""
         backoff = Backoff(longest_seconds=LOOKUP_SECONDS)
         while True:
             try:

@@ -1,7 +1,5 @@
 """
 A cache of the broker's machines in the target, kept current by a watch.
-
-A change by this broker completes only when the cache contains it.
 """
 
 from __future__ import annotations
@@ -172,7 +170,4 @@ class MachineCache:
 
 
 def _newer(version: str, than: str) -> bool:
-    """
-    Compare versions of one resource as Kubernetes does; false for versions that are not numbers.
-    """
     return version.isdigit() and than.isdigit() and int(version) > int(than)

@@ -3,7 +3,7 @@ Conversion between machines of the runtime interface and objects of the target c
 
 Labels and annotations have the names of ironcore's own machinebroker
 (``broker/machinebroker/api/v1alpha1`` and ``server/machine_create.go``), except
-:attr:`BrokerPlace.parts_annotation`, so the two can replace each other.
+:attr:`BrokerPlace.parts_annotation`.
 
 The name of the object is the machine's id. It is a hash of the UID of the source's Machine, if the
 request has one, so repeated requests create one object.
@@ -117,7 +117,9 @@ def _spec(machine: pb.Machine, machine_id: str, place: BrokerPlace) -> Object:
 
 def power_of(power: int) -> str:
     """
-    :raises BadRequest: an unknown value.
+    Return the value of ``power`` of an object.
+
+    :raises BadRequest: the power is neither on nor off.
     """
     if power not in _POWERS:
         raise BadRequest(f"power {power} is neither on nor off")
@@ -128,7 +130,7 @@ def encode_texts(texts: Mapping[str, str]) -> str:
     """
     Encode labels or annotations for one annotation.
 
-    :raises BadRequest: they are too large.
+    :raises BadRequest: the texts are too large.
     """
     text = json.dumps(dict(texts), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     if len(text.encode()) > _MAX_METADATA_BYTES // 2:
@@ -466,7 +468,7 @@ def cluster_name(text: str) -> str:
     """
     Return the name of a cluster.
 
-    :raises ValueError: it cannot be a prefix of users' names.
+    :raises ValueError: the text cannot be a prefix of users' names.
     """
     if not _CLUSTER.fullmatch(text) or text == "system":
         raise ValueError(
@@ -483,8 +485,7 @@ class BrokerIdentity:
 
     Unless ``own``, consoles are opened by impersonation: ``jane`` of the source cluster ``site-a``
     is ``site-a:jane`` in the target, with the rights of that user. Groups are not passed on: those
-    of one cluster mean nothing in another. Users whose names begin with ``system:`` are refused; a
-    cluster's components have no business at consoles of another cluster.
+    of one cluster mean nothing in another. Users whose names begin with ``system:`` are refused.
     """
 
     source: str = ""

@@ -84,7 +84,7 @@ class PartObjects:
         """
         Update size and credentials of a connected volume.
 
-        :raises NotImplementedByBackend: it is a local disk.
+        :raises NotImplementedByBackend: the volume is a local disk.
         """
         if not volume.HasField("connection"):
             raise NotImplementedByBackend("a local disk in the target cluster cannot be changed")
@@ -95,7 +95,10 @@ class PartObjects:
         await self._set_access(name, volume.connection)
 
     async def make_interface(self, machine: Object, interface: pb.NetworkInterface) -> None:
-        """Create the NetworkInterface and its Network, if the dialect has such objects."""
+        """
+        Create the NetworkInterface, and its Network if it is missing; a dialect with subnets needs
+        neither.
+        """
         if self._place.dialect.subnets:
             return
         if not interface.network_id:
@@ -113,7 +116,6 @@ class PartObjects:
         await self._create(self._interfaces, machine, name, spec)
 
     async def _network(self, network_id: str) -> str:
-        """Find the Network with this provider's id, possibly of another broker, or create it."""
         namespace = self._place.namespace
         listed = await self._explain(
             self._client.list(self._networks, namespace, label_selector=self._place.manager)
@@ -186,10 +188,6 @@ class PartObjects:
                 raise
 
     async def _explain(self, request: Any) -> Any:
-        """
-        Translate 404, which means for ``list`` and ``create`` that the cluster does not serve the
-        kind.
-        """
         try:
             return await request
         except APIError as error:

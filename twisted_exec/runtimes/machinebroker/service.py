@@ -477,7 +477,6 @@ class TargetCapacity:
         ]
 
     def _log_shortage(self) -> None:
-        """Log changes only: a poollet asks for the status every few seconds."""
         why = self.shortage()
         if why and why != self._logged_shortage:
             self._log.warn("no machine class is offered: {why}", why=why)
@@ -515,7 +514,7 @@ class TargetCapacity:
 
 
 def selector_text(selector: object) -> str:
-    """Labels as a label selector writes them."""
+    """Return labels in the form of a label selector."""
     assert hasattr(selector, "items")
     return ",".join(f"{key}={value}" for key, value in selector.items())
 

@@ -76,8 +76,7 @@ def find(
     """
     Find the machine of a request.
 
-    :raises NotFound: there is no such machine, it is being deleted, or it is another machine of the
-        same name.
+    :raises NotFound: there is no such machine, it is being deleted, or it has another UID.
     :raises ServiceUnavailable: see :meth:`.MachineCache.check`.
     :raises Conflict: the machine is off, and ``needs_power`` is true.
     """

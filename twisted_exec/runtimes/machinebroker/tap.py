@@ -161,7 +161,7 @@ def _base_url(text: str) -> str:
 
 
 def makeService(options: Options) -> IService:
-    """Create the service for a command line, without opening anything."""
+    """Create the service for a command line."""
     errors = (KubeConfigError, TargetError, TLSConfigError)
     return make_service(
         PROGRAM,

@@ -172,7 +172,6 @@ def _line(name: str, path: str) -> list[str]:
 
 
 def _disks(disks: Sequence[Disk]) -> list[str]:
-    """Disks in boot order; index 0 belongs to ``-kernel``."""
     words = []
     for at, disk in enumerate(disks, 1):
         words += ["-blockdev", json.dumps(disk.blockdev())]
@@ -245,11 +244,7 @@ def has_kvm(device: str = DEVICE) -> bool:
 
 
 class Accelerator:
-    """
-    The accelerator of one machine.
-
-    A failure of KVM is recorded in the machine's storage, so that later starts do not try it again.
-    """
+    """The accelerator of one machine."""
 
     def __init__(self, option: str, facts: MachineFacts) -> None:
         self._option, self._facts = option, facts
@@ -271,7 +266,7 @@ class Accelerator:
         self.current = TCG
 
     def record_failure(self, why: str) -> None:
-        """Exclude KVM for all later runs of the machine, and post an Event."""
+        """Exclude KVM for later runs of the machine, and post an Event."""
         try:
             os.makedirs(self._facts.storage, mode=0o700, exist_ok=True)
             with open(self._mark(), "w"):

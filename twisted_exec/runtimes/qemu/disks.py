@@ -140,7 +140,7 @@ class Disks:
             ) from None
 
     def size(self, volume: pb.Volume) -> int:
-        """Return the desired size of a volume, in bytes."""
+        """Return the desired size of a volume without an image, in bytes."""
         return int(volume.local_disk.size_bytes) or self._options.size_bytes
 
     def _file(self, name: str) -> str:
@@ -249,8 +249,6 @@ class ToolFailed(Exception):
 
 
 class _Tool(ProcessProtocol):
-    """Runs ``qemu-img``; ``done`` fires with its output, and cancelling ``done`` kills it."""
-
     transport: Any
 
     def __init__(self) -> None:

@@ -83,7 +83,7 @@ _MIB = 1 << 20
 @dataclass(frozen=True)
 class QemuOptions:
     """
-    The options of a class.
+    The options of a class of QEMU machines.
 
     :param shutdown_seconds: time for a shutdown; 0 powers off without one.
     """
@@ -457,10 +457,9 @@ class QemuRun:
 
     async def _end_when_off(self) -> None:
         """
-        End a QEMU whose machine is off.
+        Wait for the end of a QEMU whose machine is off; kill a QEMU that stays.
 
-        QEMU ends by itself, but some of its releases wait for ever if a command comes at that
-        moment.
+        Some releases of QEMU hang if a command comes at that moment.
         """
         await self._wait_for_exit(self._driver.off_seconds)
         if not (self._exit.is_off or self._released):
@@ -639,7 +638,7 @@ def _remove(path: str) -> None:
 
 class SerialConnection:
     """
-    Connects the line of one machine, once for each start and after each loss.
+    Connects the line of one machine at its start, and again after a loss.
 
     A machine that outlives the runtime prints into a file
     (:mod:`twisted_exec.runtimes.qemu.serial`), unless that could not be created.
@@ -677,10 +676,7 @@ class SerialConnection:
 
     def _log_without(self, socket: str) -> SerialLog | None:
         """
-        Return the log of this QEMU, if it has no socket.
-
-        The files may be left from an earlier QEMU: a release that does not know them starts QEMUs
-        with a socket.
+        Return the log, unless this QEMU has a socket: the files may be those of an earlier QEMU.
         """
         log = self._log
         return log if log is not None and log.exists and not os.path.lexists(socket) else None
@@ -735,9 +731,7 @@ class SerialConnection:
 
     async def _wait_for_socket(self) -> None:
         """
-        Wait until QEMU has accepted the connection to the serial port.
-
-        ``connect`` succeeds before that; output of the guest in between would be lost.
+        Wait until QEMU has accepted the connection: output of the guest before that would be lost.
         """
         while True:
             if not str((await self._device()).get("filename")).startswith("disconnected:"):

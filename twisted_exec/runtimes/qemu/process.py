@@ -94,7 +94,7 @@ class ChildProcess(ProcessProtocol):
         self._printed.append(data[-_MAX_COMPLAINT_BYTES:])
 
     def complaint(self) -> str:
-        """Return its last error message, or the signal that ended it, or nothing."""
+        """Return QEMU's last error message, or the signal that ended QEMU, or nothing."""
         error = _last_complaint(b"".join(self._printed))
         return error or (f"signal {self._signal}" if self._signal else "")
 
@@ -114,7 +114,7 @@ class DetachedProcess:
     """
     A QEMU that outlives the runtime.
 
-    :param inherited: a descriptor that it keeps open.
+    :param inherited: a descriptor that QEMU keeps open.
     """
 
     def __init__(self, exited: Callable[[], None], log: str, inherited: int | None = None) -> None:
@@ -187,16 +187,12 @@ class DetachedProcess:
 
 
 class _Child(ProcessProtocol):
-    """Does nothing; with it Twisted reaps the process."""
-
     def processExited(self, reason: Failure) -> None:
         """Do nothing: the process descriptor reports the end."""
 
 
 @implementer(IReadDescriptor)
 class _Watch:
-    """A process descriptor, which becomes readable when the process ends."""
-
     def __init__(self, descriptor: int, ended: Callable[[], None], reactor: Any) -> None:
         self._descriptor = descriptor
         self._ended = ended

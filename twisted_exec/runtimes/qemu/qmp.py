@@ -183,7 +183,6 @@ class GuestHealth:
             self._post_limited("Normal", "Reset", "the guest restarted")
 
     def _post_limited(self, type: str, reason: str, message: str) -> None:
-        """Post an Event at most once in 10 s per reason: guests can cause these at any rate."""
         now = self._reactor.seconds()
         if now - self._event_times.get(reason, -_EVENT_INTERVAL_SECONDS) >= _EVENT_INTERVAL_SECONDS:
             self._event_times[reason] = now
@@ -237,9 +236,9 @@ class IdlePause:
     """
     Pauses one machine whose serial port is silent; input resumes it.
 
-    A guest that works without printing would stand still: this is for classes of boot loaders only.
+    A guest that works without printing would stand still: this is for classes of boot loaders.
 
-    :param seconds: of silence before a pause; 0 pauses never.
+    :param seconds: of silence before a pause; 0 disables pauses.
     """
 
     def __init__(self, ask: Callable[..., Any], clock: Any, seconds: float) -> None:
@@ -249,7 +248,7 @@ class IdlePause:
         self.is_paused = False
 
     def active(self) -> None:
-        """The port has input or output: resume, and count the silence anew."""
+        """Resume the machine after input or output of the port, and count the silence anew."""
         if not self._seconds:
             return
         self._last = self._clock.seconds()

@@ -52,7 +52,8 @@ class QemuSerialLine:
     """
     The transport of a line's protocol.
 
-    :param lost: called after each loss of the socket; :attr:`is_open` says whether to reconnect.
+    :param lost: called after each loss of the connection; :attr:`is_open` says whether to
+        reconnect.
     """
 
     disconnecting = False
@@ -208,7 +209,7 @@ class SerialLog:
     The files of one QEMU.
 
     A small file beside the log says which offset of the journal belongs to which position of the
-    log. So a runtime continues with the first byte that the journal lacks, also after a kill.
+    log. So a runtime continues with the first byte that the journal lacks.
 
     The part that the journal has is deallocated (FALLOC_FL_PUNCH_HOLE), which changes neither the
     log's size nor its positions. Where the file system cannot do that, the log grows.
@@ -248,7 +249,7 @@ class SerialLog:
 
     @property
     def exists(self) -> bool:
-        """False for a QEMU of an earlier release, whose serial port has a socket."""
+        """True if the files exist; a QEMU of an earlier release has a socket instead."""
         return all(map(os.path.exists, (self.path, self.input_path, self._base_path)))
 
     def size(self) -> int:
@@ -284,11 +285,7 @@ class SerialLog:
         return max(int(base["punched"]), int(base["log"]) + read)
 
     def skip_excess(self) -> int:
-        """
-        Leave out the oldest bytes, if there are too many to read; return their number.
-
-        :return: the number of skipped bytes.
-        """
+        """Leave out the oldest bytes, if there are too many to read; return their number."""
         position, size = self.position(), self.size()
         skipped = size - _MAX_CATCH_UP_BYTES - position
         if skipped <= 0:
@@ -346,7 +343,6 @@ class SerialLog:
         return base if is_valid else None
 
     def _write_base(self, journal: int, log: int, punched: int) -> None:
-        """Write in place: one system call, also when the disk is full."""
         base = {
             "epoch": self._journal.epoch,
             "journal": journal,
@@ -366,7 +362,7 @@ _POLL_SECONDS = 0.05
 
 
 class LogWatcher:
-    """Notices when QEMUs write; one inotify instance for all of them, because those are few."""
+    """Notices when QEMUs write."""
 
     def __init__(self, reactor: Any) -> None:
         self._reactor = reactor

@@ -70,9 +70,7 @@ _READ_BYTES = 256 << 10
 
 
 class StoredStream(TextResponse):
-    """
-    One reader's response with a recording that is in a store, as that of :class:`RecordingStream`.
-    """
+    """One reader's response with a recording that is in a store."""
 
     _log = Logger()
 

@@ -58,15 +58,13 @@ class HeadParts:
 
 @dataclass(frozen=True)
 class _Target:
-    """The part of the journal that a head is to cover."""
-
     position: JournalPosition
     covered: tuple[int, int]
     is_last: bool
 
 
 class Heads:
-    """Signs heads: all that are due, one after the other, in short turns of the reactor."""
+    """Signs the heads that are due."""
 
     _log = Logger()
 
@@ -91,9 +89,7 @@ class Heads:
         self._signing.start()
 
     def newest(self, recording: Recording, seconds: float) -> Deferred[None]:
-        """
-        Sign the next head of a recording soon; fires when that is over, or after some seconds.
-        """
+        """Sign the next head of a recording soon; fires when that is over, or after ``seconds``."""
         waiting: Deferred[None] = Deferred()
         waiting.addTimeout(seconds, self._parts.clock)
         self._readers.setdefault(recording, []).append(waiting)
@@ -101,7 +97,6 @@ class Heads:
         return waiting.addErrback(lambda failure: failure.trap(TimeoutError) and None)
 
     def _over(self, recording: Recording) -> None:
-        """Let the readers of a recording go on, unless its next head is to be signed for them."""
         if not recording.is_due:
             for waiting in self._readers.pop(recording, ()):
                 if not waiting.called:
@@ -266,7 +261,7 @@ def here(journal: Journal) -> JournalPosition:
 
 
 LOOK_SECONDS = 1.0
-"""Interval of looking whether the certificate is still there, while users type."""
+"""Interval of checks of the certificate while users type."""
 MOST_RECORDINGS = 10_000
 """Recordings that a runtime retains."""
 _SIZE_BYTES = 1 << 20

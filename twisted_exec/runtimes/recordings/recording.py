@@ -151,7 +151,10 @@ class RecordingFiles:
         self._is_closed = False
 
     def close(self) -> None:
-        """Change no file any more, also in a call that waits for the disk: they may have a new owner."""
+        """
+        Change no file any more, not even in a call that waits for the disk: another process may own
+        them.
+        """
         self._is_closed = True
 
     def _require_open(self) -> None:
@@ -162,7 +165,7 @@ class RecordingFiles:
         """
         Create the directory if it is missing, and read it.
 
-        :raises TLSConfigError: it is not private, or cannot be created.
+        :raises TLSConfigError: the directory is not private, or cannot be created.
         """
         private_directory(self._path)
         self.unreadable.clear()
@@ -336,7 +339,7 @@ class RetainedSegments:
 
     :param limit_bytes: of all segments; 0 for a twentieth of the file system.
     :ivar needed: the ranges that recordings need, by the key of the journal; replaced as a whole.
-    :ivar lost: segments that could not be retained; the owner takes them.
+    :ivar lost: segments that could not be retained; the owner empties this list.
     """
 
     def __init__(self, path: str, limit_bytes: int = 0, layer: Any = os) -> None:
@@ -349,7 +352,7 @@ class RetainedSegments:
         """
         Create the directory if it is missing, and measure it.
 
-        :raises TLSConfigError: it is not private, or cannot be created.
+        :raises TLSConfigError: the directory is not private, or cannot be created.
         """
         private_directory(self._path)
         self._own.clear()

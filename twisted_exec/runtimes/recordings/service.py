@@ -2,7 +2,7 @@
 Records the consoles of a runtime.
 
 Heads are signed periodically, for readers, and at the end. A head covers only what is on the disk,
-so that no power cut can make it untrue.
+so that a power cut does not make it untrue.
 """
 
 from __future__ import annotations
@@ -53,11 +53,7 @@ from twisted_exec.wire.resume import OpenRecording
 from twisted_exec.wire.session_terms import RECORDED_INPUT, parse_recording
 
 STOP_SECONDS = 5.0
-"""
-A stop waits so long for the last signatures: the disk may hang, or much output be unsigned.
-
-After the sessions, and before the journals close: all must fit into the time that Kubernetes grants.
-"""
+"""Longest wait of a stop for the last signatures."""
 _NAMED = 10
 """So many recordings are named in a message."""
 HEAD_SECONDS = 60.0
@@ -137,7 +133,7 @@ class ConsoleRecordings:
 
     def start(self) -> None:
         """
-        Go on with all recordings.
+        Go on with the recordings on disk.
 
         :raises TLSConfigError: the directory is not private, or cannot be created.
         """
@@ -481,7 +477,9 @@ NOT_RECORDED = "this runtime cannot record consoles"
 @implementer(IConsoleRecorder)
 class MachineRecorder:
     """
-    :param recordings: returns those of the runtime; ``None`` before its start.
+    Records one machine for sessions and for API objects.
+
+    :param recordings: returns the recordings of the runtime; ``None`` before its start.
     """
 
     def __init__(
@@ -624,6 +622,8 @@ class RecordingMetrics(Collector):
 @dataclass(frozen=True)
 class RecordingSettings:
     """
+    Settings of the recordings of a runtime.
+
     :param certificate: PEM file of the recorder's certificate; empty if nothing can be recorded.
     :param make_store: creates the store of closed recordings; ``None`` without one.
     """

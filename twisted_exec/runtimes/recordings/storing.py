@@ -97,7 +97,8 @@ class Storing:
 
     def text(self, facts: RecordingFacts) -> ReadText | None:
         """
-        Return a function that reads a recording in the store; ``None`` if it is not there.
+        Return a function that reads a recording in the store; ``None`` if the store does not have
+        it.
 
         :raises ServiceUnavailable: the runtime has no store any more.
         """
@@ -116,9 +117,7 @@ def _is_to_store(recording: Recording) -> bool:
 
 
 class TextReader:
-    """
-    Reads a text that is rendered, from one offset to the next; an earlier offset renders it anew.
-    """
+    """Reads a text that is rendered on demand; a read of an earlier offset renders it anew."""
 
     def __init__(self, render: Callable[[], Iterator[bytes]], clock: IReactorTime) -> None:
         self._render, self._clock = render, clock

@@ -1,8 +1,5 @@
 """
 Sessions that outlive their connections.
-
-A :class:`KeptSession` stands between an attachment and the streams of its user, of which there is
-one at a time.
 """
 
 from __future__ import annotations
@@ -88,7 +85,7 @@ class KeptSession:
 
     @property
     def settled(self) -> int | None:
-        """Settled pieces of input; ``None`` if unknown."""
+        """Number of settled pieces of input; ``None`` if unknown."""
         return self._settled if self.connection is None else self.connection.settled
 
     def restore(
@@ -306,7 +303,7 @@ class KeptSessions:
         """
         Take note that a session has another stream.
 
-        :param earlier: the digest of its key, if the session was in an earlier process.
+        :param earlier: the digest of the key if the session is from an earlier process; else empty.
         """
         self.absences.remove(session)
         self.moving.remove(session)
@@ -403,7 +400,8 @@ class KeptStream:
     @property
     def settled(self) -> int | None:
         """
-        Settled pieces of the session's input; ``None`` if the client may not know what they mean.
+        Number of settled pieces of the session's input; ``None`` if the client may count
+        differently.
         """
         if self._transport is None or (self._settled_before is None and not self._is_heard):
             return self._settled_before
@@ -497,12 +495,9 @@ class KeptStream:
 
 MOST = 4096
 MOST_OF_USER = MOST // 4
-"""
-One user may have a quarter, as of open sessions: a hop that is replaced cuts all of a user's
-sessions.
-"""
+"""Most waiting sessions of one user: a hop that is replaced cuts all of a user's sessions."""
 _AT_ONCE = 50
-"""Sessions that end in one turn of the reactor."""
+"""Most waits that expire in one turn of the reactor."""
 
 NOT_BACK = "the user did not come back"
 TOO_MANY = "too many lost sessions wait for their users"
@@ -523,7 +518,8 @@ class Absences:
     """
     The sessions that wait for their users.
 
-    Each session waits for the same time; if there are too many, the longest wait ends first.
+    Each session waits for the same time. If too many wait, in total or of one user, the one of them
+    that has waited longest ends.
     """
 
     def __init__(
@@ -601,9 +597,10 @@ class Bridged:
     """
     A stream that another process of this runtime serves, for the hops that end or limit it.
 
-    :param rejoin: the digest of the key that rejoins the stream, in hexadecimal digits; empty if it
-        cannot.
-    :param socket: path of the socket at which the process accepts that; empty if it does not.
+    :param rejoin: the digest of the key that rejoins the stream, in hexadecimal digits; empty if
+        the stream cannot be rejoined.
+    :param socket: path of the socket at which that process accepts requests to rejoin; empty
+        without one.
     """
 
     def __init__(

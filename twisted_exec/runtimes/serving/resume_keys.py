@@ -108,7 +108,7 @@ class ResumeKeys:
 
 
 def digest(key: str) -> bytes:
-    """Return what is remembered of a key."""
+    """Return the digest of a key, which servers store instead of the key."""
     # The time to look up a digest reveals nothing about the key.
     return hashlib.sha256(key.encode("ascii", "replace")).digest()
 
@@ -131,7 +131,6 @@ def read_secret(path: str) -> bytes:
 
 
 def _read(path: str) -> bytes:
-    """Return the secret; empty if there is none that can be trusted."""
     try:
         # O_NONBLOCK: the path may be that of a FIFO, whose opening waits for a writer (fifo(7)).
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)

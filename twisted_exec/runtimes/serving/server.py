@@ -75,10 +75,10 @@ STREAM_SOCKET = "stream.sock"
 _MAX_BODY_BYTES = 64 << 10
 
 REJOIN_SECONDS = 30
-"""How long a stream waits when a hop before the runtime is lost."""
+"""Default time that a stream waits when a hop before the runtime is lost."""
 
 RESUME_SECONDS = 60
-"""How long a session waits for its user after the loss of a connection."""
+"""Default time that a session waits for its user after the loss of a connection."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ class Listening:
 
 @dataclass(frozen=True)
 class OrdinaryStream:
-    """An open stream of a client that cannot resume its session."""
+    """An open stream whose session cannot be resumed."""
 
     attachment: NotifyingAttachment
     live: LiveSession
@@ -291,7 +291,7 @@ class TokenServer(Service):
         self._base_url = ""
 
     def make_routes(self) -> ServerRoutes:
-        """Create the routes; called once, at the end of the construction."""
+        """Create the routes; called once, during construction."""
         return ServerRoutes(self)
 
     @property
@@ -449,10 +449,6 @@ class StreamHost(AsyncService):
         await self.streams.listen()
 
     def _serve_iri(self) -> None:
-        """
-        Serve the runtime interface, the last part of a start: no request meets an unprepared
-        runtime.
-        """
         self.iri.startService()
         self._log.info(
             "{label} at {target}, consoles at {streams}",

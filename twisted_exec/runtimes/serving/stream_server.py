@@ -1,8 +1,7 @@
 """
 The stream server of a runtime: consoles, logs, screens and recordings, by token.
 
-A token is for one request, which needs no other credentials. A log is a plain GET with the query of
-:mod:`twisted_exec.api.logs`.
+A log is a plain GET with the query of :mod:`twisted_exec.api.logs`.
 """
 
 from __future__ import annotations

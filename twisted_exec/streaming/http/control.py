@@ -54,10 +54,10 @@ KEEP_SECONDS = 0.25
 SILENCE_SECONDS = 0.45
 """From the last sign of life of a hop until it counts as silent."""
 SILENT_TURNS = 5
-"""Turns of the reactor in this time: a busy program first reads what has arrived."""
+"""The silence has so many parts: a busy program reads what has arrived before the next part."""
 
 _PREFIX = b"x-twisted-exec-"
-"""Of headers that are part of a request about a stream; others belong to its sender."""
+"""Prefix of the headers that belong to a request about a stream; other headers are its sender's."""
 
 Endpoints = Sequence[tuple[str, IStreamClientEndpoint]]
 
@@ -406,7 +406,6 @@ def _body(requests: Sequence[_Request]) -> bytes:
 
 
 def _done(body: bytes) -> frozenset[int]:
-    """Return the indices in an answer; none from a hop that knows only single requests."""
     try:
         answer = json.loads(body)
         return frozenset(each for each in answer["details"]["done"] if isinstance(each, int))
@@ -458,7 +457,8 @@ async def answer_all(
     Handle a request and those in its body, and answer.
 
     :param handle: raises :class:`~twisted_exec.api.status.APIError` to refuse a request.
-    :raises APIError: of the first request, or the body is not valid; nothing has been answered.
+    :raises APIError: ``handle`` refuses the first request, or the body is not valid; nothing has
+        been answered.
     """
     further = further_requests(request)
     handle(request)

@@ -21,10 +21,10 @@ _TURN_BYTES = 256 << 10
 """Written by one response in one turn of the reactor."""
 
 _TURN_PIECES = 4
-"""Likewise: even a small piece may take a while to make."""
+"""Most pieces that one response writes in one turn: small pieces take time to make, too."""
 
 GZIP_BYTES = 128 << 10
-"""As in kube-apiserver."""
+"""Least size of a document that is compressed, as in kube-apiserver."""
 
 _SLICE_BYTES = 32 << 10
 """Bytes that are compressed at once, in less than a millisecond."""

@@ -169,7 +169,6 @@ def _routes(node: _Node[Endpoint], path: str) -> Iterator[tuple[str, str, Endpoi
 def _walk(
     node: _Node[Endpoint], segments: Sequence[str], values: tuple[str, ...]
 ) -> Iterable[tuple[_Node[Endpoint], tuple[str, ...]]]:
-    """Yield the nodes that match, the more literal ones first."""
     if not segments:
         if node.endpoints:
             yield node, values
@@ -183,8 +182,8 @@ def _walk(
 
 def is_local(request: Request) -> bool:
     """
-    Return whether a client on this host sent a request directly, over a UNIX socket or a loopback
-    address: a proxy may have forwarded that of another host.
+    Return whether a request came over a UNIX socket or a loopback address, without headers of a
+    proxy, which may have forwarded it from another host.
     """
     headers = request.requestHeaders
     if headers.hasHeader(b"via") or any(

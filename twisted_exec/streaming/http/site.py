@@ -113,7 +113,6 @@ class HTTPChannel(http.HTTPChannel):
             self._respondToBadRequestAndDisconnect()
 
     def _has_bare_line_feed(self) -> bool:
-        """Return whether a line ends without CR: Twisted would wait until the deadline."""
         is_elsewhere = self._busyReceiving or self.paused or self.refused or not self.line_mode
         return not is_elsewhere and not self.transport.disconnecting and b"\n" in self._buffer
 
@@ -268,14 +267,13 @@ class HTTPChannel(http.HTTPChannel):
         self.refuse(BadRequest("the request is not well-formed HTTP"))
 
     def _hang_up(self) -> None:
-        """Close so that the client can still read the response; further input is discarded."""
         # First, or a TLS transport would wait for its producer and never begin its shutdown.
         self._networkProducer.unregisterProducer()
         self._arm(self.site.linger_seconds)
         close_behind(self.transport)
 
     def write_at_once(self, request: Request, body: bytes) -> None:
-        """Write head and body together: each write costs a TLS record."""
+        """Write head and body, together if the body is small: each write costs a TLS record."""
         if len(body) > _TOGETHER_BYTES:
             request.write(body)
             return
@@ -577,7 +575,7 @@ class Site(server.Site):
         self.closing = True
 
     def resume(self) -> None:
-        """Keep connections open between requests again, after :meth:`wind_down`."""
+        """Keep connections open between requests again."""
         self.closing = False
 
     def requests(self) -> int:
@@ -596,8 +594,7 @@ class SlowReader(Protocol):
 
 class Budget(Generic[Holder]):
     """
-    Bytes buffered per holder, with a common limit: thousands of connections, each within its own
-    limit, take too much memory.
+    Bytes buffered per holder, with a common limit.
 
     Beyond the limit the holder with the oldest buffer is evicted.
     """

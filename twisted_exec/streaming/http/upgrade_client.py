@@ -51,7 +51,7 @@ MAX_ERROR_BYTES = 64 << 10
 @dataclass(frozen=True)
 class UpgradeRequest:
     """
-    The request.
+    An upgrade request.
 
     :param headers: all but ``Host`` and the ``Content-Length`` of ``body``.
     """
@@ -84,7 +84,9 @@ class Signs:
         self._hops: WeakValueDictionary[str, HopSigns] = WeakValueDictionary()
 
     def of(self, label: str) -> HopSigns:
-        """Return the signs of the hop with this label; keep them while its request waits."""
+        """
+        Return the signs of the hop with this label; the caller keeps them while its request waits.
+        """
         signs = self._hops.get(label)
         if signs is None:
             signs = self._hops[label] = HopSigns(self._clock, self.life)
@@ -95,7 +97,7 @@ class UpgradeRefused(Exception):
     """
     The peer's response is not the upgrade.
 
-    :ivar body: the beginning of a long body.
+    :ivar body: the first :data:`MAX_ERROR_BYTES` of its body.
     :ivar label: of the peer, if :func:`ask_first` has sent the request.
     """
 
@@ -244,7 +246,6 @@ class Asking(Protocol):
         return True
 
     def _next(self, event: Any) -> bool:
-        """Handle one h11 event; true if more may follow."""
         if event is h11.NEED_DATA:
             return False
         # Other 1xx responses precede the final one (RFC 9110, section 15.2).
@@ -450,7 +451,8 @@ async def ask_first(
     Send the request to the first endpoint that accepts connections; return its label and the
     answer.
 
-    :param spares: take a spare connection first, and make another connection behind the answer.
+    :param spares: take a spare connection first, and make another spare connection after the
+        answer.
     :raises UpgradeRefused: as :func:`ask`; it has the label.
     :raises APIError: as :func:`connect_first` and :func:`ask`.
     """

@@ -1,8 +1,5 @@
 """
 autobahn's WebSocket, adapted to both ends of a console.
-
-Messages and fragments are limited, timers run on the given clock, and closing has a time limit.
-While output is blocked, only the latest ping is answered.
 """
 
 from __future__ import annotations

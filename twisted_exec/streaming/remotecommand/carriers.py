@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 # WebSockets, and never the header of hops that rejoin a stream.
 
 MESSAGE_BYTES = 32 << 20
-"""Largest message from a server: ours sends at most 32 KiB, Go servers at most this."""
+"""Largest message that is accepted from a server; Go servers send at most this."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,6 @@ def _accept_websocket(
 
 
 def _may_be_deaf(request: Request) -> bool:
-    """Return whether the client may lose early output; see :class:`ServerMessages`."""
     agent = request.requestHeaders.getRawHeaders(b"user-agent", [b""])[-1]
     return b" kubernetes/" in agent  # client-go's User-Agent, whatever the program
 
@@ -236,9 +235,8 @@ UPGRADE_REQUIRED = "Upgrade request required"
 
 UPGRADE_CAUSE = "UpgradeRequired"
 """
-Reason of the cause in that error.  A page in a browser, which learns nothing about a refused
-WebSocket, repeats the request without the upgrade: this cause means that nothing else was wrong
-with it.
+Reason of the cause in the error of :func:`upgrade_required`: nothing else is wrong with the
+request.
 """
 
 STREAM_PROTOCOL = b"X-Stream-Protocol-Version"
@@ -328,7 +326,7 @@ class Attempt:
         Return the version that the server chose; on failure the connection is closed.
 
         :raises BadGateway: the 101 is not valid for this request.
-        :raises OtherProtocol: it is for another protocol.
+        :raises OtherProtocol: the server chose none of the offered protocols.
         """
         try:
             return self.check(upgraded)

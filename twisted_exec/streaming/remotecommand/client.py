@@ -100,7 +100,7 @@ Reopen = Callable[[str, MarkUser, str], "Deferred[ConsoleClient]"]
 """
 Opens the next connection of a session.
 
-It gets the value of the header, the connection's user and the protocol, and fails with an
+Takes the value of the resume header, the connection's user and the protocol; fails with an
 :class:`~twisted_exec.api.status.APIError`.
 """
 
@@ -110,7 +110,9 @@ PONG_SECONDS = 61
 """As kubectl: a ping every 5 s; a server that does not answer for 61 s is dead."""
 
 SILENCE_SECONDS = 20.0
-"""The same for a session that can be resumed, counted from the last sign of life."""
+"""
+A connection of a session that can be resumed counts as dead after this time without a sign of life.
+"""
 
 _TICK_SECONDS = 0.01
 _OVERDUE_SECONDS = 1.0

@@ -134,7 +134,6 @@ def _pieces(item: Item) -> int:
 
 
 def _append(items: deque[Item], item: Item) -> None:
-    """Append input; single keys become one item."""
     last = items[-1] if items else None
     if isinstance(item, bytes) and isinstance(last, bytes) and len(last) < _MERGED_BYTES:
         items[-1] = last + item

@@ -23,7 +23,7 @@ WAIT_SECONDS = 1.0
 """The longest wait in the first :data:`EAGER_SECONDS`."""
 EAGER_SECONDS = 120.0
 LATE_WAIT_SECONDS = 10.0
-"""The longest wait after that."""
+"""The longest wait after the first :data:`EAGER_SECONDS`."""
 RETRY_AFTER_SECONDS = 30.0
 """The longest ``Retry-After`` that is obeyed."""
 JITTER = 0.2

@@ -2,7 +2,7 @@
 The machine's end of a console whose client can come back after a loss of the connection.
 
 A connection is *lost* when it ends before the client's Close, unless this end has ended the
-session.  The user may also come back for a lost status.
+session.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Resumption:
 
 
 class Acknowledgements:
-    """Tells a client how much of its input is settled, not at each key."""
+    """Tells a client from time to time how much of its input is settled."""
 
     def __init__(self, clock: IReactorTime, send: Callable[[Mark], None], settled: int) -> None:
         self._clock, self._send = clock, send
@@ -293,7 +293,6 @@ class PageServer(ResumableServer):
         super().received(channel, data)
 
     def _reported(self, report: Report) -> None:
-        """Handle a report; unlike input, it is no sign of a user at the page."""
         if isinstance(report, Taken):
             self._take(report.count)
         elif isinstance(report, Question):

@@ -68,7 +68,7 @@ class ResumingClient:
     A session's stream at the user's end, over one connection after another.
 
     :ivar is_resumable: true; other streams lack this attribute.
-    :ivar missed_bytes: output that the machine printed while the connection was lost last.
+    :ivar missed_bytes: bytes that the machine printed while the connection was lost last.
     :ivar live_from: the offset at which the output ended when the present connection was made; 0 if
         unknown.
     :ivar unsent_keys: number of keys and requests that were dropped after the last loss, and were
@@ -170,7 +170,6 @@ class ResumingClient:
 
     @property
     def _present(self) -> ConsoleClient | None:
-        """The connection; ``None`` while it is lost, because its figures are old."""
         return self._connection.stream if self._state is _State.OPEN else None
 
     def write(self, data: bytes) -> None:

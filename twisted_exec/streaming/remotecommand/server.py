@@ -383,9 +383,7 @@ class ConsoleServer:
 
     def _end_by_hop(self, ending: Ending) -> None:
         """
-        End the session for a reason that is not the console's.
-
-        The user leaves the console now: a client that stays must not keep the floor.
+        End the session, and leave the console now: a client that stays must not keep the floor.
         """
         self.end(ending)
         self._leave(self._why or ending.reason)
@@ -397,7 +395,6 @@ class ConsoleServer:
             (leave or self._attachment.detached)(reason)
 
     def _finish(self, ending: Ending) -> None:
-        """Send the status; the caller closes."""
         self._ending, self._why = True, ending.reason
         self._stop()
         # kubectl takes a Close without a status for success.
@@ -449,7 +446,6 @@ class ConsoleServer:
         return True
 
     def _forget_ping(self) -> None:
-        """Measure nothing: the connection is lost, and the answer waits for the next one."""
         self._pinged_at = None
 
     def _arm(self, seconds: float, then: Any) -> None:
@@ -564,10 +560,6 @@ class UserInput:
             self.on_settled(self.settled)
 
     def _refuse(self) -> None:
-        """
-        Tell the user that input is dropped; as in Kubernetes, not a client that did not request
-        stdin.
-        """
         if self._options.read_only:
             self._tell_once(READ_ONLY)
         elif self._options.takes_input:
@@ -705,10 +697,7 @@ def _discard(_: object) -> None:
 
 
 READ_ONLY = Notice("you are an observer; what you type is not sent")
-"""
-To the user of a ``readOnly=true`` session who types; such a session can never take over.  Others
-get :meth:`.Floor.refusal`.
-"""
+"""To a user who types in a ``readOnly=true`` session."""
 
 MAY_OBSERVE = not_sent(MAY_ONLY_OBSERVE, NoticeRole.DENIED)
 """To a user without the right to drive who types."""

@@ -1,8 +1,8 @@
 """
 Bridge between a frontend and a backend connection, which may speak different protocols.
 
-A middle hop decodes a stream only to record it, or when the next hop refuses the client's protocol.
-It works like kube-apiserver's ``StreamTranslator``
+A middle hop decodes a stream to record it, or when the next hop refuses the client's protocol. The
+bridge works like kube-apiserver's ``StreamTranslator``
 (``k8s.io/apiserver/pkg/util/proxy/streamtranslator.go``).
 """
 
@@ -155,7 +155,7 @@ class Translation:
         """
         Open the machine's streams.
 
-        :raises BadGateway: they cannot be opened.
+        :raises BadGateway: the streams cannot be opened.
         """
         machine = self._machine
         machine.carrier, holder = over(
@@ -272,7 +272,6 @@ class Translation:
                 self._user.carrier.transport.pauseProducing()
 
     def _refuse(self, channel: Channel) -> None:
-        """Drop input, with our own notice for observers."""
         if channel is Channel.STDIN and self._asked.read_only and not self._refused:
             self._refused = True
             self.output(Channel.STDOUT, READ_ONLY.output)

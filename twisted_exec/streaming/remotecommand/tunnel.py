@@ -272,8 +272,6 @@ class Tunnel:
 
 
 class _Socket(ServerSocket):
-    """Takes binary messages only."""
-
     def onMessageBegin(self, isBinary: bool) -> None:
         super().onMessageBegin(isBinary)
         if not isBinary:
@@ -282,8 +280,6 @@ class _Socket(ServerSocket):
 
 @implementer(IPushProducer)
 class _MachineEnd(Protocol):
-    """The backend connection; as a producer, the user's input into it."""
-
     transport: Any = None
     gone = False
     _closed = False
@@ -305,7 +301,6 @@ class _MachineEnd(Protocol):
         tunnel.machine_gone(reason.check(ConnectionDone) is not None)
 
     def pace(self, full: bool) -> None:
-        """The user's buffer is full, or has room again."""
         if self.transport is None or self.gone or self._closed:
             return
         if full:

@@ -2,9 +2,8 @@
 How long sessions last: the session guard, idle timeouts, and the time after a hand-over.
 
 The guard passes sessions, with what allowed them (``context.evidence``), to the hop's
-
-:class:`ISessionReviewer`, periodically and soon after a hint, such as a replaced file of users.  It
-also ends sessions whose credentials have ended.  A review without an answer ends nothing.
+:class:`ISessionReviewer`, periodically and soon after a hint, such as a replaced file of users. It
+also ends sessions whose credentials have ended. A review without an answer ends nothing.
 """
 
 from __future__ import annotations
@@ -45,8 +44,8 @@ FIRST_HINT_SECONDS = 0.02
 """From a hint to its review, if there was no review just before."""
 LATER_HOP_SECONDS = 0.3
 """
-The same in a poollet: the API server before it gets the same hints, and ends or limits most
-sessions meanwhile.
+As :data:`FIRST_HINT_SECONDS`, in a poollet: the API server before it gets the same hints, and ends
+or limits most sessions meanwhile.
 """
 LONGEST_HINT_SECONDS = 0.7
 """The longest wait after a hint while the hop before goes on asking to end sessions."""
@@ -57,10 +56,7 @@ LONGEST_WAIT_SECONDS = 60.0
 AT_ONCE = 8
 """Concurrent reviews, each perhaps a request to an API server."""
 AT_ONCE_AFTER_HINT = 16
-"""
-The same when permissions have changed.  More reviews need more connections, and a handshake costs
-more than a review.
-"""
+"""Concurrent reviews when permissions have changed."""
 
 
 _EXPIRED = (
@@ -97,12 +93,7 @@ class _Reviews:
             waiter.callback(None)
 
     async def has_room(self) -> bool:
-        """
-        Wait until a review may begin.
-
-        :return: whether it should: not if as many in succession got no answer as may run
-            concurrently.
-        """
+        """Wait until a review may begin; return false if too many in succession got no answer."""
         # After a review without an answer none begins: it would wait as long.
         while self._running and len(self._running) + self._unanswered >= self._at_once:
             await self._wait()
@@ -210,9 +201,6 @@ class SessionGuard(Service):
             timer.reset(seconds)
 
     def _asked(self) -> None:
-        """
-        Postpone the review of a hint: the previous hop may follow it, too, and ends sessions first.
-        """
         timer = self._timer
         if self._hinted_at is None or timer is None or not timer.active():
             return
@@ -388,7 +376,7 @@ class SessionGuard(Service):
 
 
 IDLE_SECONDS = 4 * 3600.0
-"""A kubelet's limit."""
+"""Default limit, that of a kubelet."""
 
 _LOOKS = 16
 """Checks per limit: a session may exceed it by a sixteenth."""
@@ -469,7 +457,8 @@ async def linger(
     lost: Deferred[str] | None = None,
 ) -> None:
     """
-    Cut the sessions that go on at the successor, and serve the others until they end.
+    Cut the sessions that go on at the successor, and serve the others until they end, or for
+    ``seconds``.
 
     :param lost: fires with the reason to end them earlier.
     """

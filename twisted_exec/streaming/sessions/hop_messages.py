@@ -45,7 +45,7 @@ _REASONS = HOP_REASONS | {USER_LEFT}
 _SESSION_ID = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
 _MAX_MESSAGE = 512
 _ENDINGS = 256
-"""Endings whose form is remembered."""
+"""Number of endings whose encoded form is cached."""
 
 
 def forwarded_session_id(request: IRequest) -> str | None:
@@ -146,7 +146,7 @@ def forwarded_terms(values: Sequence[bytes]) -> Terms:
 
     Terms only restrict, so they count for every sender.
 
-    :raises BadRequest: they are too many, or this release cannot read them.
+    :raises BadRequest: there are too many headers, or this release cannot read them.
     """
     if len(values) > _MOST:
         raise BadRequest(f"a request has at most {_MOST} headers {TERMS_HEADER}")
@@ -251,7 +251,7 @@ def requested_rejoin(values: Sequence[bytes]) -> tuple[bool, Rejoin | None]:
 
 
 def accepted_offer(value: bytes) -> Rejoinable | None:
-    """Return the machine's end's answer to an offer; ``None`` if it does not accept."""
+    """Return the answer of the machine's end to an offer; ``None`` without a valid answer."""
     try:
         return rejoin.parse_offer_answer(value.decode("ascii", "replace"))
     except RemoteProtocolError:

@@ -1,7 +1,5 @@
 """
 Streams that are being opened: a few concurrently, while the others wait for their user's turn.
-
-Their time limits count from that turn.
 """
 
 from __future__ import annotations
@@ -19,9 +17,12 @@ from twisted_exec.tls.deadlines import Late, Progress, limited
 AT_ONCE = 32
 """Concurrent openings to one next hop."""
 PER_USER = 2
-"""The same of one user, unless this program is idle meanwhile: see :data:`PACE_SECONDS`."""
+"""
+Concurrent openings of one user to one next hop; more while this program is on time, see
+:data:`PACE_SECONDS`.
+"""
 LOCATING_AT_ONCE, LOCATING_PER_USER = 64, 4
-"""The same before the next hop is known."""
+"""Concurrent openings before the next hop is known: of all users, and of one user."""
 PACE_SECONDS = 0.025
 """
 While this program is on time, one more stream of a user than :data:`PER_USER` begins in each such
@@ -173,7 +174,6 @@ class _Hop:
             self._is_serving = False
 
     def _pace(self) -> None:
-        """Let a stream beyond its user's limit begin a little later."""
         if self._limits.pace_seconds and self._timer is None:
             self._schedule(self._limits.pace_seconds)
 

@@ -152,7 +152,6 @@ class Sessions:
         return ""
 
     def _earlier(self, session: Session) -> list[Session]:
-        """Return the sessions that a session replaces when the next hop has resumed it."""
         subject = session.subject
         return [
             each
@@ -246,7 +245,7 @@ class Sessions:
 
     def drain(self, clock: IReactorTime, seconds: float, ending: Ending) -> Deferred[None]:
         """
-        End all sessions; cut those that go on elsewhere, or here later.
+        End all sessions; those that can go on over another connection are only cut.
 
         :return: fires when none is left, or the remaining ones were cut.
         """
@@ -612,7 +611,7 @@ class EndingRules:
 
 
 POD_ENDINGS = EndingRules("pod", "node", ends_gracefully=True)
-"""Of Pods, and of the Nodes that run them."""
+"""Endings of the sessions of Pods, and of the Nodes that run them."""
 
 
 MOST_SESSIONS = 500

@@ -19,7 +19,7 @@ _MOST_WARNING_SECONDS = 60.0
 _WARNING_SHARE = 10
 """The user is warned when a tenth of a short time is left."""
 _LONGEST_WAIT = 60.0
-"""The system's clock may be set meanwhile."""
+"""Longest time until the next look at the time of day, which may be set meanwhile."""
 _TOLERANCE = 0.001
 
 
@@ -36,7 +36,7 @@ class TimeLimits:
     """
     The time limits of one stream.
 
-    :param end: ends the session; called once, after which this has stopped.
+    :param end: ends the session; called at most once; the limits have stopped then.
     :param now: returns the time of day, in seconds since 1970.
     """
 

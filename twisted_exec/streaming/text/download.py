@@ -1,7 +1,5 @@
 """
 Client for long-lived texts: a plain GET whose body is read at the receiver's pace.
-
-Except with :data:`ANY_DOWNLOADS`, a text has the type ``text/plain``.
 """
 
 from __future__ import annotations

@@ -90,9 +90,9 @@ class Relay:
 
     async def handle(self, context: RequestContext) -> None:
         """
-        Relay a text; returns when it has begun.
+        Relay a text; returns when the answer has begun.
 
-        :raises APIError: refused here or by the next hop; the caller sends it.
+        :raises APIError: the text is refused here or by the next hop; the caller sends the error.
         """
         if context.request.method != b"GET":
             raise WrongMethod(context.request.method, [b"GET"])
@@ -260,7 +260,6 @@ class _Passage:
             self._break_off("backend lost", ending if self._relay.tells_loss else None)
 
     def _break_off(self, reason: str, ending: Ending | None) -> None:
-        """End an incomplete text; a reader of frames gets the reason when it continues."""
         self._text.break_off(reason, None if self._framing is not None else ending)
 
     def _end(self, ending: Ending) -> None:

@@ -38,7 +38,7 @@ OUTAGE_SECONDS = 60.0
 """Longest outage."""
 FIRST_SECONDS = 0.1
 LONGEST_SECONDS = 1.0
-"""The first wait, and the limit of later ones."""
+"""The longest wait between two attempts."""
 _STARTING_SECONDS = 10.0
 """How long a kube-apiserver may be starting, see :attr:`APIError.is_decided`."""
 _STABLE_SECONDS = 10.0
@@ -62,13 +62,14 @@ Again = Callable[[LogOptions], Awaitable[FramedText]]
 
 class ResumedLog:
     """
-    A log across the losses of its backends; used like a
+    A log that goes on when its backend is lost.
 
-    :class:`~twisted_exec.streaming.text.download.Download`.
+    It is used like a :class:`~twisted_exec.streaming.text.download.Download`.
+
     :param again: opens the log again, and authorizes the user again.
     :param final: codes of refusals that end the log.
     :param lost: called with the reason of each outage, and with ``None`` when the log continues.
-    :ivar ending: the reason to give up; ``None`` if there is none.
+    :ivar ending: why the log was given up; ``None`` if it was not.
     """
 
     _log = Logger()

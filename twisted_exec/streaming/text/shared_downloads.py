@@ -111,7 +111,7 @@ class SharedStream:
         """
         Send a request; as :meth:`Asking.ask`.
 
-        :raises BadRequest: HTTP cannot encode it.
+        :raises BadRequest: HTTP cannot encode the request.
         """
         try:
             headers = _headers(head)
@@ -243,7 +243,7 @@ def _headers(head: UpgradeRequest) -> Headers:
 
 
 MAX_STREAMS = 100
-"""Limits the damage of a lost connection, even if the peer allows more streams."""
+"""Most streams of a connection, to limit the damage of its loss."""
 
 MAX_HEADER_BYTES = 64 << 10
 
@@ -251,7 +251,7 @@ IDLE_SECONDS = 5.0
 """How long a connection without streams waits for the next."""
 
 LOOK_SECONDS = 15.0
-"""After at most two of these a silent peer gets a PING; after another it is dead."""
+"""After at most two such periods a silent peer gets a PING; after another it counts as dead."""
 
 _CONNECTION_WINDOW = MAX_STREAMS * WINDOW
 _LAST_NUMBER = 1 << 17
@@ -569,8 +569,6 @@ class _Waiting:
 
 @dataclass(eq=False)
 class _Place:
-    """The connections to one server with one set of credentials."""
-
     clock: Any
     emptied: Callable[[_Place], None]
     connections: list[SharedConnection] = field(default_factory=list)
@@ -597,7 +595,6 @@ class _Place:
         self._settle()
 
     def _settle(self) -> None:
-        """Cancel attempts that no request waits for."""
         if not self.waiting:
             attempts, self.attempts = self.attempts, []
             for attempt in attempts:
@@ -641,7 +638,6 @@ class _Place:
         return connection
 
     def _failed(self, why: Failure) -> None:
-        """Fail the requests this attempt was for; later ones have another attempt."""
         requests, self.waiting = self.waiting[: self.each], self.waiting[self.each :]
         for each in requests:
             each.done.errback(why)
@@ -668,8 +664,6 @@ class _Place:
 
 
 class _Undecided(TwistedProtocol):
-    """A connection after its handshake, which chose the protocol."""
-
     transport: Any
     shared: SharedConnection | None = None
 

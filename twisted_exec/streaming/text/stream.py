@@ -307,10 +307,10 @@ class TextSocket(TextStream, OutputSocketUser):
 
     The protocols are those of ``k8s.io/apiserver/pkg/util/wsstream``, ``stream.go``:
     ``binary.k8s.io``, or none, in binary messages, and ``base64.binary.k8s.io`` in text messages of
-    base64 each.  The first message is empty.  A complete text ends with Close 1000.
+    base64 each. The first message is empty. A complete text ends with Close 1000.
 
     :raises BadRequest: the request is no complete handshake.
-    :raises Forbidden: it offers only other protocols.
+    :raises Forbidden: the request offers only other protocols.
     """
 
     def __init__(self, request: Request, pause: Flow, resume: Flow) -> None:
@@ -362,7 +362,6 @@ class TextSocket(TextStream, OutputSocketUser):
 
 
 def _protocol(headers: Headers) -> str:
-    """Return the client's first protocol that we speak; empty if it offers only its token."""
     offered = tokens(values(headers, b"sec-websocket-protocol"))
     named = [token for token in offered if not token.startswith(BEARER_SUBPROTOCOL)]
     if not named:
