@@ -44,6 +44,24 @@ class SlotsTests(QemuCase):
         self.assertEqual(await self.nodes(run), [])
         self.assertEqual(os.listdir(os.path.join(self.facts().storage, "disks")), [])
 
+    async def test_smaller(self) -> None:
+        """A disk never becomes smaller, also if its size is not part of the volume."""
+        run, _ = await self.machine()
+        volume = pb.Volume(name="data", local_disk=pb.LocalDisk(size_bytes=2 << 20))
+        await run.attach_volume(volume)
+        for size in (0, 1 << 20):
+            volume.local_disk.size_bytes = size
+            resizing = run.resize_volume(volume)
+            if size:
+                with self.assertRaises(Conflict) as caught:
+                    await resizing
+                self.assertIn("'data' has 2097152 bytes", caught.exception.message)
+            else:
+                await resizing
+            nodes = await self.ask(run, "query-named-block-nodes")
+            sizes = {each["node-name"]: each["image"]["virtual-size"] for each in nodes}
+            self.assertEqual(sizes[node_name("data")], 2 << 20)
+
     async def test_guest_let_go(self) -> None:
         """A card that the guest has given up already is no hindrance."""
         run, line = await self.machine()

@@ -3,7 +3,6 @@ The user's terminal: raw while a console is open, itself again whatever happens.
 
 Three things outlive a program that dies carelessly: the terminal's modes, the ``O_NONBLOCK`` flag
 (it belongs to the open file that the shell shares with us), and a stopped terminal.  So
-
 :meth:`Terminal.restore` may be called at any time, also from a signal handler; :func:`nonblocking`
 opens the terminal a second time, or puts the flag back; and :class:`Signals` handles stops.
 

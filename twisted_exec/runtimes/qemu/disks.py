@@ -370,13 +370,25 @@ class HotPlugSlots:
         """
         Enlarge a disk.
 
-        :raises APIError: QEMU refused, or did not answer.
+        :raises APIError: the disk is larger, or QEMU refused, or did not answer.
         """
-        size = self._disks.size(volume)
+        name, size = node_name(volume.name), int(volume.local_disk.size_bytes)
         try:
-            await self._ask("block_resize", **{"node-name": node_name(volume.name), "size": size})
+            current = await self._current_size(name)
+            if size > current:
+                await self._ask("block_resize", **{"node-name": name, "size": size})
         except QMPError as error:
             raise Conflict(f"volume {volume.name!r} cannot be resized: {error}") from None
+        if 0 < size < current:
+            raise Conflict(
+                f"the disk of volume {volume.name!r} has {current} bytes and cannot become smaller"
+            )
+
+    async def _current_size(self, name: str) -> int:
+        for node in await self._ask("query-named-block-nodes"):
+            if node["node-name"] == name:
+                return int(node["image"]["virtual-size"])
+        return 0
 
     def _must_be_pluggable(self) -> None:
         if self._machine != "pc":
