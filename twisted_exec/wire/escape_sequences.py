@@ -5,8 +5,8 @@ Escape sequences in the output of a machine, sans I/O: text without them, and te
 sequence, so that text behind an unended one stays visible.
 
 A terminal answers some sequences (*queries*) as if its user had typed the answer, and a shell may
-read it later.  :class:`QueryFilter` changes a byte of each query, or a few, so that terminals do
-not know it; positions in the output stay exact, and nothing is held back.
+read it later.  :class:`QueryFilter` changes bytes of queries so that terminals do not know them;
+positions in the output stay exact, and nothing is held back.
 
 Sources: ECMA-48, 5th edition (5.3 to 5.6 for the forms of sequences); DEC STD 070; xterm's
 ``ctlseqs``; the keyboard, graphics, colour and clipboard protocols of kitty; iTerm2's "Proprietary
@@ -34,12 +34,11 @@ _STARTS = bytes(each for each in (*range(0x20), 0x7F, 0xC2) if each not in b"\t\
 
 
 def strip(text: bytes) -> bytes:
-    """Return complete text without its sequences, also if the last is cut off, and most controls."""
+    """Return a complete text without escape sequences and most control characters."""
     return text if _is_plain(text) else _SEQUENCE.sub(b"", text)
 
 
 def _is_plain(text: bytes) -> bool:
-    """Return whether there is nothing to remove; much faster than the expression."""
     return len(text.translate(None, _STARTS)) == len(text)
 
 
@@ -50,7 +49,7 @@ class Stripper:
     """
     Removes the sequences of a stream that is split anywhere.
 
-    :ivar undecided: number of bytes at the end of the stream that begin a sequence.
+    :ivar undecided: number of bytes at the end of the stream that begin an unfinished sequence.
     """
 
     def __init__(self) -> None:
@@ -86,8 +85,7 @@ class PlainLines(Stripper):
     """
     Plain text of a console as lines, each of which ends with a newline alone.
 
-    A carriage return, by which programs redraw a line, becomes a newline if there is text on both
-    sides; others are dropped.
+    A carriage return between texts becomes a newline; others are dropped.
 
     :param mid_line: the text so far ends within a line.
     :param returned: the last piece ended with a carriage return.
@@ -115,14 +113,13 @@ class PlainLines(Stripper):
 
 
 LOOKBACK_BYTES = 4096
-"""As much output as tells whether what follows is inside a sequence."""
+"""How much earlier output to read to tell whether the next byte is inside a sequence."""
 
 _MOST_PARAMETERS = 128
 """A longer control sequence with the final byte of a query counts as a query."""
 _MOST_STRING = 64
 _MOST_KEYS = 512
 _LAST_BYTES = 16
-"""More than any word that is searched for."""
 
 # Without CAN and SUB, which abort a sequence, and ESC, which begins one.
 _C0 = r"\x00-\x17\x19\x1c-\x1f\x7f"
@@ -264,7 +261,7 @@ def _patterns(eight_bit: bool) -> _Patterns:
 
 class QueryFilter:
     """
-    Makes the queries of a stream harmless, wherever it is split.
+    Makes terminal queries in a stream harmless, wherever the stream is split.
 
     :param found: called for queries that are control sequences of a usual length, with the bytes
         after ``ESC [``, without control characters.
@@ -275,7 +272,7 @@ class QueryFilter:
         self._unfinished = b""  # a sequence or character at the end of the output, abbreviated
 
     def feed(self, data: bytes) -> bytes:
-        """Return as many bytes, in which queries are changed."""
+        """Return ``data`` with its queries changed; the length stays."""
         if b"\x05" in data:
             data = data.replace(b"\x05", b"\x00")
         if not self._unfinished and b"\x1b" not in data and data.isascii():
@@ -381,7 +378,6 @@ def _unfinished(window: bytes, patterns: _Patterns) -> bytes:
 
 
 def _abbreviated(text: bytes) -> bytes:
-    """Return an operating system command in short: its number, and the end of its string."""
     number, semicolon, rest = text.partition(b";")
     if len(number) > _LAST_BYTES:
         number = b"0" + number.lstrip(b"0")

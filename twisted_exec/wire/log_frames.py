@@ -64,7 +64,7 @@ class Framing:
 
 class LogFrame(NamedTuple):
     """
-    A frame.
+    A frame of a log.
 
     :param text: may be empty.
     :param offset: where the log continues.
@@ -83,7 +83,7 @@ class LogFrame(NamedTuple):
 
 
 class FrameDecoder:
-    """Splits a body into frames; an incomplete one is not delivered."""
+    """Splits the body of a framed log into frames."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()

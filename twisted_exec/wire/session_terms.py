@@ -183,9 +183,7 @@ def _term(name: str, value: str) -> Terms:
 
 
 def unknown_term(name: str) -> str:
-    """
-    Return the refusal of a term that a release does not know; earlier releases have the same text.
-    """
+    """Return the refusal of a term that a release does not know."""
     return f"this release does not know the term {name!r} of the session"
 
 
