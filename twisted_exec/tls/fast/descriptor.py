@@ -57,7 +57,7 @@ _TURN_BYTES = 1 << 17
 """Approximate limit of one turn's reading from one connection: the size of one ``write``."""
 
 _TURN_RECORDS = 1 << 6
-"""Limit of records per turn, however small, so that other connections get their turn."""
+"""Limit of records per turn, however small."""
 
 _AROUND_BYTES = 22
 """Approximate overhead of a record: RFC 8446, section 5.2, with a tag of 16 bytes."""
@@ -116,8 +116,6 @@ class SessionKeeper(Typing):
 if TYPE_CHECKING:
 
     class _Socket(TurnTaking, tcp.Connection):
-        """A reactor is also a clock, which Twisted's annotation does not say."""
-
         reactor: Any
         _is_aborted: bool
 
@@ -154,7 +152,6 @@ class _TLSOnDescriptor(_Socket):
 
     @property
     def is_shaking(self) -> bool:
-        """The handshake is under way."""
         return not self._handshaken
 
     # Methods that TLS adds to a transport.
@@ -180,7 +177,6 @@ class _TLSOnDescriptor(_Socket):
         self.protocol = protocol
 
     def failVerification(self, reason: Failure) -> None:
-        """Fail the handshake because the peer was refused."""
         self._refusal = reason
 
     # Reading.
@@ -249,7 +245,6 @@ class _TLSOnDescriptor(_Socket):
             self.protocol.handshakeCompleted()
 
     def _receive(self) -> BaseException | None:
-        """Read what one turn may, and deliver it in one piece."""
         # Space for a whole record, so OpenSSL holds back nothing of it.
         got = _ssl_read(self._openssl, _plain, RECORD_BYTES)
         if 0 < got < _LONE_BYTES and self._is_alone():
@@ -306,7 +301,6 @@ class _TLSOnDescriptor(_Socket):
         return self._finish(ended)
 
     def _finish(self, ended: SSL.Error | None) -> BaseException | None:
-        """Handle the end of the stream, if it came, after everything was delivered."""
         if ended is None or self._is_aborted or self.disconnected:
             return None
         return self._end_of_stream(ended)
@@ -383,7 +377,6 @@ class _TLSOnDescriptor(_Socket):
         return sent if isinstance(sent, int) else 0
 
     def write(self, data: bytes) -> None:
-        """As :meth:`ITransport.write`; data after the end is dropped."""
         if self._peer_ended or self._our_end_sent:
             return
         size = len(data)
@@ -441,7 +434,6 @@ class _TLSOnDescriptor(_Socket):
     # Pausing.
 
     def pauseProducing(self) -> None:
-        """As :meth:`IPushProducer.pauseProducing`; the handshake goes on."""
         self._paused = True
         if self._handshaken:
             self.stopReading()
@@ -575,8 +567,8 @@ def accept_tls(
 
 _AT_ONCE = 4
 """
-Connections that a port accepts in one turn.  With 64, beside a flood of handshakes on two quiet cores, the
-99th percentile of another user's keys rose from 11 to 26 ms, and openings took twice as long.
+Connections that a port accepts in one turn.  With more, a flood of handshakes delays the keys of
+other users.
 """
 _MOST_ACCEPTED = 256
 """Connections without transport, of one port: further ones stay in the kernel's queue."""
