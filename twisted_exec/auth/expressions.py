@@ -29,13 +29,13 @@ from twisted_exec.program.tasks import TURN_SECONDS, SharedTurns
 MOST_COST = 4_000_000.0
 """Largest bound of an evaluation that takes place in this process: some milliseconds."""
 SECONDS = 30.0
-"""For one job, on a host where others have the processors; the CPU time is limited by itself."""
+"""Time limit of one job; its CPU time has a limit of its own."""
 WAITING, WAITING_OF_USER = 256, 16
-"""Jobs that wait."""
+"""The most jobs that wait, and the most of one user."""
 
 
 class TooManyEvaluations(Exception):
-    """An evaluation has no place now; the message quotes no values."""
+    """An evaluation is not possible now; the message quotes no values."""
 
 
 def command() -> list[str]:

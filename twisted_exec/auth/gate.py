@@ -121,7 +121,8 @@ class Evidence:
 
     :param credentials: of the sender; at most the proxy's certificate if a proxy names the sender
         and nobody is impersonated.
-    :param user: as whom the request was answered; the sender, unless impersonated.
+    :param user: as whom the request was answered; the sender, or the user whom the sender
+        impersonates.
     """
 
     credentials: PresentedCredentials
@@ -331,7 +332,9 @@ class Gate:
     async def authorize_console(
         self, context: RequestContext, access: ConsoleAccess, *permissions: Attributes
     ) -> Right:
-        """Check a user's access to a console, and further permissions; keep them for reviews."""
+        """
+        Check a user's access to a console, and further permissions, and keep them for reviews.
+        """
         right = await access.opening(self)
         await self.authorize_session(context, *permissions)
         self.allow_console(context, access)
