@@ -46,14 +46,12 @@ from twisted_exec.kube.interfaces import IKubeClient, ILeader, ILeases, Object
 from twisted_exec.kube.recorder import Recorder
 
 _JITTER = 1.2
-"""Other candidates read the Lease after 1 to 2.2 times the pause, so that they do not all read at once."""
+"""Other candidates read the Lease after 1 to 2.2 times the pause."""
 
 FAILING_SECONDS = 30.0
-"""How long attempts may fail before a replica is not ready: two durations of a lease, in which another
-replica takes over if only this replica fails."""
+"""How long attempts may fail before a replica counts as not ready."""
 _REPEAT_SECONDS, _LONGEST_REPEAT_SECONDS = 60.0, 3600.0
-"""Pauses between two log lines with the same reason: each is twice as long as the previous
-pause."""
+"""The first and the longest pause between two log lines with the same reason."""
 
 
 @dataclass(frozen=True)
@@ -201,7 +199,6 @@ class Election(Service):
             await self._release(self._held)
 
     async def _answered(self, asking: Deferred[None]) -> None:
-        """Wait for a pending request for a while: if it succeeds, the Lease has to be released."""
         late = self._clock.callLater(self._terms.retry_seconds, asking.cancel)
         await _fired_with(asking)
         _cancel(late)

@@ -60,7 +60,10 @@ def _who(config: ClientConfig) -> bytes:
 
 
 CONNECT_SECONDS = 3.0
-"""Shorter than the time limit of the hop before us, so that it gets our error and not a timeout."""
+"""
+Time limit of a connection, shorter than that of the hop before us, which so gets our error and no
+timeout.
+"""
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ class Material:
 
     def read(self) -> bytes:
         """
-        Return the current PEM, because files change when certificates are renewed.
+        Return the current PEM.
 
         :raises KubeConfigError: the file cannot be read.
         """

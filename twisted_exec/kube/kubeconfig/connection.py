@@ -1,9 +1,8 @@
 """
 Endpoint and headers for one API server, from a configuration.
 
-PEM and token files are read for each connection or request, so that renewed credentials take effect
-without a restart. Credentials of plugins must be in the configuration, see
-:mod:`twisted_exec.kube.kubeconfig.credentials`.
+PEM and token files are read for each connection or request.  Credentials of plugins must be in the
+configuration, see :mod:`twisted_exec.kube.kubeconfig.credentials`.
 """
 
 from __future__ import annotations
@@ -187,7 +186,6 @@ def tls(
 
 
 def _proxy_tls(config: ClientConfig, proxy: ForwardProxy) -> ClientTLS | None:
-    """Return the TLS settings for a proxy."""
     if proxy.scheme != "https":
         return None
     try:
@@ -227,11 +225,7 @@ def _expiry_problem(config: ClientConfig) -> str:
 
 
 def connection_stamp(config: ClientConfig) -> Hashable:
-    """
-    Return a value that changes when new connections are needed.
-
-    Tokens are in requests, and do not need new connections.
-    """
+    """Return a value that changes when new connections are needed."""
     files = (config.ca, config.certificate, config.key)
     return (
         config.server,
