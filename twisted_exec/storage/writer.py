@@ -52,13 +52,10 @@ CURRENT = "CURRENT"
 _BATCH_WRITES = 512
 _BATCH_BYTES = 1 << 20
 _CHECKPOINT_BYTES = 2 << 20
-"""
-JSON after which the changes go from the write-ahead log to the file; each is written up to three
-times.
-"""
+"""JSON after which the changes go from the write-ahead log to the file."""
 
 _TRANSACTION_BYTES = 16 << 10
-"""Bytes that a transaction writes beside the objects: parts of both tables."""
+"""Bytes that a transaction writes beside the objects."""
 _WRITE_BYTES = 4 << 10
 """Bytes that a write adds beside its object."""
 _PARTS, _LARGEST_PARTS = 8, 5
@@ -401,7 +398,6 @@ class WriterThread:
         return last
 
     def _compact(self) -> None:
-        """Delete log rows of forgotten changes."""
         forgotten = self._forgotten()
         if forgotten > self._compacted:
             self._database.execute("DELETE FROM log WHERE version <= ?", (forgotten,))

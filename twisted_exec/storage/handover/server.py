@@ -260,7 +260,11 @@ class StoreServer(Factory):
         self._empty: Deferred[None] | None = None
 
     def start(self) -> None:
-        """:raises StorageError: it cannot listen."""
+        """
+        Listen at the socket of the store.
+
+        :raises StorageError: it cannot listen.
+        """
         self._place = SocketPlace(self._path)
         try:
             self._place.remove_stale()
