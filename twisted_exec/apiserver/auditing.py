@@ -261,7 +261,7 @@ DEFAULT_POLICY = parse(
         ],
     }
 )
-"""Every change, except heartbeats, Events and reviews, which change nothing that people manage."""
+"""Every change, except heartbeats, Events and reviews."""
 
 
 LARGEST_BODY_BYTES = 32 << 10

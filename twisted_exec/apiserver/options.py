@@ -107,6 +107,8 @@ class OIDCOptions(BrowserOptions):
 
     def postOptions(self) -> None:
         """
+        Check the options.
+
         :raises UsageError: an option is invalid.
         """
         issuers(self)
@@ -268,6 +270,8 @@ class IdentityOptions(OIDCOptions):
 
     def postOptions(self) -> None:
         """
+        Check the options.
+
         :raises UsageError: an option is invalid.
         """
         identities(self)
@@ -344,6 +348,8 @@ class KubeletOptions(BrowserOptions):
 
 def check_kubelets(options: Mapping[str, Any]) -> None:
     """
+    Check the options of :class:`KubeletOptions`.
+
     :raises UsageError: an option is missing or invalid.
     """
     if not any(options[name] for name in _KUBELET_FILES):
@@ -447,6 +453,8 @@ class AggregatedOptions(IdentityOptions):
 
 def check_aggregated(options: Mapping[str, Any]) -> None:
     """
+    Check that the options suit a standalone or an aggregated server.
+
     :raises UsageError: an option applies only to standalone, or only to aggregated servers.
     """
     if not options["aggregated"]:

@@ -135,7 +135,6 @@ class HostAdmission(MultiService):
         return RequestDeadline(self._clock)
 
     async def _decide(self, attributes: AdmissionAttributes, *, first: bool) -> None:
-        """:param first: mutating admission has not run for this request."""
         deadline = self._deadline()
         if first:
             attributes = replace(attributes, new=await self._changed(attributes, deadline))

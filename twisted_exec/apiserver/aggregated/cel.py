@@ -58,6 +58,8 @@ class Cel:
 
     async def evaluate(self, expression: str, values: Mapping[str, Any], user: str) -> Any:
         """
+        Evaluate an expression.
+
         :param values: by name of :data:`VARIABLES`; missing ones are null.
         :return: the value as in JSON.
         :raises Undecided: the evaluation fails.
@@ -128,6 +130,8 @@ def values_of(attributes: AdmissionAttributes) -> Mapping[str, Any]:
 
 def decided(value: Any) -> bool:
     """
+    Return the value of an expression that must be a boolean.
+
     :raises Undecided: the value is not a boolean.
     """
     if not isinstance(value, bool):

@@ -145,7 +145,7 @@ class Behind:
     def leader_controllers(
         self, registry: KindRegistry, verbs: Verbs, reactor: Any, now: Callable[[], float]
     ) -> list[Service]:
-        """None: the host empties namespaces and expires Events."""
+        """Return none: the host empties namespaces and expires Events."""
         return []
 
     def views(self) -> list[tuple[Kind, IStorage]]:

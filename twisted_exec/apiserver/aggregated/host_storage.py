@@ -278,8 +278,7 @@ class SplitStorage(DelegatingStorage):
     """
     Picks the store by resource.
 
-    Resource versions and readiness are those of the server's own store: only its objects are served
-    to clients, and a host that is down must not take this server out of service.
+    Resource versions and readiness are those of the server's own store.
     """
 
     def __init__(

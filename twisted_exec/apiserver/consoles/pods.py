@@ -103,7 +103,9 @@ class MachinePodLocator:
 
 def check_container(query: Query) -> None:
     """
-    :raises BadRequest: a container other than the console.
+    Check the container that a request names.
+
+    :raises BadRequest: it is another than the console.
     """
     container = query.text("container")
     if container not in ("", CONSOLE):

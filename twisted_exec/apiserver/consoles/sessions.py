@@ -153,7 +153,7 @@ class SessionRecord:
         return {**stored, "spec": self._spec(replica), "status": status}
 
     def status(self, role: str | None, now: float, lease_seconds: float) -> Object:
-        """Return the status for a write, which is taken note of."""
+        """Return the status for a write, and take note of it."""
         self._written = self._facts(role)
         to_machine, to_user = self._counts()
         away = {} if self.away_since is None else {"awaySince": timestamp(self.away_since)}
@@ -199,7 +199,7 @@ def is_absent(obj: Object) -> bool:
 REMOVALS_AT_ONCE = 5
 """Objects that are deleted at once in each :data:`REMOVAL_PAUSE_SECONDS`."""
 REMOVAL_PAUSE_SECONDS = 1.0
-"""Delay before the first of the other deletions: closing consoles comes first."""
+"""Delay before the first of the other deletions."""
 REMOVALS_PER_SECOND = 150
 """Limit for the other deletions."""
 
@@ -326,7 +326,7 @@ LOOK_SECONDS = 5.0
 CREATE_SECONDS = 0.25
 """Delay before the object of a new session is created."""
 MOST_PREDECESSORS = 256
-"""Servers whose objects outlast the start of their successors, the latest first."""
+"""The most servers whose objects outlast the start of their successors, the latest first."""
 
 _ATTEMPTS = 5
 _STOP_SECONDS = 3.0

@@ -26,7 +26,7 @@ from twisted_exec.storage.follower import Followed, StoreFollower, listed_as_add
 from twisted_exec.storage.interfaces import Event, IStorage, IWatch
 
 PERMANENT = ("default", "kube-system")
-"""Namespaces that always exist."""
+"""Namespaces that the server creates, and that nobody may delete."""
 
 _OURSELVES = User("system:apiserver", (MASTERS,))
 _RETRY_SECONDS = 5.0

@@ -46,7 +46,7 @@ COMPONENT = "scheduler"
 SOON_SECONDS = 0.02
 """Changes within this time are handled together."""
 AT_ONCE = 16
-"""Machines that are written concurrently; a store may answer all of them in one turn of the reactor."""
+"""Machines that are written concurrently."""
 MISSING_SECONDS = 10.0
 """Time for a missing pool to register, before the condition of its machines says that it is missing."""
 TELL_SECONDS = 60.0

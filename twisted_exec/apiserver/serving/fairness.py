@@ -30,7 +30,7 @@ from twisted_exec.auth.interfaces import User
 from twisted_exec.program.metrics import QueueMetrics
 
 CHEAP = 512
-"""Cost of work that runs at once; about 3 ms."""
+"""Cost of work that runs at once."""
 
 SWITCH_SECONDS = 0.0002
 """How soon the reactor gets the interpreter back from the thread."""
@@ -156,11 +156,14 @@ class FairQueue:
         self._running: _Job | None = None
 
     def __len__(self) -> int:
-        """Number of waiting calls."""
         return sum(map(len, self._jobs.values()))
 
     def check_room(self, user: User) -> None:
-        """:raises TooManyRequests: too many wait already, in all or of this user."""
+        """
+        Check that a user may wait for a turn.
+
+        :raises TooManyRequests: too many wait already, in all or of this user.
+        """
         mine = len(self._jobs.get(user.name, ()))
         if mine < self._per_user and len(self) < self._total:
             return

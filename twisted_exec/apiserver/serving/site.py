@@ -1,8 +1,8 @@
 """
 Documents about the server itself: discovery, versions, OpenAPI, metrics and health.
 
-The health endpoints say anyone whether the checks passed, and list the checks for authenticated
-users only. Their form is that of kube-apiserver: ``k8s.io/apiserver/pkg/server/healthz``.
+The health endpoints tell anyone whether the checks passed, and list the checks for authenticated
+users only.  Their form is that of kube-apiserver: ``k8s.io/apiserver/pkg/server/healthz``.
 """
 
 from __future__ import annotations

@@ -49,12 +49,11 @@ from twisted_exec.storage.interfaces import IStorage, Listing, is_exclusive
 _LIMIT_OBJECT_BYTES = 1 << 20
 _ATTEMPTS = 5
 MOST_COMPARISONS = 2_000_000
-"""Limit of the terms of a list's selectors, times the objects: half a second, in short turns of
-the reactor."""
+"""Limit of the terms of a list's selectors, times the objects."""
 SHORT_COMPARISONS = 2000
-"""So many are made at once."""
+"""Comparisons that are made without a pause."""
 _SMALL = 8
-"""So many objects are compared with any selectors, or are deleted, in much less than a turn."""
+"""Objects that are selected or deleted without a pause."""
 
 Make = Callable[[Object], Object]
 """From the stored object to the complete new one, before validation."""
@@ -122,6 +121,8 @@ class Verbs:
 
     async def get(self, target: RequestTarget, at_least: int | None = None) -> Object:
         """
+        Read an object.
+
         :param at_least: oldest acceptable resourceVersion; 0 accepts a cached object; ``None``
             requires the result of every acknowledged write.
         :raises NotFound: the object does not exist.
