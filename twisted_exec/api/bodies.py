@@ -212,7 +212,6 @@ class _Objects:
         return obj
 
     def paths(self, value: Any, path: str = "") -> Iterator[str]:
-        """Yield the paths of repeated keys in ``value``."""
         if not self._doubled:
             return
         if isinstance(value, list):

@@ -192,7 +192,6 @@ def _issuer(options: Mapping[str, Any]) -> Issuer:
 
 
 def _username_prefix(options: Mapping[str, Any]) -> str:
-    """Return the prefix of user names; emails need none, as they are unique."""
     prefix: str = options["oidc-username-prefix"] or ""
     if prefix == _NO_PREFIX:
         return ""

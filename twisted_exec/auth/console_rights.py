@@ -80,7 +80,7 @@ class ConsoleVerbs:
         )
 
     async def _opens(self, attributes: Attributes) -> Decision:
-        """Decide about opening a Pod's console: as about typing."""
+        """Decide about opening a Pod's console, which needs the right to take over or to drive."""
         if not attributes.subresource:
             attributes = replace(attributes, name="")
         decision = Decision(False)

@@ -118,7 +118,10 @@ def _may_pass(problem: APIError) -> bool:
 
 
 def _told(resource: Resource, problem: APIError) -> APIError:
-    """The error for the user whose request needed the review: not their fault, so no 401 or 403."""
+    """
+    Return the error for the user whose request needed the review; a 401 or 403 would blame the
+    user.
+    """
     if problem.code in (401, 403):
         return InternalError(
             f"this server may not ask for a {resource.kind}: its credentials need the "

@@ -75,7 +75,6 @@ from twisted_exec.tls.server import PeerCertificate
 from twisted_exec.wire.session_terms import FULL, Right, Terms
 
 _PROXIES = 256
-"""Certificates of proxies of which one object is kept."""
 
 
 class ImpersonationPolicy(Enum):
@@ -358,7 +357,7 @@ class Gate:
 
     def _proxy_credentials(self, certificate: PeerCertificate | None) -> PresentedCredentials:
         """
-        Return what reviews need: the proxy reviews its users, and reviews here only the proxy.
+        Return the proxy's credentials for reviews of a session; the proxy itself reviews its users.
         """
         if certificate is None or self.proxy_problem(certificate):
             return NO_CREDENTIALS

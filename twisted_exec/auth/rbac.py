@@ -576,7 +576,7 @@ def _viewing(dialect: Dialect) -> tuple[Rule, ...]:
 
 
 def _asking_certificates(dialect: Dialect) -> tuple[Rule, ...]:
-    """Requests for certificates, for poollets and bootstrappers; the signer decides about approval."""
+    """The right to request certificates, for poollets and bootstrappers."""
     groups, requests = (CERTIFICATES,), _REQUESTS
     return (
         _on(requests, (*_READ, "create"), groups),

@@ -181,7 +181,7 @@ def _followed(ca: str, apart_from: str, clock: IReactorTime) -> Reloading[bytes]
 
 
 def _checked(paths: Sequence[str], ca_pem: bytes, *others: bytes) -> bytes:
-    """Check that certificates for the purpose of the other file would not pass."""
+    """Check that no certificate can pass for both purposes."""
     cas, *apart = (
         pem.certificates(content, f"client CA {path!r}")
         for path, content in zip(paths, (ca_pem, *others), strict=True)
@@ -269,7 +269,6 @@ def certified_user(peer: PeerCertificate, end: datetime | None = None) -> User:
 
 
 _USERS = 256
-"""Users of whom one object is kept."""
 
 
 @dataclass(frozen=True)

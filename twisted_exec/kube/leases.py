@@ -394,7 +394,6 @@ def _cancel(call: IDelayedCall | None) -> None:
 
 
 def _fired_with(other: Deferred[None]) -> Deferred[None]:
-    """Return a Deferred that fires when ``other`` does, and leaves its result alone."""
     fired: Deferred[None] = Deferred()
 
     def tell(result: Any) -> Any:

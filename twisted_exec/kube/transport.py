@@ -550,7 +550,6 @@ class HTTPTransport:
 
 
 def _retire(pool: HTTPConnectionPool) -> Deferred[None]:
-    """Close the idle connections now, and others after their answers."""
     pool.cachedConnectionTimeout = 0
     closing: Deferred[None] = pool.closeCachedConnections()
     return closing

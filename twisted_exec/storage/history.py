@@ -30,7 +30,7 @@ _SHARED_BYTES = 16 << 10
 _SHARED_CHARS = 1024
 _SHARED_KEYS = 256
 _SHARED_DEPTH = 4
-"""Of objects that share long strings with earlier states: least sizes of both, most keys and depth."""
+"""Limits of the search for long strings that an object shares with its earlier state."""
 
 Key = tuple[str, str]
 """Namespace and name."""

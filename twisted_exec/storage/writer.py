@@ -62,9 +62,8 @@ _PARTS, _LARGEST_PARTS = 8, 5
 """
 Parts of the reserve, and how many of them one object may need.
 
-The file grows by the size of the write-ahead log at most, when the log is brought into it, and the
-reserve must suffice for that.  So before a transaction the log has one part, the transaction has one
-and its last object up to five; deletions on the full disk have the rest.
+Before a transaction the log has one part, the transaction has one and its last object up to five;
+deletions on the full disk have the rest.
 """
 
 _FULL = (
@@ -277,8 +276,7 @@ class WriterThread:
         """
         Bring changes into the file when there are enough.
 
-        SQLite does so too, but hides a failure: then the disk is so full that its log must not
-        grow.
+        SQLite would do so, too, but hide a failure.
         """
         self._unsaved += size + _TRANSACTION_BYTES
         if self._unsaved < _CHECKPOINT_BYTES and not self._full:

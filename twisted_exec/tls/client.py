@@ -62,7 +62,6 @@ _CONTEXTS_KEPT = 64
 _SESSIONS_KEPT = 256
 _NAMES_KEPT = 256
 _SHOWN, _SHOWN_LENGTH = 8, 100
-"""Names in a refusal, and characters of each."""
 
 
 @implementer(IOpenSSLClientConnectionCreator)

@@ -124,7 +124,6 @@ _LAST_BYTES = 16
 # Without CAN and SUB, which abort a sequence, and ESC, which begins one.
 _C0 = r"\x00-\x17\x19\x1c-\x1f\x7f"
 _C0_IN_COMMANDS = r"\x00-\x06\x08-\x17\x19\x1c-\x1f\x7f"
-"""BEL ends them."""
 _KEYS = r"[^;\x18\x1a\x1b\x80-\xff]*"
 _KINDS = {"[": r"\x9b", "P": r"\x90", "]": r"\x9d", "_": r"\x9f", "Z": r"\x9a"}
 # Introducers, and the end of strings.
@@ -145,14 +144,14 @@ _IGNORED = _CONTROLS + bytes(range(0x80, 0x100))
 # themselves, and words behind the number.
 _ASKING = (4, 5, *range(10, 20), 20, 21, 22, 39, 46, 49, 99, *range(701, 709))
 _ABORTED = (50, 52)
-"""The font and the clipboard, which xterm would set to anything but a question mark."""
+"""Commands for the font and the clipboard: xterm sets these to any text but a question mark."""
 _WORDS = ("60", "61", "1337;Report", "1337;Capabilities", "1337;RequestUpload")
 _QUESTION = re.compile(rf"[;:=,][{_C0_IN_COMMANDS}]*\?".encode("ascii"))
 
 _SIZES = frozenset({b"11", b"13", b"14", b"15", b"16", b"18", b"19", b"20", b"21"})
 """Window operations that report something."""
 _IN_BAND_SIZES = b"2048"
-"""Makes the terminal report its size at once."""
+"""The mode that makes a terminal report changes of its size."""
 
 # Prefix, intermediate characters and final byte of control sequences that are queries, whatever
 # their parameters are.
@@ -184,9 +183,7 @@ _TERMINAL_QUERIES_STARTS = {
     "escape": b"\x1b",
 }
 _INTRODUCER = re.compile(rb"\A(?:\x1b[\x80-\xff]*[\]_]|\xc2?[\x80-\x9f])")
-"""Of commands and images, without control characters; terminals ignore characters behind ESC."""
 _BUT_ASKING = bytes(each for each in range(0x100) if each not in b"$+")
-"""Intermediate characters that say nothing about a device control string."""
 _CONTINUATION = bytes(range(0x80, 0xC0))
 
 
@@ -196,7 +193,6 @@ def _spread(text: str) -> str:
 
 
 _READ = re.compile(_spread("type=read").encode("ascii"))
-"""In a command of kitty's clipboard protocol."""
 
 
 class _Patterns:
@@ -348,7 +344,7 @@ def _without_key(match: re.Match[bytes]) -> bytes:
 
 
 def _unfinished(window: bytes, patterns: _Patterns) -> bytes:
-    """Return the sequence and the character that the next bytes may complete, in a bounded form."""
+    """Return the sequence and the character that the next bytes may complete."""
     last = patterns.last.match(window)
     sequence = last and patterns.unfinished.match(window, last.start("start"))
     cut = _CUT_CHARACTER.search(window, max(0, len(window) - 3))

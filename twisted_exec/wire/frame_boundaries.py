@@ -31,13 +31,11 @@ MOST_FRAMES = 256
 
 _TEXT, _BINARY, _CLOSE, _FINAL = 1, 2, 8, 0x80
 _WHOLE = (_FINAL | _TEXT, _FINAL | _BINARY)
-"""First bytes of messages without fragments."""
 _NORMAL, _GOING_AWAY = 1000, 1001
 # A control frame carries 125 bytes (RFC 6455 §5.5), and the code takes two.
 _LONGEST_REASON = 123
 # RFC 6455 §7.4.2: codes below 1000 are not used.
 _CLOSE_CODES = range(1000 >> 8, (4999 >> 8) + 1)
-"""First bytes of the codes of a Close."""
 # The base64 protocols name the channel by its digit.
 _ERRORS = (Channel.ERROR, ord("0") + Channel.ERROR)
 _FIN = 1

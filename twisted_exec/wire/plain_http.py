@@ -16,7 +16,7 @@ MAX_BYTES = 16 << 10
 MAX_HEADERS = 64
 
 _METHODS = frozenset({b"GET", b"POST", b"PATCH", b"DELETE"})
-"""Some others, such as HEAD and CONNECT, change the meaning of an answer."""
+"""Methods whose answers have a body like any other; those of HEAD and CONNECT have not."""
 
 _NAME = rb"[-!#$%&'*+.^_`|~0-9a-zA-Z]+"
 _VALUE = rb"(?:[!-~](?:[ -~]*[!-~])?)?"

@@ -193,7 +193,6 @@ def _lower(first: int, second: int) -> int:
 
 
 def _more_recorded(first: str, second: str) -> str:
-    """Return the recording with more input; the first one if both have the same."""
     if not (first and second):
         return first or second
     ranks = [RECORDED_INPUT.index(parse_recording(each)[1]) for each in (first, second)]

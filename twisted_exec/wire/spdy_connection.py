@@ -403,7 +403,6 @@ class _Streams(ABC):
         return self._connection.data_to_send()
 
     def send(self, channel: Channel, data: bytes) -> None:
-        """Send data, or drop it if the channel cannot send."""
         stream_id = self._ids.get(channel)
         if stream_id is not None and self._connection.can_send(stream_id):
             self._connection.send(stream_id, data)
@@ -414,7 +413,6 @@ class _Streams(ABC):
             self._connection.send(stream_id, b"", fin=True)
 
     def ping(self) -> None:
-        """Ask the peer for an answer."""
         if not self._connection.gone:
             self._connection.ping()
 
@@ -423,11 +421,6 @@ class _Streams(ABC):
             self._connection.answer(ping.ping_id)
 
     def go_away(self, *, broken: bool = False) -> None:
-        """
-        Send GOAWAY.
-
-        :param broken: the peer violated the protocol.
-        """
         self._connection.go_away(GOING_WRONG if broken else GOING_WELL)
 
     def _take(self, event: Event) -> None:

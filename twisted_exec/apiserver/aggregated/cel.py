@@ -24,7 +24,6 @@ VARIABLES = ("object", "oldObject", "request", "params", "namespaceObject", "var
 """The variables of an expression."""
 
 _NO_KEY = re.compile(r'NOT_FOUND: Key not found in map : "(.*)"')
-"""Reworded as by Kubernetes' CEL library."""
 _SHOWN = 200
 _PACKAGE = PACKAGE
 _MISSING = (

@@ -199,7 +199,6 @@ async def _no_ports(context: RequestContext) -> None:
 
 
 async def _no_containers(context: RequestContext) -> None:
-    """Refuse ``kubectl debug``."""
     raise MethodNotAllowed(
         f'machine "{context.values["name"]}": {_no_commands(context.values["name"])}'
     )

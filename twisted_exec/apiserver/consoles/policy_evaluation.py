@@ -33,7 +33,7 @@ from twisted_exec.apiserver.interfaces import Applicant, Demand
 from twisted_exec.wire.session_terms import FULL, Right, Terms, stricter
 
 _NAMED_POLICIES = 3
-"""Policies that the terms of a session name."""
+"""The most policies that the terms of a session name."""
 _NAMED_REFUSALS = 5
 _MOST_CAUSES = 20
 

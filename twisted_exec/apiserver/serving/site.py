@@ -152,7 +152,6 @@ class Documents:
 
 
 async def _respond_tagged(request: APIRequest, body: bytes, content_type: str) -> None:
-    """Send a document, or 304 if the client's copy is current."""
     if request.setETag(b'"%s"' % hash_of(body).encode()) is http.CACHED:
         request.finish()
     else:

@@ -636,11 +636,7 @@ async def check_namespace(storage: IStorage, namespace: str) -> None:
 
 
 async def _takes_more(storage: IStorage, namespace: str) -> bool:
-    """
-    Return whether a cached namespace exists and is not being deleted.
-
-    An object created just while another server deletes the namespace is deleted with it.
-    """
+    """Return whether a cached namespace exists and is not being deleted."""
     try:
         obj = await storage.get(NAMESPACES.resource, "", namespace, stale=True)
     except NotFound:

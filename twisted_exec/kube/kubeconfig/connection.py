@@ -137,10 +137,7 @@ class _ServerEndpoint:
 
 
 def _cancellable(connecting: Deferred[IProtocol]) -> Deferred[IProtocol]:
-    """
-    Make a cancelled connection attempt fail with CancelledError, instead of an error of Twisted's
-    endpoints.
-    """
+    """Make a cancelled connection attempt fail with CancelledError."""
 
     def cancel(attempt: Deferred[IProtocol]) -> None:
         attempt.errback(CancelledError())

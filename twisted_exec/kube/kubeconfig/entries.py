@@ -25,10 +25,8 @@ def _json(content: bytes) -> Any:
 _T = TypeVar("_T")
 
 _STANDALONE = "admin.kubeconfig"
-"""The file that ``exec-standalone`` writes."""
 
 _SHOWN = 10
-"""Names of contexts, clusters or users in a message."""
 
 
 class NoKubeConfig(KubeConfigError):

@@ -140,7 +140,6 @@ class _TLSOnDescriptor(_Socket):
     _deadline: IDelayedCall | Deadline | None = None
 
     def begin(self, engine: SSL.Connection, clock: IReactorTime, seconds: float | None) -> None:
-        """Prepare for the handshake, and start its time limit."""
         self._engine, self._clock = engine, clock
         self._openssl = engine._ssl
         # With this mode a read goes on after a record without application data: a peer that sends
@@ -253,12 +252,7 @@ class _TLSOnDescriptor(_Socket):
         return self._receive_more(got)
 
     def _is_alone(self) -> bool:
-        """
-        Return whether no other record is there.
-
-        The kernel is not asked for each key of a connection whose last records came alone: if a
-        second record is there, the next turn reads it.
-        """
+        """Return whether no other record is there."""
         assert self._engine is not None
         if self._engine.pending():
             return False
@@ -372,7 +366,6 @@ class _TLSOnDescriptor(_Socket):
         return self._handshaken and self._broken is None and super()._may_send_now()  # type: ignore[misc]
 
     def _send(self, data: bytes) -> int:
-        """Send what the kernel takes now; ``doWrite`` finds errors a turn later."""
         sent = self._encrypt(data)
         return sent if isinstance(sent, int) else 0
 

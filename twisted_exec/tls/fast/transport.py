@@ -212,12 +212,7 @@ class UNIXClient(_AtOnce, unix.Client):
 
 
 class _Once(BaseConnector):
-    """
-    A connector that connects only once, as those of endpoints do.
-
-    The end of the connection breaks the reference cycles between it, its connection and its
-    factory.
-    """
+    """A connector that connects only once, as those of endpoints do."""
 
     def connectionLost(self, reason: Failure) -> None:
         super().connectionLost(reason)
