@@ -382,7 +382,11 @@ def applied(
 
 
 def check_configuration(kind: Kind, config: Object) -> None:
-    """:raises BadRequest: the configuration is not one for this kind."""
+    """
+    Check that a configuration is one for this kind.
+
+    :raises BadRequest: it is not.
+    """
     type = str(config.get("apiVersion") or ""), str(config.get("kind") or "")
     resource = kind.resource
     if type != (resource.api_version, resource.kind):

@@ -404,7 +404,7 @@ def attributes_of_request(context: RequestContext) -> Attributes:
     """
     Return the verb and the object of a request, without its body.
 
-    Nearly as ``k8s.io/apiserver/pkg/endpoints/request/requestinfo.go`` does it.
+    Source: ``k8s.io/apiserver/pkg/endpoints/request/requestinfo.go``.
     """
     user = context.user if context.is_identified else _UNKNOWN_USER
     method, segments = context.request.method, list(context.segments)

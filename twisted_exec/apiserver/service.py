@@ -80,8 +80,9 @@ _LAST_REQUEST_SECONDS = 1.0
 """How long clients of kept connections may take to send the request whose answer closes them."""
 _IDLE_SECONDS = 90.0
 _IDLE_BEHIND_SECONDS = 120.0
-"""Longer than kube-apiserver keeps idle connections (90 s): we must not close a connection while
-it sends a request."""
+"""
+How long idle connections are kept behind a host: longer than kube-apiserver keeps them (90 s).
+"""
 
 
 def _address_types(text: str) -> tuple[str, ...]:

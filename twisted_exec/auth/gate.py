@@ -89,7 +89,7 @@ class ImpersonationPolicy(Enum):
     With ``proxy_is_caller`` a proxy's request passes, since the proxy has judged the headers.
     """
     DROPPED = auto()
-    """The headers are taken away unread, as a kubelet does it."""
+    """The headers are taken away unread."""
 
 
 @dataclass(frozen=True)

@@ -418,7 +418,7 @@ class WorkQueue(Generic[K]):
         """
         Queue a key, once.
 
-        A key that failed lately waits for its back-off: frequent changes must not bypass it.
+        A key that failed lately waits for its back-off.
         """
         if self._stopped:
             return

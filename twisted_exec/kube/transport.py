@@ -89,7 +89,7 @@ class Body(Protocol):
 
 
 class Gunzip:
-    """Decompresses a body piece by piece, because a megabyte of gzip may become a gigabyte."""
+    """Decompresses a body piece by piece."""
 
     PIECE_BYTES = 64 << 10
 

@@ -60,10 +60,7 @@ def _who(config: ClientConfig) -> bytes:
 
 
 CONNECT_SECONDS = 3.0
-"""
-Time limit of a connection, shorter than that of the hop before us, which so gets our error and no
-timeout.
-"""
+"""Time limit of a connection, shorter than that of the hop before us."""
 
 
 @dataclass(frozen=True)

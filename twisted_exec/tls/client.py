@@ -114,11 +114,7 @@ class ClientTLS:
         return engine
 
     def context(self) -> SSL.Context:
-        """
-        Return the OpenSSL context of a new connection.
-
-        It is usually the same object for the same CA, certificate, key and protocols.
-        """
+        """Return the OpenSSL context of a new connection."""
         return self._context
 
     def _engine(self, tlsProtocol: Any, plug: socket.socket | None) -> SSL.Connection:

@@ -1,10 +1,9 @@
 """
 Turns: connections share the reactor, however small the frames of one of them are.
 
-A read can hold thousands of frames, and a protocol that handled them at once would keep other
-connections waiting. So a transport delivers a read in slices, and measures their CPU time. When the
-connection has used up its part of the reactor's turn, the rest waits for following turns; meanwhile
-the transport does not read.
+A transport delivers a read in slices, and measures their CPU time.  When the connection has used up
+its part of the reactor's turn, the rest waits for following turns; meanwhile the transport does not
+read.
 
 Slices follow the protocol's frames (:class:`IFramed`); protocols without frames get whole reads.
 

@@ -1,9 +1,8 @@
 """
 Control messages of a console session: terminal sizes, BREAK, roles, and how the session ended.
 
-A session ends with one ``Status`` document on the error channel.  Protocols before version 4 have
-only the text of a failure.  BREAK and roles are our own: an extra member of an object in the stream
-of terminal sizes.
+A session ends with one ``Status`` document on the error channel.  BREAK and roles are our own: an
+extra member of an object in the stream of terminal sizes.
 
 Sources: ``k8s.io/kubelet/pkg/cri/streaming/remotecommand`` (what servers write),
 ``k8s.io/client-go/tools/remotecommand/{v2,v4,resize}.go`` (what clients read).
@@ -87,7 +86,7 @@ MAX_BREAK_MILLISECONDS = 5000
 @dataclass(frozen=True)
 class Break:
     """
-    A user's request for a BREAK on the line: a spacing condition longer than any character.
+    A user's request for a BREAK on the line.
 
     :param milliseconds: duration, 1 to 5000.
     """
@@ -359,7 +358,7 @@ _ROLES = {role.value: role for role in Role}
 
 
 def encode_notice(text: str) -> bytes:
-    """Wrap a message of ours for the output; the cursor may be anywhere in a line."""
+    """Wrap a message of ours for the output of the machine."""
     return f"{_BEFORE}{printable_line(text)}{_BEHIND}".encode()
 
 

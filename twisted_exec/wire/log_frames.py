@@ -5,9 +5,6 @@ The page docs/reference/logs.rst describes the response header ``Console-Log`` a
 frame is a head of 24 bytes, big-endian, and text::
 
   length of the text (32 bits), state (32 bits), offset (64 bits), time (64 bits)
-
-A reader continues with ``offset`` and ``state`` of its last frame, as ``fromOffset`` and ``state``,
-and with the ``epoch``.
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@ SPDY/3.1, sans I/O: frames, and header blocks with their compression.
 
 The payload of data frames is returned in pieces as it arrives.  All header blocks of one direction
 form a single zlib stream.  A kilobyte can inflate to a megabyte, so numbers are checked against
-limits before they are used.  Neither direction usually keeps zlib's state, which is large; outgoing
-blocks are not compressed (*stored* blocks of RFC 1951).
+limits before they are used.  Outgoing blocks are not compressed (*stored* blocks of RFC 1951).
 
 Sources: SPDY Protocol, Draft 3, section 2, and 2.6.10 for header blocks;
 ``github.com/moby/spdystream``, ``spdy/{types,read,write}.go`` (and CVE-2026-35469 for what its

@@ -4,8 +4,6 @@ One end of a SPDY/3.1 connection, sans I/O, and a console's channels as its stre
 :class:`SPDYConnection` is the part of SPDY that Kubernetes uses.  There is no flow control: an end
 that cannot accept more stops reading, which blocks all streams.
 
-A console has one stream per channel (:class:`ClientStreams`, :class:`ServerStreams`).
-
 Sources: SPDY Protocol, Draft 3, section 2; ``github.com/moby/spdystream``,
 ``{connection,stream}.go``; for consoles
 ``k8s.io/kubelet/pkg/cri/streaming/remotecommand/httpstream.go``, ``k8s.io/cri-streaming`` (the

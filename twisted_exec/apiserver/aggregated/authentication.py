@@ -192,7 +192,7 @@ _REMEDIES = {
     403: f"bind its user to the role extension-apiserver-authentication-reader in {NAMESPACE}",
     404: "--kubeconfig must lead to a kube-apiserver",
 }
-"""A host that is starting gives these answers too, until it has read its objects."""
+"""Remedies for refusals, by code; a host that is starting refuses like this, too."""
 _LONGEST_PAUSE_SECONDS = 5.0
 
 

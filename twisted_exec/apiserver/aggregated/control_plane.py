@@ -68,8 +68,7 @@ class HostAuthorizer:
     """
     Authorizes by the host's SubjectAccessReviews.
 
-    As in Kubernetes' own servers, ``system:masters`` is allowed without a review: the host's own
-    checks have that group, and must work even when the host answers nothing else.
+    As in Kubernetes' own servers, ``system:masters`` is allowed without a review.
     """
 
     def __init__(self, reviews: IAuthorizer) -> None:

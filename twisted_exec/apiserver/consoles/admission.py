@@ -53,7 +53,9 @@ MOST_PENDING = 50
 NAME_SECONDS = PENDING_SECONDS
 """Time for which the name of a deleted request is not used again."""
 MOST_DELETED = 1000
-"""Deleted requests of one user within that time, after which the user can create no further ones."""
+"""
+The most deleted requests of one user within :data:`NAME_SECONDS`; then the user can create none.
+"""
 _MOST_NAMES = 50_000
 
 _SET_BY_SERVER = ("user", "userUID", "caller", "machineUID")
@@ -253,7 +255,7 @@ def _refusal(user: User, request: Object) -> str:
 
 
 MOST_OPEN, MOST_RETAINED = 16, 1000
-"""Recordings of one machine that users create: those that go on, and all."""
+"""The most recordings of one machine that users create: open ones, and all."""
 
 
 @implementer(IAdmission)

@@ -4,9 +4,8 @@ ConsoleSession objects, which show the sessions at the consoles of this control 
 Each server writes the ConsoleSessions of its sessions (:class:`SessionObjects`), and ends sessions
 whose objects a user deletes.
 
-An object is created a moment after its session: opening a console does not compete with a write to
-the store, and the shortest sessions need none. A session that its user can resume keeps its object
-for some time when the connection is lost.
+An object is created a moment after its session, and the shortest sessions have none.  A session
+that its user can resume keeps its object for some time when the connection is lost.
 """
 
 from __future__ import annotations

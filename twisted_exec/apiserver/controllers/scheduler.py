@@ -90,7 +90,7 @@ class Scheduler(StoreFollower):
         self._classes: set[str] | None = None
         """Their names; ``None`` until the first list is there."""
         self._reported: dict[Key, tuple[float, float, Placement]] = {}
-        """When each machine was reported the last time but one, and the last time, and what."""
+        """By machine: the times of the last two reports, and what the last one said."""
         self._changed: dict[Key, None] = {}
         """Machines for the next run."""
         self._later: list[tuple[float, Key]] = []

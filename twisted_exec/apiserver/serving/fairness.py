@@ -108,8 +108,7 @@ def _outcome(function: Callable[[], Any]) -> Any:
     """
     Return a function's result, or its API error as :class:`_Refused`.
 
-    Otherwise an exception and its frame would refer to each other, and the body of a refused
-    request would wait for the garbage collector.
+    Otherwise the exception and its frame would be a reference cycle.
     """
     try:
         return function()

@@ -110,8 +110,7 @@ class Verbs:
         """
         Return the verbs of a user who may see only some of the objects.
 
-        Changes and deletions read the object first, so the others can neither be changed nor
-        deleted.
+        The other objects can be neither changed nor deleted.
         """
         if visibility is None:
             return self
@@ -513,8 +512,7 @@ def check_size(obj: Object, *, applied: bool = False) -> None:
     """
     Check the size of an object.
 
-    An object that is too large loses its ``managedFields`` if it then fits: without apply they can
-    be dropped.
+    An object that is too large loses its ``managedFields`` if it then fits.
 
     :param applied: this is an apply, which needs them.
     :raises RequestEntityTooLarge: it is too large.

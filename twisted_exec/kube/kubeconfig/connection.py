@@ -263,8 +263,6 @@ def auth_headers(config: ClientConfig) -> list[tuple[bytes, bytes]]:
     """
     Return the ``Authorization`` header, if there are credentials for it.
 
-    A token file takes precedence over a token, while it can be used.
-
     :raises KubeConfigError: the token file cannot be read, or the token is not printable ASCII.
     """
     if config.token_file:

@@ -183,8 +183,8 @@ class UNIXClient(_AtOnce, unix.Client):
     """
     An outgoing UNIX connection.
 
-    If the server's backlog is full, Linux answers EAGAIN (connect(2)), and no event tells when
-    there is room; so another attempt follows soon, until the connector's time limit.
+    While the server's backlog is full (EAGAIN of connect(2)), further attempts follow until the
+    connector's time limit.
     """
 
     _attempt: IDelayedCall | None = None
