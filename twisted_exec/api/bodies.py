@@ -1,7 +1,7 @@
 """
 Request bodies: JSON, YAML and, where kubectl requires it, protobuf.
 
-The result is always plain JSON data of bounded depth and size. Values are counted before they are
+The result is plain JSON data of bounded depth and size.  Values are counted before they are
 decoded, because decoding many small values is expensive.
 """
 

@@ -168,7 +168,7 @@ def load(path: str) -> AuditPolicy:
 
 def parse(document: object, source: str = "audit policy") -> AuditPolicy:
     """
-    Read a policy; errors as :func:`load`.
+    Read a policy.
 
     :param source: its name in messages.
     :raises ConfigError: it is not a policy, or has unknown fields.

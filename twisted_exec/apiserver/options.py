@@ -148,7 +148,7 @@ def issuers(options: Mapping[str, Any]) -> Issuers:
 
 def web_client(options: Mapping[str, Any]) -> WebClient | None:
     """
-    Return the client of the web console by :class:`OIDCOptions`; errors as :func:`issuers`.
+    Return the client of the web console by :class:`OIDCOptions`.
 
     :raises UsageError: an option is invalid.
     """

@@ -5,9 +5,10 @@ As in client-go (``k8s.io/client-go/tools/leaderelection/leaderelection.go``), t
 name is in the Lease leads.
 
 Clocks of different hosts are not compared: each candidate counts on its own monotonic clock from
-when it *saw* the Lease change. A leader counts from before it *sent* its last successful renewal,
-and stops well before other candidates may take over. A process that was suspended may still
-complete a step when it resumes, so a leader's writes name the resourceVersion or at least the UID.
+when it *saw* the Lease change.  A leader counts from before it *sent* its last successful renewal,
+and stops well before other candidates may take over.  A process that was suspended may still
+complete a step when it resumes, so a leader's writes should name the resourceVersion or at least
+the UID.
 
 Sources for heartbeats: ``k8s.io/component-helpers/apimachinery/lease/controller.go`` for Nodes, and
 ironcore v0.5 ``poollet/machinepoollet/controllers/machinepool_heartbeat.go``.

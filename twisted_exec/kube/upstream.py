@@ -35,7 +35,7 @@ def sharing(shared: SharedDownloads) -> EndpointMaker:
     """
     Return a function like :func:`endpoint` whose connections can carry many downloads.
 
-    Without TLS and through a proxy, each download has its own connection.
+    Without TLS, or through a proxy, each download has its own connection.
     """
 
     def connecting(

@@ -385,7 +385,6 @@ def _size(obj: Object | None) -> int:
 
 
 def _share_strings(new: Object, old: Object, depth: int = _SHARED_DEPTH) -> None:
-    """Replace long strings by equal ones of an earlier state, so that they exist once."""
     if len(new) > _SHARED_KEYS:
         return
     for key, value in new.items():

@@ -37,10 +37,10 @@ CONNECTION_SECONDS = 0.0005
 """CPU time of one connection in one turn, after which the rest of its read waits."""
 
 TURN_SECONDS = 0.002
-"""CPU time of all busy connections in one turn."""
+"""CPU time of one turn after which busy connections wait for the next."""
 
 HANDSHAKE_SECONDS = 0.001
-"""CPU time of handshakes that have waited, in one turn."""
+"""Limit of the CPU time of handshakes that have waited, in one turn."""
 
 BUSY_SECONDS = 0.00025
 """A connection that used more CPU time than this counts as busy in this turn and the next."""

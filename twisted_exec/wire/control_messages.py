@@ -403,7 +403,7 @@ def decode_notice(notice: bytes) -> str:
 
 
 def printable_line(text: str) -> str:
-    """Return the text of a message in one line that is safe for any terminal."""
+    """Return the text of a message in one line that is safe for terminals."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else "?" for char in " ".join(text.split()))

@@ -188,7 +188,6 @@ def unknown_term(name: str) -> str:
 
 
 def _lower(first: int, second: int) -> int:
-    """Return the lower limit; 0 is no limit."""
     return min(first, second) if first and second else first or second
 
 

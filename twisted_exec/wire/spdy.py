@@ -317,7 +317,7 @@ class Ping:
 
 @dataclass(frozen=True)
 class GoAway:
-    """The last frame that its sender reads or sends."""
+    """The sender ends the connection."""
 
     last_stream_id: int
     status: int
@@ -552,7 +552,7 @@ def ping(ping_id: int) -> bytes:
 
 
 def go_away(last_stream_id: int, status: int = GOING_WELL) -> bytes:
-    """Encode the last frame."""
+    """Encode a GOAWAY frame."""
     return _control(_GOAWAY, _TWO.pack(last_stream_id, status))
 
 

@@ -369,8 +369,6 @@ ConsoleEvent = Ready | StreamData | StreamClosed | PingReceived | PongReceived |
 
 
 class _Streams(ABC):
-    """Common part of both ends: the channels, and the events that wait for the start."""
-
     def __init__(self, protocol: str, *, client: bool) -> None:
         self.protocol = protocol
         self.ready = False

@@ -40,7 +40,7 @@ class Unsupported(Undecided):
 
 
 class Cel:
-    """Compiles each expression once, and evaluates it."""
+    """Evaluates expressions about requests."""
 
     def __init__(self, reactor: Any) -> None:
         self._expressions = Expressions(VARIABLES, lenient=True)

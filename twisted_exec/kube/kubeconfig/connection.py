@@ -137,7 +137,6 @@ class _ServerEndpoint:
 
 
 def _cancellable(connecting: Deferred[IProtocol]) -> Deferred[IProtocol]:
-    """Make a cancelled connection attempt fail with CancelledError."""
 
     def cancel(attempt: Deferred[IProtocol]) -> None:
         attempt.errback(CancelledError())

@@ -592,8 +592,6 @@ class _Accepting:
 
 
 class _Arrival:
-    """The protocol of a connection that has none yet."""
-
     def __init__(self, accepting: _Accepting, where: IAddress) -> None:
         self.accepting, self.where = accepting, where
 
@@ -607,8 +605,6 @@ class _Arrival:
 
 
 class _Accepted:
-    """An accepted connection that has no transport yet."""
-
     _log = Logger()
     busy_turn = -2
 

@@ -212,8 +212,6 @@ class UNIXClient(_AtOnce, unix.Client):
 
 
 class _Once(BaseConnector):
-    """A connector that connects only once, as those of endpoints do."""
-
     def connectionLost(self, reason: Failure) -> None:
         super().connectionLost(reason)
         self.factory = self.transport = None  # type: ignore[assignment]
