@@ -94,7 +94,7 @@ def server_names(certificate: x509.Certificate) -> frozenset[str]:
     """
     Return the names of a server by its certificate, in the form of :class:`RequestedSubject`.
 
-    Loopback names are left out: every host has them, and they lead no one else to this server.
+    Loopback names are left out.
     """
     try:
         alternatives = list(_alternatives(certificate))

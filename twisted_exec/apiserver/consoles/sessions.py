@@ -238,8 +238,8 @@ class ForeignObjects:
     """
     The objects of other servers, as one server knows them.
 
-    An object that is not renewed in the time that it states is deleted. Clocks of servers need not
-    agree, so each server notes the last changes by its own.
+    An object that is not renewed in the time that it states is deleted.  Each server notes the last
+    changes by its own clock.
     """
 
     def __init__(

@@ -142,8 +142,7 @@ class EventExpiry(ExpiryController):
     """
     Deletes Events about an hour after their last write.
 
-    Poollets may write Events and could fill the store, so all Events together have a size limit;
-    beyond it the oldest are deleted early.
+    All Events together have a size limit, beyond which the oldest are deleted early.
 
     :param now: seconds since the epoch.
     """

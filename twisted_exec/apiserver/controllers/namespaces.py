@@ -49,8 +49,6 @@ class NamespaceLifecycle(StoreFollower):
     """
     Empties namespaces that are being deleted, then removes them.
 
-    Objects with finalizers stay until the finalizers are removed.
-
     :param verbs: without admission: permission to delete a namespace includes its content.
     """
 

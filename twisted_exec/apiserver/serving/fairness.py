@@ -1,8 +1,7 @@
 """
 Fair turns for expensive requests.
 
-Requests and consoles share one reactor thread, which work on a large object would stall. Expensive
-work runs in one other thread, and users take turns.
+Expensive work runs in one other thread, and users take turns.
 """
 
 from __future__ import annotations

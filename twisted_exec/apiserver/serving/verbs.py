@@ -377,8 +377,7 @@ class Verbs:
         """
         Read, change and store an object, and retry on conflicts.
 
-        With other writers on the store the first attempt uses a cached object. An error of that
-        attempt may come from the outdated object, so it is retried.
+        With other writers on the store the first attempt uses a cached object.
         """
         first = 0 if is_exclusive(self._storage) else -1
         for attempt in range(first, _ATTEMPTS):

@@ -1,7 +1,7 @@
 """
 The client through which a predecessor goes on with its store.
 
-It connects again, for :data:`LOST_SECONDS`, because a successor may itself be replaced.
+It connects again, for :data:`LOST_SECONDS`.
 """
 
 from __future__ import annotations
