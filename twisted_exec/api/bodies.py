@@ -1,7 +1,7 @@
 """
 Request bodies: JSON, YAML and, where kubectl requires it, protobuf.
 
-The result is always plain JSON data of bounded depth and size. Values are counted before they are
+The result is plain JSON data of bounded depth and size.  Values are counted before they are
 decoded, because decoding many small values is expensive.
 """
 
@@ -39,15 +39,10 @@ class Limit:
 
 
 OBJECT = Limit(4 << 20, 1 << 14)
-"""
-Limit for objects and patches.
-
-A Node with a hundred images has about 600 values, a Pod with twenty containers and its
-``managedFields`` about 2000.
-"""
+"""Limit for objects and patches."""
 
 JSON_PATCH = Limit(4 << 20, 1 << 16)
-"""Limit for JSON patches: kube-apiserver accepts 10 000 operations, each of which has four values."""
+"""Limit for JSON patches."""
 
 REVIEW = Limit(64 << 10, 1 << 11)
 """Limit for small requests, such as reviews, tokens, bindings and options of a delete."""
@@ -100,7 +95,6 @@ def decode(
 
     :param content_type: the header; empty means JSON.
     :param duplicates: receives paths of repeated keys.
-    :raises APIError: the body cannot be decoded, or is not an object.
     :raises BadRequest: the body is malformed or not an object.
     :raises RequestEntityTooLarge: the body exceeds the limit.
     :raises UnsupportedMediaType: the media type is not supported.
@@ -210,7 +204,6 @@ class _Objects:
         self._doubled: dict[int, tuple[dict[str, Any], list[str]]] = {}
 
     def make(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        """Hook for :func:`json.loads`."""
         obj = dict(pairs)
         if len(obj) != len(pairs) and len(self._doubled) < _MAX_DUPLICATES:
             keys = [key for key, times in Counter(key for key, _ in pairs).items() if times > 1]
@@ -219,7 +212,6 @@ class _Objects:
         return obj
 
     def paths(self, value: Any, path: str = "") -> Iterator[str]:
-        """Yield the paths of repeated keys in ``value``."""
         if not self._doubled:
             return
         if isinstance(value, list):
@@ -315,7 +307,6 @@ def check(value: Any, limit: int = OBJECT.values) -> None:
     """
     Check that a computed object is within the limits of a body.
 
-    :raises APIError: it is not.
     :raises BadRequest: the object is nested deeper than :data:`LIMIT_DEPTH`, or is not plain JSON.
     :raises RequestEntityTooLarge: the object has more values.
     """

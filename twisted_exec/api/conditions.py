@@ -23,7 +23,10 @@ names sessions, not users, because more people may read machines than sessions.
 CONSOLE_HEALTHY = "ConsoleHealthy"
 """Condition of a machine that an alert with a condition looks at: False after a match, until the machine starts again."""
 CONSOLE_OUTPUT = "ConsoleOutput"
-"""Its message is the last line that a machine has printed, where the runtime's operator allows it."""
+"""
+Condition of a machine: its message is the last line that the machine has printed, where the
+runtime's operator allows it.
+"""
 _WRITERS = "the writers are the sessions "
 _MAX_WRITERS = 12
 

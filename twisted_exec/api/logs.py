@@ -24,7 +24,7 @@ CONTAINER = "console"
 """Name of a machine's only container."""
 
 STREAMS = ("All", "Stdout")
-"""A console does not tell errors from other output."""
+"""The streams of a machine's log: a console does not tell errors from other output."""
 
 LARGEST_STATE = 2**32 - 1
 _EPOCH = "^[0-9a-f]{16}$"
@@ -201,7 +201,6 @@ def parse(args: Args, machine: str) -> LogOptions:
     """
     Decode and check a query for a machine.
 
-    :raises APIError: the query is not valid.
     :raises BadRequest: a value is malformed, or requires something that no machine has.
     :raises Invalid: a value is out of range, or two options exclude each other.
     """

@@ -6,8 +6,7 @@ An **update** (create, replace, patch) takes the fields that it changes from the
 lists are removed, unless another manager owns them, too. Fields that differ from another manager's
 are a conflict; a forced apply takes them over.
 
-An apply by kubectl keeps the annotation of client-side ``kubectl apply`` current, so that kubectl
-can switch to server-side apply and back.
+An apply by kubectl keeps the annotation of client-side ``kubectl apply`` current.
 
 Sources: ``k8s.io/apimachinery/pkg/util/managedfields/internal`` and
 ``sigs.k8s.io/structured-merge-diff/v4/merge``.
@@ -148,7 +147,7 @@ def encode_entries(managed: Managed, api_version: str) -> list[Object]:
 
 
 def manager_of(kind: Kind, writer: WriteOrigin, operation: str) -> Manager:
-    """Return the manager for the entry of a write."""
+    """Return the manager whose entry a write changes."""
     version = "" if operation == APPLY else kind.resource.api_version
     return Manager(writer.manager or _NOBODY, operation, version, writer.subresource)
 
@@ -165,7 +164,7 @@ def without_fields(managed: Managed, removed: FieldSet) -> Managed:
 
 
 def capped(managed: Managed) -> Managed:
-    """Merge the oldest update entries if there are many."""
+    """Merge the oldest update entries if there are more than ten."""
     updates = [manager for manager in managed if manager.operation == UPDATE]
     surplus = len(updates) - _MAX_UPDATE_ENTRIES
     if surplus <= 0:
@@ -300,8 +299,7 @@ def updated(
     Return the entries after a create, replace or patch.
 
     :param old: the stored object; ``None`` for a create.
-    :param sent: ``managedFields`` of the request. It may drop entries; ``[{}]`` drops all of them.
-        An empty list changes nothing, like a missing one.
+    :param sent: ``managedFields`` of the request.  It may drop entries; ``[{}]`` drops all of them.
     """
     version = kind.resource.api_version
     managed = _entries_before(old, sent, version, writer)
@@ -384,7 +382,11 @@ def applied(
 
 
 def check_configuration(kind: Kind, config: Object) -> None:
-    """:raises BadRequest: the configuration is not one for this kind."""
+    """
+    Check that a configuration is one for this kind.
+
+    :raises BadRequest: it is not.
+    """
     type = str(config.get("apiVersion") or ""), str(config.get("kind") or "")
     resource = kind.resource
     if type != (resource.api_version, resource.kind):
@@ -476,7 +478,7 @@ KUBECTL = "kubectl"
 
 
 def unchanged_fields(kind: Kind, live: Object) -> frozenset[Path]:
-    """Return the fields of the last client-side apply that are unchanged since; kubectl may take them over."""
+    """Return the fields of the last client-side apply that are unchanged since."""
     annotations: Mapping[str, str] = live.get("metadata", {}).get("annotations", {})
     try:
         return _unchanged_fields(kind, live, json.loads(annotations.get(ANNOTATION, "")))
@@ -498,7 +500,7 @@ def _unchanged_fields(kind: Kind, live: Object, config: Any) -> frozenset[Path]:
 
 
 def with_annotation(body: Object, config: Object) -> Object:
-    """Update the annotation of a body that has one to what kubectl has just applied."""
+    """Return a body whose annotation, if it has one, shows what kubectl has just applied."""
     metadata = body.get("metadata") or {}
     annotations = metadata.get("annotations") or {}
     if not annotations.get(ANNOTATION):

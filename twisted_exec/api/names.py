@@ -75,7 +75,7 @@ def dns_subdomain(value: str) -> list[str]:
 
 
 def path_segment(value: str) -> list[str]:
-    """Check a single URL path segment: names of roles, such as ``system:basic-user``."""
+    """Check a single segment of a URL path, such as the name of a role: ``system:basic-user``."""
     if value in (".", ".."):
         return [f"may not be '{value}'"]
     wrong = [f"may not contain '{mark}'" for mark in "/%" if mark in value]

@@ -1,8 +1,7 @@
 """
 Patches: merge patch (RFC 7386), JSON patch (RFC 6902), and parts of strategic merge patch.
 
-No function changes an object or a patch. Errors have kube-apiserver's codes: 400 for a body that is
-not a patch, 422 for a patch that does not apply to the object.
+The functions leave objects and patches unchanged.
 """
 
 from __future__ import annotations
@@ -96,7 +95,6 @@ def configuration(raw: bytes, duplicates: list[str] | None = None) -> _Object:
     Decode the body of a server-side apply: YAML or JSON. ``null`` and an empty body mean ``{}``.
 
     :param duplicates: as for :func:`twisted_exec.api.bodies.decode`.
-    :raises APIError: the body cannot be decoded.
     :raises BadRequest: the body is malformed or not an object.
     :raises RequestEntityTooLarge: the body exceeds the limit.
     """
@@ -223,7 +221,7 @@ def json_patch(target: Any, operations: Any) -> Any:
 
     As in kube-apiserver, ``replace`` sets a missing member, and a missing ``value`` is null.
 
-    :raises APIError: the patch does not apply (422), or is not a patch within the limits.
+    :raises APIError: the patch does not apply (422).
     :raises BadRequest: the value is not a patch, or the result is nested too deep.
     :raises RequestEntityTooLarge: there are too many operations, they copy too much, or the result
         is too large.

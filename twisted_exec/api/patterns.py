@@ -2,7 +2,7 @@
 Patterns that are searched in the output of machines: literal text and regular expressions.
 
 Regular expressions have the syntax of RE2, which needs linear time for every expression and every
-text. They need the package ``google-re2``; literal text always works. Python's own ``re`` is no
+text.  They need the package ``google-re2``; literal text works without.  Python's own ``re`` is no
 substitute: a hostile expression or line stops the whole program.
 
 Source: https://github.com/google/re2/wiki/Syntax.
@@ -33,23 +33,18 @@ MOST_BYTES = 1 << 10
 """Limit of one pattern."""
 
 MOST_INSTRUCTIONS = 10_000
-"""
-Limit of the regular expressions of one object together, in instructions of RE2's program.
-
-``kernel panic.*`` has about 20, ``\\pL`` about 1 200.
-"""
+"""Limit of the regular expressions of one object together, in instructions of RE2's program."""
 
 _MOST_INSTRUCTIONS = 5_000
-"""Limit of one of them."""
+"""Limit of one regular expression, in instructions."""
 _MOST_CLASSES = 16
-"""Limit of Unicode classes in one expression: RE2 parses each in up to 0.2 ms, whatever memory it may use."""
+"""Limit of Unicode classes in one expression, because RE2 parses them slowly."""
 _CLASS_INSTRUCTIONS = 300
 """The least cost of a Unicode class, for its parsing."""
 _CHECK_BYTES = 128 << 10
 """Memory for the check of an expression, which bounds its time to a few milliseconds."""
 _SEARCH_BYTES = 8 << 20
 _KEPT = 1024
-"""Results of checks: an object is checked again with each change of it."""
 _CLASS = re.compile(r"\\[pP]")
 _TOO_COMPLEX = "it is too complex: repeat less"
 _META = frozenset(b"\\.+*?()|[]{}^$")
@@ -91,7 +86,9 @@ class Search:
 
     @property
     def finds_in_blocks(self) -> bool:
-        """True if a match in any line is also found when several lines are searched at once."""
+        """
+        Return whether a match in any line is also found when several lines are searched at once.
+        """
         return self._compiled is None or not self._has_text_anchor
 
     def end_in(self, text: bytes) -> int:
@@ -103,7 +100,9 @@ class Search:
         return -1 if match is None else int(match.end())
 
     def spans(self, text: bytes) -> Iterator[tuple[int, int]]:
-        """Iterate over the starts and ends of all matches; empty ones count."""
+        """
+        Iterate over the starts and ends of the matches, which do not overlap; empty ones count.
+        """
         if self._compiled is not None:
             for match in self._compiled.finditer(text):
                 yield match.span()
@@ -119,7 +118,7 @@ class PatternSet:
     """
     Several patterns, searched at once.
 
-    Without google-re2, regular expressions never match.
+    Without google-re2, only literal text matches.
 
     :param patterns: valid ones; literal text has no line ends.
     :raises PatternError: they need too much memory together.
@@ -184,14 +183,15 @@ def problem(regex: str) -> str:
     """
     Return what is wrong with a regular expression; empty if nothing is.
 
-    Without google-re2 only the length is checked.
+    Without google-re2, only the length is checked.
     """
     return next(problems([regex]))
 
 
 def problems(several: Iterable[str]) -> Iterator[str]:
     """
-    Return what is wrong with each of the regular expressions of one object, as :func:`problem`.
+    Yield what is wrong with each of the regular expressions of one object, as :func:`problem`; they
+    share a limit.
     """
     left = MOST_INSTRUCTIONS
     for regex in several:

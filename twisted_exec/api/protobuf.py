@@ -115,12 +115,10 @@ def _choice(name: str) -> _Field:
 
 
 def _moment(name: str) -> _Field:
-    """A ``Time``: seconds and nanoseconds."""
     return _Field(name, moment=True)
 
 
 def _binary(name: str) -> _Field:
-    """Bytes: base64 in JSON."""
     return _Field(name, binary=True)
 
 
@@ -368,9 +366,8 @@ def decode(raw: bytes, limit_values: int) -> dict[str, Any]:
     """
     Decode an object to its JSON form; most empty values are left out.
 
-    :raises APIError: the body cannot be decoded.
     :raises BadRequest: the body is malformed.
-    :raises RequestEntityTooLarge: the body has more fields.
+    :raises RequestEntityTooLarge: the body has more than ``limit_values`` fields.
     :raises UnsupportedMediaType: the kind is not supported in protobuf.
     """
     if not raw.startswith(_MAGIC):

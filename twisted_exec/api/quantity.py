@@ -54,7 +54,7 @@ def parse(text: str | int | float) -> Decimal:
 
 
 def value(text: str | int | float) -> int:
-    """Return the value rounded up to an integer, like Go's ``Quantity.Value()``."""
+    """Return the value rounded up to an integer."""
     exact = parse(text)
     whole = int(exact)
     return whole + 1 if exact > whole else whole

@@ -9,7 +9,7 @@ from twisted_exec.api.status import BadRequest
 
 REASON_HEADER = b"X-Twisted-Exec-Reason"
 LONGEST_REASON = 256
-"""Characters."""
+"""The most characters of a reason."""
 
 BLANK = frozenset(
     map(
@@ -21,8 +21,8 @@ BLANK = frozenset(
     )
 )
 """
-Letters and marks that ``str.isprintable`` accepts and no font shows: fillers, the empty Braille pattern,
-selectors of variants.  U+FE0F is none of them: it belongs to emoji.
+Invisible characters that ``str.isprintable`` accepts: fillers, the empty Braille pattern, variation
+selectors except U+FE0F, which belongs to emoji.
 """
 
 
@@ -56,7 +56,7 @@ def reason_of_query(args: Mapping[bytes, Sequence[bytes]]) -> str:
 
 def reason_of_headers(values: Sequence[bytes]) -> str:
     """
-    Return the reason in the header of the previous hop; errors as :func:`reason_of_query`.
+    Return the reason in the header of the previous hop; empty if it has none.
 
     :raises BadRequest: the reason is not valid.
     """
@@ -65,7 +65,7 @@ def reason_of_headers(values: Sequence[bytes]) -> str:
 
 def reason_of_command(words: Sequence[str]) -> str:
     """
-    Return the reason in the command ``console --reason TEXT``; errors as :func:`reason_of_query`.
+    Return the reason in the command ``console --reason TEXT``; empty if it has none.
 
     :raises BadRequest: the reason is not valid.
     """

@@ -58,7 +58,7 @@ def array(
     Return the schema of a list, which is atomic by default.
 
     :param keys: fields that identify an item.
-    :param unique: a set of scalars.
+    :param unique: the list is a set of scalars.
     """
     kind, keys = "map" if keys else "set" if unique else "atomic", list(keys)
     schema: dict[str, Any] = {"type": "array", "items": items, "x-kubernetes-list-type": kind}
@@ -117,7 +117,7 @@ def reference(key: str = "name", *, description: str = "") -> Schema:
 
 
 def check(schema: Schema, value: Any, field: str = "") -> list[Cause]:
-    """Return why a value does not fit a schema, at some length."""
+    """Return why a value does not fit a schema: at most 32 causes, none if it fits."""
     return [cause for cause, _ in zip(_check(schema, value, field), range(32), strict=False)]
 
 
@@ -183,7 +183,7 @@ def _check_scalar(schema: Schema, value: Any, field: str) -> Iterator[Cause]:
 
 
 def pruned(schema: Schema, value: Any) -> Any:
-    """Copy a value without unknown fields; nulls are dropped as in Go."""
+    """Copy a value without unknown fields; known fields that are null are dropped, too."""
     if isinstance(value, list) and "items" in schema:
         return [pruned(schema["items"], item) for item in value]
     if not isinstance(value, dict) or schema.get("type") != "object":

@@ -62,7 +62,7 @@ Args = Mapping[bytes, list[bytes]]
 @dataclass(frozen=True)
 class ScreenOptions:
     """
-    Options of a request; at most one of the first two is set.
+    The options of a request for a screen; at most one of the first two is set.
 
     :param at_offset: show the screen behind the output before this offset.
     :param at_nanoseconds: show the screen at this time (since the epoch).
@@ -75,7 +75,7 @@ class ScreenOptions:
     size: tuple[int, int] | None = None
 
     def query(self) -> bytes:
-        """Return the query for the next hop, in canonical form."""
+        """Return the query for the next hop."""
         values = {"as": str(self.form)}
         if self.at_offset is not None:
             values["at"] = str(self.at_offset)
@@ -115,11 +115,10 @@ def parse(args: Args, machine: str) -> ScreenOptions:
 @dataclass(frozen=True)
 class TerminalState:
     """
-    The answer in the form ``state``.
+    A terminal's state: the answer in the form ``state``.
 
     :param offset: of the next byte of output.
-    :param columns: the size of the terminal that has this state.
-    :param output: what a new terminal of this size has to print to have it.
+    :param output: what a new terminal of ``columns`` and ``rows`` has to print to have this state.
     """
 
     epoch: str

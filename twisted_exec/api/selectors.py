@@ -21,9 +21,8 @@ _COMPARE = re.compile(r"(?P<key>[^\s<>]+)\s*(?P<operator><|>)\s*(?P<values>-?[0-
 _PUNCTUATION = re.compile(r"[(),]")
 _LIMIT_CHARACTERS = 4096
 _LIMIT_TERMS = 256
-"""Different terms: each is parsed, and compared with each object."""
+"""The most different terms of a selector."""
 _REMEMBERED = 128
-"""Selectors that are parsed once: clients repeat theirs."""
 _OPERATORS = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "absent"}
 
 Field = Callable[[Mapping[str, Any]], str]
@@ -72,7 +71,7 @@ class LabelSelector:
 
 def of_object(definition: Mapping[str, Any] | None) -> LabelSelector:
     """
-    Parse a ``LabelSelector`` object; an empty one selects everything.
+    Parse a ``LabelSelector`` object; an empty or missing one selects everything.
 
     :raises ValueError: the operator is unknown.
     """
@@ -96,7 +95,7 @@ def parse_labels(text: str) -> LabelSelector:
     """
     Parse a label selector.
 
-    :raises BadRequest: the text is malformed.
+    :raises BadRequest: the text is malformed or too long.
     """
     _check_length(text)
     if not text.strip():
@@ -165,7 +164,11 @@ class FieldSelector:
         return all((fields[key](obj) == value) is equal for key, equal, value in self.terms)
 
     def check(self, fields: Mapping[str, Field]) -> None:
-        """:raises BadRequest: a field is not selectable."""
+        """
+        Check that the fields of all terms are selectable.
+
+        :raises BadRequest: a field is not selectable.
+        """
         for key, _, _ in self.terms:
             if key not in fields:
                 raise BadRequest(f"field label not supported: {key}")
@@ -187,7 +190,7 @@ def parse_fields(text: str) -> FieldSelector:
     """
     Parse a field selector: ``a=b``, ``a==b``, ``a!=b``, joined by commas.
 
-    :raises BadRequest: the text is malformed.
+    :raises BadRequest: the text is malformed or too long.
     """
     _check_length(text)
     return FieldSelector(tuple(_field_term(term) for term in _different(_field_terms(text))))

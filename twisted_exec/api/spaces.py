@@ -77,14 +77,14 @@ KUBECONFIG_KEY = "kubeconfig"
 SECRET_PREFIXES = {IN_CLUSTER: "incluster-", EXTERNAL: "external-"}
 REFERENCES = {IN_CLUSTER: "inClusterSecretRef", EXTERNAL: "externalSecretRef"}
 """
-Fields that reference a Secret (``{name, namespace}``), by viewpoint: in ``status``, as upstream
-has them, and in ``spec`` of an imported Space, where the user sets them.
+Fields that reference a Secret (``{name, namespace}``), by viewpoint: in ``status``, as upstream has
+them, and in ``spec`` of an imported Space.
 """
 ENDPOINTS = "endpoints"
 """
-Field of ``status``, ours: the public part of a kubeconfig, for users with credentials of their
-own.  A list of ``{viewpoint, server, certificateAuthorityData, tlsServerName}``; certificates are
-base64, as in a kubeconfig.
+Field of ``status``, ours: the public part of a kubeconfig, for users with credentials of their own.
+
+A list of ``{viewpoint, server, certificateAuthorityData, tlsServerName}``.
 """
 
 

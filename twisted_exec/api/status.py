@@ -1,7 +1,7 @@
 """
 API errors, with all the content of a Kubernetes ``Status``.
 
-Reasons are those of ``k8s.io/apimachinery/pkg/apis/meta/v1/types.go``, if it has one for the code.
+Reasons are those of ``k8s.io/apimachinery/pkg/apis/meta/v1/types.go`` where it has one.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class APIError(Exception):
         return self.code == Forbidden.code and bool(self.details.get("causes"))
 
     def to_status(self) -> dict[str, Any]:
-        """Return the ``Status`` document, ready for JSON."""
+        """Return the ``Status`` document."""
         status: dict[str, Any] = {
             "kind": "Status",
             "apiVersion": "v1",
@@ -109,7 +109,7 @@ class Unauthorized(APIError):
 
 
 class Forbidden(APIError):
-    """A decision of this program, which the causes of its Status show."""
+    """The request is not allowed (403); see :meth:`APIError.is_decided`."""
 
     code, reason = 403, "Forbidden"
 
@@ -188,7 +188,7 @@ class Invalid(APIError):
     """
     The object violates rules (422).
 
-    :param causes: one mapping per field: ``reason``, ``message``, ``field``.
+    :param causes: one mapping per problem: ``reason``, ``message``, ``field``.
     """
 
     code, reason = 422, "Invalid"
@@ -285,11 +285,7 @@ def one_line(text: str) -> str:
 
 
 def message_of(problem: BaseException | None) -> str:
-    """
-    Return one printable line for an exception of any layer.
-
-    Some of Twisted's exceptions contain a Failure, whose traceback is left out.
-    """
+    """Return one printable line for an exception of any layer."""
     if problem is None:
         return "no reason is known"
     text = str(problem)
@@ -347,6 +343,6 @@ def from_code(code: int, message: str) -> APIError:
 
 
 class InsufficientStorage(APIError):
-    """The store has no space for the object (507).  Kubernetes has no reason for this code."""
+    """The store has no space for the object (507)."""
 
     code, reason = 507, "InsufficientStorage"

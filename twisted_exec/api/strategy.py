@@ -105,14 +105,14 @@ def refused_patch(kind: Kind, new: Object, problem: str) -> Invalid:
 
 
 def unknown_fields(kind: Kind, body: Object) -> list[str]:
-    """Return the paths of unknown fields, but not of many."""
+    """Return the paths of unknown fields: 32 at most."""
     unknown = schema.unknown_fields(full_schema(kind), body)
     return [path for path, _ in zip(unknown, range(32), strict=False)]
 
 
 def prepared(kind: Kind, body: Object, namespace: str, *, creating: bool) -> Object:
     """
-    Return the object as its writer means it, for mutating admission before validation.
+    Return the object with its defaults, for mutating admission before validation.
 
     :param namespace: from the URL; empty for cluster-scoped kinds.
     :raises APIError: the object contradicts the URL or the schema.
@@ -183,7 +183,7 @@ def for_update(kind: Kind, body: Object, old: Object, *, subresource: str = "") 
     Return the object to store for an update of ``old``.
 
     :param body: the complete new object.
-    :param subresource: that writes the status, and takes only that from ``body``.
+    :param subresource: if not empty, only the status is taken from ``body``.
     :raises Conflict: the body has another UID or resourceVersion.
     :raises APIError: the object contradicts the URL or a rule.
     """
@@ -225,7 +225,11 @@ def _check_name(metadata: Object, name: str) -> None:
 
 
 def check_namespace(metadata: Object, namespace: str) -> None:
-    """:raises BadRequest: it has another namespace."""
+    """
+    Check that the metadata has the namespace of the URL, or none.
+
+    :raises BadRequest: it has another namespace.
+    """
     if (metadata.get("namespace") or namespace) != namespace:
         raise BadRequest(
             "the namespace of the provided object does not match the namespace sent on the request"
@@ -312,7 +316,7 @@ def _depends_on_defaults(cause: Cause) -> bool:
 
 def completed(kind: Kind, obj: Object) -> Object:
     """
-    Set the defaults of an object in place, and check it.
+    Set the defaults of an object in place, and check the object.
 
     :raises Invalid: the object does not fit the schema.
     """

@@ -44,7 +44,7 @@ def table(
 
 
 def column_definitions(kind: Kind) -> list[Object]:
-    """Return the columns."""
+    """Return the column definitions of a kind's Tables."""
     if kind.own_columns:
         return [_definition(item.name, item.description, item.priority) for item in kind.columns]
     name = _definition("Name", NAME_DESCRIPTION)
@@ -67,7 +67,7 @@ def _definition(name: str, description: str, priority: int = 0) -> Object:
 
 
 def row(kind: Kind, obj: Object, now: float, include: str) -> Object:
-    """Return one row."""
+    """Return one row of a Table; parameters as for :func:`table`."""
     result: Object = {"cells": cells(kind, obj, now)}
     if include == "Object":
         result["object"] = obj
@@ -86,9 +86,9 @@ def cells(kind: Kind, obj: Object, now: float) -> list[str]:
 
 def lasting_cells(kind: Kind, obj: Object) -> list[str | float]:
     """
-    Return the cells of a row, which change only with the object.
+    Return the cells of a row in a form that changes only with the object.
 
-    :return: as :func:`cells`, with moments in seconds since the epoch in the place of ages.
+    :return: as :func:`cells`, with moments in seconds since the epoch in place of ages.
     """
     always, wide = kind.columns_by_priority
     if kind.own_columns:

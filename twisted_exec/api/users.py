@@ -52,9 +52,8 @@ SERVICE_ACCOUNT_PREFIX = "system:serviceaccount:"
 
 def with_authenticated(name: str, groups: Iterable[str]) -> tuple[str, ...]:
     """
-    Return an authenticated user's groups: unique, in order, with ``system:authenticated``.
-
-    A proxy may forward an anonymous user, who stays anonymous.
+    Return a user's groups: unique, in order, with ``system:authenticated`` unless the user is
+    anonymous.
     """
     unique = tuple(dict.fromkeys(group for group in groups if group))
     if name == ANONYMOUS or {AUTHENTICATED, UNAUTHENTICATED} & set(unique):

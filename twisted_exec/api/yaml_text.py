@@ -1,8 +1,4 @@
-"""
-Limited reading of YAML, and writing in the layout of ``kubectl get -o yaml``.
-
-PyYAML would write a whole document within one call into C, and so keep the reactor waiting.
-"""
+"""Limited reading of YAML, and writing in the layout of ``kubectl get -o yaml``."""
 
 from __future__ import annotations
 

@@ -99,9 +99,12 @@ from twisted_exec.streaming.text.relay import Relay
 from twisted_exec.web.oidc import HostedPage
 
 REVIEW_SECONDS = 10.0
-"""On an aggregated server, cached reviews of the host count for up to 10 s more."""
+"""
+Time from one round of reviews to the next; behind a host, its cached reviews count for up to 10 s
+more.
+"""
 REVIEWS_AT_ONCE = 16
-"""A standalone server decides by itself; behind a host, many hops send reviews to the same host."""
+"""Sessions that are reviewed at the same time."""
 
 _WAIT_SECONDS = 20.0
 """Longest wait of a user for a console while many are being opened."""
@@ -258,6 +261,8 @@ class ControlPlane(Protocol):
 @dataclass(frozen=True)
 class ServerParts:
     """
+    The parts of a server that its process runs.
+
     :param dispatcher: serves requests, which must be :class:`APIRequest`.
     :param followers: services that follow the store; to be started after it.
     :param leading: runs the leader's controllers; to be started after these.
@@ -301,7 +306,7 @@ def assemble(
     kubelets: Kubelets | None = None,
     page: HostedPage | None = None,
 ) -> ServerParts:
-    """Assemble the parts."""
+    """Assemble the parts of a server."""
     server = _Server(settings, control_plane, context, limits or RequestLimits(), kubelets)
     server.add_objects()
     probes = server.add_probes()
@@ -468,7 +473,6 @@ class _Server:
         return watches
 
     def add_objects(self) -> None:
-        """Add stored objects, and views of them."""
         verbs = Verbs(
             self._storage,
             self._admissions,
@@ -494,7 +498,6 @@ class _Server:
         return self._policies.strictness(namespace)
 
     def add_probes(self) -> Probes:
-        """Add health checks, metrics, and the documents that describe the API."""
         health = Health(self._context.reactor)
         health.add("storage", self._storage.probe)
         self._control_plane.add_probes(health)
@@ -530,7 +533,6 @@ class _Server:
         )
 
     def add_machines(self, backend: Backend) -> None:
-        """Add the consoles and texts of machines."""
         gate, storage, routes = self._gate, self._storage, self.routes
         relay = partial(self._make_relay, seconds=backend.seconds, resumes=True)
         locate = partial(MachineLocator, parts=self._locator_parts(backend))
@@ -582,7 +584,6 @@ class _Server:
         add_refusals(self.routes, self._names)
 
     def add_pods_of_nodes(self, kubelets: Kubelets) -> None:
-        """Add Pods on Nodes, and the kubelets' own endpoints."""
         gate, storage, limits, reactor = (
             self._gate,
             self._storage,
@@ -603,7 +604,6 @@ class _Server:
         add_node_proxy(self.routes, self._make_relay(nodes, seconds, downloads=ANY_DOWNLOADS))
 
     def dispatcher(self) -> GatedDispatcher:
-        """Return the dispatcher of requests to all routes."""
         policy, gate = self._settings.audit_policy, self._gate
         if policy is None:
             return GatedDispatcher(gate, self.routes, self.sessions)

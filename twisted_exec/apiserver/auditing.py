@@ -168,7 +168,7 @@ def load(path: str) -> AuditPolicy:
 
 def parse(document: object, source: str = "audit policy") -> AuditPolicy:
     """
-    Read a policy; errors as :func:`load`.
+    Read a policy.
 
     :param source: its name in messages.
     :raises ConfigError: it is not a policy, or has unknown fields.
@@ -261,7 +261,7 @@ DEFAULT_POLICY = parse(
         ],
     }
 )
-"""Every change, except heartbeats, Events and reviews, which change nothing that people manage."""
+"""Every change, except heartbeats, Events and reviews."""
 
 
 LARGEST_BODY_BYTES = 32 << 10
@@ -404,7 +404,7 @@ def attributes_of_request(context: RequestContext) -> Attributes:
     """
     Return the verb and the object of a request, without its body.
 
-    Nearly as ``k8s.io/apiserver/pkg/endpoints/request/requestinfo.go`` does it.
+    Source: ``k8s.io/apiserver/pkg/endpoints/request/requestinfo.go``.
     """
     user = context.user if context.is_identified else _UNKNOWN_USER
     method, segments = context.request.method, list(context.segments)

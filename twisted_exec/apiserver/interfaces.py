@@ -74,8 +74,10 @@ class IAdmission(Interface):
 
     def admit(change: Change) -> Deferred[None]:
         """
-        :return: fires with ``None``, or fails with an
-            :class:`~twisted_exec.api.status.APIError` to refuse the change.
+        Decide about a write.
+
+        :return: fires with ``None``, or fails with an :class:`~twisted_exec.api.status.APIError` to
+            refuse the change.
         """
 
 
@@ -84,6 +86,8 @@ class IMutatingAdmission(IAdmission):
 
     def mutate(change: Change) -> Deferred[Object]:
         """
+        Change the object of a write.
+
         :param change: a create or an update; ``new`` has the schema's types and defaults, but is
             not validated.  Do not modify it.
         :return: fires with the object to continue with, or fails as :meth:`admit`.
@@ -95,8 +99,10 @@ class IOpeningAdmission(Interface):
 
     def admit_opening(opening: Opening) -> Deferred[None]:
         """
-        :return: fires with ``None``, or fails with an
-            :class:`~twisted_exec.api.status.APIError` to refuse the stream.
+        Decide about a stream.
+
+        :return: fires with ``None``, or fails with an :class:`~twisted_exec.api.status.APIError` to
+            refuse the stream.
         """
 
 
@@ -154,7 +160,10 @@ class IReservation(Interface):
         """The session is open."""
 
     def not_opened(problem: BaseException) -> None:
-        """The session was not opened: the approval is for another session, also if it was used."""
+        """
+        The session was not opened; another session may use the approval, even if it is marked as
+        used.
+        """
 
 
 @dataclass(frozen=True)

@@ -366,7 +366,6 @@ def _status(machine: Object, host: Host, dialect: Dialect) -> Object:
 def _console(
     machine: Object, phase: str, reachable: bool, ready: Object, dialect: Dialect
 ) -> Object:
-    """``containerStatuses`` of the console."""
     status: Object = {
         "name": CONSOLE,
         "image": _image(machine, dialect),

@@ -107,6 +107,8 @@ class OIDCOptions(BrowserOptions):
 
     def postOptions(self) -> None:
         """
+        Check the options.
+
         :raises UsageError: an option is invalid.
         """
         issuers(self)
@@ -146,7 +148,7 @@ def issuers(options: Mapping[str, Any]) -> Issuers:
 
 def web_client(options: Mapping[str, Any]) -> WebClient | None:
     """
-    Return the client of the web console by :class:`OIDCOptions`; errors as :func:`issuers`.
+    Return the client of the web console by :class:`OIDCOptions`.
 
     :raises UsageError: an option is invalid.
     """
@@ -190,7 +192,6 @@ def _issuer(options: Mapping[str, Any]) -> Issuer:
 
 
 def _username_prefix(options: Mapping[str, Any]) -> str:
-    """Return the prefix of user names; emails need none, as they are unique."""
     prefix: str = options["oidc-username-prefix"] or ""
     if prefix == _NO_PREFIX:
         return ""
@@ -268,6 +269,8 @@ class IdentityOptions(OIDCOptions):
 
     def postOptions(self) -> None:
         """
+        Check the options.
+
         :raises UsageError: an option is invalid.
         """
         identities(self)
@@ -344,6 +347,8 @@ class KubeletOptions(BrowserOptions):
 
 def check_kubelets(options: Mapping[str, Any]) -> None:
     """
+    Check the options of :class:`KubeletOptions`.
+
     :raises UsageError: an option is missing or invalid.
     """
     if not any(options[name] for name in _KUBELET_FILES):
@@ -447,6 +452,8 @@ class AggregatedOptions(IdentityOptions):
 
 def check_aggregated(options: Mapping[str, Any]) -> None:
     """
+    Check that the options suit a standalone or an aggregated server.
+
     :raises UsageError: an option applies only to standalone, or only to aggregated servers.
     """
     if not options["aggregated"]:

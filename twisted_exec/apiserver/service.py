@@ -75,13 +75,14 @@ _REPLACED = "the API server was replaced, and this session has taken all its tim
 _LOST = "the API server was replaced, and {}; open the console again"
 STATE_VERSION = 1
 _REQUEST_SECONDS, _LOOK_SECONDS = 2.0, 0.02
-"""How long a freeze waits for requests; the writes of later ones wait for the successor."""
+"""How long a freeze waits for requests, and the pause between two looks."""
 _LAST_REQUEST_SECONDS = 1.0
 """How long clients of kept connections may take to send the request whose answer closes them."""
 _IDLE_SECONDS = 90.0
 _IDLE_BEHIND_SECONDS = 120.0
-"""Longer than kube-apiserver keeps idle connections (90 s): we must not close a connection while
-it sends a request."""
+"""
+How long idle connections are kept behind a host: longer than kube-apiserver keeps them (90 s).
+"""
 
 
 def _address_types(text: str) -> tuple[str, ...]:

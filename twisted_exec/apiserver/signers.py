@@ -94,7 +94,7 @@ def server_names(certificate: x509.Certificate) -> frozenset[str]:
     """
     Return the names of a server by its certificate, in the form of :class:`RequestedSubject`.
 
-    Loopback names are left out: every host has them, and they lead no one else to this server.
+    Loopback names are left out.
     """
     try:
         alternatives = list(_alternatives(certificate))
@@ -320,8 +320,7 @@ class NodeServing:
     Signs serving certificates of node servers.
 
     The server approves a node server's own request when its Node reports every requested name, and
-    no other Node any of them: a client that can write a Node's addresses receives its connections
-    anyway.
+    no other Node any of them.
 
     :param own_names: the API server's own names in certificates of the same CA, which the server
         never approves.

@@ -96,7 +96,11 @@ class Options(KubeletOptions, AggregatedOptions, AuditOptions):
     longdesc = "A Kubernetes-style API server for machines and their consoles."
 
     def postOptions(self) -> None:
-        """:raises UsageError: an option is missing or not valid, or contradicts another."""
+        """
+        Check the options.
+
+        :raises UsageError: an option is missing or not valid, or contradicts another.
+        """
         check_aggregated(self)
         super().postOptions()
         self.check_pairs()

@@ -21,7 +21,7 @@ class AnswerCache(Generic[T]):
     """
     Cached answers.
 
-    :param keep_seconds: lifetime of an answer; 0 to not cache it.
+    :param keep_seconds: lifetime of an answer in seconds; 0 to not cache it.
     :param size: largest number of cached answers.
     """
 

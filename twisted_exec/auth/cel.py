@@ -45,7 +45,7 @@ class Expressions:
 
     def check(self, text: str) -> None:
         """
-        Compile an expression; errors as of :meth:`value`.
+        Compile an expression.
 
         :raises Missing: the library is not installed.
         :raises EvaluationFailed: it does not compile.
@@ -98,9 +98,9 @@ def _environment(variables: tuple[str, ...]) -> Any:
 
 MEMORY_BYTES = 512 << 20
 CPU_SECONDS = 1
-"""For one job."""
+"""Limit of the CPU time of one job."""
 PRIORITY = 10
-"""Below that of programs, see ``nice(1)``."""
+"""Niceness of the process, see ``nice(1)``."""
 
 
 def main() -> None:

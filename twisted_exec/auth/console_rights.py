@@ -80,11 +80,7 @@ class ConsoleVerbs:
         )
 
     async def _opens(self, attributes: Attributes) -> Decision:
-        """
-        Decide about opening a Pod's console: as about typing.
-
-        A program may ask this for a user, and then open the console in its own name.
-        """
+        """Decide about opening a Pod's console, which needs the right to take over or to drive."""
         if not attributes.subresource:
             attributes = replace(attributes, name="")
         decision = Decision(False)

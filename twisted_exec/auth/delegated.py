@@ -61,8 +61,7 @@ from twisted_exec.tls.files import Replaceable
 
 MAX_CACHE_SECONDS = 10.0
 AT_ONCE = 100
-"""Concurrent reviews of one kind: each is a connection to the API server, and clients with invented
-tokens cause them.  The limit is per kind, so that token reviews do not delay authorization."""
+"""Concurrent reviews of one kind."""
 _MAX_CACHED_SPEC_BYTES = 10_000
 _FIRST_PAUSE_SECONDS = 0.5
 _PAUSE_FACTOR = 1.5
@@ -77,11 +76,6 @@ class _Reviews:
         self._answers = Progress(clock)
 
     async def ask(self, resource: Resource, spec: Mapping[str, Any]) -> Mapping[str, Any]:
-        """
-        Return the ``status`` of a review.
-
-        :raises APIError: there is no answer.
-        """
         review = {"apiVersion": resource.api_version, "kind": resource.kind, "spec": dict(spec)}
         deadline = self._clock.seconds() + self._retry_seconds
         pause = _FIRST_PAUSE_SECONDS
@@ -124,7 +118,10 @@ def _may_pass(problem: APIError) -> bool:
 
 
 def _told(resource: Resource, problem: APIError) -> APIError:
-    """The error for the user whose request needed the review: not their fault, so no 401 or 403."""
+    """
+    Return the error for the user whose request needed the review; a 401 or 403 would blame the
+    user.
+    """
     if problem.code in (401, 403):
         return InternalError(
             f"this server may not ask for a {resource.kind}: its credentials need the "
@@ -241,7 +238,7 @@ class DelegatedAuthorizer:
 
     :param allow_seconds: lifetime of a cached permission; at most 10.
     :param deny_seconds: the same of a denial.
-    :param retry_seconds: as of :class:`DelegatedAuthenticator`.
+    :param retry_seconds: time limit for one review, longer while the API server answers others.
     """
 
     def __init__(
@@ -303,10 +300,10 @@ def review_spec(attributes: Attributes) -> dict[str, Any]:
 
 
 SPACING_SECONDS = 0.25
-"""Between two hints: reviews past the cache are requests to an API server."""
+"""The least time between two hints."""
 SECOND_HINT_SECONDS = 1.0
 ASK_AGAIN_SECONDS = 600.0
-"""Until the next question whether this hop may watch roles and bindings."""
+"""Time until the next question whether this hop may watch roles and bindings."""
 
 _FORBIDDEN = (
     "roles and bindings cannot be watched ({why}): a permission that is withdrawn at the API server "

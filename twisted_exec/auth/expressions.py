@@ -29,13 +29,13 @@ from twisted_exec.program.tasks import TURN_SECONDS, SharedTurns
 MOST_COST = 4_000_000.0
 """Largest bound of an evaluation that takes place in this process: some milliseconds."""
 SECONDS = 30.0
-"""For one job, on a host where others have the processors; the CPU time is limited by itself."""
+"""Time limit of one job; its CPU time has a limit of its own."""
 WAITING, WAITING_OF_USER = 256, 16
-"""Jobs that wait."""
+"""The most jobs that wait, and the most of one user."""
 
 
 class TooManyEvaluations(Exception):
-    """An evaluation has no place now; the message quotes no values."""
+    """An evaluation is not possible now; the message quotes no values."""
 
 
 def command() -> list[str]:
@@ -127,7 +127,6 @@ _KEPT = 1024
 _NODE_BYTES = 16
 """The cost of a number, a string or a container beside its characters."""
 _MOST_NODES = 20_000
-"""More values than these are not counted."""
 
 _LOOPS = frozenset({"all", "exists", "exists_one", "existsOne", "map", "filter"})
 # fmt: off
@@ -140,7 +139,7 @@ _LINEAR = frozenset((
 ))
 # fmt: on
 _WITH_LITERALS = frozenset({"contains", "indexOf", "lastIndexOf", "split", "replace", "join"})
-"""Linear if each argument is a string literal."""
+"""Functions whose cost is linear if each argument is a string literal."""
 
 _STRING = (
     r'(?:[bB]?[rR]|[rR][bB])?(?:"""[\s\S]*?"""|\'\'\'[\s\S]*?\'\'\''
@@ -157,7 +156,7 @@ _COUNT = re.compile(r"\{(\d+)(?:,(\d*))?\}")
 _CLASS_WEIGHT = 200
 """Instructions of a class of Unicode characters."""
 _COMPILING, _SEARCHING = 500.0, 50.0
-"""Of a pattern, for each instruction; of its search, for each byte."""
+"""The cost of compiling a pattern, per instruction, and of its search, per byte."""
 
 
 @dataclass(frozen=True)
@@ -252,7 +251,10 @@ def _tokens(expression: str) -> Iterator[tuple[str, str]]:
 
 
 def _weight(pattern: str | None) -> float:
-    """Return the approximate number of instructions of a pattern, rather too many than too few."""
+    """
+    Return the approximate number of instructions of a pattern; infinite if the pattern is not
+    known.
+    """
     if pattern is None:
         return math.inf
     classes = len(_CLASS.findall(pattern))

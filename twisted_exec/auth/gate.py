@@ -75,7 +75,6 @@ from twisted_exec.tls.server import PeerCertificate
 from twisted_exec.wire.session_terms import FULL, Right, Terms
 
 _PROXIES = 256
-"""Certificates of proxies of which one object is kept."""
 
 
 class ImpersonationPolicy(Enum):
@@ -90,7 +89,7 @@ class ImpersonationPolicy(Enum):
     With ``proxy_is_caller`` a proxy's request passes, since the proxy has judged the headers.
     """
     DROPPED = auto()
-    """The headers are taken away unread, as a kubelet does it."""
+    """The headers are taken away unread."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +120,8 @@ class Evidence:
 
     :param credentials: of the sender; at most the proxy's certificate if a proxy names the sender
         and nobody is impersonated.
-    :param user: as whom the request was answered; the sender, unless impersonated.
+    :param user: as whom the request was answered; the sender, or the user whom the sender
+        impersonates.
     """
 
     credentials: PresentedCredentials
@@ -331,7 +331,9 @@ class Gate:
     async def authorize_console(
         self, context: RequestContext, access: ConsoleAccess, *permissions: Attributes
     ) -> Right:
-        """Check a user's access to a console, and further permissions; keep them for reviews."""
+        """
+        Check a user's access to a console, and further permissions, and keep them for reviews.
+        """
         right = await access.opening(self)
         await self.authorize_session(context, *permissions)
         self.allow_console(context, access)
@@ -355,7 +357,7 @@ class Gate:
 
     def _proxy_credentials(self, certificate: PeerCertificate | None) -> PresentedCredentials:
         """
-        Return what reviews need: the proxy reviews its users, and reviews here only the proxy.
+        Return the proxy's credentials for reviews of a session; the proxy itself reviews its users.
         """
         if certificate is None or self.proxy_problem(certificate):
             return NO_CREDENTIALS

@@ -151,8 +151,8 @@ class PresentedCredentials:
     They outlive the request, for reviews of its session.
 
     :param token: authenticators use :meth:`bearer_token`.
-    :param token_in_header: the request has ``Authorization: Bearer``, which no page of another site
-        can make a browser send.
+    :param token_in_header: the request has ``Authorization: Bearer``, which a page of another site
+        cannot make a browser send without this server's consent.
     :param headers: those that the server's authenticators declare, and of impersonation.
     :param certificate: of the client.
     :param token_problem: why the bearer token cannot be read.
@@ -167,7 +167,6 @@ class PresentedCredentials:
     address: str = ""
 
     def __repr__(self) -> str:
-        """Without secrets."""
         certificate = None if self.certificate is None else self.certificate.common_name
         names = sorted(name.decode("latin-1") for name, _ in self.headers.getAllRawHeaders())
         has_token = self.token is not None
@@ -185,7 +184,7 @@ class PresentedCredentials:
 
     def key(self) -> object:
         """
-        Return a key that equal credentials share; ``None`` if there is no such key.
+        Return a key that equal credentials share.
 
         :return: ``None`` if other headers are part of them, or the bearer token cannot be read.
         """
@@ -203,7 +202,8 @@ class PresentedCredentials:
     @property
     def sent_unasked(self) -> bool:
         """
-        Return whether a browser may have added some of this to the request of a page of any site.
+        Return whether a browser may have added some of these credentials to the request of a page
+        of any site.
         """
         declared = (
             name not in IMPERSONATION_HEADERS for name, _ in self.headers.getAllRawHeaders()

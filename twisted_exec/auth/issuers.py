@@ -328,6 +328,6 @@ def _text(obj: Mapping[str, Any], name: str, path: str) -> str:
 
 
 def _given(obj: Mapping[str, Any], name: str, default: Any) -> Any:
-    """Return a field, or the default if it is missing or ``null``, as kube-apiserver does."""
+    """Return a field, or the default if it is missing or ``null``."""
     value = obj.get(name)
     return default if value is None else value

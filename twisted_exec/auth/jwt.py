@@ -61,7 +61,7 @@ class UnknownKey(InvalidToken):
 
 @dataclass(frozen=True)
 class Claimed:
-    """Unverified claims: good for choosing the verifier, and otherwise not to be trusted alone."""
+    """Unverified claims, for choosing the verifier."""
 
     issuer: str
     kid: str

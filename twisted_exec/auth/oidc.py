@@ -90,11 +90,6 @@ class _Tokens:
         self._secret = secrets.token_bytes(32)
 
     async def user(self, token: bytes) -> User:
-        """
-        Return the user of a token.
-
-        :raises Unauthorized: it is invalid, or cannot be verified now.
-        """
         # Keyed by HMAC: neither tokens nor digests that a guess could be tested against are stored.
         key = hmac.digest(self._secret, token, "sha256")
         verdict = await self._cache.get(key, lambda: self._judge(token))
@@ -172,7 +167,7 @@ class OIDCAuthenticator:
             asking.addErrback(lambda failure: failure.trap(Unpublished))
 
     def files(self) -> list[Reloading[Any]]:
-        """Return the configuration, for the guard of sessions."""
+        """Return the configuration."""
         return [self._issuers]
 
     def close(self) -> None:
@@ -206,7 +201,7 @@ class OIDCAuthenticator:
 
 
 CLAIMS, USER = "claims", "user"
-"""The variable of an expression: one of them."""
+"""The possible variables of an expression."""
 
 _EXPRESSIONS = {about: Expressions((about,)) for about in (CLAIMS, USER)}
 _MISSING = (
@@ -229,7 +224,11 @@ class Expression:
     about: str = CLAIMS
 
     def check(self) -> None:
-        """:raises ValueError: the library is missing, or the text does not compile; one line."""
+        """
+        Check that the expression compiles.
+
+        :raises ValueError: it does not, or the library is missing; the message is one line.
+        """
         try:
             _EXPRESSIONS[self.about].check(self.text)
         except Missing:
@@ -261,7 +260,11 @@ class ValidationRule:
     message: str = ""
 
     async def confirm(self, of: Mapping[str, Any], evaluator: Evaluator, subject: str) -> None:
-        """:raises InvalidToken: the condition is false, or cannot be evaluated."""
+        """
+        Check that the condition is true.
+
+        :raises InvalidToken: the condition is false, or cannot be evaluated.
+        """
         if await self.expression.value(of, evaluator, subject) is not True:
             raise InvalidToken(self.message or f"{self.expression.field} is not true of it")
 
@@ -309,7 +312,7 @@ class Issuer:
 
     @property
     def discovery(self) -> str:
-        """URL of its discovery document.  Source: OpenID Connect Discovery 1.0 §4."""
+        """URL of the issuer's discovery document.  Source: OpenID Connect Discovery 1.0 §4."""
         return (
             self.discovery_url or f"{self.url.removesuffix('/')}/.well-known/openid-configuration"
         )
@@ -447,9 +450,9 @@ def _credential(claims: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
 LONGEST_SECONDS = 3600.0
 """Longest lifetime of cached keys."""
 SHORTEST_SECONDS = 60.0
-"""Shortest lifetime, whatever the issuer says: each fetch costs it two requests."""
+"""Shortest lifetime of cached keys."""
 GRACE_SECONDS = 86400.0
-"""Additional lifetime while the issuer does not answer."""
+"""Additional lifetime of cached keys while the issuer does not answer."""
 PAUSE_SECONDS = 10.0
 """Pause after each fetch."""
 
@@ -468,6 +471,8 @@ class IKeyFetcher(Interface):
 
     def fetch(url: str, ca_pem: bytes) -> Deferred[tuple[bytes, float]]:
         """
+        Fetch a document.
+
         :param ca_pem: CAs of the server; empty for the system's.
         :return: fires with the document and its cache lifetime in seconds; fails with
             :class:`Unpublished`.
@@ -528,7 +533,7 @@ class HTTPSFetcher:
 
 
 def kept_seconds(cache_control: str) -> float:
-    """Return the cache lifetime by this header, within our own limits."""
+    """Return the cache lifetime by a ``Cache-Control`` header, within our own limits."""
     if _NOT_KEPT.search(cache_control):
         return SHORTEST_SECONDS
     max_age = _MAX_AGE.search(cache_control)

@@ -79,6 +79,8 @@ class IRuleSource(Interface):
 
     def snapshot() -> Deferred[RBACObjects]:
         """
+        Return the RBAC objects.
+
         :return: fires with all current RBAC objects: the *same instance* until one changes, since
             building a policy from a new one takes time.
         """
@@ -242,7 +244,6 @@ def _gather(roles: Sequence[ReadOnlyObject]) -> dict[str, tuple[Rule, ...]]:
 
 
 def _reachable(role: ReadOnlyObject, roles: Sequence[ReadOnlyObject]) -> Iterator[ReadOnlyObject]:
-    """Yield a role and all it aggregates, each once: aggregation may be circular."""
     visited = {_name(role)}
     waiting = [role]
     while waiting:
@@ -383,7 +384,6 @@ def _role(name: str, *rules: Rule, part_of: str = "") -> Object:
 
 
 def _gathering(name: str, part_of: str = "") -> Object:
-    """An aggregated role, which others can extend by labels."""
     label = {"matchLabels": {f"{_GROUP}/aggregate-to-{name}": "true"}}
     role = _role(name, part_of=part_of)
     return {**role, "aggregationRule": {"clusterRoleSelectors": [label]}}
@@ -557,7 +557,6 @@ def _on_consoles(dialect: Dialect, verbs: tuple[str, ...]) -> Rule:
 
 
 def _using_consoles(dialect: Dialect) -> tuple[Rule, ...]:
-    """As ``console-observer``, and typing."""
     machines = dialect.workload.plural
     return (
         _on_consoles(dialect, ("observe", "drive", "get")),
@@ -577,7 +576,7 @@ def _viewing(dialect: Dialect) -> tuple[Rule, ...]:
 
 
 def _asking_certificates(dialect: Dialect) -> tuple[Rule, ...]:
-    """Requests for certificates, for poollets and bootstrappers; the signer decides about approval."""
+    """The right to request certificates, for poollets and bootstrappers."""
     groups, requests = (CERTIFICATES,), _REQUESTS
     return (
         _on(requests, (*_READ, "create"), groups),

@@ -12,7 +12,7 @@ from twisted_exec.streaming.interfaces import Subject
 TAKEOVER_DENIED = "ConsoleTakeoverDenied"
 """Reason of the Event."""
 EVERY_SECONDS = 60.0
-"""Time between two reports about one user, caller and machine: programs may try without end."""
+"""Time between two reports about one user, caller and machine."""
 _RECORD = "takeover_denied"
 
 

@@ -73,6 +73,8 @@ class ITokenAuthenticator(Interface):
 
     def authenticate_token(token: bytes) -> Deferred[User | None]:
         """
+        Authenticate a token.
+
         :return: fires with the user, or with ``None`` if the token is unknown here; fails with an
             :class:`~twisted_exec.api.status.APIError` otherwise.
         """
@@ -494,7 +496,9 @@ class BootstrapTokenAuthenticator:
 def user_of(
     secret: Mapping[str, Any], token_id: str, token_secret: bytes, now: float
 ) -> User | None:
-    """Return the user of a token, or ``None`` if it is not valid for authentication now."""
+    """
+    Return the user of a bootstrap token, or ``None`` if it is not valid for authentication now.
+    """
     values = values_of(secret)
     if secret.get("type") != SECRET_TYPE or "deletionTimestamp" in secret["metadata"]:
         return None

@@ -181,11 +181,7 @@ def _followed(ca: str, apart_from: str, clock: IReactorTime) -> Reloading[bytes]
 
 
 def _checked(paths: Sequence[str], ca_pem: bytes, *others: bytes) -> bytes:
-    """
-    Check that certificates for the purpose of the other file would not pass.
-
-    :raises TLSConfigError: they would, or there is no CA.
-    """
+    """Check that no certificate can pass for both purposes."""
     cas, *apart = (
         pem.certificates(content, f"client CA {path!r}")
         for path, content in zip(paths, (ca_pem, *others), strict=True)
@@ -273,7 +269,6 @@ def certified_user(peer: PeerCertificate, end: datetime | None = None) -> User:
 
 
 _USERS = 256
-"""Users of whom one object is kept."""
 
 
 @dataclass(frozen=True)
@@ -291,7 +286,7 @@ class HeaderNames:
 
     @cached_property
     def headers(self) -> HeaderSet:
-        """All of them."""
+        """All these headers."""
         return HeaderSet.of(*self.user, *self.group, *self.uid, prefixes=self.extra_prefix)
 
     def user_of(self, headers: Headers) -> User | None:
@@ -332,7 +327,7 @@ class RequestHeaderAuthenticator:
     :param ca: path of the forwarding CA, or its PEM.
     :param allowed_names: common names of trusted proxies.
     :param apart_from: path of the user CA, which must be another.
-    :param any_name: allow an empty list of names.
+    :param any_name: trust any name; the list of names may be empty.
     :raises TLSConfigError: the names are not acceptable.
     """
 

@@ -65,7 +65,7 @@ class AnswerHead:
 
 MAX_DEPTH = 100
 MAX_VALUES = 2 << 20
-"""Limit for a document without a limit of its own: about 200 MiB of memory if all values are objects."""
+"""Limit for a document without a limit of its own."""
 
 # An unterminated string matches up to the end, so that the search stays linear.
 _MARK = re.compile(rb'"(?:[^"\\]|\\.)*(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
@@ -123,8 +123,7 @@ _TYPES: Mapping[int, type[APIError]] = {each.code: each for each in (NotFound, C
 """
 Errors about an object, which callers catch by class.
 
-401 and 403 are missing on purpose: they are about our own identity.  A caller that asks about
-another user (an access review, say) must not mistake them for the answer.
+401 and 403 are missing on purpose: they are about our own identity.
 """
 
 

@@ -138,7 +138,7 @@ MAX_PAGES = 400
 MAX_BODY_BYTES = 32 << 20
 
 _BYTES_OF_VALUE = 16
-"""Bytes of an answer's limit for each value that it may have; most values are longer."""
+"""Bytes of an answer's limit for each value that it may have."""
 
 # A connection that dies without a FIN goes unnoticed until the watch ends: for 80 s at most.
 WATCH_SECONDS = 50

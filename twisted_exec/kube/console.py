@@ -82,7 +82,7 @@ async def _resources(client: KubeClient, group: str, version: str) -> Sequence[s
 AGENT = "kubectl-console (twisted-exec)"
 
 TIMEOUT_SECONDS = 30.0
-"""Time limit for the connection, and another for the answer: later hops have their own limits."""
+"""Time limit for the connection, and another for the answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -277,7 +277,6 @@ class _Reporting:
 async def _again(
     config: ClientConfig, reactor: Any, opened: Callable[[ClientConfig], Awaitable[ConsoleClient]]
 ) -> ConsoleClient:
-    """Open a session's next connection."""
     try:
         return await with_current_credentials(config, reactor, opened)
     except KubeConfigError as problem:
@@ -362,7 +361,6 @@ async def _served(
     timeout_seconds: float,
     server: IStreamClientEndpoint | None,
 ) -> Sequence[Dialect]:
-    """Return the dialects that the server speaks, as far as discovery tells."""
     # Imported here: most consoles need no discovery, and the program starts faster without it.
     from twisted_exec.kube.client import KubeClient
 

@@ -48,11 +48,7 @@ if TYPE_CHECKING:
 _log = Logger()
 
 GIVE_UP_SECONDS = 300.0
-"""
-Time to resume the session of a protocol, which may have no user to give it up.
-
-Servers keep sessions for a minute by default.
-"""
+"""Time to resume the session of a protocol after a loss of the connection."""
 
 
 @implementer(IAddress)
@@ -162,8 +158,6 @@ class ConsoleEndpoint:
 
 
 class _ProtocolUser:
-    """Makes a Twisted protocol the user of a console."""
-
     protocol: Any = None
 
     def __init__(self, factory: IProtocolFactory, address: ConsoleAddress) -> None:

@@ -35,7 +35,7 @@ LONGEST_PAUSE_SECONDS = 30.0
 SHORT_WATCH_SECONDS = 1.0
 
 NOBODY = "metadata.name=-"
-"""A field selector that matches no object (the name is invalid), to get only the version of the list."""
+"""A field selector that matches no object, to get only the version of a list."""
 
 Key = tuple[str, str]
 """Namespace (empty for cluster-scoped objects) and name."""
@@ -87,9 +87,8 @@ class Reflector:
     :param on_change: called for each difference, in order.
     :param trim: returns the part of an object to store; it may change the object in place.
     :param optional: wait without a warning if the server lacks the resource.
-    :param max_objects: list again if a watch brings more objects, because lists have a size limit,
-        watches do not.
-    :param of: name of the cluster.
+    :param max_objects: list again if a watch brings more objects.
+    :param of: name of the cluster, for messages.
     """
 
     def __init__(
@@ -357,12 +356,10 @@ def _uid(obj: Object) -> Any:
 
 
 def _is_older(version: str, than: str) -> bool:
-    """Compare versions, which grow if they are numbers."""
     return version.isdecimal() and than.isdecimal() and int(version) < int(than)
 
 
 def _explained(refused: APIError) -> str:
-    """Return the error's message, with an explanation if it is a bare ``Unauthorized``."""
     if refused.code == Unauthorized.code and refused.message == Unauthorized.reason:
         return "the API server does not accept this program's credentials; replace them"
     return refused.message
@@ -421,7 +418,7 @@ class WorkQueue(Generic[K]):
         """
         Queue a key, once.
 
-        A key that failed lately waits for its back-off: frequent changes must not bypass it.
+        A key that failed lately waits for its back-off.
         """
         if self._stopped:
             return

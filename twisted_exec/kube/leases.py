@@ -5,9 +5,10 @@ As in client-go (``k8s.io/client-go/tools/leaderelection/leaderelection.go``), t
 name is in the Lease leads.
 
 Clocks of different hosts are not compared: each candidate counts on its own monotonic clock from
-when it *saw* the Lease change. A leader counts from before it *sent* its last successful renewal,
-and stops well before other candidates may take over. A process that was suspended may still
-complete a step when it resumes, so a leader's writes name the resourceVersion or at least the UID.
+when it *saw* the Lease change.  A leader counts from before it *sent* its last successful renewal,
+and stops well before other candidates may take over.  A process that was suspended may still
+complete a step when it resumes, so a leader's writes should name the resourceVersion or at least
+the UID.
 
 Sources for heartbeats: ``k8s.io/component-helpers/apimachinery/lease/controller.go`` for Nodes, and
 ironcore v0.5 ``poollet/machinepoollet/controllers/machinepool_heartbeat.go``.
@@ -46,14 +47,12 @@ from twisted_exec.kube.interfaces import IKubeClient, ILeader, ILeases, Object
 from twisted_exec.kube.recorder import Recorder
 
 _JITTER = 1.2
-"""Other candidates read the Lease after 1 to 2.2 times the pause, so that they do not all read at once."""
+"""Other candidates read the Lease after 1 to 2.2 times the pause."""
 
 FAILING_SECONDS = 30.0
-"""How long attempts may fail before a replica is not ready: two durations of a lease, in which another
-replica takes over if only this replica fails."""
+"""How long attempts may fail before a replica counts as not ready."""
 _REPEAT_SECONDS, _LONGEST_REPEAT_SECONDS = 60.0, 3600.0
-"""Pauses between two log lines with the same reason: each is twice as long as the previous
-pause."""
+"""The first and the longest pause between two log lines with the same reason."""
 
 
 @dataclass(frozen=True)
@@ -201,7 +200,6 @@ class Election(Service):
             await self._release(self._held)
 
     async def _answered(self, asking: Deferred[None]) -> None:
-        """Wait for a pending request for a while: if it succeeds, the Lease has to be released."""
         late = self._clock.callLater(self._terms.retry_seconds, asking.cancel)
         await _fired_with(asking)
         _cancel(late)
@@ -397,7 +395,6 @@ def _cancel(call: IDelayedCall | None) -> None:
 
 
 def _fired_with(other: Deferred[None]) -> Deferred[None]:
-    """Return a Deferred that fires when ``other`` does, and leaves its result alone."""
     fired: Deferred[None] = Deferred()
 
     def tell(result: Any) -> Any:

@@ -83,8 +83,6 @@ class _Refused(Exception):
 
 
 class _Connect:
-    """``CONNECT host:port``."""
-
     def __init__(self, proxy: ForwardProxy, host: str, port: int) -> None:
         self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD_BYTES)
         name = host if host.isascii() else host.encode("idna").decode("ascii")

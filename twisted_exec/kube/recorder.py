@@ -81,7 +81,7 @@ class EventLimit:
         """
         Count one more Event of an object, if it may have one.
 
-        :param now: in seconds, of a clock that is never set.
+        :param now: in seconds, of a monotonic clock.
         """
         bucket = self._buckets.setdefault(uid, _Bucket(BURST, now))
         self._buckets.move_to_end(uid)
@@ -218,7 +218,6 @@ class Recorder:
                     await deferLater(self._clock, backoff.pause())
 
     def _refused(self, key: _Key, record: _Told, error: APIError) -> None:
-        """Repeat after temporary errors, and drop the Event after others."""
         record.failures += 1
         if error.code in (429, *range(500, 600)) and record.failures < _ATTEMPTS:
             self._waiting[key] = None
@@ -269,7 +268,6 @@ _Value = TypeVar("_Value")
 
 
 def _keep(records: OrderedDict[Any, _Value], key: object, value: _Value) -> _Value:
-    """Add a value to a cache with least-recently-used eviction."""
     records[key] = value
     if len(records) > MAX_KEPT:
         records.popitem(last=False)

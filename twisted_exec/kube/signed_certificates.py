@@ -165,7 +165,6 @@ class SignedCertificate(BackgroundTask, ABC):
         return due.timestamp() - self._now()
 
     def _begins_later(self, certificate: x509.Certificate) -> bool:
-        """Return whether it was signed while a clock was wrong."""
         begin = certificate.not_valid_before_utc.timestamp()
         return begin > self._now() + CLOCK_SECONDS
 
@@ -191,12 +190,6 @@ class SignedCertificate(BackgroundTask, ABC):
         self.problem = ""
 
     async def _signed(self, client: IKubeClient, name: str) -> bytes:
-        """
-        Wait for the signed certificate.
-
-        :raises Forbidden: the request was denied, or the signer failed.
-        :raises NotFound: the request was deleted.
-        """
         backoff = Backoff(longest_seconds=15.0)
         resource = CERTIFICATESIGNINGREQUESTS.resource
         while True:
@@ -222,11 +215,6 @@ class SignedCertificate(BackgroundTask, ABC):
         )
 
     def _fitting(self, certificate: bytes, issued: Issued) -> Issued:
-        """
-        Return the signed certificate with its key.
-
-        :raises TLSConfigError: it does not match the request.
-        """
         leaf = pem.certificates(certificate, "the signed certificate")[0]
         if not pem.is_key_of(pem.private_key(issued.key_pem, "the new key"), leaf):
             raise TLSConfigError("the signed certificate is another key's")

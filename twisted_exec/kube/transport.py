@@ -89,7 +89,7 @@ class Body(Protocol):
 
 
 class Gunzip:
-    """Decompresses a body piece by piece, because a megabyte of gzip may become a gigabyte."""
+    """Decompresses a body piece by piece."""
 
     PIECE_BYTES = 64 << 10
 
@@ -262,9 +262,7 @@ class BodyBytes:
 USER_AGENT = "twisted-exec"
 
 IDLE_CONNECTIONS = 32
-"""
-Kept for later requests, because a handshake costs more than a request.
-"""
+"""Idle connections that are kept for later requests."""
 
 # Shorter than the idle timeout of known servers (kube-apiserver 90 s and more, ours
 # 60 s), so that a server rarely closes a connection just as we use it.
@@ -531,7 +529,6 @@ class HTTPTransport:
         self._pool = self._new_pool()
 
     async def _translated(self, exchange: Deferred[A]) -> A:
-        """Turn failures of the exchange into API errors."""
         try:
             return await exchange
         except (APIError, CancelledError):
@@ -553,7 +550,6 @@ class HTTPTransport:
 
 
 def _retire(pool: HTTPConnectionPool) -> Deferred[None]:
-    """Close the idle connections now, and others after their answers."""
     pool.cachedConnectionTimeout = 0
     closing: Deferred[None] = pool.closeCachedConnections()
     return closing

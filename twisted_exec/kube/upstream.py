@@ -35,7 +35,7 @@ def sharing(shared: SharedDownloads) -> EndpointMaker:
     """
     Return a function like :func:`endpoint` whose connections can carry many downloads.
 
-    Without TLS and through a proxy, each download has its own connection.
+    Without TLS, or through a proxy, each download has its own connection.
     """
 
     def connecting(
@@ -60,7 +60,7 @@ def _who(config: ClientConfig) -> bytes:
 
 
 CONNECT_SECONDS = 3.0
-"""Shorter than the time limit of the hop before us, so that it gets our error and not a timeout."""
+"""Time limit of a connection, shorter than that of the hop before us."""
 
 
 @dataclass(frozen=True)

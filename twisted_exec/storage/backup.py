@@ -67,7 +67,7 @@ def restore(backup: str, path: str, *, force: bool = False, accept_loss: bool = 
     """
     Replace a store's database, which no server may use, by a backup.
 
-    The store gets a new identity, and its versions continue far above all earlier ones.
+    The store gets a new identity, and its versions continue far above the earlier ones.
 
     :param backup: a backup, or another store's database, or the store's own to continue after a
         loss.

@@ -33,7 +33,6 @@ class DelegatingStorage(Service):
         self._storage = storage
 
     def _storage_of(self, resource: Resource) -> IStorage:
-        """Return the store that has a resource."""
         return self._storage
 
     @property

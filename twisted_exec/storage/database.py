@@ -32,7 +32,7 @@ _STATE_TABLE = "CREATE TABLE IF NOT EXISTS state (name TEXT PRIMARY KEY, value T
 _SHRINK_PAGES = 256
 _CONVERTIBLE_BYTES = 256 << 20
 _TOGETHER = 64
-"""Rows that are decoded together: this takes less time, and their keys exist once in memory."""
+"""Rows that are decoded together."""
 _SCHEMA = f"""
 BEGIN EXCLUSIVE;
 CREATE TABLE objects (
@@ -324,7 +324,7 @@ class Acknowledged:
     The content of a record.
 
     :param identity: changes when the database is restored.
-    :param version: the latest version that was acknowledged to a client.
+    :param version: the latest acknowledged version.
     """
 
     identity: str
@@ -340,6 +340,8 @@ class VersionRecord:
 
     def lock(self) -> None:
         """
+        Lock the file.
+
         :raises StorageError: another server has the lock, or the file cannot be opened.
         """
         try:
@@ -435,9 +437,7 @@ class DatabaseFiles:
 
 
 RESERVED_BYTES = 16 << 20
-"""
-Default size of the file: a transaction of the writer, and the checkpoint after it.
-"""
+"""Default size of the reserve, in bytes."""
 
 _LARGEST_PART_OF_DISK = 4
 _SMALLEST_RESERVE_BYTES = 1 << 16

@@ -21,7 +21,7 @@ from twisted_exec.api.status import APIError
 from twisted_exec.storage.interfaces import ADDED, Event, IStorage, IWatch, Listing
 
 LONGEST_PAUSE_SECONDS = 30.0
-"""Longest pause between two lists that fail, plus up to one second at random; the first is half a second."""
+"""Longest pause between two lists that fail, apart from a random part."""
 _pause_seconds = backoffPolicy(0.5, LONGEST_PAUSE_SECONDS, 2.0)
 
 

@@ -24,13 +24,13 @@ REMEMBERED_CHANGES = 10_000
 """Default number of changes that a store remembers."""
 
 REMEMBERED_BYTES = 32 << 20
-"""Default limit of the JSON of all their objects together; an object needs twice as much memory."""
+"""Default limit of the JSON of all their objects together."""
 
 _SHARED_BYTES = 16 << 10
 _SHARED_CHARS = 1024
 _SHARED_KEYS = 256
 _SHARED_DEPTH = 4
-"""Of objects that share long strings with earlier states: least sizes of both, most keys and depth."""
+"""Limits of the search for long strings that an object shares with its earlier state."""
 
 Key = tuple[str, str]
 """Namespace and name."""
@@ -258,6 +258,8 @@ class History:
 
     def get(self, resource: Resource, namespace: str, name: str) -> Object:
         """
+        Return an object.
+
         :raises NotFound: there is none.
         """
         obj = self._table(table_of(resource)).by_key.get((namespace, name))
@@ -275,6 +277,8 @@ class History:
 
     def list(self, resource: Resource, namespace: str, version: int | None) -> Listing:
         """
+        List objects as of a version.
+
         :raises Expired: changes since ``version`` are forgotten.
         :raises APIError: it has not happened yet.
         """
@@ -325,6 +329,8 @@ class History:
         on_lost: Callable[[], None] | None = None,
     ) -> IWatch:
         """
+        Watch a resource.
+
         :raises Expired: changes since ``since`` are forgotten.
         :raises APIError: it has not happened yet.
         """
@@ -379,7 +385,6 @@ def _size(obj: Object | None) -> int:
 
 
 def _share_strings(new: Object, old: Object, depth: int = _SHARED_DEPTH) -> None:
-    """Replace long strings by equal ones of an earlier state, so that they exist once."""
     if len(new) > _SHARED_KEYS:
         return
     for key, value in new.items():
@@ -410,8 +415,11 @@ def _differences(old: _Objects, new: _Objects, version: int) -> Sequence[Event]:
 
 def check_version_reached(version: int, current: int) -> None:
     """
-    :raises APIError: ``version`` has not happened yet.  Source of the Status:
-        ``k8s.io/apiserver/pkg/storage/errors.go``.
+    Check that a version has happened.
+
+    Source of the Status: ``k8s.io/apiserver/pkg/storage/errors.go``.
+
+    :raises APIError: ``version`` has not happened yet.
     """
     if version > current:
         cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
@@ -437,6 +445,8 @@ def versioned(obj: Object, version: int) -> Encoded:
 
 def check_absent(resource: Resource, obj: Object, stored: object) -> None:
     """
+    Check that no object has the name of a new one.
+
     :raises AlreadyExists: there is one.
     """
     if stored is not None:

@@ -90,6 +90,8 @@ class IStorage(IService):
 
     def when_ready() -> Deferred[None]:
         """
+        Wait for the store.
+
         :return: fires when the store can serve reads and writes; fails with
             :class:`~twisted_exec.storage.interfaces.StorageError` if it never can, or if the
             service stops before.
@@ -99,11 +101,12 @@ class IStorage(IService):
         resource: Resource, namespace: str, name: str, *, stale: bool = False
     ) -> Deferred[Object]:
         """
+        Read an object.
+
         :param namespace: empty for cluster-scoped resources.
         :param stale: read the local copy, which has exactly the changes that watches have
             delivered.
-        :return: fires with the object; fails with
-            :class:`~twisted_exec.api.status.NotFound`.
+        :return: fires with the object; fails with :class:`~twisted_exec.api.status.NotFound`.
         """
 
     def list(
@@ -114,6 +117,8 @@ class IStorage(IService):
         stale: bool = False,
     ) -> Deferred[Listing]:
         """
+        Read the objects of a resource.
+
         :param namespace: empty for all.
         :param version: list the objects as of this version; by default the latest.
         :param stale: as for :meth:`get`.
@@ -124,8 +129,10 @@ class IStorage(IService):
 
     def create(resource: Resource, obj: Object) -> Deferred[Object]:
         """
-        :return: fires with the object as stored, with its resourceVersion; fails
-            with :class:`~twisted_exec.api.status.AlreadyExists`.
+        Add an object.
+
+        :return: fires with the object as stored, with its resourceVersion; fails with
+            :class:`~twisted_exec.api.status.AlreadyExists`.
         """
 
     def update(resource: Resource, obj: Object) -> Deferred[Object]:
@@ -169,11 +176,15 @@ class IStorage(IService):
 
     def current() -> Deferred[int]:
         """
+        Bring the local copy up to date.
+
         :return: fires with :meth:`version` when the local copy has the writes acknowledged before.
         """
 
     def probe() -> Deferred[object]:
         """
+        Check that the store can write.
+
         :return: fires if a write would be durable now; fails with the problem otherwise.
         """
 

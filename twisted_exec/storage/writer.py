@@ -52,22 +52,18 @@ CURRENT = "CURRENT"
 _BATCH_WRITES = 512
 _BATCH_BYTES = 1 << 20
 _CHECKPOINT_BYTES = 2 << 20
-"""
-JSON after which the changes go from the write-ahead log to the file; each is written up to three
-times.
-"""
+"""JSON after which the changes go from the write-ahead log to the file."""
 
 _TRANSACTION_BYTES = 16 << 10
-"""Bytes that a transaction writes beside the objects: parts of both tables."""
+"""Bytes that a transaction writes beside the objects."""
 _WRITE_BYTES = 4 << 10
 """Bytes that a write adds beside its object."""
 _PARTS, _LARGEST_PARTS = 8, 5
 """
 Parts of the reserve, and how many of them one object may need.
 
-The file grows by the size of the write-ahead log at most, when the log is brought into it, and the
-reserve must suffice for that.  So before a transaction the log has one part, the transaction has one
-and its last object up to five; deletions on the full disk have the rest.
+Before a transaction the log has one part, the transaction has one and its last object up to five;
+deletions on the full disk have the rest.
 """
 
 _FULL = (
@@ -280,8 +276,7 @@ class WriterThread:
         """
         Bring changes into the file when there are enough.
 
-        SQLite does so too, but hides a failure: then the disk is so full that its log must not
-        grow.
+        SQLite would do so, too, but hide a failure.
         """
         self._unsaved += size + _TRANSACTION_BYTES
         if self._unsaved < _CHECKPOINT_BYTES and not self._full:
@@ -401,7 +396,6 @@ class WriterThread:
         return last
 
     def _compact(self) -> None:
-        """Delete log rows of forgotten changes."""
         forgotten = self._forgotten()
         if forgotten > self._compacted:
             self._database.execute("DELETE FROM log WHERE version <= ?", (forgotten,))

@@ -5,8 +5,8 @@ OpenSSL checks a server's chain against the given CA, and service_identity its n
 subject alternative names, not the common name). Both checks happen inside a full handshake, so that
 a wrong server gets none of our data.
 
-OpenSSL does not verify a resumed session's certificate again. So such a session is at most ten
-minutes old and has the same CA, and its certificate is checked again.
+OpenSSL does not verify a resumed session's certificate again.  Such a session is resumed only for
+ten minutes after a full verification, with the same CA, and its certificate is checked again.
 """
 
 from __future__ import annotations
@@ -62,7 +62,6 @@ _CONTEXTS_KEPT = 64
 _SESSIONS_KEPT = 256
 _NAMES_KEPT = 256
 _SHOWN, _SHOWN_LENGTH = 8, 100
-"""Names in a refusal, and characters of each."""
 
 
 @implementer(IOpenSSLClientConnectionCreator)
@@ -115,11 +114,7 @@ class ClientTLS:
         return engine
 
     def context(self) -> SSL.Context:
-        """
-        Return the OpenSSL context of a new connection.
-
-        It is usually the same object for the same CA, certificate, key and protocols.
-        """
+        """Return the OpenSSL context of a new connection."""
         return self._context
 
     def _engine(self, tlsProtocol: Any, plug: socket.socket | None) -> SSL.Connection:
@@ -163,8 +158,6 @@ class ClientTLS:
 
 @dataclass
 class _Resumable:
-    """A session that can be resumed."""
-
     session: SSL.Session
     verified: float
     expires: datetime
@@ -217,8 +210,6 @@ class TLSResumption:
 
 
 class _Verdict:
-    """The result of verifying one connection's server, so far."""
-
     _log = Logger()
 
     def __init__(self, rules: ClientTLS, resumption: TLSResumption | None) -> None:
@@ -335,8 +326,6 @@ class ClientCredentials:
 
 
 class _CurrentTLS(ClientTLS):
-    """Settings that follow the files."""
-
     def __init__(
         self,
         pems: Reloading[tuple[bytes | None, bytes, bytes]],

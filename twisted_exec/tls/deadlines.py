@@ -17,7 +17,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.python.failure import Failure
 
 LONGEST_SECONDS = 600.0
-"""The limit for peers that give signs of life all the time; a longer limit of their own counts."""
+"""The longest limit for peers that give signs of life; a longer limit of their own counts."""
 
 _LATE_SECONDS = 0.1
 """A timer that is later than this shows that this process did not run."""
@@ -39,10 +39,10 @@ class Progress:
     def __init__(self, clock: IReactorTime, of: Progress | None = None) -> None:
         self._clock, self._of = clock, of
         self.seconds = -math.inf
-        """By the clock."""
+        """By the clock; minus infinity before the first sign."""
 
     def note(self) -> None:
-        """The peer has given a sign of life."""
+        """Note a sign of life of the peer."""
         self.seconds = self._clock.seconds()
         if self._of is not None:
             self._of.note()

@@ -82,7 +82,6 @@ class _ServerEndpoint:
         self._inner, self._tls, self._sockets = inner, tls, sockets
 
     def listen(self, protocolFactory: IProtocolFactory) -> Deferred[IListeningPort]:
-        """As :meth:`IStreamServerEndpoint.listen`; a missing certificate fails it."""
         return Deferred.fromCoroutine(self._listen(protocolFactory))
 
     async def _listen(self, factory: IProtocolFactory) -> IListeningPort:
@@ -290,7 +289,8 @@ def client_endpoint_over(
     """
     Return an endpoint that connects through another endpoint.
 
-    It fires and fails as :func:`client_endpoint`, and passes on errors of ``inner``.
+    Its ``connect()`` fires and fails as that of :func:`client_endpoint`, and passes on errors of
+    ``inner``.
     """
     return _ClientEndpoint(reactor, inner, tls, peer, timeout_seconds)
 
@@ -299,7 +299,8 @@ def unix_client_endpoint(
     reactor: Any, path: str, tls: ClientTLS | None = None, *, timeout_seconds: float | None = 10.0
 ) -> IStreamClientEndpoint:
     """
-    Return an endpoint to connect to by UNIX socket. It fires and fails as :func:`client_endpoint`.
+    Return an endpoint to connect to by UNIX socket.  Its ``connect()`` fires and fails as that of
+    :func:`client_endpoint`.
 
     :raises TLSConfigError: the path cannot be used.
     """
@@ -406,7 +407,6 @@ class _Gate(Protocol):
         self._gates, self._address = gates, address
 
     def handshakeCompleted(self) -> None:
-        """Called by the TLS layer."""
         tls: Any = self.transport
         opened = self._gates.opened
         # The attempt was cancelled, and aborts the connection.

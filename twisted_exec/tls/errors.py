@@ -9,7 +9,7 @@ from __future__ import annotations
 from twisted.internet import error
 
 OF_TIME = (9, 10)
-"""OpenSSL's codes of a certificate that is not yet valid, or has expired; it verifies the signature before the time."""
+"""OpenSSL's codes of a certificate that is not yet valid, or has expired."""
 
 
 class TLSError(Exception):
@@ -27,7 +27,7 @@ class TLSError(Exception):
 
 
 class TLSConfigError(TLSError):
-    """A configured file, name or directory cannot be used. The message says which, and why."""
+    """A configured file, name or directory cannot be used."""
 
 
 class HandshakeError(TLSError):

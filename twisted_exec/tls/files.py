@@ -63,7 +63,7 @@ def warn_if_public(path: str, mode: int) -> None:
     """
     Log a warning if others on the host may read or write a file with secrets.
 
-    The file is used nevertheless: Kubernetes mounts Secrets with mode 0644 where no other user is.
+    The file is used nevertheless: Kubernetes mounts Secrets with mode 0644.
     """
     if mode & 0o007:
         _log.warn(
@@ -75,7 +75,10 @@ def warn_if_public(path: str, mode: int) -> None:
 
 
 def owner_only(path: str, flags: int) -> int:
-    """Open a file that is created for its owner only: an ``opener`` of :func:`open`."""
+    """
+    Open a file so that only its owner can use it when it is created: an ``opener`` for
+    :func:`open`.
+    """
     return os.open(path, flags | os.O_CLOEXEC, 0o600)
 
 
@@ -181,8 +184,8 @@ class Expiry:
     """
     Expiry times of certificates.
 
-    A server's or client's file expires with its first certificate; a CA bundle expires with the
-    last of its CAs.
+    A file of a server or client expires with its first certificate; a CA bundle with the last of
+    its CAs.
 
     :param readers: functions that return PEM data kept elsewhere, by name.
     """

@@ -11,11 +11,8 @@ from zope.interface import Interface
 
 BACKLOG = 1024
 """
-Connections that wait for the reactor's next turn; the kernel's ``net.core.somaxconn`` limits it,
+Connections that may wait to be accepted; the kernel's ``net.core.somaxconn`` limits the number,
 too.
-
-Beyond it TCP clients repeat their SYN after a second, and UNIX clients that do not block get
-EAGAIN.  Twisted's default is 50, fewer than the users of one machine room.
 """
 
 Address = tuple[str, int] | str
@@ -23,7 +20,7 @@ Address = tuple[str, int] | str
 
 
 class IListeningSockets(Interface):
-    """The listening sockets of a process, some of which another process may have opened."""
+    """The listening sockets of a process, some of which may be inherited."""
 
     def adopt(
         reactor: Any,

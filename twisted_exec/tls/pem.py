@@ -94,10 +94,6 @@ def certificates(pem: bytes, what: str) -> list[x509.Certificate]:
 
 
 def _is_cut(pem: bytes) -> bool:
-    """
-    Return whether a block lacks its END line: parsers skip it silently, so that a CA would be
-    missing.
-    """
     if pem.count(_BEGIN) > pem.count(_END):
         return True
     rest = pem[pem.rfind(_END) + len(_END) :].strip()
@@ -125,8 +121,7 @@ def has_controls(text: str) -> bool:
     """
     Return whether a name contains control, end-of-line or invisible characters.
 
-    Invisible characters (Cf) can make a name look like another user's to people who approve
-    requests.
+    Invisible characters (Cf) can make a name look like another user's.
     """
     return any(unicodedata.category(mark) in ("Cc", "Cf", "Zl", "Zp") for mark in text)
 

@@ -61,7 +61,7 @@ _CA_LIFE = timedelta(days=3650)
 _LEAF_LIFE = timedelta(days=365)
 _CLOCK_SKEW = timedelta(minutes=5)  # for hosts whose clocks are behind
 LONGEST_COMMON_NAME = 64
-"""Limit of names in X.520, enforced by cryptography and OpenSSL."""
+"""The most characters of a common name in X.509."""
 
 
 @dataclass(frozen=True)
@@ -405,8 +405,8 @@ class PKI:
     """
     The certificates in one directory, from :func:`create_pki` or :func:`open_pki`.
 
-    An ``issue`` method writes certificates with their keys (mode 0600) and returns the paths. It
-    raises :class:`TLSConfigError` when one exists and ``replace`` is false, or on an error.
+    An ``issue`` method writes certificates with their keys (mode 0600) and returns the paths.  It
+    raises :class:`TLSConfigError` if a file exists and ``replace`` is false, or cannot be written.
     """
 
     def __init__(self, directory: str) -> None:
@@ -456,7 +456,7 @@ class PKI:
         """
         Issue a poollet's two certificates.
 
-        :param pool: name of its pool, about 24 characters at most (X.509 limits the common name).
+        :param pool: name of its pool; X.509 limits its length.
         :return: the serving pair and the client pair.
         """
         user = dialect.pool_identity(_file_name(pool, "pool"))
@@ -506,8 +506,7 @@ class PKI:
 
     def make_account_key(self) -> None:
         """
-        Create :attr:`account_key` if it is missing. It is never replaced, because that would
-        invalidate all tokens.
+        Create :attr:`account_key` if it is missing.  It is never replaced.
 
         :raises TLSConfigError: it cannot be written.
         """
@@ -542,8 +541,8 @@ def create_pki(directory: str, *, replace: bool = False, now: datetime | None = 
     """
     Create a private directory with three new authorities.
 
-    :raises TLSConfigError: it holds authorities already and ``replace`` is false, or it cannot be
-        written or made private.
+    :raises TLSConfigError: the directory holds authorities already and ``replace`` is false, or it
+        cannot be written or made private.
     """
     pki = PKI(private_directory(directory))
     named = [(name, Authority.create(title, now=now)) for name, title in AUTHORITIES.items()]
@@ -683,11 +682,10 @@ def renew(
     pki: PKI, now: datetime, within: timedelta | None, *, waiting: Pair | None = None
 ) -> list[Pair]:
     """
-    Renew certificates that expire soon, or that a previous authority has signed.
+    Renew certificates that expire soon, and those that a previous authority has signed.
 
     :param within: time to the expiry; ``None`` renews all but ``waiting``.
-    :param waiting: renewed only if it expires soon, because clients do not trust the new authority
-        yet.
+    :param waiting: a certificate that is renewed only if it expires soon.
     :return: the renewed certificates.
     :raises TLSConfigError: a certificate cannot be renewed.
     """

@@ -1,10 +1,9 @@
 """
 TLS as a server: certificate files that reload, and the certificates of clients.
 
-Open connections keep the context of their files after a reload. With client CAs the server requests
-a client certificate, but only *records* it during the handshake. Code must not trust the
-certificate before :func:`verify` has accepted it, against the CA that fits the purpose: users and
-forwarding proxies have different CAs.
+With client CAs the server requests a client certificate, but only *records* it during the
+handshake.  Code must not trust the certificate before :func:`verify` has accepted it, against the
+CA that fits the purpose: users and forwarding proxies have different CAs.
 """
 
 from __future__ import annotations
@@ -41,7 +40,6 @@ HTTP_1_1 = b"http/1.1"
 _DEEPEST_CHAIN = 4
 _LONGEST_CHAIN = 8
 _KNOWN = 128
-"""Size of the certificate cache.  Unverified certificates are cached too, so it must stay small."""
 _FOR_CLIENTS = {ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE}
 
 
@@ -78,7 +76,7 @@ class ServerTLS:
 
     def load(self) -> None:
         """
-        Read the files now.
+        Read the certificate files now.
 
         :raises TLSConfigError: they cannot be used.
         """
@@ -186,7 +184,9 @@ class PeerCertificate:
 
     @cached_property
     def authority(self) -> str:
-        """Common name of the CA that signed the leaf or the last intermediate, or its whole name."""
+        """
+        Common name of the issuer of the last certificate that the peer sent, or its whole name.
+        """
         issuer = (self.leaf, *self.chain)[-1].issuer
         names = issuer.get_attributes_for_oid(NameOID.COMMON_NAME)
         return str(names[0].value) if len(names) == 1 else issuer.rfc4514_string()
@@ -232,13 +232,12 @@ def verify(
     Verify a *client* certificate against some CAs.
 
     The leaf must have the extended key usage ``clientAuth`` or ``anyExtendedKeyUsage``, and must
-    not be a CA. A CA with extended key usages must have one of these too, as in Go's
-    ``crypto/x509``. The leaf's names must not contain control characters: programs that read a name
-    up to a NUL, or print it, would take it for another.
+    not be a CA.  A CA with extended key usages must have one of these too, as in Go's
+    ``crypto/x509``.  The leaf's names must not contain control characters.
 
     :param ca_pem: the only CAs to trust.
     :param now: time of the verification, timezone-aware; by default the present.
-    :return: the leaf and the CAs that vouch for it; the certificate is valid while all of them are.
+    :return: the leaf and the CAs that vouch for it.
     :raises VerificationError: the certificate is not accepted.
     :raises TLSConfigError: ``ca_pem`` cannot be used.
     """

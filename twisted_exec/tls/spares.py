@@ -1,8 +1,7 @@
 """
 Spare connections: connections with a finished handshake for the next openings.
 
-A spare connection has our credentials only, and no byte has passed over it: the request that it
-carries is authorized as on any other connection.
+A spare connection has our credentials only, and no byte has passed over it.
 
 A spare connection is taken once, and only if a new connection would have the same CA, certificate
 and key.
@@ -36,18 +35,13 @@ IDLE_SECONDS = 60.0
 """A spare connection that no opening takes is closed after this time."""
 
 _LOOK_SECONDS = 1.0
-"""Between two looks at whether a spare connection could still be taken."""
+"""Time between two checks whether a spare connection could still be taken."""
 
 MOST = 32
-"""Spare connections of one program; a further one replaces the oldest."""
+"""The most spare connections of one program; a further one replaces the oldest."""
 
 PAUSE_SECONDS = 0.02
-"""
-From the last opening to the handshake of the next spare connection.
-
-The user gets the answer first.  While one opening follows the other, no spare connection is made: its
-handshake would delay the one that is under way.
-"""
+"""Time from the last opening to the handshake of the next spare connection."""
 
 _CONNECT_SECONDS = 10.0
 
@@ -79,7 +73,7 @@ class SpareConnections:
         return SparingEndpoint(self, peer, inner, tls)
 
     def close(self) -> None:
-        """Close all, and make none until :meth:`resume`."""
+        """Close all spare connections, and make none until :meth:`resume`."""
         self._is_closed = True
         attempts, self._attempts = self._attempts, {}
         for attempt in attempts.values():
@@ -91,9 +85,7 @@ class SpareConnections:
         self._is_closed = False
 
     def make(self, endpoint: SparingEndpoint) -> None:
-        """
-        Make a spare connection soon, unless there is one; :class:`SparingEndpoint` calls this.
-        """
+        """Make a spare connection of an endpoint soon."""
         peer = endpoint.peer
         self._postpone(peer)
         if not (self._is_closed or peer in self._spares or peer in self._attempts):
@@ -131,11 +123,7 @@ class SpareConnections:
 
 @implementer(IStreamClientEndpoint)
 class SparingEndpoint:
-    """
-    An endpoint to one peer, which has at most one spare connection.
-
-    ``connect()`` makes a new connection, :meth:`take` uses up the spare one.
-    """
+    """An endpoint to one peer, which has at most one spare connection."""
 
     def __init__(
         self,
@@ -168,7 +156,7 @@ class SparingEndpoint:
         return protocol
 
     def replenish(self) -> None:
-        """Make a spare connection soon, unless there is one: call this after an opening."""
+        """Make a spare connection soon."""
         self._spares.make(self)
 
 
@@ -203,7 +191,6 @@ class _Spare(Protocol):
         return None  # what has arrived may be a session ticket, or the end: it is read soon
 
     def close(self) -> None:
-        """Close without a message: no byte has passed."""
         self._end()
         self.transport.abortConnection()
 

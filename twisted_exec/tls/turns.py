@@ -1,18 +1,16 @@
 """
 Turns: connections share the reactor, however small the frames of one of them are.
 
-A read can hold thousands of frames, and a protocol that handled them at once would keep other
-connections waiting. So a transport delivers a read in slices, and measures their CPU time. When the
-connection has used up its part of the reactor's turn, the rest waits for following turns; meanwhile
-the transport does not read.
+A transport delivers a read in slices, and measures their CPU time.  When the connection has used up
+its part of the reactor's turn, the rest waits for following turns; meanwhile the transport does not
+read.
 
 Slices follow the protocol's frames (:class:`IFramed`); protocols without frames get whole reads.
 
 TLS handshakes take part in the same turns, by the peer's address: users behind one address wait for
 each other.
 
-The end of the connection follows the last slice, and a paused transport delivers no further slice
-while it is connected. After ``abortConnection`` the rest is dropped.
+The end of the connection follows the last slice.
 """
 
 from __future__ import annotations
@@ -33,19 +31,16 @@ from twisted.python.failure import Failure
 from zope.interface import Interface
 
 SLICE_BYTES = 128
-"""
-Bytes that are delivered at once if they may be many frames: a dozen or two, which take a third of a
-millisecond.
-"""
+"""Bytes of many small frames that are delivered at once."""
 
 CONNECTION_SECONDS = 0.0005
 """CPU time of one connection in one turn, after which the rest of its read waits."""
 
 TURN_SECONDS = 0.002
-"""CPU time of all busy connections in one turn."""
+"""CPU time of one turn after which busy connections wait for the next."""
 
 HANDSHAKE_SECONDS = 0.001
-"""CPU time of handshakes that have waited, in one turn: while it is short, others come soon."""
+"""Limit of the CPU time of handshakes that have waited, in one turn."""
 
 BUSY_SECONDS = 0.00025
 """A connection that used more CPU time than this counts as busy in this turn and the next."""
@@ -123,7 +118,7 @@ class Turns:
         self._schedule()
 
     def wait_for_handshake(self, connection: Working, origin: str) -> None:
-        """Call :meth:`Working.take_turn` for a step of a handshake, in one of the next turns."""
+        """Call :meth:`Working.take_turn` for a step of a handshake."""
         self._handshakes.setdefault(origin, deque()).append(connection)
         self._schedule()
 
@@ -132,9 +127,6 @@ class Turns:
             self._next = self._clock.callLater(0, self._begin)
 
     def _begin(self) -> None:
-        """
-        Begin a turn: let waiting connections work, each once at most, and handshakes between them.
-        """
         self._next, self._spent_seconds = None, 0.0
         self._shaken.clear()
         self._number += 1
@@ -179,8 +171,7 @@ def _network(host: str) -> str:
 
 def origin_of(address: IAddress) -> str:
     """
-    Return what counts as one client: an IPv4 address, or a /64 of IPv6, which one host may have for
-    itself; empty for other addresses.
+    Return what counts as one client: an IPv4 address or a /64 of IPv6; empty for other addresses.
     """
     if isinstance(address, IPv6Address):
         return _network(address.host)
@@ -243,7 +234,7 @@ class TurnTaking(_Transport):
         raise NotImplementedError
 
     def deliver(self, data: bytes) -> None:
-        """Pass what was read to the protocol: now, or in following turns."""
+        """Pass what was read to the protocol, now or in later turns."""
         if self._backlog is not None:
             self._backlog.append(data)
             return
@@ -256,7 +247,7 @@ class TurnTaking(_Transport):
         self._work_or_wait(len(data) + rest)  # a part of a large frame is no key
 
     def deliver_rest(self, lose: Callable[[], None]) -> None:
-        """Lose the connection, and report it to the protocol behind the bytes that wait."""
+        """Lose the connection, and report it to the protocol after the bytes that wait."""
         if not self._backlog or self._lost is not None:
             lose()
             return
@@ -273,7 +264,7 @@ class TurnTaking(_Transport):
             self._start = 0
 
     def resume_rest(self) -> None:
-        """Deliver what waits, in the next turn, because the protocol has resumed the transport."""
+        """Deliver the bytes that wait: the protocol has resumed the transport."""
         if self._backlog and not self._working:
             self._wait()
 

@@ -1,9 +1,4 @@
-"""
-Private directories, and the users of the peers of UNIX sockets.
-
-Linux limits a socket's path to 107 bytes, so a :func:`runtime_directory` for sockets has a short
-path.
-"""
+"""Private directories, and the users of the peers of UNIX sockets."""
 
 from __future__ import annotations
 
@@ -74,10 +69,6 @@ def private_directory(path: str) -> str:
 
 
 def _make(path: str) -> None:
-    """
-    ``os.makedirs`` with the mode for parents too: users who may write there could rename our
-    directory.
-    """
     if os.path.lexists(path):
         return
     _make(os.path.dirname(path))
@@ -118,7 +109,7 @@ def runtime_directory(key: str = "") -> str:
     Return a private directory with a short path, for UNIX sockets whose names have up to 47 bytes.
 
     :param key: the same path returns the same directory; empty creates a new one.
-    :return: its absolute path; the caller removes it.
+    :return: its absolute path; the caller removes the directory.
     :raises TLSConfigError: no such directory can be created.
     """
     name = hashlib.sha256(os.fsencode(os.path.realpath(key))).hexdigest()[:16] if key else ""

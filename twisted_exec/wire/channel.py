@@ -31,10 +31,10 @@ PROTOCOLS = (V5, V4, V4_BASE64, V1, V1_BASE64)
 V2 = "v2.channel.k8s.io"
 V3 = "v3.channel.k8s.io"
 SPDY_PROTOCOLS = (V4, V3, V2, V1)
-"""The protocols over SPDY that we support, in order of preference.  There is no version 5."""
+"""The protocols over SPDY that we support, in order of preference."""
 
 MAX_PAYLOAD_BYTES = 32 << 10
-"""Of one outgoing message, which then fits one read buffer of kubectl."""
+"""The most payload bytes of one outgoing message."""
 
 _BASE64 = frozenset({V1_BASE64, V4_BASE64})
 _MAX_IN_BASE64 = MAX_PAYLOAD_BYTES // 4 * 3
@@ -56,7 +56,7 @@ TERMINAL = frozenset({Channel.ERROR, Channel.STDIN, Channel.STDOUT, Channel.RESI
 
 @dataclass(frozen=True)
 class StreamData:
-    """Payload for one channel.  ``data`` may be empty: servers open with an empty message."""
+    """Payload for one channel.  ``data`` may be empty."""
 
     channel: Channel
     data: bytes
@@ -130,7 +130,7 @@ def encode(channel: Channel, data: bytes = b"", protocol: str = V5) -> bytes:
 
 
 def messages(channel: Channel, data: bytes, protocol: str = V5) -> Iterator[bytes]:
-    """Encode ``data`` in as many messages as it needs, perhaps none."""
+    """Encode ``data`` in as many messages as it needs, none if it is empty."""
     view = memoryview(data)
     if protocol in _BASE64:
         for start in range(0, len(data), _MAX_IN_BASE64):

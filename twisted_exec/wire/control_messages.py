@@ -1,9 +1,8 @@
 """
 Control messages of a console session: terminal sizes, BREAK, roles, and how the session ended.
 
-A session ends with one ``Status`` document on the error channel, to which we add a reason of our
-own in ``details.causes``.  Protocols before version 4 have only the text of a failure.  BREAK and
-roles are our own: an extra member of an object in the stream of terminal sizes.
+A session ends with one ``Status`` document on the error channel.  BREAK and roles are our own: an
+extra member of an object in the stream of terminal sizes.
 
 Sources: ``k8s.io/kubelet/pkg/cri/streaming/remotecommand`` (what servers write),
 ``k8s.io/client-go/tools/remotecommand/{v2,v4,resize}.go`` (what clients read).
@@ -57,7 +56,7 @@ HOP_REASONS = frozenset(
 """Reasons for which any hop may end a session."""
 
 FAILURES = HOP_REASONS | {CONSOLE_IN_USE, INPUT_DENIED, TOO_MANY_VIEWERS, RESUMED}
-"""Reasons that are read from a failed Status; another failure is :data:`INTERNAL`."""
+"""Reasons that are read from the causes of a failed Status."""
 
 STATUS_LIMIT_BYTES = 64 << 10
 """A larger Status is rejected unparsed."""
@@ -65,7 +64,7 @@ STATUS_LIMIT_BYTES = 64 << 10
 _WITH_STATUS = frozenset({V5, V4, V4_BASE64})
 _NO_SPACE = re.compile(rb"[^ \t\r\n]")
 EXIT_REASON = "NonZeroExitCode"
-"""Reason of a Status with an exit code, as in Kubernetes."""
+"""Reason of a Status with a nonzero exit code, as in Kubernetes."""
 _EXIT_CAUSE = "ExitCode"
 
 
@@ -87,7 +86,7 @@ MAX_BREAK_MILLISECONDS = 5000
 @dataclass(frozen=True)
 class Break:
     """
-    A user's request for a BREAK on the line: a spacing condition longer than any character.
+    A user's request for a BREAK on the line.
 
     :param milliseconds: duration, 1 to 5000.
     """
@@ -196,7 +195,7 @@ def decode_status(document: bytes) -> Ending:
     """
     Decode the peer's Status.
 
-    A foreign server's failure becomes ``INTERNAL`` with its message, unless it is an exit code.
+    A failure without an exit code and without one of :data:`FAILURES` becomes ``INTERNAL``.
 
     :param document: the complete JSON text.  Empty means success, as in client-go.
     :raises RemoteProtocolError: the document is not a valid Status.
@@ -359,7 +358,7 @@ _ROLES = {role.value: role for role in Role}
 
 
 def encode_notice(text: str) -> bytes:
-    """Wrap a message of ours for the output; the cursor may be anywhere in a line."""
+    """Wrap a message of ours for the output of the machine."""
     return f"{_BEFORE}{printable_line(text)}{_BEHIND}".encode()
 
 
@@ -404,7 +403,7 @@ def decode_notice(notice: bytes) -> str:
 
 
 def printable_line(text: str) -> str:
-    """Return the text of a message in one line that is safe for any terminal."""
+    """Return the text of a message in one line that is safe for terminals."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else "?" for char in " ".join(text.split()))
@@ -415,7 +414,7 @@ def dropped_keys(dropped: int, unsent: int) -> str:
     Return what users read of input that was dropped after a loss of the connection.
 
     :param dropped: keys, and requests such as a BREAK; at least 1.
-    :param unsent: the last of these, which were never sent.
+    :param unsent: how many of these were never sent.
     """
     text = f"{keys_counted(dropped - unsent)} may not have reached the machine"
     if unsent:
@@ -433,7 +432,7 @@ _KEY = re.compile(rb"\x1b[\[O][0-?]*[ -/]*[@-~]|[\x00-\x7f\xc0-\xff][\x80-\xbf]*
 
 
 def keys_in(data: bytes) -> int:
-    """Return the number of keys that made this input; at least 1 for a byte."""
+    """Return the number of keys that made this input."""
     return len(_KEY.findall(data))
 
 
@@ -443,7 +442,7 @@ def keys_counted(count: int) -> str:
 
 
 def encode_gap(skipped_bytes: int | None) -> bytes:
-    """Return the notice in place of missing output; ``None`` if the number is unknown."""
+    """Return the notice in place of missing output; ``skipped_bytes`` is ``None`` if unknown."""
     if skipped_bytes is None:
         return encode_notice("output is missing here")
     return encode_notice(f"{skipped_bytes} bytes skipped")

@@ -5,8 +5,8 @@ Escape sequences in the output of a machine, sans I/O: text without them, and te
 sequence, so that text behind an unended one stays visible.
 
 A terminal answers some sequences (*queries*) as if its user had typed the answer, and a shell may
-read it later.  :class:`QueryFilter` changes a byte of each query, or a few, so that terminals do
-not know it; positions in the output stay exact, and nothing is held back.
+read it later.  :class:`QueryFilter` changes bytes of queries so that terminals do not know them;
+positions in the output stay exact, and nothing is held back.
 
 Sources: ECMA-48, 5th edition (5.3 to 5.6 for the forms of sequences); DEC STD 070; xterm's
 ``ctlseqs``; the keyboard, graphics, colour and clipboard protocols of kitty; iTerm2's "Proprietary
@@ -34,12 +34,11 @@ _STARTS = bytes(each for each in (*range(0x20), 0x7F, 0xC2) if each not in b"\t\
 
 
 def strip(text: bytes) -> bytes:
-    """Return complete text without its sequences, also if the last is cut off, and most controls."""
+    """Return a complete text without escape sequences and most control characters."""
     return text if _is_plain(text) else _SEQUENCE.sub(b"", text)
 
 
 def _is_plain(text: bytes) -> bool:
-    """Return whether there is nothing to remove; much faster than the expression."""
     return len(text.translate(None, _STARTS)) == len(text)
 
 
@@ -50,7 +49,7 @@ class Stripper:
     """
     Removes the sequences of a stream that is split anywhere.
 
-    :ivar undecided: number of bytes at the end of the stream that begin a sequence.
+    :ivar undecided: number of bytes at the end of the stream that begin an unfinished sequence.
     """
 
     def __init__(self) -> None:
@@ -86,8 +85,7 @@ class PlainLines(Stripper):
     """
     Plain text of a console as lines, each of which ends with a newline alone.
 
-    A carriage return, by which programs redraw a line, becomes a newline if there is text on both
-    sides; others are dropped.
+    A carriage return between texts becomes a newline; others are dropped.
 
     :param mid_line: the text so far ends within a line.
     :param returned: the last piece ended with a carriage return.
@@ -115,19 +113,17 @@ class PlainLines(Stripper):
 
 
 LOOKBACK_BYTES = 4096
-"""As much output as tells whether what follows is inside a sequence."""
+"""How much earlier output to read to tell whether the next byte is inside a sequence."""
 
 _MOST_PARAMETERS = 128
 """A longer control sequence with the final byte of a query counts as a query."""
 _MOST_STRING = 64
 _MOST_KEYS = 512
 _LAST_BYTES = 16
-"""More than any word that is searched for."""
 
 # Without CAN and SUB, which abort a sequence, and ESC, which begins one.
 _C0 = r"\x00-\x17\x19\x1c-\x1f\x7f"
 _C0_IN_COMMANDS = r"\x00-\x06\x08-\x17\x19\x1c-\x1f\x7f"
-"""BEL ends them."""
 _KEYS = r"[^;\x18\x1a\x1b\x80-\xff]*"
 _KINDS = {"[": r"\x9b", "P": r"\x90", "]": r"\x9d", "_": r"\x9f", "Z": r"\x9a"}
 # Introducers, and the end of strings.
@@ -148,14 +144,14 @@ _IGNORED = _CONTROLS + bytes(range(0x80, 0x100))
 # themselves, and words behind the number.
 _ASKING = (4, 5, *range(10, 20), 20, 21, 22, 39, 46, 49, 99, *range(701, 709))
 _ABORTED = (50, 52)
-"""The font and the clipboard, which xterm would set to anything but a question mark."""
+"""Commands for the font and the clipboard: xterm sets these to any text but a question mark."""
 _WORDS = ("60", "61", "1337;Report", "1337;Capabilities", "1337;RequestUpload")
 _QUESTION = re.compile(rf"[;:=,][{_C0_IN_COMMANDS}]*\?".encode("ascii"))
 
 _SIZES = frozenset({b"11", b"13", b"14", b"15", b"16", b"18", b"19", b"20", b"21"})
 """Window operations that report something."""
 _IN_BAND_SIZES = b"2048"
-"""Makes the terminal report its size at once."""
+"""The mode that makes a terminal report changes of its size."""
 
 # Prefix, intermediate characters and final byte of control sequences that are queries, whatever
 # their parameters are.
@@ -187,9 +183,7 @@ _TERMINAL_QUERIES_STARTS = {
     "escape": b"\x1b",
 }
 _INTRODUCER = re.compile(rb"\A(?:\x1b[\x80-\xff]*[\]_]|\xc2?[\x80-\x9f])")
-"""Of commands and images, without control characters; terminals ignore characters behind ESC."""
 _BUT_ASKING = bytes(each for each in range(0x100) if each not in b"$+")
-"""Intermediate characters that say nothing about a device control string."""
 _CONTINUATION = bytes(range(0x80, 0xC0))
 
 
@@ -199,7 +193,6 @@ def _spread(text: str) -> str:
 
 
 _READ = re.compile(_spread("type=read").encode("ascii"))
-"""In a command of kitty's clipboard protocol."""
 
 
 class _Patterns:
@@ -264,7 +257,7 @@ def _patterns(eight_bit: bool) -> _Patterns:
 
 class QueryFilter:
     """
-    Makes the queries of a stream harmless, wherever it is split.
+    Makes terminal queries in a stream harmless, wherever the stream is split.
 
     :param found: called for queries that are control sequences of a usual length, with the bytes
         after ``ESC [``, without control characters.
@@ -275,7 +268,7 @@ class QueryFilter:
         self._unfinished = b""  # a sequence or character at the end of the output, abbreviated
 
     def feed(self, data: bytes) -> bytes:
-        """Return as many bytes, in which queries are changed."""
+        """Return ``data`` with its queries changed; the length stays."""
         if b"\x05" in data:
             data = data.replace(b"\x05", b"\x00")
         if not self._unfinished and b"\x1b" not in data and data.isascii():
@@ -351,7 +344,7 @@ def _without_key(match: re.Match[bytes]) -> bytes:
 
 
 def _unfinished(window: bytes, patterns: _Patterns) -> bytes:
-    """Return the sequence and the character that the next bytes may complete, in a bounded form."""
+    """Return the sequence and the character that the next bytes may complete."""
     last = patterns.last.match(window)
     sequence = last and patterns.unfinished.match(window, last.start("start"))
     cut = _CUT_CHARACTER.search(window, max(0, len(window) - 3))
@@ -381,7 +374,6 @@ def _unfinished(window: bytes, patterns: _Patterns) -> bytes:
 
 
 def _abbreviated(text: bytes) -> bytes:
-    """Return an operating system command in short: its number, and the end of its string."""
     number, semicolon, rest = text.partition(b";")
     if len(number) > _LAST_BYTES:
         number = b"0" + number.lstrip(b"0")

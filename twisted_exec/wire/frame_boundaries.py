@@ -27,17 +27,15 @@ MAX_TRACKED_BYTES = 64 << 10
 """The error stream must be opened within this many bytes from the user."""
 
 MOST_FRAMES = 256
-"""Frames that are tracked at once: they take a third of a millisecond."""
+"""The most frames that one call tracks."""
 
 _TEXT, _BINARY, _CLOSE, _FINAL = 1, 2, 8, 0x80
 _WHOLE = (_FINAL | _TEXT, _FINAL | _BINARY)
-"""First bytes of messages without fragments."""
 _NORMAL, _GOING_AWAY = 1000, 1001
 # A control frame carries 125 bytes (RFC 6455 §5.5), and the code takes two.
 _LONGEST_REASON = 123
 # RFC 6455 §7.4.2: codes below 1000 are not used.
 _CLOSE_CODES = range(1000 >> 8, (4999 >> 8) + 1)
-"""First bytes of the codes of a Close."""
 # The base64 protocols name the channel by its digit.
 _ERRORS = (Channel.ERROR, ord("0") + Channel.ERROR)
 _FIN = 1
@@ -99,7 +97,7 @@ class FrameBoundaries(ABC):
         """
         Return what a hop sends to the user at a boundary to end the session.
 
-        Behind a Status this is only the protocol's close: kubectl reads the error channel as one
+        After a Status this is only the protocol's close: kubectl reads the error channel as one
         document.
         """
 
@@ -133,7 +131,7 @@ class SPDYFrameBoundaries(FrameBoundaries):
     Frame boundaries in SPDY/3.1.
 
     :param protocol: a remote command protocol such as ``v4.channel.k8s.io``; ``None`` for other
-        streams, which end with GOAWAY.
+        streams.
     """
 
     _head_bytes = 8
@@ -147,7 +145,6 @@ class SPDYFrameBoundaries(FrameBoundaries):
         self._tracked = 0
 
     def from_user(self, data: bytes) -> bool:
-        """Track the user's bytes until the error stream is open."""
         if self._reader is None:
             return False
         self._tracked += len(data)
@@ -194,7 +191,7 @@ class WebSocketFrameBoundaries(FrameBoundaries):
     Frame boundaries in WebSocket.
 
     :param protocol: a remote command protocol such as ``v5.channel.k8s.io``; ``None`` for other
-        streams, which end with a close frame.
+        streams.
     """
 
     def __init__(self, protocol: str | None) -> None:
@@ -204,7 +201,6 @@ class WebSocketFrameBoundaries(FrameBoundaries):
         self._within = False  # inside a fragmented message
 
     def to_user(self, data: bytes, *, stop: bool = False) -> int:
-        """As :meth:`FrameBoundaries.to_user`; a key that comes back is one short message."""
         size = len(data)
         if (
             # One whole frame: the second byte is its length, without the mask bit, and below 126.

@@ -5,9 +5,6 @@ The page docs/reference/logs.rst describes the response header ``Console-Log`` a
 frame is a head of 24 bytes, big-endian, and text::
 
   length of the text (32 bits), state (32 bits), offset (64 bits), time (64 bits)
-
-A reader continues with ``offset`` and ``state`` of its last frame, as ``fromOffset`` and ``state``,
-and with the ``epoch``.
 """
 
 from __future__ import annotations
@@ -64,7 +61,7 @@ class Framing:
 
 class LogFrame(NamedTuple):
     """
-    A frame.
+    A frame of a log.
 
     :param text: may be empty.
     :param offset: where the log continues.
@@ -83,7 +80,7 @@ class LogFrame(NamedTuple):
 
 
 class FrameDecoder:
-    """Splits a body into frames; an incomplete one is not delivered."""
+    """Splits the body of a framed log into frames."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()

@@ -1,8 +1,8 @@
 """
 HTTP/1.1 heads in their plain form, which most have between two hops.
 
-These functions answer ``None`` for every other head, which is then h11's to decide.  A caller that
-has asked for no upgrade refuses a 101 itself.
+The functions return ``None`` for other heads, which callers leave to h11.  A caller that has asked
+for no upgrade refuses a 101 itself.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 MAX_BYTES = 16 << 10
-"""Of a head that is read."""
+"""The most bytes of a head that is read."""
 MAX_HEADERS = 64
 
 _METHODS = frozenset({b"GET", b"POST", b"PATCH", b"DELETE"})
-"""Some others, such as HEAD and CONNECT, change the meaning of an answer."""
+"""Methods whose answers have a body like any other; those of HEAD and CONNECT have not."""
 
 _NAME = rb"[-!#$%&'*+.^_`|~0-9a-zA-Z]+"
 _VALUE = rb"(?:[!-~](?:[ -~]*[!-~])?)?"

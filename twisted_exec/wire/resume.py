@@ -23,7 +23,7 @@ from twisted_exec.wire.session_terms import RECORDED_INPUT
 RESUME_HEADER = "X-Twisted-Exec-Resume"
 
 MARKS = "marks"
-"""Value of the header in the first request."""
+"""Field of the header in the first request of a session."""
 
 # 43 characters hold 32 bytes in unpadded base64url.
 KEY = re.compile(r"[A-Za-z0-9_-]{43,128}\Z")
@@ -122,7 +122,7 @@ class Resumable(IssuedKey):
         """
         Return the answer that a hop passes on.
 
-        :param seconds: its TCP round trip to the next hop; ``None`` if unknown.
+        :param seconds: the hop's TCP round trip to the next hop; ``None`` if unknown.
         """
         if seconds is None or len(self.round_trips) >= _MOST_HOPS:
             return self
@@ -180,10 +180,6 @@ def parse_answer(value: str) -> Resumable:
 
 
 def _round_trips(value: str) -> tuple[RoundTrip, ...]:
-    """
-    Return the round trips in the value of a header; none if they are not valid, for they only
-    inform.
-    """
     _, _, rest = value.partition("; hops=")
     hops = rest.partition(";")[0].strip()
     if _HOPS.match(hops) is None:
@@ -205,9 +201,9 @@ def parse_issued_key(kind: type[_Issued], header: str, value: str, most_seconds:
 
 def header_fields(header: str, value: str, forms: dict[str, re.Pattern[str]]) -> dict[str, str]:
     """
-    Read fields of the form ``NAME=TEXT; NAME=TEXT``; unknown fields are ignored.
+    Read fields of the form ``NAME=TEXT; NAME=TEXT``.
 
-    :param forms: the required fields.
+    :param forms: the required fields, with the forms of their texts.
     :raises RemoteProtocolError: the value is not valid.
     """
     if len(value) > _LONGEST:
@@ -227,7 +223,7 @@ def header_fields(header: str, value: str, forms: dict[str, re.Pattern[str]]) ->
 LONGEST_MARK_BYTES = 8 << 10
 
 MOST_RECORDINGS = 8
-"""Of one console, in a mark."""
+"""The most recordings of one console in a mark."""
 
 _LONGEST_USER = 64
 
@@ -269,7 +265,7 @@ class NoticeKind(Enum):
     INTERRUPTED = "interrupted"
     """The machine has ended; the session waits for it to start again."""
     BANNER = "banner"
-    """The machine's banner, which a new session gets before the last line of earlier output."""
+    """The machine's banner."""
 
 
 class NoticeRole(Enum):
@@ -311,7 +307,7 @@ class Notice:
 
     @property
     def members(self) -> dict[str, str]:
-        """The mark, as a JSON object; a long text is cut."""
+        """The members of the mark's JSON object; a long text is cut."""
         # One character takes up to 12 bytes in the JSON of a mark: an escaped pair of surrogates.
         members = {"Notice": self.text[: LONGEST_MARK_BYTES // 16]}
         if self.kind is not None:
@@ -331,10 +327,7 @@ def not_sent(why: str, role: NoticeRole | None = None) -> Notice:
 
 
 def parse_notice(members: Mapping[str, object]) -> Notice | None:
-    """
-    Read the mark from a JSON object, or return ``None`` if it is another mark; kinds of later
-    releases are messages.
-    """
+    """Read the mark from a JSON object; ``None`` if it is another mark."""
     texts = {name: each for name, each in members.items() if isinstance(each, str)}
     if "Notice" not in texts:
         return None
@@ -402,7 +395,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer to a :class:`Question`, behind everything sent before it."""
+    """The answer to a :class:`Question`."""
 
     number: int
 
@@ -422,7 +415,7 @@ _LONGEST_REPORT = 64
 
 
 def encode_mark(mark: Mark | Question | Answer) -> bytes:
-    """Encode a mark for channel 4; the text of a long notice is cut."""
+    """Encode a mark for channel 4."""
     if isinstance(mark, At):
         at = mark.position
         document: dict[str, object] = {"At": at.offset, "Epoch": at.epoch}
@@ -557,7 +550,6 @@ def _attendance(document: dict[str, object]) -> Attendance:
 
 
 def _recordings(value: object) -> tuple[OpenRecording, ...] | None:
-    """Return the valid recordings in a mark, which only inform; ``None`` without a list."""
     if not isinstance(value, list):
         return None
     pairs = [(each.get("Input"), each.get("User")) for each in value if isinstance(each, dict)]
@@ -625,7 +617,7 @@ def parse_offer_answer(value: str) -> Rejoinable:
 
 
 def received_text(received: int) -> str:
-    """Return the header of the 101 to a request that rejoins a stream."""
+    """Return the value of the header of the 101 to a request that rejoins a stream."""
     return f"received={received}"
 
 

@@ -183,19 +183,15 @@ def _term(name: str, value: str) -> Terms:
 
 
 def unknown_term(name: str) -> str:
-    """
-    Return the refusal of a term that a release does not know; earlier releases have the same text.
-    """
+    """Return the refusal of a term that a release does not know."""
     return f"this release does not know the term {name!r} of the session"
 
 
 def _lower(first: int, second: int) -> int:
-    """Return the lower limit; 0 is no limit."""
     return min(first, second) if first and second else first or second
 
 
 def _more_recorded(first: str, second: str) -> str:
-    """Return the recording with more input; the first one if both have the same."""
     if not (first and second):
         return first or second
     ranks = [RECORDED_INPUT.index(parse_recording(each)[1]) for each in (first, second)]

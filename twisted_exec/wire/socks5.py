@@ -25,7 +25,7 @@ _REPLIES = {
 
 
 class Socks5Refused(Exception):
-    """The proxy follows the protocol and refuses.  The message says why."""
+    """The proxy follows the protocol and refuses."""
 
 
 class _Step(Enum):
@@ -71,7 +71,7 @@ class Socks5Client:
 
     def receive(self, data: bytes) -> bytes:
         """
-        Take received bytes in any chunks; return bytes to send, often none.
+        Take received bytes in any chunks.
 
         :return: bytes to send, often none.
         :raises Socks5Refused: the proxy refuses.

@@ -3,8 +3,7 @@ SPDY/3.1, sans I/O: frames, and header blocks with their compression.
 
 The payload of data frames is returned in pieces as it arrives.  All header blocks of one direction
 form a single zlib stream.  A kilobyte can inflate to a megabyte, so numbers are checked against
-limits before they are used.  Usually neither direction keeps zlib's state, because it is large;
-outgoing blocks are not compressed (*stored* blocks of RFC 1951).
+limits before they are used.  Outgoing blocks are not compressed (*stored* blocks of RFC 1951).
 
 Sources: SPDY Protocol, Draft 3, section 2, and 2.6.10 for header blocks;
 ``github.com/moby/spdystream``, ``spdy/{types,read,write}.go`` (and CVE-2026-35469 for what its
@@ -21,7 +20,7 @@ from dataclasses import dataclass
 from twisted_exec.wire.errors import LocalProtocolError, RemoteProtocolError
 
 SHA256 = "51d27341373f923f3cd88e1eb7162aeaa3723d7585ff2399201dc06498407f02"
-"""Of :data:`DICTIONARY`, which is 1423 bytes long; the tests compare them."""
+"""The SHA-256 of :data:`DICTIONARY`."""
 
 _WORDS = [
     "options",
@@ -110,7 +109,7 @@ MAX_BLOCK_BYTES = 64 << 10
 
 MAX_RATIO = 32
 """
-Limit for the inflated size of blocks in relation to their compressed size, after the first 64 KiB.
+Limit for the inflated size of blocks in relation to their compressed size, beyond the first 64 KiB.
 """
 
 MAX_HEADERS = 64
@@ -157,13 +156,12 @@ class HeaderWriter:
 
 
 def _stored(data: bytes) -> bytes:
-    """Encode data as an uncompressed block (RFC 1951 §3.2.4)."""
     size = len(data)
     return b"\0" + size.to_bytes(2, "little") + (size ^ 0xFFFF).to_bytes(2, "little") + data
 
 
 class HeaderReader:
-    """Decodes the header blocks of one direction; they must come in order and without gaps."""
+    """Decodes the header blocks of one direction, in order and without gaps."""
 
     def __init__(self) -> None:
         # Blocks are kept compressed, and decompressed again in the rare case that another block
@@ -206,7 +204,6 @@ class HeaderReader:
         return _Block(plain).headers()
 
     def _keep(self, block: bytes, size: int, state: zlib._Decompress) -> None:
-        """Keep the block, or zlib's state once the blocks outgrow it."""
         if self._replayed is None:
             return
         self._replayed += block
@@ -298,7 +295,7 @@ class SynReply:
 
 @dataclass(frozen=True)
 class RstStream:
-    """Ends a stream in both directions.  ``status``: one of the codes above, or another."""
+    """Ends a stream in both directions.  ``status`` is the reason."""
 
     stream_id: int
     status: int
@@ -320,7 +317,7 @@ class Ping:
 
 @dataclass(frozen=True)
 class GoAway:
-    """The last frame: its sender stops reading."""
+    """The sender ends the connection."""
 
     last_stream_id: int
     status: int
@@ -345,7 +342,7 @@ class WindowUpdate:
 
 @dataclass(frozen=True)
 class Data:
-    """A piece of a data frame, 0 to 32 KiB.  ``fin``: it is the last of the stream."""
+    """A piece of a data frame, 0 to 32 KiB.  ``fin``: the last piece of the stream."""
 
     stream_id: int
     data: bytes
@@ -388,8 +385,7 @@ class FrameReader:
         """
         Return the next frame, or piece of a data frame; ``None`` until more is fed.
 
-        :raises RemoteProtocolError: the peer violated the protocol; nothing that follows can be
-            parsed.
+        :raises RemoteProtocolError: the peer violated the protocol; call this method no more.
         """
         while not self._left:
             if len(self._buffer) - self._start < _HEAD.size:
@@ -508,8 +504,7 @@ def _rst_stream(stream_id: int, status: int) -> RstStream:
 
 class FrameWriter:
     """
-    Encodes the frames with headers of one direction of a connection; for other frames there are
-    functions.
+    Encodes the frames with headers of one direction of a connection.
 
     The results must be sent in order.
     """
@@ -552,12 +547,12 @@ def rst_stream(stream_id: int, status: int) -> bytes:
 
 
 def ping(ping_id: int) -> bytes:
-    """Encode a ping, or the answer to one."""
+    """Encode a ping or the answer to a ping."""
     return _control(_PING, ping_id.to_bytes(4, "big"))
 
 
 def go_away(last_stream_id: int, status: int = GOING_WELL) -> bytes:
-    """Encode the last frame.  Go's reader stops at it: anything sent after it is lost."""
+    """Encode a GOAWAY frame."""
     return _control(_GOAWAY, _TWO.pack(last_stream_id, status))
 
 

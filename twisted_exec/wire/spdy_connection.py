@@ -2,11 +2,7 @@
 One end of a SPDY/3.1 connection, sans I/O, and a console's channels as its streams.
 
 :class:`SPDYConnection` is the part of SPDY that Kubernetes uses.  There is no flow control: an end
-that cannot accept more stops reading, which blocks all streams.  The caller of ``next_event``
-answers a :class:`StreamOpened` before it asks for the next event.
-
-A console has one stream per channel (:class:`ClientStreams`, :class:`ServerStreams`).  At the
-server missing streams only delay the start, up to a limit (:meth:`ServerStreams.settle`).
+that cannot accept more stops reading, which blocks all streams.
 
 Sources: SPDY Protocol, Draft 3, section 2; ``github.com/moby/spdystream``,
 ``{connection,stream}.go``; for consoles
@@ -100,7 +96,7 @@ class StreamReset:
 
 @dataclass(frozen=True)
 class PingReceived:
-    """The peer expects an answer; answering the latest of several is enough."""
+    """The peer expects an answer."""
 
     ping_id: int
 
@@ -272,8 +268,7 @@ class SPDYConnection:
         """
         Open a stream; return its id.
 
-        Open the next stream only after this stream is answered: Go's server may reorder frames
-        before it checks the order of ids.
+        Open the next stream only after this stream is answered: Go's server may reorder frames.
         """
         stream_id, self._next_id = self._next_id, self._next_id + 2
         self._send(self._writer.syn_stream(stream_id, headers))
@@ -341,7 +336,7 @@ class SPDYConnection:
 
 
 MAX_STREAMS = len(Channel)
-"""Limit for one console."""
+"""The most streams of one console."""
 
 MAX_BUFFERED_BYTES = 64 << 10
 """Limit for buffered data before the start, with its overhead."""
@@ -362,7 +357,7 @@ _ORDER = (Channel.ERROR, Channel.STDIN, Channel.STDOUT, Channel.STDERR, Channel.
 
 @dataclass(frozen=True)
 class Ready:
-    """The console begins with the streams that are open.  Comes once, before any data."""
+    """The console begins with the streams that are open."""
 
 
 @dataclass(frozen=True)
@@ -374,8 +369,6 @@ ConsoleEvent = Ready | StreamData | StreamClosed | PingReceived | PongReceived |
 
 
 class _Streams(ABC):
-    """Common part of both ends: the channels, and the events that wait for the start."""
-
     def __init__(self, protocol: str, *, client: bool) -> None:
         self.protocol = protocol
         self.ready = False
@@ -395,7 +388,6 @@ class _Streams(ABC):
         self._connection.feed(data)
 
     def next_event(self) -> ConsoleEvent | None:
-        """Return the next event; ``None`` until more is fed."""
         while not self._events:
             event = self._connection.next_event()
             if event is None:
@@ -407,7 +399,6 @@ class _Streams(ABC):
         return self._connection.data_to_send()
 
     def send(self, channel: Channel, data: bytes) -> None:
-        """Send data; without a stream that can still send, it is dropped."""
         stream_id = self._ids.get(channel)
         if stream_id is not None and self._connection.can_send(stream_id):
             self._connection.send(stream_id, data)
@@ -418,7 +409,6 @@ class _Streams(ABC):
             self._connection.send(stream_id, b"", fin=True)
 
     def ping(self) -> None:
-        """Ask the peer for an answer, unless we have sent GOAWAY."""
         if not self._connection.gone:
             self._connection.ping()
 
@@ -427,11 +417,6 @@ class _Streams(ABC):
             self._connection.answer(ping.ping_id)
 
     def go_away(self, *, broken: bool = False) -> None:
-        """
-        Send GOAWAY; nothing is sent after it.
-
-        :param broken: the peer violated the protocol.
-        """
         self._connection.go_away(GOING_WRONG if broken else GOING_WELL)
 
     def _take(self, event: Event) -> None:
@@ -490,7 +475,7 @@ class ServerStreams(_Streams):
 
     def settle(self) -> bool:
         """
-        Stop waiting, and start with the streams that are open.
+        Start with the streams that are open.
 
         :return: whether any stream is open.
         """
@@ -499,7 +484,7 @@ class ServerStreams(_Streams):
         return self.ready
 
     def finish(self, document: bytes) -> None:
-        """Report the ending, also to streams that are opened later; the client leaves next."""
+        """Report the ending, also to streams that are opened later."""
         self._status = document
         for channel in list(self._ids):
             self._finish(channel)
@@ -556,8 +541,8 @@ class ClientStreams(_Streams):
     """
     The user's end.
 
-    :param channels: the channels to open, in Kubernetes' order, without ``RESIZE`` in versions
-        without sizes.
+    :param channels: the channels to open, in Kubernetes' order; ``RESIZE`` only in versions with
+        sizes.
     """
 
     def __init__(self, protocol: str, channels: Collection[Channel] = TERMINAL) -> None:
@@ -578,7 +563,7 @@ class ClientStreams(_Streams):
         self._ids[channel], self._channels[stream_id] = stream_id, channel
 
     def settle(self) -> bool:
-        """Stop waiting; return whether all streams are open."""
+        """Return whether all streams are open."""
         return self.ready
 
     def leave(self) -> None:

@@ -1,10 +1,9 @@
 """
 Options of a console session: the query of the request that opens it.
 
-Hops forward one canonical form.  Both spellings are accepted: an API server's (``stdin=true``) and
-a kubelet's (``input=1``).  Sources: ``PodExecOptions`` and ``PodAttachOptions`` of
-``k8s.io/api/core/v1``, and ``NewOptions`` of
-``k8s.io/kubelet/pkg/cri/streaming/remotecommand/httpstream.go``.
+Both spellings are accepted: an API server's (``stdin=true``) and a kubelet's (``input=1``).
+Sources: ``PodExecOptions`` and ``PodAttachOptions`` of ``k8s.io/api/core/v1``, and ``NewOptions``
+of ``k8s.io/kubelet/pkg/cri/streaming/remotecommand/httpstream.go``.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ class StreamOptions:
     """
     Options of one request.
 
-    :param channels: the streams that the client will open, without ``RESIZE``, which clients may
-        leave out.  ``None`` when the request does not say.
+    :param channels: the streams that the client will open, without ``RESIZE``.  ``None`` when the
+        request does not say.
     :param read_only: the client only watches; its input never reaches the machine.
     :param observe: begin as an observer, who may ask for the role of the writer later.
     :param force: take over from a user who has the floor.
@@ -45,7 +44,7 @@ class StreamOptions:
 
     @classmethod
     def of(cls, query: Query) -> StreamOptions:
-        """Parse a query in the form of ``request.args``.  Unknown keys are ignored."""
+        """Parse a query in the form of ``request.args``."""
         tty = _true(query, b"tty")
         channels = {
             channel

@@ -2,8 +2,7 @@
 Client side of telnet for console servers and serial lines, sans I/O (RFC 854, 855, 2217).
 
 The options are BINARY (RFC 856), SGA (RFC 858), ECHO (RFC 857), NAWS (RFC 1073), and those that the
-caller offers.  :mod:`twisted.conch.telnet` does not fit: it turns CR LF into LF even with BINARY,
-creates an object per byte, and raises on undefined commands.
+caller offers.
 
 COM-PORT-OPTION (RFC 2217) sets the parameters of serial lines behind a network (:class:`ComPort`).
 """
@@ -22,7 +21,7 @@ _CR, _NUL = b"\r", b"\0"
 
 
 class TelnetCommand(IntEnum):
-    """Commands after IAC that matter here; those from 236 on are defined."""
+    """Commands after IAC."""
 
     EOF = 236  # RFC 1184
     SE = 240
@@ -58,7 +57,7 @@ class Text:
 @dataclass(frozen=True)
 class OptionChanged:
     """
-    An option was switched on or off, or the peer refused an option that we requested.
+    An option was switched on or off, or the peer refused our request for it.
 
     :param ours: an option of our side, else of theirs.
     """
@@ -98,7 +97,8 @@ class TelnetClient:
     """
     One connection to a telnet server.
 
-    :param offers: options of our side that we request; those in ``agrees`` only if the peer asks.
+    :param offers: options of our side that we request; options in ``agrees`` are accepted when the
+        peer asks.
     :param wants: options of their side that we request; ``allows`` likewise.
     :ivar window: the last known size in columns and rows.
     """
@@ -164,7 +164,7 @@ class TelnetClient:
         return bytes((TelnetCommand.IAC, TelnetCommand.BREAK))
 
     def resize(self, columns: int, rows: int) -> None:
-        """Set the terminal's size, 0 to 65535 each; with NAWS on, :meth:`to_send` returns it."""
+        """Set the terminal's size, 0 to 65535 each."""
         self.window = (columns, rows)
         if Option.NAWS in self._ours.on:
             self._send_window()
@@ -181,9 +181,8 @@ class TelnetClient:
         """
         Take received bytes in any chunks; :meth:`to_send` may have an answer afterwards.
 
-        :return: events as they are decoded; iterate to the end.
-        :raises RemoteProtocolError: the peer does not speak telnet, or an option's parameters are
-            too long.
+        :return: events as they are decoded, to be iterated to the end.
+        :raises RemoteProtocolError: the peer violates the protocol.
         """
         at = 0
         while at < len(data):
@@ -206,7 +205,6 @@ class TelnetClient:
         yield len(data) if end < 0 else end + 1
 
     def _plain(self, text: bytes) -> bytes:
-        """Strip the NUL that follows a lone carriage return without BINARY."""
         if not text:
             return text
         if Option.BINARY in self._theirs.on:
@@ -249,7 +247,6 @@ class TelnetClient:
         yield at + 1
 
     def _accepted(self, side: _Side, option: int) -> Iterator[Event]:
-        """Handle WILL for their side, or DO for ours."""
         # An answer is only sent when something changes, or both ends would answer each other
         # forever (RFC 1143).
         if option in side.on:
@@ -268,7 +265,6 @@ class TelnetClient:
             self._send_window()
 
     def _refused(self, side: _Side, option: int) -> Iterator[Event]:
-        """Handle WONT for their side, or DONT for ours."""
         if option in side.on:
             side.on.discard(option)
             # A refusal must always be accepted (RFC 854).
@@ -280,7 +276,6 @@ class TelnetClient:
         yield OptionChanged(option, side.ours, False)
 
     def _answer(self, side: _Side, verb: TelnetCommand, option: int) -> None:
-        """Answer, but not forever: a peer that keeps asking is ignored after some answers."""
         count = side.answers[option] = side.answers.get(option, 0) + 1
         if count <= _MOST_ANSWERS:
             self._outgoing += bytes((TelnetCommand.IAC, verb, option))
@@ -327,9 +322,7 @@ STOP_BITS: Mapping[float, int] = {1: 1, 2: 2, 1.5: 3}
 FLOWS: Mapping[str, int] = {"none": 1, "xonxoff": 2, "rtscts": 3}
 
 CARRIER = 0x80
-"""
-The modem state bit for carrier detect (DCD).  The lowest four bits of the state report changes.
-"""
+"""The modem state bit for carrier detect (DCD)."""
 _CARRIER_CHANGED = 0x08
 
 
@@ -395,7 +388,7 @@ class LineSettings:
 
 @dataclass(frozen=True)
 class Signature:
-    """The server's name for itself; printable characters only."""
+    """The server's name for itself."""
 
     text: str
 
@@ -405,8 +398,7 @@ class ServerParameter:
     """
     A parameter that the server has set.
 
-    :param problem: empty if the server applied the requested value, else a sentence for an
-        operator.
+    :param problem: a sentence for an operator; empty if the value is the requested one.
     """
 
     ask: Ask
@@ -415,14 +407,14 @@ class ServerParameter:
 
 @dataclass(frozen=True)
 class Suspended:
-    """The server stops accepting data (true) or resumes."""
+    """The server stops accepting data (``on``) or resumes."""
 
     on: bool
 
 
 @dataclass(frozen=True)
 class CarrierDetect:
-    """The carrier (DCD) appeared or disappeared."""
+    """The carrier (DCD) appeared (``on``) or disappeared."""
 
     on: bool
 

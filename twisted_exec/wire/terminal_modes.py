@@ -51,8 +51,6 @@ class Modes:
     """
     Follows the output of one session.
 
-    DECSTR changes nothing here: tmux ignores it, and an undo more does no harm.
-
     :ivar margins: parameters of DECSTBM; empty while the whole screen scrolls.
     """
 

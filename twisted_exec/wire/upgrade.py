@@ -23,7 +23,7 @@ Headers = Iterable[tuple[bytes, bytes]]
 WEBSOCKET = b"websocket"
 SPDY = b"SPDY/3.1"
 FORWARDED_UPGRADES = (WEBSOCKET, SPDY)
-"""The upgrades that a proxy forwards.  Any other (h2c, TLS ...) could bypass the proxy."""
+"""The upgrades that a proxy forwards.  Other upgrades (h2c, TLS ...) could bypass the proxy."""
 
 MISDIRECTED = 421
 """
@@ -81,7 +81,6 @@ class HeaderSet:
 
 @lru_cache(maxsize=64)
 def _union(one: HeaderSet, other: HeaderSet) -> HeaderSet:
-    """Requests need the same few unions again and again."""
     prefixes = dict.fromkeys((*one.prefixes, *other.prefixes))
     return HeaderSet(one.names | other.names, tuple(prefixes))
 
@@ -124,9 +123,8 @@ def is_cross_site(
 
     Browsers present a client certificate to any host that a page connects to, also for a WebSocket
     (CVE-2015-0259).  A page cannot make a browser send a bearer token in ``Authorization`` without
-    the server's consent.  Other schemes prove nothing: ``wss://name:password@HOST`` makes a browser
-    send ``Basic``.  A token in a subprotocol counts only if no other credentials can be accepted:
-    any page can invent one next to the browser's certificate.
+    the server's consent.  Other schemes prove nothing.  A token in a subprotocol counts only if no
+    other credentials can be accepted: any page can invent one next to the browser's certificate.
 
     :param shows_certificate: the request carries something that a browser adds by itself.
     :param secure: the request came over TLS, so the page must have, too.
@@ -167,7 +165,6 @@ _ORIGIN = re.compile(rb"https?://([a-z0-9][-a-z0-9.]*|\[[0-9a-f:.]+\])(:[0-9]{1,
 
 
 def _without_port(scheme: bytes, site: bytes) -> bytes:
-    """Strip the default port, which browsers leave out and some programs do not."""
     return site.removesuffix(_DEFAULT_PORTS.get(scheme, b":"))
 
 
@@ -189,7 +186,7 @@ def read_origin(text: str) -> bytes:
 
 def subprotocol_token(headers: Headers) -> bytes | None:
     """
-    Return the bearer token among a WebSocket's subprotocols: browsers cannot set headers.
+    Return the bearer token among a WebSocket's subprotocols.
 
     Source: ``k8s.io/apiserver/pkg/authentication/request/websocket/protocol.go``.
 
@@ -218,7 +215,7 @@ _PRINTABLE = re.compile(rb"[\x20-\x7e]*")
 
 
 def offers_resume(headers: Headers) -> bool:
-    """Return whether a subprotocol with :data:`RESUME_SUBPROTOCOL` is offered."""
+    """Return whether a client offers a subprotocol with :data:`RESUME_SUBPROTOCOL`."""
     return any(RESUME_SUBPROTOCOL in line for line in values(headers, b"sec-websocket-protocol"))
 
 
@@ -268,20 +265,17 @@ def values(headers: Headers, name: bytes) -> list[bytes]:
 
 
 def last_value(headers: Headers, name: bytes) -> bytes:
-    """Return the value of the last header called ``name``, or nothing."""
+    """Return the value of the last header called ``name``; empty without one."""
     return b"".join(values(headers, name)[-1:])
 
 
 def tokens(lines: Iterable[bytes]) -> list[bytes]:
-    """
-    Return the items of comma-separated lists over repeated lines, since proxies join and split
-    them.
-    """
+    """Return the items of comma-separated lists over repeated lines."""
     return [item for line in lines for item in (part.strip() for part in line.split(b",")) if item]
 
 
 def requested_upgrade(headers: Headers) -> bytes:
-    """Return the upgrade that a request asks for, or nothing."""
+    """Return the upgrade that a request asks for; empty without one."""
     connection, upgrade = [], []
     for name, value in headers:  # in one pass, because this runs several times per stream
         folded = name.lower()
@@ -326,7 +320,7 @@ def _without_bearer(pair: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
 
 def forwarded_response_headers(headers: Headers) -> list[tuple[bytes, bytes]]:
     """
-    Return the headers of a 101 response that the previous hop may see: those of the handshake.
+    Return the headers of a 101 response that the previous hop may see.
 
     A backend must not set cookies or policies in our name.
     """
@@ -393,7 +387,7 @@ def negotiate(offered: Iterable[bytes], ours: Sequence[str]) -> str | None:
 
 
 def is_answer(answered: Headers, offered: Headers) -> bool:
-    """Return whether a 101 names a subprotocol of the request's offer, if there is an offer."""
+    """Return whether a 101 names a subprotocol of the request's offer; true without an offer."""
     requested = tokens(values(offered, b"sec-websocket-protocol"))
     chosen = tokens(values(answered, b"sec-websocket-protocol"))
     return not requested or (len(chosen) == 1 and chosen[0] in requested)

@@ -378,7 +378,6 @@ def _is_ready(pod: Object) -> bool:
 
 
 def _display_status(pod: Object) -> str:
-    """Return the most specific reason, as Kubernetes' printer does."""
     status = pod.get("status", {})
     reason = str(status.get("reason") or status.get("phase", ""))
     reason = _init_state(pod) or _container_state(pod, reason)

@@ -169,7 +169,7 @@ SELFSUBJECTREVIEWS = _review(AUTHENTICATION, "selfsubjectreviews", "SelfSubjectR
 SELFSUBJECTREVIEWS_V1BETA1 = _review(
     AUTHENTICATION, "selfsubjectreviews", "SelfSubjectReview", _SELF, version="v1beta1"
 )
-"""Used by kubectl 1.27."""
+"""The version of SelfSubjectReviews that kubectl 1.27 uses."""
 
 _SUBJECT_ACCESS = {
     "spec": struct(

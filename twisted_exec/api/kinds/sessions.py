@@ -16,7 +16,7 @@ from twisted_exec.api.resource import Resource
 from twisted_exec.api.schema import boolean, integer, moment, string, struct
 
 MODES = ("Drive", "TakeOver", "Watch")
-"""Values of ``spec.mode``.  Only the machine's end knows the present writer."""
+"""Values of ``spec.mode``."""
 
 _SPEC = struct(
     {

@@ -30,9 +30,9 @@ from twisted_exec.api.schema import (
 )
 
 LONGEST_PROVIDER_NAME = 63 - len(spaces.NAMESPACE_PREFIX)
-"""The name becomes part of a namespace's name."""
+"""The most characters of a provider's name, which becomes part of a namespace's name."""
 LONGEST_NAME = 63
-"""The name becomes a label value of the Space's Secrets."""
+"""The most characters of a Space's name, which becomes a label value of its Secrets."""
 SPACE_NAME: Schema = {"maxLength": LONGEST_NAME}
 PROVIDER_NAME: Schema = {
     "maxLength": LONGEST_PROVIDER_NAME,

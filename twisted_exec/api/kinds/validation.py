@@ -195,7 +195,7 @@ METAV1_CONDITIONS = array(
     "conditions are the current conditions of the object.",
     keys=["type"],
 )
-"""As ``Condition`` of ``k8s.io/apimachinery/pkg/apis/meta/v1``."""
+"""The schema of conditions: ``Condition`` of ``k8s.io/apimachinery/pkg/apis/meta/v1``."""
 
 TOLERATIONS = array(
     struct(

@@ -1,10 +1,9 @@
 """
 Admission by webhooks and policies of the host, for requests that do not pass through it.
 
-kube-apiserver runs no admission for requests that it proxies to aggregated servers. This server
-therefore calls the webhooks and policies of the host itself.
+kube-apiserver runs no admission for requests that it proxies to aggregated servers.
 
-Writes of the server itself skip admission: no user requested them.
+Writes of the server itself skip admission.
 """
 
 from __future__ import annotations
@@ -135,7 +134,6 @@ class HostAdmission(MultiService):
         return RequestDeadline(self._clock)
 
     async def _decide(self, attributes: AdmissionAttributes, *, first: bool) -> None:
-        """:param first: mutating admission has not run for this request."""
         deadline = self._deadline()
         if first:
             attributes = replace(attributes, new=await self._changed(attributes, deadline))

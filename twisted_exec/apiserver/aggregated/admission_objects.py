@@ -25,7 +25,7 @@ from twisted_exec.kube.interfaces import IKubeClient
 REGISTRATION = "admissionregistration.k8s.io"
 
 READY_SECONDS = 10.0
-"""Longest wait of a request for the first list of a kind; Kubernetes, too, waits 10 s."""
+"""Longest wait of a request for the first list of a kind."""
 
 ABSENT_SECONDS = 30.0
 """Interval of discovery for a kind that the host does not serve."""
@@ -170,7 +170,7 @@ class FollowedKind(Service):
         return [] if self._reflector is None else list(self._reflector)
 
     def get(self, name: str) -> Object | None:
-        """Return an object of the copy."""
+        """Return an object of the copy; ``None`` if it is not there."""
         return None if self._reflector is None else self._reflector.get(name)
 
     async def _wait(self) -> None:

@@ -55,7 +55,11 @@ class Validation:
 
 @dataclass(frozen=True)
 class Binding:
-    """:param actions: reactions to a failed validation: ``Deny``, ``Warn``, ``Audit``."""
+    """
+    A binding of a policy to requests.
+
+    :param actions: reactions to a failed validation: ``Deny``, ``Warn``, ``Audit``.
+    """
 
     name: str
     reach: Reach
@@ -135,9 +139,6 @@ class _PolicyCache:
         self._policies: Sequence[BoundPolicy] = ()
 
     async def policies(self) -> Sequence[BoundPolicy]:
-        """
-        :raises ServiceUnavailable: the host's objects are not synced yet.
-        """
         policies, bindings = [await each.objects() for each in self._followed]
         generation = tuple(each.generation for each in self._followed)
         if generation != self._generation:
@@ -158,7 +159,6 @@ class _Use:
         return self.attributes.user.name
 
     def refusal(self, why: str, reason: str) -> APIError:
-        """The error for a request that the policy denies."""
         attributes = self.attributes
         name, message = attributes.name or "Unknown", f"{self.named} denied request: {why}"
         return APIError(
@@ -206,7 +206,11 @@ class Policies:
                 self._failed(use, Unsupported(str(why)), "Forbidden")
 
     async def validate(self, attributes: AdmissionAttributes) -> None:
-        """:raises APIError: a policy denies the request, or no decision is possible."""
+        """
+        Apply the validating policies to a request.
+
+        :raises APIError: a policy denies the request, or no decision is possible.
+        """
         for policy in await self._validating.policies():
             for use in await self._uses("ValidatingAdmissionPolicy", policy, attributes):
                 await self._evaluate(use)

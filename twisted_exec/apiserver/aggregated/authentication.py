@@ -165,7 +165,6 @@ def _headers(data: Mapping[str, Any], key: str, *, needed: bool = False) -> tupl
 def _check_apart(
     clients: list[x509.Certificate], proxies: list[x509.Certificate], names: tuple[str, ...]
 ) -> str:
-    """Return a warning if one CA signs users and proxies and only names tell them apart."""
     pairs = [(proxy, client) for proxy in proxies for client in clients]
     covered = any(_covers(*pair) for pair in pairs)
     # An intermediate CA below that of users signs users as well, whatever its purpose.
@@ -193,7 +192,7 @@ _REMEDIES = {
     403: f"bind its user to the role extension-apiserver-authentication-reader in {NAMESPACE}",
     404: "--kubeconfig must lead to a kube-apiserver",
 }
-"""A host that is starting gives these answers too, until it has read its objects."""
+"""Remedies for refusals, by code; a host that is starting refuses like this, too."""
 _LONGEST_PAUSE_SECONDS = 5.0
 
 

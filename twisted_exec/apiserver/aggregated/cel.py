@@ -24,7 +24,6 @@ VARIABLES = ("object", "oldObject", "request", "params", "namespaceObject", "var
 """The variables of an expression."""
 
 _NO_KEY = re.compile(r'NOT_FOUND: Key not found in map : "(.*)"')
-"""Reworded as by Kubernetes' CEL library."""
 _SHOWN = 200
 _PACKAGE = PACKAGE
 _MISSING = (
@@ -41,7 +40,7 @@ class Unsupported(Undecided):
 
 
 class Cel:
-    """Compiles each expression once, and evaluates it."""
+    """Evaluates expressions about requests."""
 
     def __init__(self, reactor: Any) -> None:
         self._expressions = Expressions(VARIABLES, lenient=True)
@@ -58,6 +57,8 @@ class Cel:
 
     async def evaluate(self, expression: str, values: Mapping[str, Any], user: str) -> Any:
         """
+        Evaluate an expression.
+
         :param values: by name of :data:`VARIABLES`; missing ones are null.
         :return: the value as in JSON.
         :raises Undecided: the evaluation fails.
@@ -128,6 +129,8 @@ def values_of(attributes: AdmissionAttributes) -> Mapping[str, Any]:
 
 def decided(value: Any) -> bool:
     """
+    Return the value of an expression that must be a boolean.
+
     :raises Undecided: the value is not a boolean.
     """
     if not isinstance(value, bool):

@@ -68,8 +68,7 @@ class HostAuthorizer:
     """
     Authorizes by the host's SubjectAccessReviews.
 
-    As in Kubernetes' own servers, ``system:masters`` is allowed without a review: the host's own
-    checks have that group, and must work even when the host answers nothing else.
+    As in Kubernetes' own servers, ``system:masters`` is allowed without a review.
     """
 
     def __init__(self, reviews: IAuthorizer) -> None:
@@ -145,7 +144,7 @@ class Behind:
     def leader_controllers(
         self, registry: KindRegistry, verbs: Verbs, reactor: Any, now: Callable[[], float]
     ) -> list[Service]:
-        """None: the host empties namespaces and expires Events."""
+        """Return none: the host empties namespaces and expires Events."""
         return []
 
     def views(self) -> list[tuple[Kind, IStorage]]:

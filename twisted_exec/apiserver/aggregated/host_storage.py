@@ -46,7 +46,7 @@ HOSTED: frozenset[Resource] = frozenset(kind.resource for kind in (NAMESPACES, E
 """Resources that the host stores."""
 
 SINGLE_OBJECTS = {(LEASES.resource, ELECTION): LEASE}
-"""The one object to follow of a resource and namespace: other programs' leases are not ours."""
+"""The one object to follow of a resource and namespace."""
 
 _OWN = ("uid", "creationTimestamp", "resourceVersion", "generation", "managedFields")
 """Metadata that the server sets on creation."""
@@ -278,8 +278,7 @@ class SplitStorage(DelegatingStorage):
     """
     Picks the store by resource.
 
-    Resource versions and readiness are those of the server's own store: only its objects are served
-    to clients, and a host that is down must not take this server out of service.
+    Resource versions and readiness are those of the server's own store.
     """
 
     def __init__(

@@ -127,9 +127,6 @@ class _WebhookCache:
         self._hooks: Sequence[Hook] = ()
 
     async def hooks(self) -> Sequence[Hook]:
-        """
-        :raises ServiceUnavailable: the host's objects are not synced yet.
-        """
         configurations = await self._followed.objects()
         if self._generation != self._followed.generation:
             self._hooks = hooks_of(configurations)
@@ -180,7 +177,11 @@ class Webhooks:
         return attributes.new
 
     async def validate(self, attributes: AdmissionAttributes, deadline: RequestDeadline) -> None:
-        """:raises APIError: a webhook denies the request, or no decision is possible."""
+        """
+        Call the validating webhooks.
+
+        :raises APIError: a webhook denies the request, or no decision is possible.
+        """
         due = [
             hook for hook in await self._validating.hooks() if await self._is_due(hook, attributes)
         ]
@@ -325,6 +326,8 @@ class Calls:
 
     async def ask(self, callee: Callee, body: bytes, seconds: float) -> bytes:
         """
+        Send a review to a webhook.
+
         :param seconds: total time limit.
         :return: the body of the response.
         :raises CallFailed: there is no usable response.

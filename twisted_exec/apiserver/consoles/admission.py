@@ -49,11 +49,13 @@ from twisted_exec.storage.interfaces import DELETED, Event, IStorage
 from twisted_exec.wire.session_terms import Right
 
 MOST_PENDING = 50
-"""Requests of one user in one namespace that wait for a decision."""
+"""The most requests of one user in one namespace that wait for a decision."""
 NAME_SECONDS = PENDING_SECONDS
 """Time for which the name of a deleted request is not used again."""
 MOST_DELETED = 1000
-"""Deleted requests of one user within that time, after which the user can create no further ones."""
+"""
+The most deleted requests of one user within :data:`NAME_SECONDS`; then the user can create none.
+"""
 _MOST_NAMES = 50_000
 
 _SET_BY_SERVER = ("user", "userUID", "caller", "machineUID")
@@ -253,10 +255,7 @@ def _refusal(user: User, request: Object) -> str:
 
 
 MOST_OPEN, MOST_RETAINED = 16, 1000
-"""
-Recordings of one machine that users create: those that go on, and all.  Each is work for the runtime every minute,
-and the poollet and the runtime have limits that all machines of a pool share.
-"""
+"""The most recordings of one machine that users create: open ones, and all."""
 
 
 @implementer(IAdmission)
@@ -267,8 +266,8 @@ class RecordingRules:
     Only users with the right to update a ConsolePolicy may delete or change a recording that it
     required: the editors and administrators of a namespace are under its policies.
 
-    The newest signed head in the status is proof against a person with control of the runtime's
-    host only if it is never replaced by an earlier one.
+    A signed head in the status, which is proof against a person with control of the runtime's host,
+    is never replaced by an earlier one.
 
     :param now: seconds since the epoch.
     """
@@ -412,7 +411,11 @@ class MachineReferences:
         self._dialects = {each.workload.qualified: each for each in dialects}
 
     def dialect(self, qualified: str) -> Dialect:
-        """:raises BadRequest: the resource is not that of machines."""
+        """
+        Return the dialect of a resource of machines.
+
+        :raises BadRequest: the resource is not that of machines.
+        """
         dialect = self._dialects.get(qualified)
         if dialect is None:
             served = ", ".join(self._dialects)

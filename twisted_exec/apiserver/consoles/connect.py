@@ -105,7 +105,7 @@ class MachineLocator:
 
     @property
     def workload(self) -> str:
-        """In the form ``PLURAL.GROUP``."""
+        """The resource of the machines, in the form ``PLURAL.GROUP``."""
         return self._dialect.workload.qualified
 
     @as_deferred

@@ -37,7 +37,7 @@ PODS_OF_NODES = Workload(NODE_PODS.resource, NODES.resource, POD_ENDINGS)
 
 
 class ObjectEndings(Service):
-    """Ends the sessions of objects that go."""
+    """Ends sessions when their machine or its pool goes."""
 
     def __init__(
         self, storage: IStorage, guard: SessionGuard, workloads: Sequence[Workload]

@@ -103,7 +103,9 @@ class MachinePodLocator:
 
 def check_container(query: Query) -> None:
     """
-    :raises BadRequest: a container other than the console.
+    Check the container that a request names.
+
+    :raises BadRequest: it is another than the console.
     """
     container = query.text("container")
     if container not in ("", CONSOLE):
@@ -197,7 +199,6 @@ async def _no_ports(context: RequestContext) -> None:
 
 
 async def _no_containers(context: RequestContext) -> None:
-    """Refuse ``kubectl debug``."""
     raise MethodNotAllowed(
         f'machine "{context.values["name"]}": {_no_commands(context.values["name"])}'
     )

@@ -1,7 +1,7 @@
 """
 ConsolePolicies and ConsoleRequests: conditions for the use of consoles, and other users' approvals.
 
-A session uses its approval once the next hop has opened it, and just before its user is answered.
+A session uses its approval when the next hop has opened the session.
 """
 
 from __future__ import annotations
@@ -132,9 +132,9 @@ class ConsolePolicies(StoreFollower):
 
     def is_strict_for(self, attributes: Attributes) -> bool:
         """
-        As :meth:`is_strict`, for the machine that a request names.
+        As :meth:`is_strict`, for the machine that a request names, or for its namespace.
 
-        True before the lists are complete that it depends on; then false for a machine that is unknown.
+        True while the lists that it depends on are incomplete; later false for an unknown machine.
         """
         if self._unlisted or (attributes.group, attributes.resource) in self._unlisted_machines:
             return True
@@ -382,8 +382,7 @@ class Reservations:
     """
     The approvals that sessions of this server have reserved.
 
-    Sessions of one server take turns at an approval. Otherwise the session that uses the approval
-    could find the console in use by the others.
+    Sessions of one server take turns at an approval.
 
     :param remember: is called with a request that was read or written.
     :param now: seconds since the epoch.

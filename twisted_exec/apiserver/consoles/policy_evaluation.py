@@ -33,7 +33,7 @@ from twisted_exec.apiserver.interfaces import Applicant, Demand
 from twisted_exec.wire.session_terms import FULL, Right, Terms, stricter
 
 _NAMED_POLICIES = 3
-"""Policies that the terms of a session name; the header of terms has a limit."""
+"""The most policies that the terms of a session name."""
 _NAMED_REFUSALS = 5
 _MOST_CAUSES = 20
 
@@ -80,7 +80,7 @@ class ParsedPolicy:
 
 
 def parsed(obj: Object) -> ParsedPolicy:
-    """Parse a policy of the store; never fails."""
+    """Parse a policy of the store."""
     spec, metadata = obj["spec"], obj["metadata"]
     policy = ParsedPolicy(metadata["namespace"], metadata["name"], spec, LabelSelector())
     try:

@@ -38,10 +38,10 @@ from twisted_exec.wire.channel import TERMINAL
 
 _LARGEST_PORT = 65535
 _USERS = 256
-"""Users whose headers, and poollets whose endpoints, all sessions share."""
+"""How many users' headers, and poollets' endpoints, are cached for all sessions."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _MOST_ADDRESSES = 16
-"""Addresses of a pool that are tried: its poollet may report any number, and each costs time."""
+"""The most addresses of a pool that are tried."""
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,9 @@ from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.responses import outcome
 
 JOIN_SECONDS = 10.0
-"""Further sessions of noted users within this time are not noted, once the recording has begun."""
+"""
+Time after a noted session within which further sessions of the recording are usually not noted.
+"""
 
 _ATTEMPTS = 5
 _LONGEST_NAME = 200

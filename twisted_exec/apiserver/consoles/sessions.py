@@ -4,9 +4,8 @@ ConsoleSession objects, which show the sessions at the consoles of this control 
 Each server writes the ConsoleSessions of its sessions (:class:`SessionObjects`), and ends sessions
 whose objects a user deletes.
 
-An object is created a moment after its session: opening a console does not compete with a write to
-the store, and the shortest sessions need none. A session that its user can resume keeps its object
-for some time when the connection is lost.
+An object is created a moment after its session, and the shortest sessions have none.  A session
+that its user can resume keeps its object for some time when the connection is lost.
 """
 
 from __future__ import annotations
@@ -153,7 +152,7 @@ class SessionRecord:
         return {**stored, "spec": self._spec(replica), "status": status}
 
     def status(self, role: str | None, now: float, lease_seconds: float) -> Object:
-        """Return the status for a write, which is taken note of."""
+        """Return the status for a write, and take note of it."""
         self._written = self._facts(role)
         to_machine, to_user = self._counts()
         away = {} if self.away_since is None else {"awaySince": timestamp(self.away_since)}
@@ -199,7 +198,7 @@ def is_absent(obj: Object) -> bool:
 REMOVALS_AT_ONCE = 5
 """Objects that are deleted at once in each :data:`REMOVAL_PAUSE_SECONDS`."""
 REMOVAL_PAUSE_SECONDS = 1.0
-"""Delay before the first of the other deletions: closing consoles comes first."""
+"""Delay before the first of the other deletions."""
 REMOVALS_PER_SECOND = 150
 """Limit for the other deletions."""
 
@@ -239,8 +238,8 @@ class ForeignObjects:
     """
     The objects of other servers, as one server knows them.
 
-    An object that is not renewed in the time that it states is deleted. Clocks of servers need not
-    agree, so each server notes the last changes by its own.
+    An object that is not renewed in the time that it states is deleted.  Each server notes the last
+    changes by its own clock.
     """
 
     def __init__(
@@ -326,7 +325,7 @@ LOOK_SECONDS = 5.0
 CREATE_SECONDS = 0.25
 """Delay before the object of a new session is created."""
 MOST_PREDECESSORS = 256
-"""Servers whose objects outlast the start of their successors, the latest first."""
+"""The most servers whose objects outlast the start of their successors, the latest first."""
 
 _ATTEMPTS = 5
 _STOP_SECONDS = 3.0

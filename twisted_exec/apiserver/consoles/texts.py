@@ -28,9 +28,9 @@ from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.interfaces import IStreamLocator, Location
 
 SCREEN_SECONDS = 12.0
-"""How long a poollet may take: it waits 10 s for the runtime, which renders within 8."""
+"""Time limit for a poollet's answer with a screen."""
 CONTENT_SECONDS = 12.0
-"""How long a poollet may take: the runtime may read the recording from a store."""
+"""Time limit for a poollet's answer with a recording."""
 
 
 @implementer(IStreamLocator)

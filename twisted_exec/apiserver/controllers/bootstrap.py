@@ -91,7 +91,11 @@ class SystemObjects(Service):
             self._retry.cancel()
 
     def probe(self) -> None:
-        """:raises ServiceUnavailable: the store may lack system objects."""
+        """
+        Check that the store has the system objects.
+
+        :raises ServiceUnavailable: the store may lack system objects.
+        """
         if self._may_lack_objects:
             raise ServiceUnavailable("the store has lost system namespaces or roles")
 

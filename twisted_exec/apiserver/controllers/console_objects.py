@@ -37,7 +37,7 @@ from twisted_exec.storage.history import Key, key_of
 from twisted_exec.storage.interfaces import ADDED, DELETED, Event, IStorage, Listing
 
 RETENTION_DAYS = 7
-"""Days after the end of a request."""
+"""Days for which a request is kept after its end."""
 _MOST_EVENTS = 1000
 
 _DAY_SECONDS = 86_400

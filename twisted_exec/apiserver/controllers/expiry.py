@@ -101,7 +101,7 @@ async def delete_all(storage: IStorage, resource: Resource, keys: Iterable[Key])
 
 
 MOST_BYTES = 16 << 20
-"""Total of all Events as JSON: about 20 000 ordinary ones."""
+"""Limit of the size of all Events together, as JSON."""
 
 _SOON_SECONDS = 1.0
 _Key = tuple[str, str]
@@ -142,8 +142,7 @@ class EventExpiry(ExpiryController):
     """
     Deletes Events about an hour after their last write.
 
-    Poollets may write Events and could fill the store, so all Events together have a size limit;
-    beyond it the oldest are deleted early.
+    All Events together have a size limit, beyond which the oldest are deleted early.
 
     :param now: seconds since the epoch.
     """
@@ -166,7 +165,6 @@ class EventExpiry(ExpiryController):
         self._soon: IDelayedCall | None = None
 
     def stopService(self) -> None:
-        """Stop following the store."""
         super().stopService()
         if self._soon is not None:
             self._soon.cancel()
@@ -175,7 +173,6 @@ class EventExpiry(ExpiryController):
         self._bytes = 0
 
     def followed(self) -> tuple[Followed, ...]:
-        """See :meth:`StoreFollower.followed`."""
         return (Followed(EVENTS.resource, self._changed, self._listed),)
 
     def _listed(self, listing: Listing) -> None:

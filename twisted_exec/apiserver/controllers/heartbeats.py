@@ -2,7 +2,7 @@
 Mark pools whose poollet has gone silent.
 
 A poollet that changes neither its pool's Ready condition nor its Lease for :data:`SILENCE_SECONDS`
-is silent. Pools without a Ready condition are left alone: their poollets would correct nothing.
+is silent.  Pools without a Ready condition are left alone.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ class LeaderElectedServices(StoreFollower):
     def probe(self) -> None:
         """
         As :meth:`Election.probe`, but do not fail while the store is unavailable: the store has its
-        own check, and a host that is down must not take a server behind it out of service.
+        own check.
         """
         if not isinstance(self.election.failure, ServiceUnavailable):
             self.election.probe()

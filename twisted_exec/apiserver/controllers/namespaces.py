@@ -26,7 +26,7 @@ from twisted_exec.storage.follower import Followed, StoreFollower, listed_as_add
 from twisted_exec.storage.interfaces import Event, IStorage, IWatch
 
 PERMANENT = ("default", "kube-system")
-"""Namespaces that always exist."""
+"""Namespaces that the server creates, and that nobody may delete."""
 
 _OURSELVES = User("system:apiserver", (MASTERS,))
 _RETRY_SECONDS = 5.0
@@ -48,8 +48,6 @@ class NamespaceGuard:
 class NamespaceLifecycle(StoreFollower):
     """
     Empties namespaces that are being deleted, then removes them.
-
-    Objects with finalizers stay until the finalizers are removed.
 
     :param verbs: without admission: permission to delete a namespace includes its content.
     """

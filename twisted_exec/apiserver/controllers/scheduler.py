@@ -46,7 +46,7 @@ COMPONENT = "scheduler"
 SOON_SECONDS = 0.02
 """Changes within this time are handled together."""
 AT_ONCE = 16
-"""Machines that are written concurrently; a store may answer all of them in one turn of the reactor."""
+"""Machines that are written concurrently."""
 MISSING_SECONDS = 10.0
 """Time for a missing pool to register, before the condition of its machines says that it is missing."""
 TELL_SECONDS = 60.0
@@ -90,7 +90,7 @@ class Scheduler(StoreFollower):
         self._classes: set[str] | None = None
         """Their names; ``None`` until the first list is there."""
         self._reported: dict[Key, tuple[float, float, Placement]] = {}
-        """When each machine was reported the last time but one, and the last time, and what."""
+        """By machine: the times of the last two reports, and what the last one said."""
         self._changed: dict[Key, None] = {}
         """Machines for the next run."""
         self._later: list[tuple[float, Key]] = []

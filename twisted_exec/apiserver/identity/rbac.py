@@ -143,7 +143,7 @@ _BOOKKEEPING = ("ownerReferences", "finalizers", "managedFields", "resourceVersi
 
 def _substance(obj: Mapping[str, Any] | None) -> Any:
     """
-    An object without bookkeeping metadata.
+    Return an object without bookkeeping metadata.
 
     Everything else counts, as in Kubernetes: even a label can put a role into an aggregated one.
     """

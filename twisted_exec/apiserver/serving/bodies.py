@@ -46,7 +46,6 @@ def read_body(
 
     :param options: receives the duplicate keys.
     :param limit: by default that of requests that store nothing.
-    :raises APIError: the body cannot be decoded.
     :raises BadRequest: it cannot be decoded.
     :raises RequestEntityTooLarge: it exceeds the limit.
     :raises UnsupportedMediaType: its media type is not supported.
@@ -93,7 +92,6 @@ def delete_options(request: APIRequest) -> Object:
     """
     Return the options of a delete, from the request's body or its query.
 
-    :raises APIError: they are not valid.
     :raises BadRequest: they are no ``DeleteOptions``.
     :raises Invalid: the propagation policy is not valid.
     """
@@ -156,7 +154,7 @@ PIECE_BYTES = 64 << 10
 _LATEST_CHANGES = 4
 
 PIECE_ROWS = 25
-"""Largest number of a Table's rows in a piece: unlike objects, rows are rendered for each list."""
+"""Largest number of a Table's rows in a piece."""
 
 _PARTIAL = b'{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":'
 

@@ -16,7 +16,7 @@ from twisted_exec.api.kinds import Kind, Object
 from twisted_exec.apiserver.serving.registry import KindRegistry, subresources_of, verbs_of
 
 KUBERNETES_MINOR = 33
-"""Minor version of the Kubernetes release that this API follows; kubectl warns about large skew."""
+"""Minor version of the Kubernetes release that this API follows."""
 
 AGGREGATED = "apidiscovery.k8s.io"
 

@@ -1,8 +1,7 @@
 """
 Fair turns for expensive requests.
 
-Requests and consoles share one reactor thread, which work on a large object would stall. Expensive
-work runs in one other thread, and users take turns.
+Expensive work runs in one other thread, and users take turns.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from twisted_exec.auth.interfaces import User
 from twisted_exec.program.metrics import QueueMetrics
 
 CHEAP = 512
-"""Cost of work that runs at once; about 3 ms."""
+"""Cost of work that runs at once."""
 
 SWITCH_SECONDS = 0.0002
 """How soon the reactor gets the interpreter back from the thread."""
@@ -108,8 +107,7 @@ def _outcome(function: Callable[[], Any]) -> Any:
     """
     Return a function's result, or its API error as :class:`_Refused`.
 
-    Otherwise an exception and its frame would refer to each other, and the body of a refused
-    request would wait for the garbage collector.
+    Otherwise the exception and its frame would be a reference cycle.
     """
     try:
         return function()
@@ -156,11 +154,14 @@ class FairQueue:
         self._running: _Job | None = None
 
     def __len__(self) -> int:
-        """Number of waiting calls."""
         return sum(map(len, self._jobs.values()))
 
     def check_room(self, user: User) -> None:
-        """:raises TooManyRequests: too many wait already, in all or of this user."""
+        """
+        Check that a user may wait for a turn.
+
+        :raises TooManyRequests: too many wait already, in all or of this user.
+        """
         mine = len(self._jobs.get(user.name, ()))
         if mine < self._per_user and len(self) < self._total:
             return

@@ -136,7 +136,7 @@ class RequestLimits:
     """
     Limits on concurrent requests.
 
-    Short requests are counted apart from watches, so that watches cannot delay quick answers.
+    Short requests are counted apart from watches.
 
     :param terms: of the selectors of all watches.
     """

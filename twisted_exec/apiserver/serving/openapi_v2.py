@@ -132,7 +132,6 @@ def _text(number: int, value: str) -> bytes:
 
 
 def _integer(number: int, value: int) -> bytes:
-    """An ``int64``, or a boolean."""
     return varint(number << 3 | _VARINT) + varint(value)
 
 

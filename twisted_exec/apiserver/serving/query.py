@@ -56,7 +56,7 @@ class Query:
         """
         Parse a number.
 
-        :raises BadRequest: it is not one of 0 to 18 digits.
+        :raises BadRequest: it is not a number of at most 18 digits.
         """
         text = self.text(name)
         if not text:

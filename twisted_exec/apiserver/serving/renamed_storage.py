@@ -21,7 +21,7 @@ Rename = Callable[[Object], Object]
 
 _KEPT_OBJECTS = 1024
 _KEPT_BYTES = 64 << 10
-"""Larger objects are converted each time, so that the cache does not keep them after their deletion."""
+"""Larger objects are converted each time."""
 
 
 @implementer(IStorage)
@@ -101,7 +101,6 @@ class RenamedStorage(DelegatingStorage):
         return answer.addCallbacks(self._out, self._refused, errbackArgs=(name,))
 
     def _out(self, obj: Object) -> Object:
-        """Convert; small objects are kept, so that readers share one encoding."""
         _, converted = self._made.get(id(obj), (None, None))
         if converted is None:
             converted = Encoded(self._outward(obj))
@@ -114,7 +113,6 @@ class RenamedStorage(DelegatingStorage):
         return converted
 
     def _refused(self, failure: Failure, name: str) -> NoReturn:
-        """Fail under the name that the client used."""
         for error in (NotFound, AlreadyExists):
             if failure.check(error):
                 raise error(self._served.plural, name, self._served.group)

@@ -58,7 +58,7 @@ from twisted_exec.streaming.http.site import Request
 _LAID_OUT_ITEMS = 500
 _LAID_OUT_BYTES = 2 << 20
 _LAID_OUT_VALUES = 1 << 15
-"""Longer answers are neither indented nor converted to YAML: that takes a second or more."""
+"""Longer answers are neither indented nor converted to YAML."""
 
 _Action = Callable[[RequestContext, RequestTarget], Awaitable[None]]
 
@@ -323,7 +323,6 @@ class REST:
         await respond_pieces(request, 200, pieces, content_type, gzip=request.accepts_gzip)
 
     async def _respond_json(self, context: RequestContext, code: int, encoded: bytes) -> None:
-        """Respond with JSON, laid out as the client wants, unless that would take long."""
         request = request_of(context)
         layout = request.layout
         if layout is not None and bodies.most_values(encoded) <= _LAID_OUT_VALUES:

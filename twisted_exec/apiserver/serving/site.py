@@ -1,8 +1,8 @@
 """
 Documents about the server itself: discovery, versions, OpenAPI, metrics and health.
 
-The health endpoints say anyone whether the checks passed, and list the checks for authenticated
-users only. Their form is that of kube-apiserver: ``k8s.io/apiserver/pkg/server/healthz``.
+The health endpoints tell anyone whether the checks passed, and list the checks for authenticated
+users only.  Their form is that of kube-apiserver: ``k8s.io/apiserver/pkg/server/healthz``.
 """
 
 from __future__ import annotations
@@ -152,7 +152,6 @@ class Documents:
 
 
 async def _respond_tagged(request: APIRequest, body: bytes, content_type: str) -> None:
-    """Send a document, or 304 if the client's copy is current."""
     if request.setETag(b'"%s"' % hash_of(body).encode()) is http.CACHED:
         request.finish()
     else:

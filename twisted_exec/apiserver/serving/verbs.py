@@ -49,12 +49,11 @@ from twisted_exec.storage.interfaces import IStorage, Listing, is_exclusive
 _LIMIT_OBJECT_BYTES = 1 << 20
 _ATTEMPTS = 5
 MOST_COMPARISONS = 2_000_000
-"""Limit of the terms of a list's selectors, times the objects: half a second, in short turns of
-the reactor."""
+"""Limit of the terms of a list's selectors, times the objects."""
 SHORT_COMPARISONS = 2000
-"""So many are made at once."""
+"""Comparisons that are made without a pause."""
 _SMALL = 8
-"""So many objects are compared with any selectors, or are deleted, in much less than a turn."""
+"""Objects that are selected or deleted without a pause."""
 
 Make = Callable[[Object], Object]
 """From the stored object to the complete new one, before validation."""
@@ -111,8 +110,7 @@ class Verbs:
         """
         Return the verbs of a user who may see only some of the objects.
 
-        Changes and deletions read the object first, so the others can neither be changed nor
-        deleted.
+        The other objects can be neither changed nor deleted.
         """
         if visibility is None:
             return self
@@ -122,6 +120,8 @@ class Verbs:
 
     async def get(self, target: RequestTarget, at_least: int | None = None) -> Object:
         """
+        Read an object.
+
         :param at_least: oldest acceptable resourceVersion; 0 accepts a cached object; ``None``
             requires the result of every acknowledged write.
         :raises NotFound: the object does not exist.
@@ -377,8 +377,7 @@ class Verbs:
         """
         Read, change and store an object, and retry on conflicts.
 
-        With other writers on the store the first attempt uses a cached object. An error of that
-        attempt may come from the outdated object, so it is retried.
+        With other writers on the store the first attempt uses a cached object.
         """
         first = 0 if is_exclusive(self._storage) else -1
         for attempt in range(first, _ATTEMPTS):
@@ -512,8 +511,7 @@ def check_size(obj: Object, *, applied: bool = False) -> None:
     """
     Check the size of an object.
 
-    An object that is too large loses its ``managedFields`` if it then fits: without apply they can
-    be dropped.
+    An object that is too large loses its ``managedFields`` if it then fits.
 
     :param applied: this is an apply, which needs them.
     :raises RequestEntityTooLarge: it is too large.
@@ -635,11 +633,7 @@ async def check_namespace(storage: IStorage, namespace: str) -> None:
 
 
 async def _takes_more(storage: IStorage, namespace: str) -> bool:
-    """
-    Return whether a cached namespace exists and is not being deleted.
-
-    An object created just while another server deletes the namespace is deleted with it.
-    """
+    """Return whether a cached namespace exists and is not being deleted."""
     try:
         obj = await storage.get(NAMESPACES.resource, "", namespace, stale=True)
     except NotFound:

@@ -498,7 +498,7 @@ class WatchLines(Paced):
         self.owe(len(line))
 
     def owe(self, count: int) -> None:
-        """Count bytes that wait for the client. Beyond the limit it is cut."""
+        """Count bytes that wait for the client.  Beyond the limit the client is cut off."""
         self._owed_bytes += count
         if count < 0:
             self.unread.release(self, -count)
@@ -556,7 +556,6 @@ class MessageStream(WatchLines, OutputSocketUser):
         connect_socket(self._request, self._socket, self)
 
     def put(self, data: bytes) -> None:
-        """One event is one message."""
         for line in data.splitlines():
             self._socket.send(line, text=True)
 
@@ -564,7 +563,6 @@ class MessageStream(WatchLines, OutputSocketUser):
         self._socket.abort()
 
     def end(self) -> None:
-        """Close behind everything sent."""
         super().end()
         if not self.gone:
             self._socket.close()

@@ -45,7 +45,7 @@ class Material:
 
     def read(self) -> bytes:
         """
-        Return the current PEM, because files change when certificates are renewed.
+        Return the current PEM.
 
         :raises KubeConfigError: the file cannot be read.
         """
@@ -247,7 +247,7 @@ def in_cluster(environ: Mapping[str, str], directory: str) -> dict[str, Any] | N
     """
     Return a kubeconfig for the Pod that this process runs in, or ``None``.
 
-    It names the token's file instead of the token, because tokens are renewed.
+    It names the token's file instead of the token.
     """
     host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT")
     token, ca = os.path.join(directory, "token"), os.path.join(directory, "ca.crt")

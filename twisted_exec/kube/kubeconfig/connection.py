@@ -1,9 +1,8 @@
 """
 Endpoint and headers for one API server, from a configuration.
 
-PEM and token files are read for each connection or request, so that renewed credentials take effect
-without a restart. Credentials of plugins must be in the configuration, see
-:mod:`twisted_exec.kube.kubeconfig.credentials`.
+PEM and token files are read for each connection or request.  Credentials of plugins must be in the
+configuration, see :mod:`twisted_exec.kube.kubeconfig.credentials`.
 """
 
 from __future__ import annotations
@@ -138,10 +137,6 @@ class _ServerEndpoint:
 
 
 def _cancellable(connecting: Deferred[IProtocol]) -> Deferred[IProtocol]:
-    """
-    Make a cancelled connection attempt fail with CancelledError, instead of an error of Twisted's
-    endpoints.
-    """
 
     def cancel(attempt: Deferred[IProtocol]) -> None:
         attempt.errback(CancelledError())
@@ -187,7 +182,6 @@ def tls(
 
 
 def _proxy_tls(config: ClientConfig, proxy: ForwardProxy) -> ClientTLS | None:
-    """Return the TLS settings for a proxy."""
     if proxy.scheme != "https":
         return None
     try:
@@ -227,11 +221,7 @@ def _expiry_problem(config: ClientConfig) -> str:
 
 
 def connection_stamp(config: ClientConfig) -> Hashable:
-    """
-    Return a value that changes when new connections are needed.
-
-    Tokens are in requests, and do not need new connections.
-    """
+    """Return a value that changes when new connections are needed."""
     files = (config.ca, config.certificate, config.key)
     return (
         config.server,
@@ -271,8 +261,6 @@ def impersonation_headers(impersonation: ImpersonatedUser) -> list[tuple[bytes, 
 def auth_headers(config: ClientConfig) -> list[tuple[bytes, bytes]]:
     """
     Return the ``Authorization`` header, if there are credentials for it.
-
-    A token file takes precedence over a token, while it can be used.
 
     :raises KubeConfigError: the token file cannot be read, or the token is not printable ASCII.
     """

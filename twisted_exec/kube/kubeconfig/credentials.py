@@ -1,8 +1,8 @@
 """
 Configurations with the credentials of their exec plugins.
 
-A plugin runs once for all waiting requests. Its credential is kept in memory until it expires or a
-server rejects it.
+A plugin runs once for all waiting requests.  Its credential is kept in memory, at most until it
+expires or a server rejects it.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class PluginCredentials:
         return waiting
 
     def renewed(self, is_refused: Callable[[Credential], bool]) -> Deferred[Credential]:
-        """As :meth:`credential`, but without one that a server has rejected."""
+        """As :meth:`credential`, but never one that a server has rejected."""
         if self._held is not None and is_refused(self._held):
             self._held = None
         return self.credential()

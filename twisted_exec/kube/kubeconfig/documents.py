@@ -9,7 +9,7 @@ import yaml
 from twisted_exec.api.yaml_text import TooDeep, yaml_events, yaml_problem
 
 MAX_VALUES = 5_000
-"""Limit of keys and values in YAML from others; fifty clusters with their users have a quarter of that."""
+"""Limit of keys and values in YAML from others."""
 MAX_DEPTH = 32  # deep nesting exhausts the stack of the parser
 
 _BaseLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

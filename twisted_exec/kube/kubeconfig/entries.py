@@ -25,10 +25,8 @@ def _json(content: bytes) -> Any:
 _T = TypeVar("_T")
 
 _STANDALONE = "admin.kubeconfig"
-"""The file that ``exec-standalone`` writes."""
 
 _SHOWN = 10
-"""Names of contexts, clusters or users in a message."""
 
 
 class NoKubeConfig(KubeConfigError):
@@ -201,7 +199,7 @@ class ConfigFile:
 
 
 class ConfigFiles:
-    """The merged files, first definition first."""
+    """The merged files; the first definition of a name counts."""
 
     def __init__(self, files: Sequence[ConfigFile]) -> None:
         self._files = files
@@ -241,7 +239,6 @@ class ConfigFiles:
         raise KubeConfigError(f'{self.names}: no {noun} "{name}"{why}{self._others(section, noun)}')
 
     def _others(self, section: str, noun: str) -> str:
-        """Return the entries that can be chosen instead, for a message."""
         names = [entry.name for file in self._files for entry in file.entries(section, noun)]
         shown = [name for name in dict.fromkeys(names) if name.isprintable() and len(name) < 100]
         more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""

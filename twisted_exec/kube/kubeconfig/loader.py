@@ -58,7 +58,7 @@ EXEC_EXTENSION = "client.authentication.k8s.io/exec"
 """Name of the cluster's extension with data for credential plugins."""
 
 MAX_INLINE_BYTES = 256 << 10
-"""Ten times the size of the largest certificate chains; more YAML would take seconds to parse."""
+"""Limit of a kubeconfig that is not a file."""
 
 _OUTSIDE = {
     "certificate-authority": "certificate-authority-data",
@@ -443,8 +443,7 @@ def written(config: ClientConfig, name: str) -> bytes:
     """
     Return a kubeconfig with this configuration only.
 
-    Other credentials must not be passed on with it. PEM files are embedded; a token file stays a
-    reference.
+    PEM files are embedded; a token file stays a reference.
 
     :raises KubeConfigError: a file cannot be read.
     """

@@ -38,10 +38,7 @@ from twisted_exec.tls.files import Reloading, read_file
 READ_SECONDS = 3.0
 """Default time limit of a read, over all members."""
 WRITE_SECONDS = 10.0
-"""
-Time limit of a write, over all members.  With one member it exceeds etcd's own (5 seconds and two
-elections), so that etcd reports first.
-"""
+"""Time limit of a write, over all members."""
 
 _MAX_MESSAGE_BYTES = 64 << 20
 _OPTIONS = (

@@ -29,7 +29,7 @@ PROGRAM = "twisted-exec"
 FORMAT = 2
 """Newest version of the format of keys and values; the marker has that of a store."""
 _UNRESTORED_FORMAT = 1
-"""That of a store without skipped versions, which release 0.1 can read."""
+"""The format of a store without skipped versions, which release 0.1 can read."""
 
 _HEAD = re.compile(r'\{"apiVersion":"[^"\\]*","kind":"[^"\\]*","metadata":\{')
 _EMPTY_METADATA = "}"

@@ -109,7 +109,7 @@ class EtcdReflector:
 
     async def until_following(self) -> None:
         """
-        Wait until the copy follows etcd, because a write compares with the copy.
+        Wait until the copy follows etcd.
 
         :raises ServiceUnavailable: etcd is out of reach.
         """
@@ -169,7 +169,6 @@ class EtcdReflector:
                 retry_seconds = min(retry_seconds * 2, _LONGEST_RETRY_SECONDS)
 
     async def _goes_on(self) -> bool:
-        """Return whether etcd still has the history of the copy, so that the watch can resume."""
         revision, marker, key = self.order.seen, self.order.marker, self._keys.marker
         now = await self._client.read(RANGE, pb.RangeRequest(key=key))
         if not now.kvs or now.kvs[0].mod_revision < revision:
@@ -211,7 +210,6 @@ class EtcdReflector:
         self._followed_from = marker.revision + 1
 
     async def _follow(self) -> None:
-        """Apply changes until the watch ends, and fail with the reason."""
         await self._client.authenticated()
         ended = self._ended = Deferred()
         feed = self._feed = EtcdWatch(
@@ -441,7 +439,7 @@ async def list_all(
 
 
 _MOST_WAITING = 32
-"""Limit of answers in the reactor's queue; etcd sends at most 2 MiB in each by default."""
+"""Limit of answers in the reactor's queue."""
 
 
 class Compacted(Exception):

@@ -51,7 +51,7 @@ async def restore_into(
     storage: str, backup: str, reactor: Any, *, force: bool = False, accept_loss: bool = False
 ) -> tuple[str, Summary]:
     """
-    Copy all objects of a backup into a store that is no SQLite file.
+    Copy all objects of a backup into the store that ``--storage`` names.
 
     :param backup: a backup, or the database of a stopped server.
     :raises StorageError: ``storage`` names no etcd, or as :func:`restore_to_etcd`.

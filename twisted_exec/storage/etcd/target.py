@@ -68,7 +68,7 @@ def same_location(first: str, second: str) -> bool:
     """
     Return whether two locations are the same prefix in the same etcd.
 
-    One member in common is enough, because members can be replaced step by step.
+    One member in common is enough.
     """
     members, prefix = _members_and_prefix(first)
     other_members, other_prefix = _members_and_prefix(second)

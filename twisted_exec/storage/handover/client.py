@@ -1,7 +1,7 @@
 """
 The client through which a predecessor goes on with its store.
 
-It connects again, for :data:`LOST_SECONDS`, because a successor may itself be replaced.
+It connects again, for :data:`LOST_SECONDS`.
 """
 
 from __future__ import annotations
@@ -289,7 +289,6 @@ class SuccessorClient:
         self._answers_due = self._clock.callLater(ANSWER_SECONDS, self._look_for_answers, latest)
 
     def _look_for_answers(self, latest: int) -> None:
-        """Hang up on a successor that does not answer."""
         if any(number <= latest for number in self._sent):
             if self._connection is not None:
                 self._connection.transport.abortConnection()

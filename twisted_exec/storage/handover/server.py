@@ -100,7 +100,6 @@ class _Predecessor(Protocol):
         self._server.gone(self)
 
     def stop(self) -> None:
-        """Read no more, and close the connection when the requests are answered."""
         self._is_stopping = True
         self.transport.pauseProducing()
         self._close_if_idle()
@@ -180,7 +179,6 @@ class _Predecessor(Protocol):
         self._send(Change(table, event.type, event.version), json_of(event.obj))
 
     def _catch_up(self) -> None:
-        """Send what is missing, until the transport wants no more."""
         while not self._is_paused and not self._is_live:
             if self._items is not None:
                 self._send_item(self._items)
@@ -260,7 +258,11 @@ class StoreServer(Factory):
         self._empty: Deferred[None] | None = None
 
     def start(self) -> None:
-        """:raises StorageError: it cannot listen."""
+        """
+        Listen at the socket of the store.
+
+        :raises StorageError: it cannot listen.
+        """
         self._place = SocketPlace(self._path)
         try:
             self._place.remove_stale()

@@ -57,7 +57,7 @@ _TURN_BYTES = 1 << 17
 """Approximate limit of one turn's reading from one connection: the size of one ``write``."""
 
 _TURN_RECORDS = 1 << 6
-"""Limit of records per turn, however small, so that other connections get their turn."""
+"""Limit of records per turn, however small."""
 
 _AROUND_BYTES = 22
 """Approximate overhead of a record: RFC 8446, section 5.2, with a tag of 16 bytes."""
@@ -116,8 +116,6 @@ class SessionKeeper(Typing):
 if TYPE_CHECKING:
 
     class _Socket(TurnTaking, tcp.Connection):
-        """A reactor is also a clock, which Twisted's annotation does not say."""
-
         reactor: Any
         _is_aborted: bool
 
@@ -142,7 +140,6 @@ class _TLSOnDescriptor(_Socket):
     _deadline: IDelayedCall | Deadline | None = None
 
     def begin(self, engine: SSL.Connection, clock: IReactorTime, seconds: float | None) -> None:
-        """Prepare for the handshake, and start its time limit."""
         self._engine, self._clock = engine, clock
         self._openssl = engine._ssl
         # With this mode a read goes on after a record without application data: a peer that sends
@@ -154,7 +151,6 @@ class _TLSOnDescriptor(_Socket):
 
     @property
     def is_shaking(self) -> bool:
-        """The handshake is under way."""
         return not self._handshaken
 
     # Methods that TLS adds to a transport.
@@ -180,7 +176,6 @@ class _TLSOnDescriptor(_Socket):
         self.protocol = protocol
 
     def failVerification(self, reason: Failure) -> None:
-        """Fail the handshake because the peer was refused."""
         self._refusal = reason
 
     # Reading.
@@ -249,7 +244,6 @@ class _TLSOnDescriptor(_Socket):
             self.protocol.handshakeCompleted()
 
     def _receive(self) -> BaseException | None:
-        """Read what one turn may, and deliver it in one piece."""
         # Space for a whole record, so OpenSSL holds back nothing of it.
         got = _ssl_read(self._openssl, _plain, RECORD_BYTES)
         if 0 < got < _LONE_BYTES and self._is_alone():
@@ -258,12 +252,7 @@ class _TLSOnDescriptor(_Socket):
         return self._receive_more(got)
 
     def _is_alone(self) -> bool:
-        """
-        Return whether no other record is there.
-
-        The kernel is not asked for each key of a connection whose last records came alone: if a
-        second record is there, the next turn reads it.
-        """
+        """Return whether no other record is there."""
         assert self._engine is not None
         if self._engine.pending():
             return False
@@ -306,7 +295,6 @@ class _TLSOnDescriptor(_Socket):
         return self._finish(ended)
 
     def _finish(self, ended: SSL.Error | None) -> BaseException | None:
-        """Handle the end of the stream, if it came, after everything was delivered."""
         if ended is None or self._is_aborted or self.disconnected:
             return None
         return self._end_of_stream(ended)
@@ -378,12 +366,10 @@ class _TLSOnDescriptor(_Socket):
         return self._handshaken and self._broken is None and super()._may_send_now()  # type: ignore[misc]
 
     def _send(self, data: bytes) -> int:
-        """Send what the kernel takes now; ``doWrite`` finds errors a turn later."""
         sent = self._encrypt(data)
         return sent if isinstance(sent, int) else 0
 
     def write(self, data: bytes) -> None:
-        """As :meth:`ITransport.write`; data after the end is dropped."""
         if self._peer_ended or self._our_end_sent:
             return
         size = len(data)
@@ -441,7 +427,6 @@ class _TLSOnDescriptor(_Socket):
     # Pausing.
 
     def pauseProducing(self) -> None:
-        """As :meth:`IPushProducer.pauseProducing`; the handshake goes on."""
         self._paused = True
         if self._handshaken:
             self.stopReading()
@@ -575,8 +560,8 @@ def accept_tls(
 
 _AT_ONCE = 4
 """
-Connections that a port accepts in one turn.  With 64, beside a flood of handshakes on two quiet cores, the
-99th percentile of another user's keys rose from 11 to 26 ms, and openings took twice as long.
+Connections that a port accepts in one turn.  With more, a flood of handshakes delays the keys of
+other users.
 """
 _MOST_ACCEPTED = 256
 """Connections without transport, of one port: further ones stay in the kernel's queue."""
@@ -607,8 +592,6 @@ class _Accepting:
 
 
 class _Arrival:
-    """The protocol of a connection that has none yet."""
-
     def __init__(self, accepting: _Accepting, where: IAddress) -> None:
         self.accepting, self.where = accepting, where
 
@@ -622,8 +605,6 @@ class _Arrival:
 
 
 class _Accepted:
-    """An accepted connection that has no transport yet."""
-
     _log = Logger()
     busy_turn = -2
 

@@ -31,10 +31,7 @@ def use_monotonic_clock(reactor: Any) -> None:
 
 
 TURN_EVENTS = 16
-"""
-Most events of one turn.  The kernel reports further ones in the next turn, before those that it has
-reported already, so each descriptor has its turn.
-"""
+"""Most events of one turn."""
 
 
 _IN = getattr(select, "EPOLLIN", 1)  # which only Linux has

@@ -39,8 +39,6 @@ from twisted_exec.tls.turns import IFramed, Turns, TurnTaking, turns_of
 if TYPE_CHECKING:
 
     class _Socket(TurnTaking, tcp.Connection):
-        """A reactor is also a clock, which Twisted's annotation does not say."""
-
         reactor: Any
 
 else:
@@ -80,7 +78,6 @@ class _AtOnce(_Socket):
         super().stopWriting()
 
     def startReading(self) -> None:
-        """Read nothing while bytes wait for their turn."""
         if not self._held:
             super().startReading()
 
@@ -109,7 +106,6 @@ class _AtOnce(_Socket):
         self.deliver_rest(partial(super().connectionLost, reason))
 
     def write(self, data: bytes) -> None:
-        """As :meth:`ITransport.write`; only data that the kernel does not take is queued."""
         if data and isinstance(data, bytes) and self._may_send_now():
             sent = self._send(data)
             if sent == len(data):
@@ -187,8 +183,8 @@ class UNIXClient(_AtOnce, unix.Client):
     """
     An outgoing UNIX connection.
 
-    If the server's backlog is full, Linux answers EAGAIN (connect(2)), and no event tells when
-    there is room; so another attempt follows soon, until the connector's time limit.
+    While the server's backlog is full (EAGAIN of connect(2)), further attempts follow until the
+    connector's time limit.
     """
 
     _attempt: IDelayedCall | None = None
@@ -216,13 +212,6 @@ class UNIXClient(_AtOnce, unix.Client):
 
 
 class _Once(BaseConnector):
-    """
-    A connector that connects only once, as those of endpoints do.
-
-    The end of the connection breaks the reference cycles between it, its connection and its
-    factory.
-    """
-
     def connectionLost(self, reason: Failure) -> None:
         super().connectionLost(reason)
         self.factory = self.transport = None  # type: ignore[assignment]
@@ -252,7 +241,7 @@ def sends_at_once() -> bool:
 
 
 TURN_ACCEPTS = 4
-"""Connections that a port accepts in one turn; Twisted accepts a hundred and more."""
+"""Connections that a port accepts in one turn."""
 
 
 def accept_unbuffered(port: IListeningPort) -> None:
@@ -333,8 +322,8 @@ class LimitedTLS(TLSMemoryBIOProtocol):
     """
     Twisted's TLS, with time limits for the handshake and for the peer's end of the stream.
 
-    A silent peer is cut after the factory's ``handshake_seconds``, and a peer that does not answer
-    our end after half a minute.
+    A peer whose handshake is unfinished is cut after the factory's ``handshake_seconds``, and a
+    peer that does not answer our end after half a minute.
     """
 
     factory: StreamTLSFactory
@@ -487,7 +476,6 @@ class StreamTLS(TurnTaking, LimitedTLS):
         self._flushSendBIO()
 
     def _finish(self) -> None:
-        """Handle the end of the stream, if it came, after everything was delivered."""
         ended, self._ended = self._ended, None
         if ended is not None and not self._is_over:
             self._end(ended)
