@@ -337,7 +337,7 @@ SOCKETS: Mapping[str, str] = {
     "/var/run/ori-virtd.sock": "onmetal",
     "/var/run/iri-virtd.sock": "spheric",
 }
-"""Sockets of known programs, in order, likewise."""
+"""Sockets of known programs, in order, and the revision that each implies."""
 
 REVISIONS = ("ironcore", "onmetal", "onmetal-0.1", "spheric")
 """Copied from :mod:`twisted_exec.iri.revisions`, which is slow to import."""

@@ -144,11 +144,7 @@ class _MachineCheck:
             self._report.ok("rights", f"may {', '.join(allowed)} in namespace {self._namespace}")
 
     async def _console_rights(self) -> list[str]:
-        """
-        Return the user's rights at the console, and report if they do not suffice.
-
-        A host answers about its own rules: ``create`` of ``exec`` may include the verbs.
-        """
+        """Return the user's rights at the console, and report if they do not suffice."""
         plural = self._dialect.workload.plural
         opening = await self._review("create", "exec")
         rights = [f"create {plural}/exec"] if opening.get("allowed") else []

@@ -163,7 +163,7 @@ class FirstScreen:
     # The events of the stream.
 
     def attached(self, stream: Any) -> None:
-        """Pass on; without positions there is nothing to do."""
+        """Pass the event on; the screen needs a stream with positions."""
         self._stream = stream
         is_resumable = getattr(stream, "is_resumable", False)
         self._user.attached(stream, greets=not is_resumable)
@@ -174,7 +174,9 @@ class FirstScreen:
             self.cancel()
 
     def placed(self, mark: At) -> None:
-        """Hold the first output back until there is a state."""
+        """
+        Take note of a position; at the first one, hold the output back until there is a state.
+        """
         epoch, offset = self._epoch, self._offset
         self._epoch, self._offset = mark.position.epoch, mark.position.offset
         if epoch == self._epoch:

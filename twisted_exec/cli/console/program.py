@@ -373,7 +373,7 @@ class ConsoleProgram:
         self._options.name, self._news = following.machine, following.news
 
     def _draw(self, data: bytes) -> None:
-        """Write what is no output on the terminal."""
+        """Write text of this program to the terminal."""
         if os.isatty(1):
             self._output.write(data)  # behind the output that the terminal has not taken yet
         else:

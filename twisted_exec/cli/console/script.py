@@ -127,7 +127,6 @@ class Script:
     # Events of the session.
 
     def noticed(self, notice: Notice) -> None:
-        """See :class:`~twisted_exec.cli.console.interfaces.SessionScript`."""
         self._notices.read(notice)
         if self._notices.not_sent:
             self._fail(FAILED_CODE, f"{NOT_SENT}: {self._notices.not_sent}")
@@ -144,20 +143,16 @@ class Script:
         """The machine has ended and may start again, which a script may wait for."""
 
     def skipped(self, text: str) -> None:
-        """See :class:`~twisted_exec.cli.console.interfaces.SessionScript`."""
         if self._is_settled:
             self._fail(FAILED_CODE, f"output was lost: {text}")
 
     def outage(self) -> None:
-        """See :class:`~twisted_exec.cli.console.interfaces.SessionScript`."""
         self._timers.pause()
 
     def resumed(self) -> None:
-        """See :class:`~twisted_exec.cli.console.interfaces.SessionScript`."""
         self._timers.resume()
 
     def failed(self, line: str) -> None:
-        """See :class:`~twisted_exec.cli.console.interfaces.SessionScript`."""
         if self.outcome is None or not self.outcome.line:
             self.is_over, self.outcome = True, Outcome(FAILED_CODE, line)
 
@@ -176,15 +171,12 @@ class Script:
 
     @property
     def _types(self) -> bool:
-        """True if the script types anything."""
         return True
 
     def _begin(self) -> None:
-        """Start; the old output has arrived."""
         raise NotImplementedError
 
     def _output(self, data: bytes, plain: bytes) -> bytes:
-        """Handle new output; see :meth:`received`."""
         raise NotImplementedError
 
     # Actions.
@@ -307,11 +299,9 @@ class ScriptSink:
             self._sink.write(printed)
 
     def registerProducer(self, producer: object, streaming: bool) -> None:
-        """See :class:`Sink`."""
         self._sink.registerProducer(producer, streaming)  # type: ignore[arg-type]
 
     def unregisterProducer(self) -> None:
-        """See :class:`Sink`."""
         self._sink.unregisterProducer()
 
     def loseConnection(self) -> None:
@@ -431,7 +421,6 @@ class ShellRun(Script):
         self._receive: Callable[[bytes], bytes] = self._ignore
 
     def received(self, data: bytes) -> bytes:
-        """See :meth:`Script.received`."""
         self._modes.feed(data)
         if self._lines:
             self._look_for_runs(data)
@@ -448,7 +437,6 @@ class ShellRun(Script):
                 self._holder = mark
 
     def _is_occupied(self) -> bool:
-        """Fail if another run has the shell."""
         if self._is_forced or self._holder[1:] in (b"", self._nonce):
             return False
         self._fail(OCCUPIED_CODE, _OCCUPIED)
@@ -630,7 +618,6 @@ def _mark(text: bytes) -> bytes:
 
 
 def _printed(text: str) -> str:
-    """Return the format with which ``printf`` prints a mark."""
     return f"\\033]{_MARK};{text}\\033\\\\"
 
 
@@ -641,5 +628,4 @@ def _octal(byte: int) -> str:
 
 
 def _unix_lines(text: bytes) -> bytes:
-    """Undo the terminal's translation of newlines."""
     return text.replace(b"\r\n", b"\n")

@@ -50,7 +50,6 @@ class RunTask(Task):
     output = 1
 
     async def work(self) -> int:
-        """See :meth:`Task.work`."""
         targets: list[FleetTarget] = []
         self._results: dict[FleetTarget, Result] = {}
         self._active: set[MachineRun] = set()
@@ -107,13 +106,11 @@ class RunTask(Task):
         self._timer = self.reactor.callLater(_PROGRESS_SECONDS, inform)
 
     def _inform_done(self, targets: Sequence[FleetTarget]) -> None:
-        """Print how many machines are done, unless the last line says so."""
         if self._informed != (now := (len(self._results), len(targets))):
             self._informed = now
             self.inform(f"{now[0]} of {now[1]} machines are done")
 
     def _inform_recorded(self) -> None:
-        """Print which consoles are recorded."""
         recorded, self._recorded = self._recorded, {}
         for news in dict.fromkeys(recorded.values()):
             names = listed(label for label, each in recorded.items() if each == news)
@@ -221,7 +218,6 @@ class _Collected:
         self._closed()
 
     def result(self, label: str, code: int, problem: str) -> Result:
-        """Return the result with the output so far."""
         rest = self._size - len(self._kept)
         return Result(label, code, bytes(self._kept), rest, self._digest.digest(), problem)
 

@@ -199,7 +199,6 @@ def _reason(error: Exception, config: ClientConfig | None) -> str:
 def _clusters(
     names: Sequence[SpaceName], options: argparse.Namespace, config: ClientConfig, reactor: Any
 ) -> list[tuple[str, Deferred[Cluster]]]:
-    """Return the clusters of Spaces with their labels."""
     # Imported here: most fleets are in one cluster.
     from twisted_exec.cli.console.space import Visit, visit
 
@@ -255,7 +254,6 @@ def _seconds(options: argparse.Namespace) -> float:
 async def _machines(
     cluster: Cluster, options: argparse.Namespace, reactor: Any
 ) -> list[FleetTarget]:
-    """Return the machines of one cluster."""
     among = [each for each in DIALECTS if options.dialect in (None, each.name)]
     namespace = "" if options.all_namespaces else cluster.config.namespace
     config, seconds = cluster.config, _seconds(options)
@@ -291,7 +289,6 @@ async def _machines(
 
 
 def _identity(machine: Object) -> Object:
-    """Keep only the identity of an object."""
     metadata = machine["metadata"]
     return {"metadata": {key: metadata.get(key, "") for key in ("namespace", "name", "uid")}}
 

@@ -217,7 +217,6 @@ def _visible_rows(screen: ScreenText, height: int) -> range:
 def _styled(
     place: tuple[int, int], runs: Sequence[StyledText], width: int, skip: int
 ) -> Iterator[str]:
-    """Draw the parts of a row that have a style, over its text."""
     for run in runs:
         first, end = max(run.column - skip, 0), min(run.column + run.columns - skip, width)
         if first < end:
