@@ -363,7 +363,6 @@ class ProviderNamespaces:
 
 
 def _is_deletable(resource: Resource, obj: Object) -> bool:
-    """Return whether an object may be deleted with its namespace."""
     metadata = obj["metadata"]
     if (resource.plural, metadata["name"]) in _IN_EVERY_NAMESPACE:
         return True

@@ -144,7 +144,7 @@ class Hints:
 
 
 def bare(obj: Object, *more: str) -> Object:
-    """Reduce an object to its identity, and the fields in ``more``."""
+    """Reduce an object to some of its metadata, and the fields in ``more``."""
     metadata = obj["metadata"]
     keys = ("name", "namespace", "uid", "resourceVersion", "ownerReferences", "deletionTimestamp")
     reduced = {key: metadata[key] for key in keys if key in metadata}

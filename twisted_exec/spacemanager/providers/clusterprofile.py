@@ -363,7 +363,7 @@ class Places:
         return Physical(name, "" if namespace == self.default else namespace)
 
     def namespace(self, physical: Physical) -> str:
-        """Return the namespace of a profile."""
+        """Return the namespace of a profile; empty if there cannot be such a profile."""
         if not physical.parent:
             return self.default
         if self.only or physical.parent == self.default or names.dns_label(physical.parent):

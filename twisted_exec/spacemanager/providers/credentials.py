@@ -144,7 +144,7 @@ class Token:
 
 
 def account_name(provider: str) -> str:
-    """Return the name of a provider's account: several managers must not share one."""
+    """Return the name of a provider's account."""
     return f"{MANAGER}-{provider}"
 
 

@@ -220,19 +220,11 @@ DELETE_SECONDS = 300.0
 _STATES = {GROWING: BUILDING, FAILED: BROKEN, LEAVING: GOING}
 _TRIES = 5
 MAX_CLUSTERS, MAX_MAKING = 50, 4
-"""
-Limits for clusters that were created here, and for concurrent creations, which take a core each.
-"""
+"""Limits for clusters that were created here, and for concurrent creations."""
 
 
 @dataclass(frozen=True)
 class _Check:
-    """
-    The last result of checking a cluster.
-
-    :param access: valid while the API server accepts it.
-    """
-
     access: Mapping[str, Access]
     stamp: str
     server: ClusterServer | None = None
@@ -242,8 +234,6 @@ class _Check:
 
 @dataclass(frozen=True)
 class _Cluster:
-    """One cluster: its record, whether kind lists it, and its state."""
-
     name: str
     record: ClusterRecord | None
     listed: bool

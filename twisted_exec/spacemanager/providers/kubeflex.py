@@ -389,7 +389,6 @@ def _bootstrap(name: str, secret: str) -> dict[str, str]:
 
 
 def _shown(value: str) -> str:
-    """Return a value from a user, escaped for messages."""
     return ascii(value[:80])
 
 

@@ -103,7 +103,7 @@ def _as_is(resource: Resource) -> Resource:
 
 
 LOOK_SECONDS = 0.5
-"""Interval for checking whether another process has changed the records, which costs one stat."""
+"""Interval for checking whether another process has changed the records."""
 MAX_SPACES = 100
 """Limit per provider: users who may create Spaces must not fill the manager's host."""
 TEND_EVERY = 40
