@@ -496,7 +496,7 @@ def _decoded(text: bytes) -> bytes:
 
 
 def _streams(pairs: Sequence[tuple[bytes, bytes]]) -> list[str]:
-    """Return the requested streams; with a terminal without stderr, as in kubelets."""
+    """Return the requested streams, without stderr if there is a terminal, as in kubelets."""
     tty = _is_one(pairs, b"tty")
     streams = [ours for theirs, ours in _STREAMS if _is_one(pairs, theirs)]
     if tty and _STDERR in streams:

@@ -48,10 +48,7 @@ from twisted_exec.nodeserver.ownership import DEFAULT_ROOT, MACHINES, OwnershipR
 from twisted_exec.program.tasks import StoppingParts, as_deferred
 
 ASK_SECONDS = CONNECT_SECONDS
-"""
-Timeout for requesting one Pod from a leaf: a user waits, and so does the root.  The same as for the
-connection of a stream, so that a frozen leaf always delays its users by the same time.
-"""
+"""Timeout for requesting one Pod from a leaf."""
 
 PATIENCE_SECONDS = 1.0
 """Grace period for missing credentials at the start, before the log mentions them."""
@@ -332,7 +329,7 @@ class Leaf:
 
 
 LOOK_SECONDS = 1.0
-"""Interval of attempts to read an invalid file again, however many requests come."""
+"""Interval of attempts to read an invalid file again."""
 
 
 class LeafCredentials:
