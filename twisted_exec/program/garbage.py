@@ -32,7 +32,10 @@ YOUNG_ROUNDS = 2
 OLD = 15_000
 """Most old objects that are collected at once: about 10 ms.  More of them are frozen."""
 TICK_SECONDS = 1.0
-"""Interval of collecting young objects: allocations that equal deallocations do not start the collector."""
+"""
+Interval of collecting young objects, because allocations that equal deallocations do not start the
+collector.
+"""
 _MIDDLE_TICKS, _OLD_TICKS, _REVIEW_TICKS = 10, 60, 600
 _NEVER = 1 << 30
 _EXPLAINED = 100

@@ -131,7 +131,7 @@ DEFAULT_LEVEL, QUIET_LEVEL = "info", "warn"
 
 def read_level(text: str) -> str:
     """
-    Coerce the value of an option.
+    Check a level of the log.
 
     :raises ValueError: it is no level.
     """
@@ -780,7 +780,7 @@ COMPATIBLE, STRICT = "compatible", "strict"
 
 def console_verbs(text: str) -> str:
     """
-    Check the value.
+    Check the value of ``--console-verbs``.
 
     :raises ValueError: it is neither :data:`COMPATIBLE` nor :data:`STRICT`.
     """

@@ -56,7 +56,7 @@ from twisted_exec.program.systemd import activated_sockets
 _CHANNEL = 3
 """Number of the channel's descriptor in the successor."""
 _LONGEST_LINE_BYTES = 256
-"""``BINPRM_BUF_SIZE`` of Linux: of the first line of a script."""
+"""Longest first line of a script: ``BINPRM_BUF_SIZE`` of Linux."""
 
 
 class HandOverError(Exception):
@@ -75,8 +75,8 @@ class ProcessCommand:
         """
         Return this process's own command line; call this before twistd changes the directory.
 
-        A script is started as it was for this process, so that its first line names the interpreter: behind a
-        symbolic link that has moved, that is the interpreter of another release.
+        A script is started by its path, so that its first line names the interpreter: behind a
+        symbolic link that has moved, this is the interpreter of another release.
         """
         interpreter, *words = sys.orig_argv
         if words and _first_line(words[0]) == b"#!" + os.fsencode(interpreter):
@@ -404,8 +404,7 @@ class HandOver:
 
 
 LONGEST_SECONDS: float = 120
-"""Time limit of a whole hand-over, for a successor that goes on; also below ``TimeoutStartSec`` of
-the systemd units."""
+"""Time limit of a whole hand-over; below ``TimeoutStartSec`` of the systemd units."""
 
 _LOOK_SECONDS = 1.0
 _SHARE = 0.1
