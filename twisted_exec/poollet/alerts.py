@@ -203,7 +203,8 @@ class AlertController(RuntimeController):
 
     async def _write(self, event: Object) -> bool:
         """
-        Write an Event, until the API server takes or refuses it. Return false if it has it already.
+        Write an Event until the API server takes or refuses it; return false if it has the Event
+        already.
         """
         backoff = Backoff()
         while True:
@@ -310,7 +311,6 @@ TOO_MANY_COMPARISONS = (
     f"{MOST_COMPARISONS} comparisons already: use fewer alerts, or fewer terms in their selectors"
 )
 _MACHINES_AT_ONCE = 16
-"""A selector of 64 terms is compared with so many machines in much less than a turn."""
 
 
 @dataclass

@@ -84,8 +84,8 @@ calls.  An API server waits 5 s for us, and should receive our error instead of 
 
 CONTINUE_SECONDS = 60.0
 """
-The same for a session that is open already, for each step.  An API server waits longer at each attempt, and
-leaves first: while this host is busy, a shorter limit would fail all attempts.
+Like :data:`RUNTIME_SECONDS`, for a session that is open already. An API server waits longer at each
+attempt, and leaves first: while this host is busy, a shorter limit would fail all attempts.
 """
 
 _SUBRESOURCES = {each.name: each for each in (EXEC, LOG, SCREEN, RECORDING)}

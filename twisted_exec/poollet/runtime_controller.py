@@ -29,7 +29,7 @@ WAIT_SECONDS = 20
 SHORT_SECONDS = 1.0
 """A runtime that answers earlier, and without a report, does not wait for reports."""
 UNSUPPORTED_SECONDS = 60.0
-"""A runtime without the service may be replaced by one with it."""
+"""Interval of calls to a runtime without the service."""
 _IDLE_SECONDS = 1.0
 
 

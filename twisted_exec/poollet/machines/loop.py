@@ -45,7 +45,7 @@ FIRST_PAUSE_SECONDS = 0.2
 MAX_ROUNDS = 12
 MAX_WORKERS = 16
 AWAY_SECONDS = 15.0
-"""Silence of the runtime after which all Machines report Ready as Unknown."""
+"""Silence of the runtime after which Machines report Ready as Unknown."""
 _MAY_BE_AWAY = (502, 503, 504)
 UNSEEN_SECONDS = 10.0
 """How long a new machine may be missing from listings before it is created again."""
@@ -330,7 +330,6 @@ class Loop:
             work.timer = self.clock.callLater(pause, self._due, uid, work)
 
     def _crashed(self, uid: str, work: _Work, failure: Failure) -> None:
-        """Log a bug in the work on one Machine, and retry."""
         if failure.check(CancelledError):
             work.running = False
             return
@@ -480,7 +479,6 @@ class Loop:
         return ActionRunner(self.client, self.runtime, self.config, self.report)
 
     def _log_problem(self, machine: Object, work: _Work, problem: str, reason: str = "") -> None:
-        """Log a problem when it is new, and its end."""
         if problem == work.logged_problem:
             return
         work.logged_problem = problem
