@@ -311,8 +311,6 @@ _NOTHING = ("ListVolumes", "ListNetworkInterfaces")
 
 
 class _Onmetal01(Older):
-    """Machines as of v0.1."""
-
     def _spec_out(self, spec: pb.MachineSpec, target: Any, lose: Lose) -> None:
         target.SetInParent()
         target.power = spec.power
