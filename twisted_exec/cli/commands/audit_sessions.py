@@ -331,7 +331,6 @@ def _opened(path: str, stack: ExitStack) -> list[tuple[str, BinaryIO]]:
 def _open(
     name: str, opened: dict[tuple[int, int], tuple[str, BinaryIO]], stack: ExitStack
 ) -> FileNotFoundError | None:
-    """Open a file unless it is open already; return the error if it does not exist."""
     try:
         stream = stack.enter_context(open(name, "rb"))  # noqa: SIM115
     except FileNotFoundError as error:

@@ -74,7 +74,6 @@ def answer(arguments: Sequence[str], make_parser: MakeParser) -> int:
 
 
 def _answer_bash(line: str, word: str, make_parser: MakeParser) -> int:
-    """Print candidates for bash, which replaces only ``word``."""
     program, *words = _split(line)
     completion = _completion(program.rpartition("/")[2], words, make_parser)
     last = words[-1] if words else ""

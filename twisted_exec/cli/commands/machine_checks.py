@@ -91,7 +91,6 @@ class _MachineCheck:
         return f'{self._dialect.noun} "{self._name}"'
 
     async def _find(self, among: Sequence[Dialect]) -> Object | None:
-        """Find the machine and its dialect; ``None`` if we may not read it."""
         try:
             served = await served_dialects(self._client, among)
         except APIError as problem:
@@ -144,7 +143,6 @@ class _MachineCheck:
             self._report.ok("rights", f"may {', '.join(allowed)} in namespace {self._namespace}")
 
     async def _console_rights(self) -> list[str]:
-        """Return the user's rights at the console, and report if they do not suffice."""
         plural = self._dialect.workload.plural
         opening = await self._review("create", "exec")
         rights = [f"create {plural}/exec"] if opening.get("allowed") else []

@@ -189,7 +189,6 @@ def _attributes(certificate: x509.Certificate, oid: x509.ObjectIdentifier) -> It
 
 
 async def _connect(server: ExaminedServer) -> None:
-    """Connect once, for typed errors and for the server's certificate."""
     config, report = server.config, server.report
     certificates: list[x509.Certificate] = []
     way = endpoint(

@@ -325,7 +325,6 @@ def _words(
 
 
 def _program() -> str:
-    """Return the path of this program, for users with another ``PATH``."""
     own = os.path.abspath(sys.argv[0])
     if os.path.basename(own) == PROGRAM and os.access(own, os.X_OK):
         return own
@@ -333,7 +332,6 @@ def _program() -> str:
 
 
 def _files(options: argparse.Namespace, environ: Mapping[str, str]) -> str:
-    """Return the kubeconfig files of the Space's cluster, as in ``$KUBECONFIG``."""
     from twisted_exec.kube.kubeconfig.entries import NoKubeConfig
     from twisted_exec.kube.kubeconfig.loader import file_names
 

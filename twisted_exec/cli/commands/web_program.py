@@ -91,7 +91,6 @@ async def serve(options: argparse.Namespace, reactor: Any) -> None:
 
 
 async def _report_refusal(options: argparse.Namespace, config: ClientConfig, reactor: Any) -> None:
-    """Say in the terminal, too, that the server does not accept the credentials."""
     seconds = options.request_timeout or _CHECK_SECONDS
     client = CommandClient(config, reactor, timeout_seconds=seconds, agent=AGENT)
     try:

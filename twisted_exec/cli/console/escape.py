@@ -233,7 +233,6 @@ class Menu:
         self._state = _State.START
 
     def _plain(self, data: bytes, typed: list[Typed]) -> bytes:
-        """Pass on the input before the next mark; return the rest."""
         match = self._behind_line.search(data, 1)
         end = match.start() if match else len(data)
         typed.append(data[:end])

@@ -199,7 +199,6 @@ class FirstScreen:
             self._wait()
 
     def _begin(self) -> None:
-        """Greet, and show the notices, behind the earlier output."""
         waiting = self._waiting
         if waiting is None or not self._epoch or self._timer is not None:
             return

@@ -511,7 +511,6 @@ class ShellRun(Script):
             self._fail(NO_SHELL_CODE, line + last)
 
     def _cannot_answer(self) -> bool:
-        """Fail if the machine asks for a login, an answer or commands of its boot loader, or shows an editor or the like."""
         if _LOGIN.search(self._line):
             prompt, remedy = "a login", "log in first, as with --expect and --send"
         elif _BOOT_LOADER.search(self._line):
@@ -563,7 +562,6 @@ class ShellRun(Script):
         return _unix_lines(printed)
 
     def _held(self) -> int:
-        """Return where a part begins that may become the last mark, or the end of a line."""
         size = len(self._buffer)
         whole = b"\x1b]%d;E%s:" % (_MARK, self._nonce)
         at = self._buffer.find(b"\x1b", max(0, size - len(whole) - len(b"255\x1b")))

@@ -482,9 +482,6 @@ class ConsoleSession:
         self._display.tell(f"The console of {self._terminal.place()} goes on.")
 
     def _tell_sent(self, line: str) -> None:
-        """
-        Say what was sent; other input shows by its echo, and a server that refuses it says so.
-        """
         if not self.is_observer and self._stream is not None and self._outage is None:
             self._display.tell(line)
 

@@ -408,7 +408,6 @@ class _Piece(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """True if each byte of the piece is one of the journal."""
         is_same = self.before.epoch == self.after.epoch
         return is_same and self.after.offset - self.before.offset == self.size
 

@@ -41,7 +41,6 @@ CONCURRENT_OPENINGS = 16
 SAVE_SECONDS = 1.0
 _FAREWELL_SECONDS = 1.0
 _WIDEST = 40
-"""Names are padded up to this width on a terminal."""
 
 
 class Prefixed(Task):
@@ -165,8 +164,6 @@ class _Printing:
     # The state.
 
     def _save(self) -> Deferred[None]:
-        """Save the progress, when the output so far is written."""
-
         def written(_: None) -> Deferred[None]:
             content = self._progress_made()
             self._saving = deferToThread(self._write, content)

@@ -190,7 +190,6 @@ def _nothing(options: argparse.Namespace, config: ClientConfig) -> str:
 
 
 def _reason(error: Exception, config: ClientConfig | None) -> str:
-    """:param config: of the server, if it is that of the kubeconfig."""
     if isinstance(error, SelectionError | TLSConfigError):
         return str(error)
     return explain(error, config=config)
@@ -222,7 +221,6 @@ def _clusters(
 async def _spaces(
     options: argparse.Namespace, config: ClientConfig, reactor: Any
 ) -> list[SpaceName]:
-    """Return the Spaces whose names match the pattern of ``--space``."""
     client = CommandClient(config, reactor, timeout_seconds=_seconds(options), agent=AGENT)
     try:
         listed = await client.list_first(SPACES, most=MOST_SPACES)
@@ -307,7 +305,6 @@ def _target(cluster: Cluster, dialect: Dialect, machine: Object) -> FleetTarget:
 
 
 def _labelled(targets: Sequence[FleetTarget], *, has_spaces: bool) -> list[FleetTarget]:
-    """Label machines of a cluster with as much of their full names as is needed to tell them apart."""
     has_namespaces = len({target.namespace for target in targets}) > 1
     has_kinds = len({target.dialect.name for target in targets}) > 1
     labelled = []

@@ -357,7 +357,6 @@ class _Look:
     timer: IDelayedCall | None = None
     running: Deferred[ScreenText] | None = None
     is_stale: bool = False
-    """There was output after the running request began."""
 
 
 class FleetScreens:

@@ -225,7 +225,6 @@ def _styled(
 
 
 def _folded(message: str, width: int, height: int) -> Sequence[str]:
-    """Return the first ``height`` lines of a message, in reverse order."""
     return textwrap.wrap(message, width, break_on_hyphens=False)[:height][::-1]
 
 
