@@ -162,7 +162,6 @@ class ProviderCopy(BackgroundTask):
         await sleeping
 
     async def _list(self) -> float:
-        """Request the list.  :return: seconds until the next request."""
         turn, at = self._next_turn(), self._clock.seconds()
         self._got.clear()
         try:

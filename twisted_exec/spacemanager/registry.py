@@ -336,7 +336,6 @@ class ProviderNamespaces:
         self._log.info("deleted namespace {name}: its provider is gone", name=name)
 
     async def _left(self, namespace: str) -> str:
-        """Return what prevents the deletion of a namespace, or empty."""
         for resource in BLOCKING:
             try:
                 listed = await self._client.list(resource, namespace, trim=_trimmed_to_metadata)

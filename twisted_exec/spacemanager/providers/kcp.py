@@ -300,7 +300,6 @@ class KcpProvider(CoroutineProvider):
     # Tokens.
 
     async def _good_token(self, key: _TokenKey) -> Token:
-        """Return a token; a cached token that a review refuses is replaced."""
         cached = self._tokens.kept(key)
         if cached is None or not self._reviews_work or not await self._is_refused(key, cached):
             return await self._do_in_workspace(self._tokens.current(key))
@@ -394,7 +393,6 @@ class KcpProvider(CoroutineProvider):
 
 
 def _token_key(obj: Object, path: str) -> _TokenKey:
-    """Return the key of a workspace's token; a mount has no logical cluster."""
     cluster = str((obj.get("spec") or {}).get("cluster") or "")
     # The name becomes part of the URL at which our account is created.
     return _TokenKey(path, cluster if is_name(cluster) else path)

@@ -325,7 +325,6 @@ class KindProvider(CoroutineProvider):
         return _Cluster(name, record, listed, stands)
 
     def _forget(self, name: str, record: ClusterRecord | None) -> None:
-        """Remove a record unless another process has replaced it."""
         if name not in self._records.names():
             return
         lock = self._records.lock(name)
@@ -462,7 +461,6 @@ class KindProvider(CoroutineProvider):
             await self._begin(cluster, request.owner, image)
 
     def _check_room(self, name: str) -> None:
-        """Limit clusters, because Spaces must not fill the manager's host."""
         others = [each for each in self._records.names() if each != name]
         making = [each for each in others if self._records.attempt(each).busy]
         if len(others) >= MAX_CLUSTERS:
@@ -502,7 +500,6 @@ class KindProvider(CoroutineProvider):
             os.close(lock)
 
     def _started(self, name: str, owner: str, image: str, lock: int) -> None:
-        """Record and start the creation, without awaiting anything in between."""
         self._learned(name, None)
         self._records.clear(name)
         self._records.put(name, CONFIG, config_of(self._settings, owner))

@@ -88,7 +88,6 @@ class KindCli:
         self._environ = {key: value for key, value in around.items() if key != "KUBECONFIG"}
         self._room = DeferredSemaphore(AT_ONCE)
         self.running: set[_Run] = set()
-        """The manager's own active runs."""
         self._ending = StoppingParts()
 
     async def run(self, *words: str, seconds: float) -> CompletedRun:

@@ -467,7 +467,6 @@ class ImportedSecrets:
 
 
 def _secrets_of(space: Object | None) -> set[SecretRef]:
-    """Return the Secrets of an imported Space that the manager may read."""
     if space is None or type_of(space) != spaces.IMPORTED:
         return set()
     return {

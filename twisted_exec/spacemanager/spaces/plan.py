@@ -182,7 +182,6 @@ def _second(observation: SpaceObservation) -> SpacePlan:
 
 
 def _not_discovered(observation: SpaceObservation) -> SpacePlan:
-    """Refuse credentials for physical spaces that the provider's owner has excluded."""
     if is_discovered(observation.space):
         message = "discovery does not take it any more: spec.SpacePrefixForDiscovery has changed"
         return _drop(observation, "NotDiscovered", message)
@@ -375,7 +374,6 @@ def _let_go(observation: SpaceObservation, event: Step | None) -> SpacePlan:
 
 
 def _kept(observation: SpaceObservation) -> SpacePlan:
-    """Keep a Space without a provider: its physical space may still exist."""
     name, physical = observation.provider.name, recorded(observation.space)
     message = (
         f'physical space {physical} may still be there, and its provider is not: make the SpaceProviderDesc "{name}" '

@@ -86,7 +86,6 @@ def _healthy(space: Object) -> ConditionValue:
 
 
 def _access(space: Object) -> Sequence[Object]:
-    """Return one access provider, external if possible."""
     status = space["status"]
     ends = {end["viewpoint"]: end for end in status.get(spaces.ENDPOINTS) or ()}
     for viewpoint in _PREFERRED:

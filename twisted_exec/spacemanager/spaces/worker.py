@@ -323,7 +323,6 @@ class SpaceWorker:
             await self._put_status(status)
 
     async def _existing(self, request: Awaitable[Object]) -> Object:
-        """Return the hub's answer; a missing Space ends the run."""
         try:
             return await request
         except NotFound:
