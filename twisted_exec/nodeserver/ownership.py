@@ -176,9 +176,6 @@ class OwnershipRule:
 
 
 def _shows(root: Object, pod: Object) -> bool:
-    """
-    Return whether a Pod of the root was created for this machine, which must still be exposed.
-    """
     annotations = root["metadata"].get("annotations") or {}
     uid = annotations.get(MACHINE_UID)
     return bool(

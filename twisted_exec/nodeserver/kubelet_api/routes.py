@@ -353,7 +353,6 @@ def _whose(leaf: ILeaf) -> str:
 
 
 async def _root_pod(hop: Hop, target: KubeletTarget) -> Object | None:
-    """Return the Pod with that UID, or the current Pod of that name."""
     for uid in dict.fromkeys((target.uid, "")):
         try:
             return await hop.root_pods.get(target.namespace, target.pod, uid)

@@ -195,7 +195,6 @@ class LeavesUsage:
                 del by_leaf[name]
 
     async def _read(self, leaf: ILeaf) -> LeafUsage:
-        """Read a leaf's metrics; problems are part of the result."""
         try:
             if not leaf.synced:  # otherwise no metrics could be attributed to Pods of ours
                 raise ServiceUnavailable(leaf.problem or "its Pods are not known yet")
@@ -241,8 +240,6 @@ def _asking(read: Any, leaf: ILeaf) -> Any:
 
 
 class _Counting:
-    """One pass over a leaf's metrics."""
-
     def __init__(self, leaf: ILeaf, counts: Counters) -> None:
         self._leaf, self._counts = leaf, counts
         self._counted_keys: set[Hashable] = set()
@@ -272,7 +269,6 @@ class _Counting:
         return PodUsage(pod.root, self._take((uid,), _sum(samples)), containers)
 
     def nodes(self, metrics: Iterable[Object]) -> Iterable[tuple[str, Counter]]:
-        """Return this leaf's Nodes in the root, each with the total usage of its nodes in the leaf."""
         available = list(metrics)
         for node in self._leaf.nodes:
             theirs = [item for item in available if _stands_for(node, item)]

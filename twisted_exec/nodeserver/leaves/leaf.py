@@ -239,7 +239,6 @@ class Leaf:
                 copy.start()
 
     def _try_again(self) -> None:
-        """Retry at once, because there are new credentials."""
         for copy in self._copies:
             if (copy.problem or not copy.synced) and copy not in self._resuming:
                 self._resuming.add(copy)
@@ -258,7 +257,6 @@ class Leaf:
         return None
 
     def _pod_in_copy(self, root: Object) -> Object | None:
-        """Return the Pod behind a Pod of the root from the copy; of several, that with its name."""
         try:
             expected = self.names(root)
         except NotFound:
@@ -290,7 +288,6 @@ class Leaf:
         return pod
 
     def _error_for_users(self, refused: APIError) -> APIError:
-        """Return the error for the root's users, without the location of our credentials."""
         log = "the node server's log says why"
         if refused.code in REFUSAL_CODES:
             return BadGateway(f"{self._label} refuses this node server; {log}")

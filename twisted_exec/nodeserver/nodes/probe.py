@@ -161,7 +161,6 @@ class LeafProbe:
     def __init__(self, leaf: ILeaf, reactor: Any) -> None:
         self._leaf, self._reactor = leaf, reactor
         self.version = ""
-        """Version of the leaf's API server, such as ``v1.33.1``; empty until known."""
 
     async def look(self) -> tuple[ConditionValue, ConditionValue]:
         """Return two conditions: the leaf is ready, and we may open streams there."""

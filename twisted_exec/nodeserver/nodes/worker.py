@@ -166,7 +166,6 @@ class NodeWorker(BackgroundTask):
         await sleeping
 
     async def _look(self) -> float:
-        """Plan and act once; return the seconds until the next look."""
         observed = self._context.observed(self.node.name)
         if observed is not None and self._contest.is_reported(observed, self._clock.seconds()):
             self._report_conflict(observed)

@@ -184,7 +184,6 @@ def ephemeral_form(container: Object) -> Object:
 
 
 def _without_token_source(volume: Object) -> Object:
-    """Return a projected volume without its token."""
     sources = (volume.get("projected") or {}).get("sources")
     if not sources or not any("serviceAccountToken" in each for each in sources):
         return volume
