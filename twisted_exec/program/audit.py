@@ -179,7 +179,6 @@ class JSONLinesAudit:
             os.close(descriptor)
 
     def _open_with_room(self, size: int) -> int:
-        """Open and lock the file, after a rotation if necessary."""
         while True:
             descriptor = self._open()
             try:

@@ -558,7 +558,6 @@ def _below(line: str, width: int) -> str:
 
 
 def _naming(name: str, *rest: Any) -> list[Any]:
-    """Return an option's definition whose coercion, if any, names the option in errors."""
     if len(rest) < 4:
         return [name, *rest]
     coerce: Callable[[str], Any] = rest[3]

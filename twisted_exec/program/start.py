@@ -35,7 +35,6 @@ from twisted_exec.tls.fast.loop import shorten_turns, use_monotonic_clock
 
 _log = Logger()
 _failure = ""
-"""Why the program cannot start; the exit code is 1."""
 
 
 class Startable(Protocol):

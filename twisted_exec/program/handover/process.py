@@ -353,7 +353,6 @@ class HandOver:
             raise HandOverError(f"it did not get the state within {limit}") from None
 
     async def _go_on(self, problem: BaseException, frozen: IHandsOver | None) -> None:
-        """Continue as if there had been no successor."""
         if frozen is not None:
             try:
                 await maybeDeferred(frozen.thaw)
@@ -579,7 +578,6 @@ class ProcessHandOver:
         return Deferred.fromCoroutine(self._wait(predecessor))
 
     def _stop(self) -> Deferred[None]:
-        """Stop a successor that is not ready, and the earlier processes that serve sessions."""
         self._hand_over.abandon()
         if self._predecessor is not None:
             self._predecessor.stopping()
