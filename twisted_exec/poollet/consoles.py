@@ -360,7 +360,6 @@ class ExecLocator:
         self._check(machine, is_open)
 
     async def _target(self, subject: Subject) -> StreamDestination:
-        """Ask the runtime for a URL of the machine with the subject's UID."""
         machines = list(self.observed(subject.uid))
         if machines:
             try:

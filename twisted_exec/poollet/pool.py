@@ -108,7 +108,6 @@ class Pool(BackgroundTask):
         self._on_runtime, self._on_current, self._on_offer = on_runtime, on_current, on_offer
         self.lease = Lease(client, dialect.lease_namespace, name, now)
         self.offered: pb.StatusResponse | None = None
-        """The runtime's last answer."""
         self._runtime_name = ""
         self._addresses: Sequence[Address] = ()
         self._port = 0
@@ -116,9 +115,7 @@ class Pool(BackgroundTask):
         self._backoff = Backoff(longest_seconds=HEARTBEAT_SECONDS)
         self._timer: IDelayedCall | None = None
         self.problem = "the pool is not registered yet"
-        """Why the pool's status is not up to date, or empty."""
         self.runtime_problem = "the machine runtime has not answered yet"
-        """Why the runtime does not answer, or empty."""
 
     def start(self, addresses: Sequence[Address], port: int) -> None:
         """Register the pool and keep it up to date until :meth:`stop`."""
@@ -232,7 +229,6 @@ class Pool(BackgroundTask):
         await self._client.patch(self._dialect.pool, self.name, patch, subresource="status")
 
     async def _registered(self) -> Object:
-        """Return the MachinePool, created or completed if necessary."""
         pool = self._pool()
         if pool is None:
             try:

@@ -186,7 +186,6 @@ class RecordingController(RuntimeController):
                 await self._refused(recording, before)
 
     async def _refused(self, recording: Object, before: Object) -> None:
-        """Write that the runtime has another recording than before."""
         phase = "" if before.get("phase") in (CLOSED, FAILED) else FAILED
         if phase or before.get("message") != CHANGED:
             uid = recording["metadata"]["uid"]

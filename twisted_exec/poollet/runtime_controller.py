@@ -86,13 +86,9 @@ class RuntimeController:
         raise NotImplementedError
 
     async def _list_reports(self, instance: str, acknowledged: int) -> RuntimeReports:
-        """:raises APIError: the runtime does not answer."""
         raise NotImplementedError
 
     async def _handle(self, report: Any) -> None:
-        """
-        :raises APIError: the API server fails; the report is listed again.
-        """
         raise NotImplementedError
 
     async def _unsupported(self) -> None:

@@ -62,7 +62,6 @@ class _Work:
     failed: bool = False
     """The timer is a back-off after a failure."""
     away: bool = False
-    """The failure was a runtime that did not answer."""
     trouble: str = ""
     """The runtime's last refusal, for the Machine's condition."""
     logged_problem: str = ""
@@ -222,7 +221,6 @@ class Loop:
         return since is not None and self.clock.seconds() - since >= AWAY_SECONDS
 
     def _sweep(self) -> None:
-        """Wake a worker for each Machine that is not in its desired state."""
         machines = {machine["metadata"]["uid"]: machine for machine in self.machines()}
         # Set before any worker wakes: in one process its changes come back at once.
         self._machines_by_uid = machines
@@ -296,7 +294,6 @@ class Loop:
         return replace(planned, actions=needed)
 
     def _wake(self, uid: str, *, eager: bool = False) -> None:
-        """Let a worker look at this Machine now, or again when it is done."""
         if self.config is None or self._stopped:
             return
         work = self._work.setdefault(uid, _Work(Backoff(FIRST_PAUSE_SECONDS)))
@@ -379,7 +376,6 @@ class Loop:
         return None
 
     async def _rounds(self, machine: Object, work: _Work) -> MachinePlan:
-        """Plan and act several times; return the last plan."""
         before: tuple[Action, ...] = ()
         secrets: dict[Key, Object | str] = {}
         uid = machine["metadata"]["uid"]
