@@ -306,7 +306,6 @@ class Floor:
         self._taken_from = [each for each in self._taken_from if each is not participant]
 
     def _give_back(self, leaver: Participant) -> None:
-        """Return the floor that a script took to the sessions that can use it."""
         if self.writers:
             return
         for each in self._taken_from:

@@ -26,7 +26,6 @@ _WRITE_BYTES = 32 << 10
 _MOST_NOTICES = 16
 _LONGEST_PROMPT = 512
 _MOVES = re.compile(rb"\x1b\[[\d;]*[A-Hfd]")
-"""Sequences that move the cursor."""
 
 
 @dataclass(frozen=True)
