@@ -58,8 +58,6 @@ class Carried(Typing):
 
 
 class _Pair:
-    """The error stream and the data stream of one forwarded connection."""
-
     def __init__(self, forwards: PortForwards, request: str) -> None:
         self.forwards, self.request = forwards, request
         self.streams: dict[bytes, int] = {}
@@ -297,8 +295,6 @@ def read_ports(values: Sequence[bytes]) -> list[int]:
 
 
 class _SocketPorts:
-    """Port forwarding over a WebSocket; receives the events of its socket."""
-
     def __init__(self, socket: Any, over: Callable[[Any], None]) -> None:
         self.socket, self._over = socket, over
 
@@ -354,8 +350,6 @@ class TunnelPorts(_SocketPorts):
 
 
 class _OldPort:
-    """One port of an older WebSocket, with a data channel and an error channel."""
-
     def __init__(self, ports: OldPorts, channel: int, port: int) -> None:
         self._ports, self._channel = ports, channel
         self.port = port
@@ -474,8 +468,6 @@ class TargetUser(Typing):
 
 @implementer(IHalfCloseableProtocol, IPushProducer)
 class _Target(Protocol):
-    """A connection to a port."""
-
     transport: Any
 
     def __init__(self, user: TargetUser) -> None:

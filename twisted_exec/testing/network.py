@@ -273,8 +273,6 @@ class Response:
 
 
 class _Transport(StringTransportWithDisconnection):
-    """Closes at once, and tells its protocol."""
-
     aborted = False
 
     def abortConnection(self) -> None:
@@ -347,8 +345,6 @@ class _Socket:
 
 
 class _Unclosed:
-    """Keeps the rest readable when one response is read to its end."""
-
     def __init__(self, data: BytesIO) -> None:
         self.read, self.readline, self.readinto = data.read, data.readline, data.readinto
 
