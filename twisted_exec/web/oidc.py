@@ -273,7 +273,6 @@ def _fields(request: Request) -> dict[str, str]:
 
 
 def _reason(response: Mapping[str, Any]) -> str:
-    """Return the error of RFC 6749 §5.2 in one line."""
     texts = [response.get(name) for name in ("error", "error_description")]
     line = ": ".join(text for text in texts if isinstance(text, str) and text)
     return "".join(mark if mark.isprintable() else " " for mark in line)[:_LIMIT_REASON]
