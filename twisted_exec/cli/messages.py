@@ -31,7 +31,7 @@ def one_line(text: str) -> str:
 def rows(line: str, columns: int) -> list[str]:
     """
     Return the rows of a message for a terminal of so many columns, broken at blanks, but not inside
-    a command at its end.
+    a kubectl command at its end.
     """
     from twisted_exec.wire.control_messages import wrapped
 

@@ -145,11 +145,7 @@ class Values(Protocol):
     """Source of values that are in no parser."""
 
     def of(self, name: str, options: Mapping[str, Any]) -> Iterable[str]:
-        """
-        Return the values of an argument.
-
-        :param name: such as ``context`` or ``machine``.
-        """
+        """Return the values of an argument."""
 
 
 @dataclass(frozen=True)

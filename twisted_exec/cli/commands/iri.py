@@ -182,7 +182,7 @@ def connect(options: argparse.Namespace, where: RuntimePlace, reactor: Any) -> I
 
 
 def explain_refusal(refusal: Any, client: IRIClient) -> str:
-    """Return the message for an error; unlike others, it may name the runtime's address."""
+    """Return the message for an error, which may name the runtime's address."""
     if client.trouble:
         return f"{client.target}: {client.trouble}"
     message = str(refusal.message).replace('machines "', 'machine "')

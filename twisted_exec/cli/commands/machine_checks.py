@@ -341,7 +341,6 @@ class _MachineCheck:
         await visitor.within(_LEFT_SECONDS, server.reactor)
 
     def _judge_refusal(self, problem: Exception) -> None:
-        """Report a refused console under the name of the part that refused."""
         message, code = message_of(problem), getattr(problem, "code", 0)
         condition = str(self._line_condition.get("message") or "")
         if condition and condition in message:
@@ -512,7 +511,9 @@ _REFUSALS: tuple[tuple[str, str, str], ...] = (
     ("not running yet", "runtime", RUNTIME),
     ("cannot reach http", "server", API_SERVER),
 )
-"""Text of a refusal, the part that it is about, and the remedy; the first that matches."""
+"""
+Text of a refusal, the part that it is about, and the remedy. The first text that matches counts.
+"""
 
 
 def of_refusal(message: str, code: int) -> tuple[str, str]:

@@ -364,7 +364,7 @@ class Finding:
     """
     Result of one check.
 
-    :param check: name of the part that was checked, such as ``clock``.
+    :param check: the checked part, such as ``clock``.
     """
 
     check: str

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 0.5
 SETTLE_SECONDS = 3.0
-"""How long after the status the Secrets may change, and the Event may come."""
+"""Time after the manager's answer for the Secrets to change and for an Event to come."""
 CANNOT = "CannotRotate"
 NO_PROVIDER = "NoProvider"
 """Reason of a condition without the SpaceProviderDesc: nothing will answer a request."""
@@ -55,8 +55,7 @@ class CredentialRotation:
     """
     The rotation of one Space's credentials.
 
-    The manager's answer (``status.rotated``) does not say whether it could, so this compares
-    Secrets.
+    ``status.rotated`` does not say whether the rotation succeeded, so this compares Secrets.
     """
 
     def __init__(
@@ -308,7 +307,7 @@ def asking(
 
 
 def command_line(name: SpaceName, options: argparse.Namespace, *more: str) -> str:
-    """Return the shell command that writes a kubeconfig for a Space to a file, for messages."""
+    """Return the shell command that writes a kubeconfig for a Space to a file."""
     files = _files(options, os.environ)
     variable = "" if files == os.devnull else f"KUBECONFIG={shlex.quote(files)} "
     words = [PROGRAM, *_words("kubeconfig", name, options, os.environ), *more]

@@ -127,7 +127,8 @@ def follow_config(options: argparse.Namespace, context: str) -> ReloadingConfig:
     """
     Return the configuration that the options select, kept current.
 
-    :param context: stays: ``kubectl config use-context`` must not take an open page elsewhere.
+    :param context: name of the context, which stays the same: ``kubectl config use-context`` must
+        not take an open page elsewhere.
     :raises KubeConfigError: it cannot be used.
     """
     return ReloadingConfig(options.kubeconfig, context or None, overrides=overrides_of(options))

@@ -7,7 +7,7 @@ to 127.0.0.1 read the answers (DNS rebinding).  So ``Host`` must be ours, and ``
 ``Host`` is checked.  The token proves the user: without it a request can only read these files, and
 log in.
 
-The lists of headers name those that pass, so that unknown ones do not.
+Only listed headers pass.
 """
 
 from __future__ import annotations
@@ -225,7 +225,10 @@ def _wrong_method(request: Request, allowed: list[bytes] | tuple[bytes, ...]) ->
 VALID_SECONDS = 30.0
 
 _BYTES = 32
-"""Cannot be guessed, so guesses are not counted: any program could make the right secret void."""
+"""
+Bytes of the secret, too many to guess. Wrong guesses do not make it void, because any program could
+send them.
+"""
 
 REMEDY = "press Enter in the terminal where the web console runs, and open the new URL"
 
@@ -546,7 +549,7 @@ def set_own_headers(request: Request) -> None:
 
 
 MOST_SOCKETS = 400
-"""Open WebSockets: a tab has one for each terminal and one for each watch."""
+"""Limit of open WebSockets; a tab has one for each terminal and for each watch."""
 
 _END_SECONDS = 0.5
 """For the browser and the API server to close a WebSocket."""

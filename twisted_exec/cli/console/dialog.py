@@ -73,7 +73,7 @@ class Dialog:
 
     def typed(self, data: bytes) -> bool:
         """
-        Handle keys; they wait until they are read.
+        Handle keys.
 
         :return: whether the dialog waits for the user.
         """
@@ -162,7 +162,7 @@ class Dialog:
         Show lines until the user closes the view.
 
         :param save: writes the lines into a file, and returns a message.
-        :param name: of the file, by default.
+        :param name: default name of that file.
         """
         self._draw(_CLEAR if self.full_screen else _BEGIN)
         try:

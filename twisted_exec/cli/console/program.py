@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 AGAIN_SECONDS = 1.0
 """Between two attempts to reach a server that was stopped."""
 _NOT_READY = (404, 409, 429)
-"""Answers of a server that has just started: it has no machine yet, or none that runs."""
+"""Status codes of a server that has just started: it has no machine yet, or none that runs."""
 NOT_READY_SECONDS = 60.0
 """Time for such a server to have the machine."""
 

@@ -11,8 +11,8 @@ it for a user's name.
 
 A mark is an operating system command (OSC) with a number that no terminal knows. (Not an APC, which
 tmux takes for a title.) The shell's ``printf`` makes its Escape characters, so the echo of a typed
-line contains no mark.  The command is typed in octal where necessary, because of quotes and tabs.
-Most marks are printed twice, because the kernel may print a line into the middle of one.
+line contains no mark. Most marks are printed twice, because the kernel may print a line into the
+middle of one.
 
 All viewers see the marks in the same order.  So of several runs at one shell, the first whose probe
 is answered goes on, and the others fail.
@@ -46,7 +46,7 @@ SETTLE_SECONDS = 0.3
 """Silence after which the old output has arrived."""
 MOST_SETTLE_SECONDS = 2.0
 _ATTENDANCE_SECONDS = 1.5
-"""Time for the runtime to tell a new session how many sessions there are; it waits for 0.5 s."""
+"""Time for the runtime to tell a new session how many sessions there are."""
 EXPECT_SECONDS = 60.0
 """Limit of each ``--expect`` without ``--timeout``."""
 
@@ -378,8 +378,8 @@ _BOOT_LOADER = re.compile(
 """
 U-Boot, barebox, GRUB, iPXE, the UEFI Shell, CFE, RedBoot and Open Firmware.
 
-A command may be half-typed: U-Boot would discard it and repeat its last command.  Behind ``ok`` and
-``0 >`` there is none, because other text may begin like that.
+A command may be half-typed: U-Boot would discard it and repeat its last command. After ``ok`` or
+``0 >`` a command is not matched, because other text may begin like that.
 """
 _QUESTION = re.compile(
     rb"(?:[\[(](?:y(?:es)?|no?)/[^\s()]{1,40}[\])](?: \[[^\]\r\n]*\])?[ \t]*[?:]?(?:[ \t]+[\w-]{0,20})?|--More--[^\r\n]{0,80})\Z",
@@ -387,7 +387,7 @@ _QUESTION = re.compile(
 )
 """A question with its answers, such as ``[Y/n]`` or ``(yes/no/[fingerprint])?``, or the pager ``more``: Enter answers."""
 _PROMPT = re.compile(rb"(?:[$#>]|(?<!\d)%)[ \t]*\Z")  # not the 33% of a pager
-"""A shell may be on the alternate screen: in tmux, or because an editor was killed, also by a reset of the machine."""
+"""The prompt of a shell, which may be on the alternate screen, as in tmux."""
 _MARK = 28747
 """The number of the OSC."""
 _ANY_MARK = re.compile(rb"\x1b\]%d;([RBE][0-9a-f]{8})[:\x1b]" % _MARK)

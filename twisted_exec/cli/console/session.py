@@ -217,7 +217,7 @@ class ConsoleSession:
         self._input.discard()
 
     def _last_line(self) -> bytes:
-        """Return the machine's last line; empty while the machine is off, because nobody can answer it."""
+        """Return the machine's last line; empty while the machine is off."""
         if self._scrollback is None or self._display.notices.is_off:
             return b""
         return self._scrollback.last_line()

@@ -53,7 +53,6 @@ class Follower:
     :param open_log: returns the log.
     :param position: where to begin; ``None`` for the last lines.
     :param tail_lines: number of these lines.
-    :param turns: limits the logs that are being opened.
     :param changed: called after each change of the state.
     :ivar problem: why the log cannot be read; empty if nothing failed.
     """

@@ -338,7 +338,10 @@ class PrefixedLines:
 
     @property
     def undecided(self) -> int:
-        """Number of bytes at the end of the output that may become a part of something longer."""
+        """
+        Return the number of bytes at the end of the output that may become a part of something
+        longer.
+        """
         return self._plain.undecided + self._plain.returned
 
     def feed(self, data: bytes) -> bytes:

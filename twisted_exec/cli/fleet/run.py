@@ -184,7 +184,7 @@ class MachineRun:
         return result
 
     def left(self) -> Deferred[Any]:
-        """Fire when the session is over, after a cancellation within some seconds."""
+        """Fire when the session is over; a cancelled one takes some seconds at most."""
         return self._session.finished
 
     def _open(self, session: ConsoleSession) -> Any:

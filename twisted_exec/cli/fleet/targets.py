@@ -61,7 +61,7 @@ class Cluster:
 
     :param name: of its Space; empty for the cluster of the kubeconfig.
     :param agent: the ``User-Agent``.
-    :param remedy: for credentials that the server does not accept.
+    :param remedy: what to do if the server does not accept the credentials.
     """
 
     name: str

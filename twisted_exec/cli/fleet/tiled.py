@@ -383,7 +383,7 @@ class FleetScreens:
         self._shown: set[int] = set()
 
     def screen(self, index: int) -> tuple[ScreenText | None, str]:
-        """Return the last screen of a machine, and why there is no newer one; empty if there is."""
+        """Return the last screen of a machine, and the problem of the last look at it, or empty."""
         look = self._looks.get(index)
         return (None, "") if look is None else (look.screen, look.problem)
 

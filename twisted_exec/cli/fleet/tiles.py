@@ -144,7 +144,7 @@ class ScreenText:
     @classmethod
     def parse(cls, document: Mapping[str, Any]) -> ScreenText:
         """
-        Read a screen as JSON.
+        Read the JSON document of a screen.
 
         :raises ValueError: the document is no screen.
         """
@@ -207,7 +207,6 @@ def _at(place: tuple[int, int], row: int) -> str:
 
 
 def _visible_rows(screen: ScreenText, height: int) -> range:
-    """Return the rows of the screen that fit: the last ones that are in use."""
     used = [index for index, line in enumerate(screen.lines) if line.strip()]
     last = max([*used[-1:], min(screen.row, len(screen.lines) - 1)], default=0)
     first = max(0, last + 1 - height)
