@@ -133,7 +133,7 @@ class ProviderCopy(BackgroundTask):
 
     def making(self, physical: Physical) -> None:
         """
-        Handle the start of a creation: until its end, answers without the space prove nothing.
+        Handle the start of a creation; until it ends, answers without the space prove nothing.
         """
         self._making[physical] = self._making.get(physical, 0) + 1
 

@@ -267,7 +267,7 @@ class KindProvider(CoroutineProvider):
         self._poll = NamePoller(reactor, self._listed_names, self._unsettled, poll_seconds)
 
     def watch(self, changed: Changed) -> Callable[[], None]:
-        """See :meth:`ISpaceProvider.watch`. Poll: kind sends no notifications."""
+        """See :meth:`ISpaceProvider.watch`."""
         return self._poll.add(changed)
 
     def close(self) -> Deferred[None]:
@@ -472,7 +472,7 @@ class KindProvider(CoroutineProvider):
         raise ServiceUnavailable(f'cluster "{name}" cannot be made yet: {what}')
 
     def _adopt(self, cluster: _Cluster, owner: str) -> None:
-        """Adopt an unrecorded cluster with our label: its records are another manager's, or lost."""
+        """Adopt an unrecorded cluster with our label."""
         check = self._checks.get(cluster.name)
         who = check.identity if check is not None else None
         if who is None or who.owner != owner:

@@ -5,8 +5,8 @@ The objects of a ControlPlane are in the namespace ``NAME-system``, which KubeFl
 with an ownerReference. So a ControlPlane is gone when its namespace is.
 
 The provider reads namespaces before ControlPlanes, so that it does not mistake a new ControlPlane
-for a deleted one. A key of a viewpoint in its Secret may lead nowhere: some types never write it,
-others some time after Ready.
+for a deleted one. A viewpoint's key in the Secret may be missing: some types never write it, others
+only some time after Ready.
 
 Credentials cannot be rotated.
 

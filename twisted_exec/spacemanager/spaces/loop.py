@@ -178,8 +178,8 @@ class SpaceLoop(Service):
 
     def _tick(self) -> None:
         """
-        Start processing once everything has been read, because an object that is not read yet is
-        not gone.
+        Start processing once everything has been read: an object that was not read yet seems to be
+        gone.
         """
         if not (self._spaces.synced and self._secrets.synced and self._providers.synced):
             return

@@ -141,7 +141,8 @@ def _wanted(observation: SpaceObservation) -> SpacePlan:
 
 def _without_provider(observation: SpaceObservation) -> SpacePlan:
     """
-    An unreachable API server may still be reachable for others, unless its address is on loopback.
+    Plan without a provider: an unreachable API server may still be reachable for others, unless its
+    address is on loopback.
     """
     physical, synced = _as_probed(observation), no_provider(observation.provider.name)
     if physical is not None and physical[1] == "Unreachable" and _is_on_loopback(observation):

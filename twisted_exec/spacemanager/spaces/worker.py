@@ -463,7 +463,7 @@ class SpaceWorker:
 
 
 async def _refusable(answer: Awaitable[None]) -> None:
-    """Turn a provider's Conflict into a refusal: it would not help to observe the hub again."""
+    """Turn a provider's Conflict into a refusal, because observing the hub again would not help."""
     try:
         await answer
     except Conflict as refused:
