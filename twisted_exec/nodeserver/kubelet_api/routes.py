@@ -506,7 +506,7 @@ def _streams(pairs: Sequence[tuple[bytes, bytes]]) -> list[str]:
 
 
 def _is_one(pairs: Sequence[tuple[bytes, bytes]], key: bytes) -> bool:
-    """Return whether the first value is ``1``; others are ignored, as by Go's ``FormValue``."""
+    """Return whether the first value is ``1``, as Go's ``FormValue`` would."""
     return next((value for name, value in pairs if name == key), b"") == b"1"
 
 

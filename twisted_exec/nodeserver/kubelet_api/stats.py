@@ -118,7 +118,7 @@ def stats_routes(hop: Hop) -> list[Route]:
 
 
 KEEP_SECONDS = 5.0
-"""Cache lifetime of a leaf's answer; metrics-server renews its own every 15 seconds, usually."""
+"""Cache lifetime of a leaf's answer."""
 
 ANSWER_SECONDS = 8.0
 """Timeout for a leaf: metrics-server waits 10 s for us."""

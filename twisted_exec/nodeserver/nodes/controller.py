@@ -212,7 +212,7 @@ def _addresses(node: Object | None) -> list[Address]:
 
 
 def trim_root_node(node: Object) -> Object:
-    """Return a trimmed Node of the root."""
+    """Remove large parts of a root's Node that are not read here."""
     annotations = node["metadata"].get("annotations") or {}
     status = node.get("status") or {}
     if is_virtual(node) or LEAF in annotations or KOSMOS_LEAF in annotations:

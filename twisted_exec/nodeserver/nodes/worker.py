@@ -62,7 +62,10 @@ FAILED_SECONDS = 300.0
 """Pause after a look failed with an unexpected exception."""
 SOON_SECONDS = 0.1
 SETTLE_SECONDS = 1.0
-"""A root's API server dials what its own copy of the Node says, which may be a moment old."""
+"""
+Delay of the first probe of a Node: the copy of the root's API server, by which it dials, may be a
+moment old.
+"""
 
 
 @dataclass(frozen=True)

@@ -189,7 +189,6 @@ class LeafWorker:
                 await self.delete(pod, None)
 
     async def _is_elsewhere(self, pod: Object, uid: str) -> bool:
-        """Return whether the root still has a Pod that our cache of its Pods lacks."""
         metadata = pod["metadata"]
         annotations = metadata.get("annotations") or {}
         name, namespace = annotations.get(NAME, metadata["name"]), annotations.get(NAMESPACE)
