@@ -23,8 +23,8 @@ LONG_WAIT_SECONDS = 0.5
 """Longest wait of the reactor for calls that must not fail because a disk is slow."""
 _WAITS = 4
 """
-Number of parts of a wait. If the whole process stands still, as on a busy machine, the thread
-cannot work either: that uses up one part, and says nothing about the disk.
+Number of parts of a wait, so that a pause of the whole process, as on a busy machine, uses up only
+one of them.
 """
 
 _Result = TypeVar("_Result")

@@ -39,7 +39,7 @@ collector.
 _MIDDLE_TICKS, _OLD_TICKS, _REVIEW_TICKS = 10, 60, 600
 _NEVER = 1 << 30
 _EXPLAINED = 100
-"""Containers that one descriptor explains: a session has about 60 for two, a watch about as many."""
+"""Containers that are normal for one open descriptor."""
 _LEAST_SLACK = 50_000
 
 

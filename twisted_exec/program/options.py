@@ -44,7 +44,7 @@ from twisted_exec.wire.upgrade import read_origin
 
 CONFIG = "config"
 _LEVEL_OPTIONS = {"log-level", "quiet"}
-"""Two options for the level of the log: one on the command line replaces both of a file."""
+"""Options for the level of the log: one on the command line replaces both of a file."""
 _MOST_CONFIG_BYTES = 1 << 20
 
 

@@ -407,14 +407,17 @@ LONGEST_SECONDS: float = 120
 
 _LOOK_SECONDS = 1.0
 _SHARE = 0.1
-"""A process that is busy for a smaller part of the time hangs: timers of an idle reactor need less."""
+"""
+Least part of the time that a process is busy if it does not hang; timers of an idle reactor need
+less.
+"""
 
 
 class Patience:
     """
     Waits for a process as long as it goes on.
 
-    :ivar is_over: the whole time has passed, and not only that of a silent process.
+    :ivar is_over: the whole time has passed, not only that of a silent process.
     """
 
     is_over = False
