@@ -202,10 +202,6 @@ class AlertController(RuntimeController):
         return next((each for each in self._machines() if each["metadata"]["uid"] == uid), None)
 
     async def _write(self, event: Object) -> bool:
-        """
-        Write an Event until the API server takes or refuses it; return false if it has the Event
-        already.
-        """
         backoff = Backoff()
         while True:
             try:
@@ -305,7 +301,7 @@ MOST_PATTERNS = 1024
 """Limit of the patterns of a pool; our runtimes have the same limit for each owner."""
 TOO_MANY = f"the alerts of the pool's machines have more than {MOST_PATTERNS} patterns in all"
 MOST_COMPARISONS = 2_000_000
-"""Limit of the terms of a namespace's selectors, times its machines in the pool: half a second of CPU time."""
+"""Limit of the terms of a namespace's selectors, times its machines in the pool."""
 TOO_MANY_COMPARISONS = (
     "the selectors of the namespace's older alerts and its machines in the pool need "
     f"{MOST_COMPARISONS} comparisons already: use fewer alerts, or fewer terms in their selectors"

@@ -1,8 +1,9 @@
 """
 Read and watch the objects that Machines refer to.
 
-Objects other than Secrets are watched, each kind from the first reference on. A poollet may read
-only the Secrets that its Machines name, so it reads a Secret when a plan needs it.
+Objects other than Secrets are watched, each kind from the first reference on. A Secret is read when
+a plan needs it, because a poollet may read only the Secrets that its Machines name; Secrets that a
+Machine waits for are watched, too, up to a limit.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ class ReferenceCache:
         return objects
 
     def follow(self, uid: str, keys: Iterable[Key]) -> None:
-        """Watch these Secrets for the Machine, and no others."""
+        """Watch these Secrets for the Machine, up to a limit, instead of its earlier ones."""
         pending_keys = set(keys)
         for key in pending_keys:
             self._readers.setdefault((SECRETS.resource, *key), set()).add(uid)
