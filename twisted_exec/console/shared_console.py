@@ -633,7 +633,7 @@ class SharedConsole:
         self._viewers.recordings_changed()
 
     def restore_size(self, size: TerminalSize) -> None:
-        """Take note of the size that the line has had since before this process."""
+        """Set the size that the line has had since before this process."""
         self.size = size
         self._console.window_changed(size)
 
