@@ -31,7 +31,7 @@ from twisted_exec.kube.answers import typed
 from twisted_exec.kube.interfaces import IKubeClient, Object
 
 GRACE_SECONDS = 30
-"""Of a Pod that says none."""
+"""Grace period of a Pod that names none, in seconds."""
 
 _GRACE = "deletionGracePeriodSeconds"
 
