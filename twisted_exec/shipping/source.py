@@ -90,7 +90,7 @@ class ShippedJournal:
 
     @property
     def is_complete(self) -> bool:
-        """True if the machine was deleted and all of its output is saved as shipped."""
+        """True if the machine's journal is closed, and all of its output is saved as shipped."""
         return bool(self.journal.closed) and self.saved >= self.journal.end
 
     def accept(self, offset: int) -> int:
