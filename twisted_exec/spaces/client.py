@@ -353,7 +353,10 @@ class SpaceClient(Service):
 
 
 AHEAD_SECONDS = 10.0
-"""How long a read may be ahead of the watch.  After a restore, a cluster may serve older versions again."""
+"""
+How long a read Secret may be newer than the watched one: after a restore, a cluster may serve older
+versions again.
+"""
 
 
 class SpaceCredentials:
