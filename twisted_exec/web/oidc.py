@@ -57,7 +57,10 @@ _LIMIT_REASON = 300
 _AT_ONCE = 16
 """Requests to issuers at once, for all pages together."""
 _AT_ONCE_OF_HOST = 8
-"""The same for pages on one host, which could otherwise keep all others from logging in."""
+"""
+Requests to issuers at once for pages on one host, which could otherwise keep all others from
+logging in.
+"""
 _VERIFIER = re.compile(r"[A-Za-z0-9._~-]{43,128}")
 _FIELDS = ("issuer", "code", "verifier", "redirectUri")
 
