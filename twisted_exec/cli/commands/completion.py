@@ -2,8 +2,7 @@
 ``twisted-exec completion``, and what shells and kubectl call for candidates.
 
 kubectl completes ``kubectl console`` by the program ``kubectl_complete-console`` (source:
-``k8s.io/kubectl/pkg/cmd/plugin``, ``plugin_completion.go``).  A shell waits for candidates, so
-requests have a short time limit, and errors are silent.
+``k8s.io/kubectl/pkg/cmd/plugin``, ``plugin_completion.go``).
 """
 
 from __future__ import annotations

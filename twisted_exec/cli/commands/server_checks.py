@@ -294,11 +294,7 @@ async def check_user(server: ExaminedServer, client: CommandClient) -> str:
 async def undiscovered(
     server: ExaminedServer, client: CommandClient, problem: APIError, among: Iterable[Dialect]
 ) -> Unusable:
-    """
-    Return the error for machines that cannot be discovered.
-
-    A kube-apiserver forwards discovery to the API server of an APIService, which may be down.
-    """
+    """Return the error for machines that cannot be discovered."""
     fatal = server.report.fatal
     if problem.code in (Unauthorized.code, Forbidden.code):
         remedy = "check the rights of this user: discovery is for all authenticated users"

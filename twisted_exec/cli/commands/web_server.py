@@ -569,11 +569,7 @@ class _Socket:
 
 
 class SocketForwarder:
-    """
-    Splices WebSockets of the page, such as consoles, with connections to the API server.
-
-    The boundaries of frames are tracked, so that the program can tell the page when it ends.
-    """
+    """Splices WebSockets of the page, such as consoles, with connections to the API server."""
 
     def __init__(
         self,
