@@ -2,8 +2,8 @@
 Read and watch the objects that Machines refer to.
 
 Objects other than Secrets are watched, each kind from the first reference on. A Secret is read when
-a plan needs it, because a poollet may read only the Secrets that its Machines name; Secrets that a
-Machine waits for are watched, too, up to a limit.
+a plan needs it, because a poollet may read only the Secrets that its Machines name. Some Secrets
+that Machines wait for are watched, too.
 """
 
 from __future__ import annotations
