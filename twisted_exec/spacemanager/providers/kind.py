@@ -267,7 +267,6 @@ class KindProvider(CoroutineProvider):
         self._poll = NamePoller(reactor, self._listed_names, self._unsettled, poll_seconds)
 
     def watch(self, changed: Changed) -> Callable[[], None]:
-        """See :meth:`ISpaceProvider.watch`."""
         return self._poll.add(changed)
 
     def close(self) -> Deferred[None]:
