@@ -1,8 +1,8 @@
 """
 Read and watch the objects that Machines refer to.
 
-Objects other than Secrets are watched, each kind from the first reference on. A Secret is read when
-a plan needs it, because a poollet may read only the Secrets that its Machines name. Some Secrets
+Objects other than Secrets are watched, each kind from the first reference on. A poollet may read
+only the Secrets that its Machines name, so it reads a Secret when a plan needs it. Some Secrets
 that Machines wait for are watched, too.
 """
 
