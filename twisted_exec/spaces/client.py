@@ -463,7 +463,6 @@ class SecretRereader(BackgroundTask):
         self._not_before = 0.0
 
     def __call__(self, refused: ClientConfig) -> Deferred[bool]:
-        """See :data:`~twisted_exec.kube.client.Reread`."""
         if self._config() == refused and self._clock.seconds() < self._not_before:
             return succeed(False)
         # Otherwise another request or the watch has brought new credentials already.
