@@ -40,7 +40,7 @@ from twisted_exec.wire.session_terms import Right
 from twisted_exec.wire.stream_options import CONSOLE
 
 LINE_SECONDS = 1.0
-"""A session that lasts so long is good."""
+"""Time that a session must last to be good."""
 
 CONSOLE_SUBRESOURCE = "console"
 """The virtual subresource whose verbs are the rights at a console."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 CONTEXT_BYTES = 384 << 10
 """How much output the terminal gets before the new position."""
 MAX_OUTPUT_BYTES = 64 << 20
-"""Most input and output of a recording that a picture shows."""
+"""Most bytes of a recording that are read for a picture."""
 _RESET = b"\x1bc"
 _SPEEDS = 0.25, 64.0
 

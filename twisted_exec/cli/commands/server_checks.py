@@ -40,12 +40,11 @@ _SHORT_LIVED_DAYS = 30.0
 _DAY_SECONDS = 86400.0
 
 CLOCK_WARNING_SECONDS, CLOCK_ERROR_SECONDS = 30.0, 300.0
-"""Between the clocks of this host and of the server."""
+"""Differences between the clocks of this host and of the server."""
 
 _APISERVICES = Resource(
     "apiregistration.k8s.io", "v1", "apiservices", "APIService", namespaced=False
 )
-"""Groups that a kube-apiserver forwards to other API servers."""
 
 _ANSWER_BYTES = 1 << 20
 _MOST_NAMES = 4

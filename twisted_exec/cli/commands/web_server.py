@@ -74,7 +74,7 @@ from twisted_exec.wire.upgrade import (
 )
 
 _MOST_CONNECTIONS = 256
-"""Besides WebSockets; a browser opens six for all tabs."""
+"""Limit of connections besides WebSockets; a browser opens six for all tabs."""
 
 
 class LocalServer:
@@ -355,7 +355,7 @@ def check_token(request: Request, login: Login) -> None:
 AGENT = "twisted-exec-web"
 _CONNECT_SECONDS = 10.0
 HEAD_SECONDS = 60.0
-"""As a kube-apiserver's own limit for short requests."""
+"""Longest wait for the head of an answer, as a kube-apiserver's own limit for short requests."""
 
 _LONG = (b"follow", b"watch")
 """Parameters of requests that may be answered only when something happens."""
@@ -552,7 +552,7 @@ MOST_SOCKETS = 400
 """Limit of open WebSockets; a tab has one for each terminal and for each watch."""
 
 _END_SECONDS = 0.5
-"""For the browser and the API server to close a WebSocket."""
+"""Time for the browser and the API server to close a WebSocket."""
 
 _COMMANDS = (b"exec", b"attach", b"console")
 

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from twisted_exec.wire.stream_options import StreamOptions
 
 AGAIN_SECONDS = 1.0
-"""Between two attempts to reach a server that was stopped."""
+"""Pause between two attempts to reach a server that was stopped."""
 _NOT_READY = (404, 409, 429)
 """Status codes of a server that has just started: it has no machine yet, or none that runs."""
 NOT_READY_SECONDS = 60.0

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 OCCUPIED_CODE = 123
-"""Another user is the writer of the console, or another ``--run`` has its shell."""
+"""Exit code: another user is the writer of the console, or another ``--run`` has its shell."""
 SETTLE_SECONDS = 0.3
 """Silence after which the old output has arrived."""
 MOST_SETTLE_SECONDS = 2.0
@@ -360,7 +360,7 @@ MOST_COMMAND_BYTES = 16 << 10
 """Limit of a command as it is typed."""
 
 _LINE_BYTES = 900
-"""busybox takes lines of 1023 bytes, a terminal without line editing 4095."""
+"""Size of a typed line: busybox takes 1023 bytes, a terminal without line editing 4095."""
 
 
 _MOST_ECHO_BYTES = 256 << 10
@@ -376,7 +376,7 @@ _BOOT_LOADER = re.compile(
     re.IGNORECASE,
 )
 """
-U-Boot, barebox, GRUB, iPXE, the UEFI Shell, CFE, RedBoot and Open Firmware.
+Prompts of U-Boot, barebox, GRUB, iPXE, the UEFI Shell, CFE, RedBoot and Open Firmware.
 
 A command may be half-typed: U-Boot would discard it and repeat its last command. After ``ok`` or
 ``0 >`` a command is not matched, because other text may begin like that.

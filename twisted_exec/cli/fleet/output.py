@@ -26,11 +26,11 @@ from twisted_exec.wire.escape_sequences import PlainLines
 from twisted_exec.wire.resume import Position
 
 BUFFER_BYTES = 64 << 10
-"""Waiting output of one machine."""
+"""Limit of the waiting output of one machine."""
 SLICE_BYTES = 8 << 10
-"""Output of one machine in one turn."""
+"""Most output of one machine in one turn."""
 TURN_BYTES = 64 << 10
-"""Output in one iteration of the reactor."""
+"""Output in one turn of all machines, after which others wait for the next turn."""
 TERMINAL_TURN_SECONDS = 0.05
 """Pause between turns for a terminal: nobody reads faster, and it limits the work for a flood."""
 QUIET_SECONDS = 1.0

@@ -35,7 +35,7 @@ CONCURRENT_RUNS = 50
 SECONDS = 60.0
 """Time limit of each machine without ``--timeout``."""
 OUTPUT_BYTES = 256 << 10
-"""Output of one machine that is kept."""
+"""Most output of one machine that is kept."""
 _PROGRESS_SECONDS = 1.0
 _INTERRUPTED_CODE = 130
 

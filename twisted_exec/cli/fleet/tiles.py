@@ -259,9 +259,9 @@ class TileRequest(Enum):
     OPEN = "open"
     """Open the consoles of the marked machines.  The user may type ahead."""
     TYPE = "type"
-    """Type to the open ones, first what was typed ahead."""
+    """Type to the open consoles, first what was typed ahead."""
     GIVE_UP = "give up"
-    """Close them."""
+    """Close the open consoles."""
     LEAVE = "leave"
 
 
