@@ -55,7 +55,7 @@ from twisted_exec.wire.channel import Channel
 from twisted_exec.wire.control_messages import SizeDecoder
 
 UNKNOWN_USER = "unknown"
-"""The root's API server does not name the user to a kubelet."""
+"""User of every session: the root's API server does not name the user to a kubelet."""
 NONE, MASKED, ALL = INPUTS = ("none", "masked", "all")
 
 _NANOSECONDS = 1_000_000_000
