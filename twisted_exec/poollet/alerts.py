@@ -45,7 +45,7 @@ from twisted_exec.poollet.runtime_controller import WAIT_SECONDS, RuntimeControl
 from twisted_exec.program.tasks import ShortTurns
 
 STATUS_SECONDS = 1.0
-"""From a change to the update of the status."""
+"""Time from a change to the update of the status."""
 MOST_ALERTS = 10_000
 
 _MOST_LABELS = 1000
