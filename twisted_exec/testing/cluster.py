@@ -37,7 +37,7 @@ _GRACE = "deletionGracePeriodSeconds"
 
 Key = tuple[Resource, str, str]
 Review = Callable[[Object], Object]
-"""Gets a review's object, gives its ``status``."""
+"""Returns the ``status`` for the object of a review."""
 
 
 class MemoryCluster:
