@@ -262,11 +262,6 @@ class _MachineCheck:
         return missing_class(name, names), other_class(dialect, name)
 
     async def _newest_warning(self, machine: Object, *, besides: str = "") -> str:
-        """
-        Return the newest Warning Event of the machine, or empty.
-
-        :param besides: leave out Events with this text.
-        """
         selector = f"involvedObject.uid={machine['metadata'].get('uid', '')},type=Warning"
         try:
             listed = await self._client.list(

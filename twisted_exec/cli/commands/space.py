@@ -392,7 +392,6 @@ async def credential(client: CommandClient, options: argparse.Namespace) -> str:
     """
     Return the output: one ``ExecCredential``.
 
-    :param client: client of the cluster that has the Space.
     :raises InputError: the request is not supported or is for another server, or the credentials do
         not fit the format.
     """

@@ -248,11 +248,7 @@ class ConsoleProgram:
     def attempt(
         self, user: ConsoleUser, reactor: Any, options: StreamOptions
     ) -> Deferred[ConsoleStream]:
-        """
-        Open the console; fires with its stream.
-
-        :param user: receives the events of the session.
-        """
+        """Open the console; fires with its stream."""
         raise NotImplementedError
 
     def make_script(self, reactor: Any) -> Script | None:

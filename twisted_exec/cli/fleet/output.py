@@ -391,7 +391,6 @@ def cut(data: bytes | bytearray, limit: int) -> int:
     """
     Return where to cut output, at the end of a line if possible.
 
-    :param limit: the longest part.
     :return: 0 if a line is not complete yet, and not too long.
     """
     end = data.rfind(b"\n", 0, limit) + 1

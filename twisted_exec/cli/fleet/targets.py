@@ -318,11 +318,7 @@ def _labelled(targets: Sequence[FleetTarget], *, has_spaces: bool) -> list[Fleet
 def open_target(
     target: FleetTarget, user: ConsoleUser, reactor: Any, options: argparse.Namespace
 ) -> Deferred[ConsoleStream]:
-    """
-    Open the console of a selected machine, as :func:`.open_console` does.
-
-    :param options: of the command line.
-    """
+    """Open the console of a selected machine, as :func:`.open_console` does."""
     return open_console(
         target.cluster.config,
         target.namespace,

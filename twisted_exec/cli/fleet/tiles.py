@@ -55,7 +55,6 @@ def grid_for(columns: int, rows: int, count: int) -> Grid:
     """
     Return the grid with the largest tiles that shows all machines, or as many as are possible.
 
-    :param columns: of the terminal.
     :param count: number of machines, at least 1.
     """
     space = max(1, rows - 1)
@@ -338,7 +337,6 @@ class Model:
         Handle a key; not in the mode TYPING, where keys go to machines.
 
         :param key: ``None`` for a key without a meaning here.
-        :param typed: its bytes.
         :param is_hasty: it follows the key before at once.
         """
         if self.mode is Mode.CONFIRM:
@@ -432,7 +430,6 @@ class Model:
         """
         Handle the end of the opening.
 
-        :param count: number of open consoles.
         :param problem: why some are not; empty if all are.
         """
         not_sent = ""
