@@ -437,7 +437,7 @@ class OldPorts(_SocketPorts):
             each.way.pace(full)
 
     def target_over(self) -> None:
-        """Close the connection after its last port."""
+        """Close the connection once all its ports are over."""
         if len(self._ports) == len(self._numbers) and all(port.is_over for port in self._ports):
             self.close()
 

@@ -236,7 +236,6 @@ class MemoryNetwork:
         """
         Let the network work until nothing moves.
 
-        :param chunk_bytes: how much one read brings.
         :return: how many turns anything happened in.
         :raises AssertionError: it never came to rest.
         """
