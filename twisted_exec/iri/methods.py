@@ -121,7 +121,6 @@ def from_grpc(
     """
     Return the API error of a failed call.
 
-    :param details: the peer's message.
     :param machine_id: name of the object for ``NotFound``.
     """
     message = api.one_line(details or "") or f"the machine runtime answered {code.name}"
