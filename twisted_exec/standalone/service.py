@@ -587,7 +587,7 @@ def _short_path(path: str) -> str:
 ISSUER = "https://kubernetes.default.svc.cluster.local"
 """Issuer of ServiceAccount tokens: independent of the port, as in most clusters."""
 _LAST_WORD_SECONDS = 3.0
-"""Drain time of the runtime and the poollet, which stop after the API server."""
+"""Drain time of the poollet and of the runtime, after that of the settings has passed."""
 
 
 def runtime_settings(
