@@ -1,8 +1,4 @@
-"""
-Questions of this program in the terminal, and the view of the scrollback.
-
-An open dialog gets what the user types, and the machine's output waits.
-"""
+"""Questions of this program in the terminal, and the view of the scrollback."""
 
 from __future__ import annotations
 

@@ -11,8 +11,7 @@ it for a user's name.
 
 A mark is an operating system command (OSC) with a number that no terminal knows. (Not an APC, which
 tmux takes for a title.) The shell's ``printf`` makes its Escape characters, so the echo of a typed
-line contains no mark. Most marks are printed twice, because the kernel may print a line into the
-middle of one.
+line contains no mark.
 
 All viewers see the marks in the same order.  So of several runs at one shell, the first whose probe
 is answered goes on, and the others fail.

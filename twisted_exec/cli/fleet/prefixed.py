@@ -2,8 +2,7 @@
 The lines of many machines in one output, each with the name of its machine.
 
 The file of ``--state`` has the place where the output of each machine continues
-(:class:`StateFile`).  Entries of machines that are not selected stay, because several selections
-may share a file one after the other.
+(:class:`StateFile`).
 """
 
 from __future__ import annotations

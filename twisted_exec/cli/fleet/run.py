@@ -1,9 +1,4 @@
-"""
-``--run`` for many machines: one command in the shell of each.
-
-The API of machines cannot run a command, so the command is typed into the console, by the same
-script as for one machine (:mod:`twisted_exec.cli.console.script`).
-"""
+"""``--run`` for many machines: one command in the shell of each."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""
-The sessions of the marked machines, to which a user types.
-
-The sessions open when the user has confirmed the number of machines, and end when the user stops typing.
-"""
+"""The sessions of the marked machines, to which a user types."""
 
 from __future__ import annotations
 
