@@ -1,8 +1,7 @@
 """
 Spec and status of a SpaceProviderDesc, without I/O.
 
-A provider that rejects the manager's credentials is reachable. An unreachable provider proves
-nothing about the credentials.
+A provider that rejects the manager's credentials is reachable.
 """
 
 from __future__ import annotations

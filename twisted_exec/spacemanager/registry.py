@@ -1,8 +1,4 @@
-"""
-Registry of all providers: a view of each SpaceProviderDesc, with its namespace and status.
-
-Workers compare states, so missed events do not matter.
-"""
+"""Registry of all providers: a view of each SpaceProviderDesc, with its namespace and status."""
 
 from __future__ import annotations
 

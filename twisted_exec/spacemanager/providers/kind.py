@@ -243,8 +243,7 @@ class _Cluster:
 @implementer(ISpaceProvider, IHostLocal)
 class KindProvider(CoroutineProvider):
     """
-    See :class:`ISpaceProvider`. There is one parameter, ``image``. Lists report each cluster as
-    it was last checked.
+    See :class:`ISpaceProvider`. There is one parameter, ``image``.
 
     :param now: seconds since the epoch.
     """

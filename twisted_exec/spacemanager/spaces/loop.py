@@ -2,8 +2,7 @@
 The controller of Spaces: processes each Space, and discovers physical spaces.
 
 Spaces of one provider share a queue, and so do imported Spaces of one namespace, so that a dead
-provider or server does not delay the others. Missed events do not matter: Spaces are also checked
-regularly.
+provider or server does not delay the others.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """
 The worker for one Space: carries out the steps of its plan.
 
-After a conflict in the hub, the worker observes again. It rereads the Space before it creates a
-physical space, because its copy may be outdated.
+It rereads the Space before it creates a physical space, because its copy may be outdated.
 """
 
 from __future__ import annotations
