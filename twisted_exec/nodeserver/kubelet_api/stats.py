@@ -1,8 +1,6 @@
 """
 ``/stats/summary`` and ``/metrics/resource``: resource usage of Pods and Nodes, as from a kubelet.
 
-Values that a leaf does not report are left out.
-
 ``/metrics/resource/NODE`` selects one Node, for metrics-server's annotation
 ``metrics.k8s.io/resource-metrics-path``.
 

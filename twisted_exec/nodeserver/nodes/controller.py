@@ -1,8 +1,7 @@
 """
 The node controller: keeps the Nodes of all leaves in the root.
 
-Only the leader runs it. With ``--upkeep=full`` it deletes a Node once no leaf has had it for a
-minute.
+With ``--upkeep=full`` it deletes a Node once no leaf has had it for a minute.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""
-Keep one Node and its Lease, and back off from another writer of its addresses.
-
-It looks regularly and after changes, and carries out what :mod:`.plan` returns.
-"""
+"""Keep one Node and its Lease, and back off from another writer of its addresses."""
 
 from __future__ import annotations
 

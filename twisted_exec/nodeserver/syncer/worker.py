@@ -1,8 +1,4 @@
-"""
-Keep the Pods of one leaf in line with the root, and their status in the root with the leaf.
-
-The plan (:mod:`.plan`) is made anew from both sides at each change.
-"""
+"""Keep the Pods of one leaf in line with the root, and their status in the root with the leaf."""
 
 from __future__ import annotations
 
