@@ -1,8 +1,4 @@
-"""
-Audit records of sessions, as lines of JSON.
-
-A hop writes a ``start`` and an ``end`` for a session, also for a refused one.
-"""
+"""Audit records of sessions, as lines of JSON."""
 
 from __future__ import annotations
 

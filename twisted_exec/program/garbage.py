@@ -30,7 +30,7 @@ YOUNG = 3_000
 YOUNG_ROUNDS = 2
 """Collections of young objects before those that have survived one are collected."""
 OLD = 15_000
-"""Most old objects that are collected at once: about 10 ms.  More of them are frozen."""
+"""Most old objects that are collected at once: about 10 ms."""
 TICK_SECONDS = 1.0
 """
 Interval of collecting young objects, because allocations that equal deallocations do not start the

@@ -113,8 +113,8 @@ class SharedTurns:
     """
     Turns of many parties with much to do: one turn in each iteration of the reactor.
 
-    The users take turns, so a user with a hundred parties delays each turn of another user by one turn
-    only.  Parties without a user count as those of one user.
+    The users take turns, so a user with a hundred parties delays each turn of another user by one
+    turn only.
     """
 
     def __init__(self, clock: IReactorTime) -> None:
