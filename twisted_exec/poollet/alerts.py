@@ -1,8 +1,4 @@
-"""
-ConsoleAlerts: patterns for the machine runtime, and Events about their matches.
-
-A match is acknowledged after its Event, if it has one.
-"""
+"""ConsoleAlerts: patterns for the machine runtime, and Events about their matches."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """
 Keep the MachinePool object registered, with its addresses, classes and heartbeat.
 
-The runtime is asked for its classes regularly; changes go into the status of the MachinePool. A
-heartbeat renews the pool's Lease and the condition Ready, which is True only if the runtime
+A heartbeat renews the pool's Lease and the condition Ready, which is True only if the runtime
 answered. A deleted pool is registered again, because its machines still run here.
 """
 
@@ -123,9 +122,7 @@ class Pool(BackgroundTask):
         self._begin(self._run())
 
     async def retire(self) -> None:
-        """
-        Set Ready to False, because the poollet stops. If that fails, the pool's Lease expires.
-        """
+        """Set Ready to False, because the poollet stops."""
         pool = self._pool()
         if pool is None or self.problem:
             return

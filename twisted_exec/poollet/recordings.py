@@ -1,8 +1,7 @@
 """
 The ConsoleRecordings of a pool.
 
-A status is acknowledged after it is written or refused. The runtime retains a recording until it
-learns that the object is deleted.
+The runtime retains a recording until it learns that the object is deleted.
 """
 
 from __future__ import annotations
