@@ -139,7 +139,7 @@ class Interruption:
     The sessions of one console that wait for its next line.
 
     Input meanwhile was meant for the machine that has ended, so it is discarded: a shell that comes
-    up must not execute it. Sessions of scripts do not wait.
+    up must not execute it.
     """
 
     def __init__(self, console: SharedConsole) -> None:
@@ -221,8 +221,7 @@ class Pacing:
     """
     Pauses and resumes the line of one console, if the line is paced.
 
-    The fastest viewer sets the pace; others may lose output. A paced line without viewers is read
-    at a limited rate.
+    The fastest viewer sets the pace; others may lose output.
     """
 
     def __init__(
