@@ -1,9 +1,8 @@
 """
 Ports of a Pod, forwarded by a kubelet's double to those of this host's loopback.
 
-Over SPDY each connection is a pair of streams; there is no flow control, so a slow receiver pauses
-the whole connection.  A WebSocket carries SPDY in its messages (``SPDY/3.1+portforward.k8s.io``)
-or, in an older form, two channels for each port.  Facts: ``httpstream.go`` and ``websocket.go`` of
+A WebSocket carries SPDY in its messages (``SPDY/3.1+portforward.k8s.io``) or, in an older form, two
+channels for each port. Facts: ``httpstream.go`` and ``websocket.go`` of
 ``k8s.io/kubelet/pkg/cri/streaming/portforward``.
 """
 
