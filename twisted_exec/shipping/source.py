@@ -1,8 +1,7 @@
 """
 The position of one sink in one journal, and the lines from there.
 
-A line ends with a newline, or where no more of it can follow, such as at a boot or a gap. A long
-line is split into parts.
+A line ends with a newline, or where no more of it can follow, such as at a boot or a gap.
 """
 
 from __future__ import annotations
