@@ -1,7 +1,7 @@
 """
 The worker for one Space: carries out the steps of its plan.
 
-It rereads the Space before it creates a physical space, because its copy may be outdated.
+The worker rereads the Space before it creates a physical space, because its copy may be outdated.
 """
 
 from __future__ import annotations
