@@ -1,10 +1,9 @@
 """
 The console's screen as it is, before the output behind it.
 
-The server sends the last output of a console to a new session, with offsets.  Instead, this program
+The server sends the last output of a console to a new session, with offsets. Instead, this program
 reads the state of the console's terminal (``machines/screen``, in the form ``state``) at some
-offset, and shows this screen and the output behind it.  Without a usable state in time the user
-gets the output.
+offset, and shows this screen and the output behind it.
 
 Greeting and notices follow the output from before the session, which would scroll them away.
 """

@@ -68,8 +68,6 @@ class Script:
     """
     Decides what is typed and what is printed.
 
-    It is the session's source of input, and :class:`ScriptSink` passes it the output.
-
     :ivar outcome: how the script ended; ``None`` while it lasts, and if the session decides.
     :ivar is_over: the script has nothing left to do.
     :ivar waiting: what the script waits for, for the message after ``--timeout``.

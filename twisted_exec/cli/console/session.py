@@ -551,8 +551,6 @@ class ConsoleSession:
         """
         Have the screen drawn again by the server, and by the machine's program, which does so when
         the size changes.
-
-        No size reaches the machine from an observer, or over a serial line.
         """
         self._terminal.redraw()
         size = self._terminal.size()

@@ -1,9 +1,4 @@
-"""
-Machines of a fleet.
-
-Each cluster answers for itself: its machines appear when it has answered and there is room for
-them.
-"""
+"""Machines of a fleet."""
 
 from __future__ import annotations
 
