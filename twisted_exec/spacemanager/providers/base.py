@@ -91,11 +91,7 @@ class ProviderWatches:
 
 
 class Hints:
-    """
-    Watches of objects of several kinds.
-
-    The initial objects cause no individual hints; :meth:`follow` can give one hint for all of them.
-    """
+    """Watches of objects of several kinds."""
 
     def __init__(self, client: IKubeClient, clock: Any, changed: Changed) -> None:
         self._client, self._clock, self._changed = client, clock, changed

@@ -8,8 +8,6 @@ The provider reads namespaces before ControlPlanes, so that it does not mistake 
 for a deleted one. A viewpoint's key in the Secret may be missing: some types never write it, others
 only some time after Ready.
 
-Credentials cannot be rotated.
-
 Source: ``kubestellar/kubeflex`` (``api/v1alpha1``, ``pkg/reconcilers/{shared,k3s,host,external}``,
 ``internal/controller``), from v0.9.3 of January 2026 to July 2026.
 """
