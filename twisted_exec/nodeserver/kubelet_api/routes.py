@@ -6,8 +6,6 @@ Authentication comes first: a client without credentials learns nothing else.
 A client's permission for the Node is checked before any answer tells whether the Pod exists
 (:func:`find`).
 
-Requests are translated into requests to an API server (:func:`parse`).
-
 Sources: ``pkg/kubelet/server/server.go`` (paths, ``cmd``) of Kubernetes; ``NewOptions`` and
 ``NewV4Options`` of ``k8s.io/kubelet/pkg/cri/streaming``; ``PodExecOptions``, ``PodAttachOptions``
 and ``PodPortForwardOptions`` of ``k8s.io/api/core/v1``.

@@ -1,8 +1,8 @@
 """
 Copy ConfigMaps and Secrets to a leaf, for the Pods there.
 
-Only objects that a Pod names are copied. A copy has our marks, follows its original, and is deleted
-with the last Pod that names it. A foreign object of the same name stays and serves the Pod.
+A copy has our marks, follows its original, and is deleted with the last Pod that names it. A
+foreign object of the same name stays and serves the Pod.
 """
 
 from __future__ import annotations
