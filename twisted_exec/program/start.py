@@ -1,7 +1,5 @@
 """
 Start and end of programs under twistd.  Errors take one line and exit code 1, not a traceback.
-
-SIGUSR2 replaces the process by a successor: see :mod:`twisted_exec.program.handover`.
 """
 
 from __future__ import annotations
