@@ -412,8 +412,6 @@ class PoolPolicies:
     """
     The ConsolePolicies of a pool's machines.
 
-    They concern sessions that come without an API server that evaluates them.
-
     :ivar changed: is called when a policy may concern further machines.
     """
 

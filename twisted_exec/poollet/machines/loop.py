@@ -123,7 +123,7 @@ class Loop:
         self._ticker.start(self.relist_seconds).addErrback(self._failed)
 
     def stop(self) -> Deferred[Any]:
-        """Cancel all work; fires when none is left. The runtime's machines stay."""
+        """Cancel all work; fires when none is left."""
         # Reflectors stop later: their last changes must not start new work.
         self._stopped = True
         if self._ticker is not None and self._ticker.running:
