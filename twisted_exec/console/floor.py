@@ -6,9 +6,8 @@ are *observers*, whose input is discarded. The floor belongs to a user, not to a
 second terminal or a script of the same user may type, and a connection that died unnoticed does not
 lock the user out.
 
-Taking the floor from another user needs the right to take over. Observers that may write learn that
-the floor is free, but they have to take it themselves: an observer who suddenly becomes the writer
-types into a machine by mistake.
+Observers that may write learn that the floor is free, but they have to take it themselves: an
+observer who suddenly becomes the writer types into a machine by mistake.
 
 A script borrows the floor: sessions from which it took the floor usually get it back when it
 leaves.

@@ -5,10 +5,6 @@ Output goes into a journal, from which each viewer reads at its own pace. The fa
 down a paced line, such as a pty (:class:`Pacing`); a machine's serial line does not wait for
 viewers. A viewer that is too far behind usually skips to the newest byte, and learns that bytes are
 missing.
-
-Input of writers (:mod:`.floor`) goes to the line if nothing withholds it (:mod:`.input`).
-
-A console may have several lines, one after the other.
 """
 
 from __future__ import annotations
@@ -218,11 +214,7 @@ UNWATCHED_BYTES_PER_SECOND = 1 << 20
 
 
 class Pacing:
-    """
-    Pauses and resumes the line of one console, if the line is paced.
-
-    The fastest viewer sets the pace; others may lose output.
-    """
+    """Pauses and resumes the line of one console, if the line is paced."""
 
     def __init__(
         self,

@@ -6,7 +6,6 @@ keeps its role and its place in the console, but it does not count as a person. 
 ended has left the console; a new stream gets the rest of its output and its ending again.
 
 :attr:`Viewer.session` is the id of the newest stream, by which the user's hops know the session.
-The journal names the session by the id of its first stream.
 """
 
 from __future__ import annotations
