@@ -1,7 +1,7 @@
 """
 Services of a program: a start that may fail, and the time that sessions get to end.
 
-A Ctrl-C during the stop ends all drains.
+A Ctrl-C while a program stops ends the time of all its sessions.
 """
 
 from __future__ import annotations
