@@ -4,8 +4,8 @@ API server, poollet and runtime on one host, in one process.
 These are the same services as in separate programs, with the same sockets and certificates between
 them.
 
-The parts freeze one after the other, each before those that it uses. In the new process the API
-server accepts connections before the poollet starts.
+In a hand-over, the parts freeze one after the other, each before those that it uses. In the new
+process the API server accepts connections before the poollet starts.
 """
 
 from __future__ import annotations
