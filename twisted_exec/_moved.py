@@ -71,8 +71,6 @@ def warn(old: str, change: str) -> None:
 
 
 class _Moved(ModuleType):
-    """A module of an old path, whose names come from the new one."""
-
     def __getattr__(self, name: str) -> Any:
         package, _, old = self.__name__.partition(".")
         if name.startswith("__") or old not in _MOVED:
@@ -84,8 +82,6 @@ class _Moved(ModuleType):
 
 
 class _Finder:
-    """Finds old paths."""
-
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:

@@ -40,10 +40,7 @@ class _Parser(CheckedParser):
     error_code = 1
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """
-        Refuse unknown arguments in the command's own parser, whose message names the command's
-        help.
-        """
+        """Refuse unknown arguments in the command's own parser."""
         options, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")

@@ -31,7 +31,7 @@ def one_line(text: str) -> str:
 def rows(line: str, columns: int) -> list[str]:
     """
     Return the rows of a message for a terminal of so many columns, broken at blanks, but not inside
-    a command at its end.
+    a kubectl command at its end.
     """
     from twisted_exec.wire.control_messages import wrapped
 
@@ -91,7 +91,6 @@ def explain(error: BaseException, namespace: str = "", config: ClientConfig | No
     Return the line for a session that could not be opened, or a request that failed.
 
     :param namespace: of the machine, for the message that it does not exist.
-    :param config: of the server, for messages about it.
     """
     from twisted_exec.api.status import APIError
     from twisted_exec.kube.kubeconfig.client_config import KubeConfigError

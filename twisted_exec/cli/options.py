@@ -22,7 +22,6 @@ _UNIT_SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 _LONGEST_SECONDS = 366 * 86400
 
 _DAYS = re.compile(r"(\d{1,5})d", re.ASCII)
-"""Days, which kubectl's durations do not have."""
 
 _TEXTS = (
     ("--context", "C", "a context of the kubeconfig, instead of the current one"),

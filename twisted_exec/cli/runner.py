@@ -33,11 +33,7 @@ def server_command(
     description: str,
     ask: Ask,
 ) -> argparse.ArgumentParser:
-    """
-    Add a command that uses an API server.
-
-    :param command: name of its group, such as ``token``.
-    """
+    """Add a command that uses an API server."""
     from twisted_exec.cli.options import add_cluster_options
 
     whole = f"{command} {name}"

@@ -21,7 +21,6 @@ from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 _MOST_POOLS = 10
 _MOST_NAMES = 3
 _SECONDS = 5.0
-"""Short, because the user waits for the refusal."""
 
 
 def hint_after(

@@ -15,10 +15,7 @@ INPUT_DENIED = "input_denied"
 
 _WINDOW_SECONDS = 60.0
 _MOST = {TAKEOVER: 20, TAKEOVER_DENIED: 1, INPUT_DENIED: 1}
-"""
-Reports of a kind about one user in that time: a user can lean on a key, and two scripts can
-quarrel.
-"""
+"""Reports of each kind about one user per window."""
 
 
 @dataclass(frozen=True)

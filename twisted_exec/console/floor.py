@@ -6,10 +6,8 @@ are *observers*, whose input is discarded. The floor belongs to a user, not to a
 second terminal or a script of the same user may type, and a connection that died unnoticed does not
 lock the user out.
 
-A session with input joins as a writer if no other user has the floor. Taking the floor from another
-user needs the right to take over. Observers that may write learn that the floor is free, but they
-have to take it themselves: an observer who suddenly becomes the writer types into a machine by
-mistake.
+Observers that may write learn that the floor is free, but they have to take it themselves: an
+observer who suddenly becomes the writer types into a machine by mistake.
 
 A script borrows the floor: sessions from which it took the floor usually get it back when it
 leaves.
@@ -31,10 +29,7 @@ from twisted_exec.wire.resume import Attendance, Notice, NoticeKind, NoticeRole,
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
 
 ANNOUNCE_SECONDS = 0.2
-"""
-From the loss of a writer's right to the notice to the others: sessions that lose their right by the
-same change do not read that they can take over.
-"""
+"""Delay before observers learn that the floor is free."""
 _LONGEST_BYTES = 1024
 _NOTICE = re.compile(rb"\r\n\[twisted-exec: (?:[^\r\n]|\r\n  (?=[^\r\n])){1,900}\]\r\n")
 WAITS = "this session waits up to"
@@ -44,9 +39,9 @@ LINE_AGAIN = "the machine has started again"
 TYPED_BEFORE = "it was typed before the machine started again"
 """Why input that arrives late is discarded."""
 HINT = "(~f or --force takes over)"
-"""The end of a notice about the writer to an observer that can take over."""
+"""End of a notice about the writer, for an observer that can take over."""
 WAIT = "(you may not take over)"
-"""The end of a notice about the writer to an observer that cannot take over at present."""
+"""End of a notice about the writer, for an observer that cannot take over at present."""
 _ASK = "(wait until it has no writer, or ask an administrator for the role console-operator)"
 """The end of the notice that a takeover is refused."""
 _WRITER = Notice("you are the writer of this console", NoticeKind.ROLE, NoticeRole.WRITER)
@@ -97,7 +92,7 @@ class Participant(Protocol):
 
 
 class Floor:
-    """The participants of one console, of whom all writers belong to one user."""
+    """The participants of one console, and the floor."""
 
     def __init__(self, clock: IReactorTime) -> None:
         self._clock = clock
@@ -310,7 +305,6 @@ class Floor:
         self._taken_from = [each for each in self._taken_from if each is not participant]
 
     def _give_back(self, leaver: Participant) -> None:
-        """Return the floor that a script took to the sessions that can use it."""
         if self.writers:
             return
         for each in self._taken_from:

@@ -97,18 +97,10 @@ class ViewerInput:
         self._console.typed(data, self._viewer)
 
     def may_send_break(self) -> bool:
-        """
-        Return whether this user may send BREAK, also while the line is lost; otherwise tell the
-        user why not.
-        """
+        """Return whether this user may send BREAK; otherwise tell the user why not."""
         return self._is_accepted(outage=False)
 
     def _is_accepted(self, *, outage: bool = True) -> bool:
-        """
-        Return whether input may reach the machine now; otherwise tell the user why not.
-
-        :param outage: refuse also while the line is lost.
-        """
         if self._viewer.role is not Role.WRITER:
             self.refuse()
         elif missing := self._console.missing_people or self._missing_recording:
@@ -172,7 +164,7 @@ class ViewerInput:
 
     def people_changed(self, missing: str) -> bool:
         """
-        Tell a writer whether the machine gets input.
+        Tell the user that input is withheld, or a writer that it no longer is.
 
         :return: whether that has changed.
         """
@@ -220,8 +212,7 @@ class ViewerInput:
         """
         End the session, but never the line, after a quiet period.
 
-        A session whose input was discarded is a script that failed: it ends without the quiet
-        period.
+        A session whose input was discarded ends without the quiet period.
         """
         if self._discarded is not None:
             self._viewer.finish(self._discarded)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @implementer(IPushProducer)
 class Line(Protocol):
-    """The line's protocol. As a producer it stands for the viewers' input."""
+    """The line's protocol."""
 
     transport: Any  # provides ILineTransport
 
@@ -38,7 +38,7 @@ class Line(Protocol):
             self._core.printed(data)
 
     def notice_received(self, text: bytes) -> None:
-        """Show a notice of the line to the viewers; the journal has only what the machine printed."""
+        """Show a notice of the line to the viewers."""
         if self._core is not None:
             self._core.noticed(text)
 
@@ -92,7 +92,7 @@ def ending_of(reason: Failure) -> Ending:
 
 
 BYTES_PER_SECOND = 4 << 20
-"""Maximal average rate of reading: ten times that of a serial line with 4,000,000 baud."""
+"""Maximal average rate of reading: about ten times that of a serial line with 4,000,000 baud."""
 
 _BURST_SECONDS = 0.25
 

@@ -5,8 +5,6 @@ Bytes are passed on unchanged, except as plain text
 (:class:`~twisted_exec.wire.escape_sequences.PlainLines`). Timestamps are those of the first bytes
 of lines. The console never waits for readers of its log: a reader that is too slow gets a line
 about the missing output.
-
-Another reader can continue a log from a :meth:`JournalLogReader.frame`.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 The output of a console on its way to one user.
 
 A stream that provides :class:`~twisted_exec.streaming.interfaces.IMarkTransport` gets positions and
-notices as marks beside the machine's output. Any other stream has notices, and the sizes of gaps,
-in its output.
+notices as marks beside the machine's output. Any other stream has notices, also those of gaps, in
+its output.
 
 A terminal gets old output without the queries in it, because its answers would be typed into
 whatever reads input now.
@@ -26,7 +26,6 @@ _WRITE_BYTES = 32 << 10
 _MOST_NOTICES = 16
 _LONGEST_PROMPT = 512
 _MOVES = re.compile(rb"\x1b\[[\d;]*[A-Hfd]")
-"""Sequences that move the cursor: a program draws a screen."""
 
 
 @dataclass(frozen=True)
@@ -204,7 +203,7 @@ class ViewerOutput:
         self._catching_up = True
 
     def suspend(self) -> None:
-        """Stop writing until there is another stream, and skip nothing."""
+        """Stop writing until there is another stream."""
         self.stop()
         self._catching_up = True
 

@@ -3,12 +3,8 @@ A shared console: one line and its viewers.
 
 Output goes into a journal, from which each viewer reads at its own pace. The fastest viewer slows
 down a paced line, such as a pty (:class:`Pacing`); a machine's serial line does not wait for
-viewers. A viewer that is too far behind skips to the newest byte, and learns that bytes are
+viewers. A viewer that is too far behind usually skips to the newest byte, and learns that bytes are
 missing.
-
-Input of writers (:mod:`.floor`) goes to the line if nothing withholds it (:mod:`.input`).
-
-A console may have several lines, one after the other. Between two lines, users at terminals wait.
 """
 
 from __future__ import annotations
@@ -75,7 +71,7 @@ class Lifecycle(Protocol):
 
 
 def build(console: type[SharedConsole]) -> Any:
-    """Build the state machine. A console that lets go of its line is New again."""
+    """Build the state machine."""
     builder = TypeMachineBuilder(Lifecycle, console)
     new, opening, live, waiting, reopening, over = (
         builder.state(name) for name in ("New", "Opening", "Live", "Waiting", "Reopening", "Over")
@@ -139,8 +135,7 @@ class Interruption:
     The sessions of one console that wait for its next line.
 
     Input meanwhile was meant for the machine that has ended, so it is discarded: a shell that comes
-    up must not execute it. Sessions of scripts do not wait. They, and sessions that wait too long,
-    end as the last line did.
+    up must not execute it.
     """
 
     def __init__(self, console: SharedConsole) -> None:
@@ -153,10 +148,7 @@ class Interruption:
         return "" if self._ending is None else self._ending.message
 
     def begin(self, ending: Ending) -> None:
-        """
-        Let the sessions wait, now with this ending of the line: a machine that restarts may be
-        switched off.
-        """
+        """Let the sessions wait; the newest ending of the line replaces an earlier one."""
         before, self._ending = self.why, ending
         self.unsuspend()
         for viewer in self._console.viewers:
@@ -189,7 +181,7 @@ class Interruption:
             timer.cancel()
 
     def unsuspend(self) -> None:
-        """Start the time anew."""
+        """Start the waiting time anew."""
         if self._ending is not None and self._timer is None:
             seconds = self._console.limits.restart_seconds
             self._timer = self._console.clock.callLater(seconds, self._expire)
@@ -222,12 +214,7 @@ UNWATCHED_BYTES_PER_SECOND = 1 << 20
 
 
 class Pacing:
-    """
-    Pauses and resumes the line of one console, if the line is paced.
-
-    The fastest viewer sets the pace; others may lose output. A paced line without viewers is read
-    at a limited rate.
-    """
+    """Pauses and resumes the line of one console, if the line is paced."""
 
     def __init__(
         self,
@@ -274,10 +261,7 @@ class Pacing:
 
 
 LONGEST_SECONDS = 2.0
-"""
-Later output is no echo. At a password prompt, for example, a machine prints nothing for what is
-typed.
-"""
+"""Longest time from input to its echo; later output is no echo."""
 
 
 class Echo:
@@ -322,8 +306,7 @@ class Answers:
     The answers to one machine.
 
     Programs on a serial line ask the terminal for its size, and wait if no terminal answers:
-    systemd 257 and later a third of a second for each of two questions, at every boot. So the
-    runtime answers while no user can.
+    systemd 257 and later a third of a second for each of two questions, at every boot.
 
     A machine, or a file that it prints, may ask as well in order to have the answer typed into a
     program that reads input. So the answers are few and limited in rate, and have a fixed form: one
@@ -414,7 +397,10 @@ DEFAULT_LIMITS = ConsoleLimits()
 
 
 _OLD_OUTPUT_SECONDS = 10.0
-"""From the opening of a line until its output is new, unless the machine starts with it."""
+"""
+Time after the opening of a line in which its output counts as old, unless the machine starts with
+the line.
+"""
 
 
 def _never(ending: Ending, has_exited: bool) -> bool:
@@ -432,7 +418,7 @@ class SharedConsole:
         its ending, and whether that is the exit code of a process.
     :param answers_queries: answer queries of the machine, such as for the size of a terminal, while
         no user has the floor.
-    :ivar is_new_boot: the machine of the line starts with it.
+    :ivar is_new_boot: the machine starts with the line.
     :ivar unsent: input that the line gets before any other once it is open.
     """
 
@@ -638,7 +624,7 @@ class SharedConsole:
         self._viewers.recordings_changed()
 
     def restore_size(self, size: TerminalSize) -> None:
-        """Take note of the size that the line has had since before this process."""
+        """Set the size that the line has had since before this process."""
         self.size = size
         self._console.window_changed(size)
 

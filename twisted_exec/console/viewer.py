@@ -6,9 +6,6 @@ keeps its role and its place in the console, but it does not count as a person. 
 ended has left the console; a new stream gets the rest of its output and its ending again.
 
 :attr:`Viewer.session` is the id of the newest stream, by which the user's hops know the session.
-The journal names the session by the id of its first stream.
-
-While viewers are exported to another process (:class:`ViewerState`), the console is suspended.
 """
 
 from __future__ import annotations
@@ -54,7 +51,7 @@ if TYPE_CHECKING:
 
 _STALLED_SECONDS = 10.0
 _RETURN_SECONDS = 10.0
-"""From the change of the process until a session without a stream counts as away."""
+"""Time after a change of the process until a session without a stream counts as away."""
 
 
 @implementer(IOperable, IResumableAttachment, IPushProducer)
@@ -108,11 +105,7 @@ class Viewer:
 
     @property
     def has_terminal(self) -> bool:
-        """
-        True if the user has a terminal, as far as it is known: the client has said its size.
-
-        Read-only sessions pass no size on, so they need none.
-        """
+        """True if the user has a terminal, as far as it is known."""
         if self._options is None or not self._options.tty:
             return False
         return self._size is not None or not self.may_write
@@ -284,7 +277,7 @@ class Viewer:
             self._viewers.update_input_of(self)
 
     def suspend(self) -> None:
-        """Let the stream rest, with the console; a session that is ending goes on."""
+        """Let the stream rest with the console, unless the session is ending."""
         if self.is_ending:
             return
         self._cancel_timers()

@@ -237,7 +237,6 @@ class Viewers:
 
 
 _DELAY_SECONDS = 0.5
-"""Many sessions may open or end at once."""
 
 
 class Present(Protocol):
@@ -308,7 +307,7 @@ class Presence:
 
 
 _UNKNOWN = frozenset({"", "system:anonymous"})
-"""Names of users who could be anybody: of a hop that sends no names, and without credentials."""
+"""Names of unknown users: of a hop that sends no names, and of users without credentials."""
 
 
 class Attendant(Protocol):
@@ -341,7 +340,7 @@ def missing_people(sessions: Collection[Attendant]) -> str:
     A policy may require several people before a machine gets input (the rule of four eyes). People
     are counted by their names, whatever their rights: two sessions of one user are one person. A
     session whose connection is lost does not count, because nobody sees what the machine prints.
-    Only the terms of writers matter, the strictest of them, since the policy protects the machine.
+    Only the terms of writers count, the strictest of them.
     """
     strictest = FULL
     for each in sessions:

@@ -379,7 +379,6 @@ class IRIClient(Service):
         return f"{why} ({problem})" if problem else why
 
     def _unreachable(self, why: str) -> APIError:
-        """Log the problem once with the address; return an error without it for users."""
         if not self.trouble:
             self._log.warn(
                 "the machine runtime at {target} cannot be reached: {why}",

@@ -7,8 +7,7 @@ and the states stopped and terminating. A *machine* has an image there, which be
 :data:`IMAGE_DISK`; other disks are empty or connected.
 
 onmetal-api v0.1 has the ORI before volumes and network interfaces became part of a machine. They
-are separate objects there, created first and then attached by id. This project's runtimes list none
-and cannot create any.
+are separate objects there, created first and then attached by id.
 
 Numbers as in ``ori/apis/machine/v1alpha1/api.proto`` of onmetal-api v0.1.1.
 """
@@ -311,8 +310,6 @@ _NOTHING = ("ListVolumes", "ListNetworkInterfaces")
 
 
 class _Onmetal01(Older):
-    """Machines as of v0.1."""
-
     def _spec_out(self, spec: pb.MachineSpec, target: Any, lose: Lose) -> None:
         target.SetInParent()
         target.power = spec.power

@@ -100,7 +100,6 @@ def to_grpc(error: api.APIError) -> tuple[grpc.StatusCode, str, Metadata]:
 
 
 def _status(error: api.APIError) -> bytes:
-    """Encode what the code cannot express."""
     detail: dict[str, Any] = {"code": error.code, "reason": error.reason}
     whole = json.dumps(detail | {"details": error.details}, default=str).encode()
     return whole if len(whole) <= _LONGEST_STATUS_BYTES else json.dumps(detail).encode()
@@ -122,7 +121,6 @@ def from_grpc(
     """
     Return the API error of a failed call.
 
-    :param details: the peer's message.
     :param machine_id: name of the object for ``NotFound``.
     """
     message = api.one_line(details or "") or f"the machine runtime answered {code.name}"

@@ -186,7 +186,7 @@ class RequestCache:
 
     def insert(self, grant: Grant) -> str:
         """
-        Make a token: URL-safe, 43 characters.
+        Make a token.
 
         :return: URL-safe, 43 characters.
         :raises TooManyRequests: too many are outstanding, in all or for this user.

@@ -249,7 +249,6 @@ class IRIServer(Service):
         self._server.start()
 
     def _credentials(self) -> Any:
-        """Check the files first: grpcio would only report that it cannot listen."""
         assert self._tls is not None
         files = ReloadingTLS(self._tls)
         served = files.current()

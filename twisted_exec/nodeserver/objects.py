@@ -36,7 +36,7 @@ def named(value: object, key: str = "name") -> list[Object]:
 
 
 MAX_SHARED = 20_000
-"""Limit of remembered parts; beyond it all are forgotten.  Parts that are shared already stay shared."""
+"""Limit of remembered parts; beyond it all are forgotten."""
 
 
 class SharedParts:

@@ -176,9 +176,6 @@ class OwnershipRule:
 
 
 def _shows(root: Object, pod: Object) -> bool:
-    """
-    Return whether a Pod of the root was created for this machine, which must still be exposed.
-    """
     annotations = root["metadata"].get("annotations") or {}
     uid = annotations.get(MACHINE_UID)
     return bool(
@@ -200,7 +197,7 @@ def trim_root_pod(pod: Object, shared: SharedParts | None = None) -> Object:
 
 
 def trimmed(pod: Object, shared: SharedParts | None = None) -> Object:
-    """Return a trimmed Pod of a leaf; it is read-only."""
+    """Reduce a Pod of a leaf to what is read here; the result is read-only."""
     spec = mapping(pod.get("spec"))
     reduced: Object = {
         kind: [{key: entry[key] for key in _KEPT_OF_CONTAINER if key in entry} for entry in listed]

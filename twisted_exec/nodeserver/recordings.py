@@ -55,7 +55,7 @@ from twisted_exec.wire.channel import Channel
 from twisted_exec.wire.control_messages import SizeDecoder
 
 UNKNOWN_USER = "unknown"
-"""The root's API server does not name the user to a kubelet."""
+"""User of every session: the root's API server does not name the user to a kubelet."""
 NONE, MASKED, ALL = INPUTS = ("none", "masked", "all")
 
 _NANOSECONDS = 1_000_000_000
@@ -80,7 +80,7 @@ class PodSession:
 
 
 WAITING_BYTES = 1 << 20
-"""So much text of a recording waits in memory for a disk that does not answer."""
+"""Most bytes of a recording that wait in memory for a disk that does not answer."""
 
 
 class RecordingFile:
@@ -327,9 +327,9 @@ def _reason(error: Exception) -> str:
 HEAD_SECONDS = 60.0
 """Interval of signing."""
 _NAMED = 10
-"""So many recordings are named in a message."""
+"""Most recordings that a message names."""
 STOP_SECONDS = 10.0
-"""A stop waits so long for the disk."""
+"""Longest wait of a stop for the disk."""
 OPEN, CLOSED = ".open", ".cast"
 
 _NAMESPACE_CHARACTERS, _POD_CHARACTERS, _COMMAND_CHARACTERS = 63, 90, 1024
@@ -615,7 +615,6 @@ class PodRecordings:
 
 
 def _name(metadata: Object) -> str:
-    """Return a name by which people find the recording in the store."""
     namespace = metadata["namespace"][:_NAMESPACE_CHARACTERS]
     pod = metadata["name"][:_POD_CHARACTERS]
     return _NOT_IN_NAMES.sub("-", f"{namespace}.{pod}.{secrets.token_hex(8)}".lower())

@@ -29,7 +29,7 @@ MAX_NODE_WATCHES = 16
 ASK_SECONDS = 5.0
 """Timeout for requesting one Pod from the root."""
 SETTLE_SECONDS = 0.5
-"""Leaves appear in bulk when the program starts; waiting a moment reads the root's Pods once for all."""
+"""Delay before the Pods of new leaves are read, because leaves appear in bulk."""
 _ALL = ""
 
 

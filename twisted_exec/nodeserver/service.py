@@ -115,7 +115,7 @@ class NodeCertificate(ServingCertificate):
 
 
 MAX_BODY_BYTES = 64 << 10
-"""No request of the kubelet API has a body worth mentioning."""
+"""Limit of a request's body."""
 
 STOPPING = "the node server is shutting down"
 

@@ -100,7 +100,6 @@ def _leader(
     reactor: Any,
     server: Callable[[], NodeServer],
 ) -> list[LeaderElected]:
-    """Return the services that only the leader runs, if any."""
     endpoint, mirrors = options.published(0), bool(options["sync-pods"])
     if endpoint.upkeep == NONE and not mirrors:
         return []

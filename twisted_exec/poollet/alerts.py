@@ -1,8 +1,4 @@
-"""
-ConsoleAlerts: patterns for the machine runtime, and Events about their matches.
-
-A match is acknowledged after its Event, if it has one.
-"""
+"""ConsoleAlerts: patterns for the machine runtime, and Events about their matches."""
 
 from __future__ import annotations
 
@@ -45,7 +41,7 @@ from twisted_exec.poollet.runtime_controller import WAIT_SECONDS, RuntimeControl
 from twisted_exec.program.tasks import ShortTurns
 
 STATUS_SECONDS = 1.0
-"""From a change to the update of the status."""
+"""Time from a change to the update of the status."""
 MOST_ALERTS = 10_000
 
 _MOST_LABELS = 1000
@@ -202,9 +198,6 @@ class AlertController(RuntimeController):
         return next((each for each in self._machines() if each["metadata"]["uid"] == uid), None)
 
     async def _write(self, event: Object) -> bool:
-        """
-        Write an Event, until the API server takes or refuses it. Return false if it has it already.
-        """
         backoff = Backoff()
         while True:
             try:
@@ -304,13 +297,12 @@ MOST_PATTERNS = 1024
 """Limit of the patterns of a pool; our runtimes have the same limit for each owner."""
 TOO_MANY = f"the alerts of the pool's machines have more than {MOST_PATTERNS} patterns in all"
 MOST_COMPARISONS = 2_000_000
-"""Limit of the terms of a namespace's selectors, times its machines in the pool: half a second of CPU time."""
+"""Limit of the terms of a namespace's selectors, times its machines in the pool."""
 TOO_MANY_COMPARISONS = (
     "the selectors of the namespace's older alerts and its machines in the pool need "
     f"{MOST_COMPARISONS} comparisons already: use fewer alerts, or fewer terms in their selectors"
 )
 _MACHINES_AT_ONCE = 16
-"""A selector of 64 terms is compared with so many machines in much less than a turn."""
 
 
 @dataclass

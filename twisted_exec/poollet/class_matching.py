@@ -2,8 +2,8 @@
 Match MachineClasses with classes of the runtime.
 
 A class of the same name and capabilities matches, or else the only class with these capabilities,
-unless it is selected only by its name, as machines of such a class are usually processes of the
-host. Spheric's runtimes report classes without capabilities: there the name decides.
+unless that class is selected only by its name. Spheric's runtimes report classes without
+capabilities: there the name decides.
 """
 
 from __future__ import annotations

@@ -84,8 +84,8 @@ calls.  An API server waits 5 s for us, and should receive our error instead of 
 
 CONTINUE_SECONDS = 60.0
 """
-The same for a session that is open already, for each step.  An API server waits longer at each attempt, and
-leaves first: while this host is busy, a shorter limit would fail all attempts.
+Like :data:`RUNTIME_SECONDS`, for a session that is open already. An API server waits longer at each
+attempt, and leaves first: while this host is busy, a shorter limit would fail all attempts.
 """
 
 _SUBRESOURCES = {each.name: each for each in (EXEC, LOG, SCREEN, RECORDING)}
@@ -360,7 +360,6 @@ class ExecLocator:
         self._check(machine, is_open)
 
     async def _target(self, subject: Subject) -> StreamDestination:
-        """Ask the runtime for a URL of the machine with the subject's UID."""
         machines = list(self.observed(subject.uid))
         if machines:
             try:
@@ -412,8 +411,6 @@ _POLICIES = CONSOLEPOLICIES.resource
 class PoolPolicies:
     """
     The ConsolePolicies of a pool's machines.
-
-    They concern sessions that come without an API server that evaluates them.
 
     :ivar changed: is called when a policy may concern further machines.
     """

@@ -238,7 +238,6 @@ class Dialler:
             raise TargetError(f"{path} belongs to user {owner}, not to the runtime's ({theirs})")
 
     def _loopback(self, host: str, port: int) -> tuple[str, IStreamClientEndpoint, bytes]:
-        """Return a plain endpoint on this host, without a lookup of a name."""
         address = "127.0.0.1" if host == "localhost" else host
         if not is_loopback(address):
             raise _refusal("http is possible on this host only; elsewhere it must be https")

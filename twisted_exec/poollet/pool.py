@@ -1,8 +1,7 @@
 """
 Keep the MachinePool object registered, with its addresses, classes and heartbeat.
 
-The runtime is asked for its classes regularly; changes go into the status of the MachinePool. A
-heartbeat renews the pool's Lease and the condition Ready, which is True only if the runtime
+A heartbeat renews the pool's Lease and the condition Ready, which is True only if the runtime
 answered. A deleted pool is registered again, because its machines still run here.
 """
 
@@ -108,7 +107,6 @@ class Pool(BackgroundTask):
         self._on_runtime, self._on_current, self._on_offer = on_runtime, on_current, on_offer
         self.lease = Lease(client, dialect.lease_namespace, name, now)
         self.offered: pb.StatusResponse | None = None
-        """The runtime's last answer."""
         self._runtime_name = ""
         self._addresses: Sequence[Address] = ()
         self._port = 0
@@ -116,9 +114,7 @@ class Pool(BackgroundTask):
         self._backoff = Backoff(longest_seconds=HEARTBEAT_SECONDS)
         self._timer: IDelayedCall | None = None
         self.problem = "the pool is not registered yet"
-        """Why the pool's status is not up to date, or empty."""
         self.runtime_problem = "the machine runtime has not answered yet"
-        """Why the runtime does not answer, or empty."""
 
     def start(self, addresses: Sequence[Address], port: int) -> None:
         """Register the pool and keep it up to date until :meth:`stop`."""
@@ -126,9 +122,7 @@ class Pool(BackgroundTask):
         self._begin(self._run())
 
     async def retire(self) -> None:
-        """
-        Set Ready to False, because the poollet stops. If that fails, the pool's Lease expires.
-        """
+        """Set Ready to False, because the poollet stops."""
         pool = self._pool()
         if pool is None or self.problem:
             return
@@ -232,7 +226,6 @@ class Pool(BackgroundTask):
         await self._client.patch(self._dialect.pool, self.name, patch, subresource="status")
 
     async def _registered(self) -> Object:
-        """Return the MachinePool, created or completed if necessary."""
         pool = self._pool()
         if pool is None:
             try:

@@ -1,8 +1,7 @@
 """
 The ConsoleRecordings of a pool.
 
-A status is acknowledged after it is written or refused. The runtime retains a recording until it
-learns that the object is deleted.
+The runtime retains a recording until it learns that the object is deleted.
 """
 
 from __future__ import annotations
@@ -186,7 +185,6 @@ class RecordingController(RuntimeController):
                 await self._refused(recording, before)
 
     async def _refused(self, recording: Object, before: Object) -> None:
-        """Write that the runtime has another recording than before."""
         phase = "" if before.get("phase") in (CLOSED, FAILED) else FAILED
         if phase or before.get("message") != CHANGED:
             uid = recording["metadata"]["uid"]

@@ -29,7 +29,7 @@ WAIT_SECONDS = 20
 SHORT_SECONDS = 1.0
 """A runtime that answers earlier, and without a report, does not wait for reports."""
 UNSUPPORTED_SECONDS = 60.0
-"""A runtime without the service may be replaced by one with it."""
+"""Interval of calls to a runtime without the service."""
 _IDLE_SECONDS = 1.0
 
 
@@ -86,13 +86,9 @@ class RuntimeController:
         raise NotImplementedError
 
     async def _list_reports(self, instance: str, acknowledged: int) -> RuntimeReports:
-        """:raises APIError: the runtime does not answer."""
         raise NotImplementedError
 
     async def _handle(self, report: Any) -> None:
-        """
-        :raises APIError: the API server fails; the report is listed again.
-        """
         raise NotImplementedError
 
     async def _unsupported(self) -> None:

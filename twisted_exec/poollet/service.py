@@ -1,9 +1,4 @@
-"""
-The poollet of one pool, as a Twisted service.
-
-A deleted or rebound Machine ends its sessions, and a Machine that is powered off those that do not
-wait for it.
-"""
+"""The poollet of one pool, as a Twisted service."""
 
 from __future__ import annotations
 

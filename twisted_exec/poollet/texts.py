@@ -81,8 +81,6 @@ async def recording_url(runtime: IMachineRuntime, uid: str, subject: Subject) ->
 
 
 class _RetainedTextLocator(ExecLocator):
-    """Finds a text that may outlive its machine."""
-
     async def _retained(self, resource: Resource, subject: Subject) -> Object:
         name = subject.machine
         unknown = NotFound(

@@ -1,8 +1,4 @@
-"""
-Audit records of sessions, as lines of JSON.
-
-A hop writes a ``start`` and an ``end`` for a session, also for a refused one.
-"""
+"""Audit records of sessions, as lines of JSON."""
 
 from __future__ import annotations
 
@@ -179,7 +175,6 @@ class JSONLinesAudit:
             os.close(descriptor)
 
     def _open_with_room(self, size: int) -> int:
-        """Open and lock the file, after a rotation if necessary."""
         while True:
             descriptor = self._open()
             try:

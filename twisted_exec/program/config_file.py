@@ -1,8 +1,4 @@
-"""
-Reading of configuration files: YAML first, then each mapping key by key.
-
-The reader of a mapping takes the keys that it knows; keys that are left at the end are an error.
-"""
+"""Reading of configuration files: YAML first, then each mapping key by key."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ MOST_SESSIONS = 10_000
 """Most sessions by default, whatever the descriptors: each also takes up to 100 KiB of memory."""
 
 _USERS_SHARE = 4
-"""One user may have one in so many of all sessions."""
+"""Divisor of the sessions that one user may have."""
 _LEAST_RESERVED = 100
 _RESERVED_SHARE = 100
 _ENDLESS = 1 << 20

@@ -18,13 +18,13 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.python.failure import Failure
 
 WAIT_SECONDS = 0.02
-"""The reactor waits so long for an answer of the disk."""
+"""Longest wait of the reactor for the disk."""
 LONG_WAIT_SECONDS = 0.5
-"""The same for what must not fail because a disk is slow, such as the first use of a journal."""
+"""Longest wait of the reactor for calls that must not fail because a disk is slow."""
 _WAITS = 4
 """
-The wait has so many parts.  If the whole process stands still, as on a busy machine, the thread
-cannot work either: that uses up one part, and says nothing about the disk.
+Number of parts of a wait, so that a pause of the whole process, as on a busy machine, uses up only
+one of them.
 """
 
 _Result = TypeVar("_Result")
@@ -151,8 +151,6 @@ class DiskThread:
 
 
 class _Job:
-    """A function that runs in the thread."""
-
     __slots__ = ("_done", "_failure", "_function", "_lock", "_value", "answer", "is_late")
 
     def __init__(self, function: Callable[[], Any]) -> None:
@@ -187,5 +185,4 @@ class _Job:
         return self._value
 
     def fire(self) -> None:
-        """Tell the result to a caller that did not wait."""
         self.answer.callback(self._value if self._failure is None else self._failure)

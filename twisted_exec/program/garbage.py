@@ -30,13 +30,16 @@ YOUNG = 3_000
 YOUNG_ROUNDS = 2
 """Collections of young objects before those that have survived one are collected."""
 OLD = 15_000
-"""Most old objects that are collected at once: about 10 ms.  More of them are frozen."""
+"""Most old objects that are collected at once: about 10 ms."""
 TICK_SECONDS = 1.0
-"""Interval of collecting young objects: allocations that equal deallocations do not start the collector."""
+"""
+Interval of collecting young objects, because allocations that equal deallocations do not start the
+collector.
+"""
 _MIDDLE_TICKS, _OLD_TICKS, _REVIEW_TICKS = 10, 60, 600
 _NEVER = 1 << 30
 _EXPLAINED = 100
-"""Containers that one descriptor explains: a session has about 60 for two, a watch about as many."""
+"""Containers that are normal for one open descriptor."""
 _LEAST_SLACK = 50_000
 
 

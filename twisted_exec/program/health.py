@@ -68,8 +68,6 @@ class Health:
     async def ready(self, *, with_reasons: bool = False) -> tuple[bool, str]:
         """
         Return whether the probes passed, and the listing (:func:`listing`); cached for a second.
-
-        A program without probes is not ready.
         """
         if self._clock.seconds() >= self._fresh_until:
             self._results = await self.check()

@@ -61,8 +61,8 @@ def limit_process(memory_bytes: int) -> None:
 
 def allow_time(cpu_seconds: int) -> None:
     """
-    Let this process compute for so long from now on, or up to a second longer; the kernel then ends
-    it.
+    Limit the CPU time of this process from now on to so many seconds, or up to a second more: the
+    kernel then ends the process.
     """
     usage = resource.getrusage(resource.RUSAGE_SELF)
     seconds = int(usage.ru_utime + usage.ru_stime) + 1 + cpu_seconds

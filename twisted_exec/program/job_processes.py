@@ -186,7 +186,6 @@ class _Process(ProcessProtocol, Generic[T]):
         self.transport.write(waiting.message)
 
     def end(self) -> None:
-        """End the process and fail its job."""
         self._fail(f"{self._kind.owner} is shutting down")
 
     def outReceived(self, data: bytes) -> None:
@@ -227,7 +226,6 @@ class _Process(ProcessProtocol, Generic[T]):
         self._late = self._reactor.callLater(seconds, call)
 
     def _fail(self, message: str) -> None:
-        """Let the job fail, if there is one, and kill the process."""
         if self._over:
             return
         self._over = True

@@ -7,7 +7,6 @@ from __future__ import annotations
 import sys
 
 _OF_SERVERS = ("grpc", "google")
-"""Packages of grpcio and protobuf."""
 
 
 def install(*packages: str) -> str:

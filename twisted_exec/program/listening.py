@@ -201,8 +201,6 @@ def _port(reactor: Any, inherited: socket.socket, factory: IProtocolFactory) -> 
 
 
 class _InheritedPort(unix.Port):
-    """A port of a UNIX socket that another process has opened."""
-
     def __init__(
         self,
         path: str,

@@ -100,11 +100,7 @@ _REVOCATION_BUCKETS = (0.1, 0.2, 0.3, 0.5, 0.7, 1, 2, 5, 10, 30)
 def state_gauge(
     registry: CollectorRegistry, name: str, description: str, is_true: Callable[[], bool]
 ) -> None:
-    """
-    Add a gauge that is 1 while a condition holds.
-
-    :param is_true: evaluates the condition, for each scrape.
-    """
+    """Add a gauge that is 1 while a condition holds."""
     gauge = Gauge(name, description, registry=registry)
     gauge.set_function(lambda: float(is_true()))
 

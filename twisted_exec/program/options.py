@@ -44,7 +44,7 @@ from twisted_exec.wire.upgrade import read_origin
 
 CONFIG = "config"
 _LEVEL_OPTIONS = {"log-level", "quiet"}
-"""Two options for the level of the log: one on the command line replaces both of a file."""
+"""Options for the level of the log: one on the command line replaces both of a file."""
 _MOST_CONFIG_BYTES = 1 << 20
 
 
@@ -131,7 +131,7 @@ DEFAULT_LEVEL, QUIET_LEVEL = "info", "warn"
 
 def read_level(text: str) -> str:
     """
-    Coerce the value of an option.
+    Check a level of the log.
 
     :raises ValueError: it is no level.
     """
@@ -558,7 +558,6 @@ def _below(line: str, width: int) -> str:
 
 
 def _naming(name: str, *rest: Any) -> list[Any]:
-    """Return an option's definition whose coercion, if any, names the option in errors."""
     if len(rest) < 4:
         return [name, *rest]
     coerce: Callable[[str], Any] = rest[3]
@@ -780,7 +779,7 @@ COMPATIBLE, STRICT = "compatible", "strict"
 
 def console_verbs(text: str) -> str:
     """
-    Check the value.
+    Check the value of ``--console-verbs``.
 
     :raises ValueError: it is neither :data:`COMPATIBLE` nor :data:`STRICT`.
     """

@@ -1,10 +1,7 @@
 """
 Services of a program: a start that may fail, and the time that sessions get to end.
 
-The start of an :class:`AsyncService` is asynchronous; its failures are reported by ``when_ready``.
-
-When a program stops, its sessions get some time to end (:func:`let_sessions_end`). A Ctrl-C during
-the stop ends all drains.
+A Ctrl-C while a program stops ends the time of all its sessions.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """
 Start and end of programs under twistd.  Errors take one line and exit code 1, not a traceback.
-
-SIGUSR2 replaces the process by a successor: see :mod:`twisted_exec.program.handover`.
 """
 
 from __future__ import annotations
@@ -35,7 +33,6 @@ from twisted_exec.tls.fast.loop import shorten_turns, use_monotonic_clock
 
 _log = Logger()
 _failure = ""
-"""Why the program cannot start; the exit code is 1."""
 
 
 class Startable(Protocol):

@@ -61,15 +61,15 @@ class BackgroundTask:
 TURN_SECONDS = 0.002
 """Longest work of one coroutine before others have their turn."""
 REST_SECONDS = 0.006
-"""Time for others: a request takes many turns, and would meet such work in each of them."""
+"""Rest between two turns."""
 
 SHARED_TURN_SECONDS = 0.001
-"""The same for work that takes a turn in each iteration of the reactor: a key meets two or three."""
+"""Longest turn of work that takes a turn in each iteration of the reactor."""
 
 URGENT_TURN_SECONDS = 0.004
-"""The same for urgent work, such as the withdrawal of rights."""
+"""Longest turn of urgent work, such as the withdrawal of rights."""
 URGENT_REST_SECONDS = 0.0005
-"""Time for others meanwhile: whatever waits is served once."""
+"""Rest between two turns of urgent work."""
 
 
 class ShortTurns:
@@ -113,8 +113,8 @@ class SharedTurns:
     """
     Turns of many parties with much to do: one turn in each iteration of the reactor.
 
-    The users take turns, so a user with a hundred parties delays each turn of another user by one turn
-    only.  Parties without a user count as those of one user.
+    The users take turns, so a user with a hundred parties delays each turn of another user by one
+    turn only.
     """
 
     def __init__(self, clock: IReactorTime) -> None:

@@ -1,8 +1,7 @@
 """
 Plain files, one for each machine: ``NAMESPACE_NAME_UID.log``.
 
-Each batch opens its files anew, so programs such as logrotate may rename them at any time. With a
-size limit the sink rotates the files itself.
+Each batch opens its files anew, so programs such as logrotate may rename them at any time.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ class OTLPSink:
     """
     Posts batches to one URL.
 
-    :param url: where to post, on that server.
+    :param url: where to post, on the server of ``config``.
     :param headers_file: file of ``NAME: VALUE`` lines, read for each request; or empty.
     :param compresses: compress the body with gzip.
     :param now: returns nanoseconds since the epoch.

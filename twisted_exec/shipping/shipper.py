@@ -109,7 +109,6 @@ class Shipper:
         await self.sink.close()
 
     async def _save_last(self) -> None:
-        """Save the cursors, unless the sink takes long to make sure that the lines are safe."""
         sources = self._begin_settling()
         try:
             await self.sink.settle().addTimeout(_STOP_SECONDS, self._clock)

@@ -1,8 +1,7 @@
 """
 The position of one sink in one journal, and the lines from there.
 
-A line ends with a newline, or where no more of it can follow, such as at a boot or a gap. A long
-line is split into parts.
+A line ends with a newline, or where no more of it can follow, such as at a boot or a gap.
 """
 
 from __future__ import annotations
@@ -90,7 +89,7 @@ class ShippedJournal:
 
     @property
     def is_complete(self) -> bool:
-        """True if the machine was deleted and all of its output is saved as shipped."""
+        """True if the machine's journal is closed, and all of its output is saved as shipped."""
         return bool(self.journal.closed) and self.saved >= self.journal.end
 
     def accept(self, offset: int) -> int:

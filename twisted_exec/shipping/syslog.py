@@ -137,8 +137,6 @@ _CLOSE_SECONDS = 2.0
 
 @implementer(IPullProducer)
 class _Connection(Protocol):
-    """A connection to a receiver, which never sends anything."""
-
     transport: Any
 
     def __init__(self, lost: Any, send_seconds: float) -> None:
@@ -163,7 +161,6 @@ class _Connection(Protocol):
         return self._sent
 
     def resumeProducing(self) -> None:
-        """Note that the transport's queue is empty."""
         if not self._registering:
             self.transport.unregisterProducer()
             self._fire(None)

@@ -1,10 +1,7 @@
 """
 Spec and status of a SpaceProviderDesc, without I/O.
 
-``spec.SpacePrefixForDiscovery`` is a prefix or a glob.
-
-A provider that rejects us is reachable, and our credentials are invalid.  An unreachable provider
-proves nothing about the credentials.
+A provider that rejects the manager's credentials is reachable.
 """
 
 from __future__ import annotations

@@ -198,7 +198,8 @@ class ProviderContext:
     The manager's resources for providers.
 
     :param hub: client of the cluster with the Spaces.
-    :param place: identity of that directory, see :func:`~twisted_exec.spacemanager.views.place_of`.
+    :param place: identity of the manager's private directory, see
+        :func:`~twisted_exec.spacemanager.views.place_of`.
     :param now: seconds since the epoch.
     :param reactor: the reactor, for sockets, processes and time.
     :param directory: absolute path of the manager's private directory; provider types may have

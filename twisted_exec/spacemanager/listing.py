@@ -40,8 +40,6 @@ Changed = Callable[[Physical | None], None]
 
 @dataclass
 class _Entry:
-    """A physical space, with the turn of the request that returned it."""
-
     info: SpaceInfo
     turn: int
 
@@ -130,12 +128,13 @@ class ProviderCopy(BackgroundTask):
             timer.reset(soon)
 
     def _may_get(self, physical: Physical) -> bool:
-        """Return whether a single request is due; constant changes must not cause constant requests."""
         since = self._clock.seconds() - self._got.get(physical, -SOON_SECONDS)
         return since >= SOON_SECONDS and len(self._gets) < MAX_HINTS
 
     def making(self, physical: Physical) -> None:
-        """Handle the start of a creation: answers without the space prove nothing from now on."""
+        """
+        Handle the start of a creation; until it ends, answers without the space prove nothing.
+        """
         self._making[physical] = self._making.get(physical, 0) + 1
 
     def made(self, physical: Physical) -> None:
@@ -163,7 +162,6 @@ class ProviderCopy(BackgroundTask):
         await sleeping
 
     async def _list(self) -> float:
-        """Request the list.  :return: seconds until the next request."""
         turn, at = self._next_turn(), self._clock.seconds()
         self._got.clear()
         try:

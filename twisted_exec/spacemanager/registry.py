@@ -1,8 +1,4 @@
-"""
-Registry of all providers: a view of each SpaceProviderDesc, with its namespace and status.
-
-Workers compare states, so missed events do not matter.
-"""
+"""Registry of all providers: a view of each SpaceProviderDesc, with its namespace and status."""
 
 from __future__ import annotations
 
@@ -336,7 +332,6 @@ class ProviderNamespaces:
         self._log.info("deleted namespace {name}: its provider is gone", name=name)
 
     async def _left(self, namespace: str) -> str:
-        """Return what prevents the deletion of a namespace, or empty."""
         for resource in BLOCKING:
             try:
                 listed = await self._client.list(resource, namespace, trim=_trimmed_to_metadata)
@@ -363,7 +358,6 @@ class ProviderNamespaces:
 
 
 def _is_deletable(resource: Resource, obj: Object) -> bool:
-    """Return whether an object may be deleted with its namespace."""
     metadata = obj["metadata"]
     if (resource.plural, metadata["name"]) in _IN_EVERY_NAMESPACE:
         return True

@@ -353,7 +353,10 @@ class SpaceClient(Service):
 
 
 AHEAD_SECONDS = 10.0
-"""How long a read may be ahead of the watch.  After a restore, a cluster may serve older versions again."""
+"""
+How long a read Secret may be newer than the watched one: after a restore, a cluster may serve older
+versions again.
+"""
 
 
 class SpaceCredentials:
@@ -460,7 +463,6 @@ class SecretRereader(BackgroundTask):
         self._not_before = 0.0
 
     def __call__(self, refused: ClientConfig) -> Deferred[bool]:
-        """See :data:`~twisted_exec.kube.client.Reread`."""
         if self._config() == refused and self._clock.seconds() < self._not_before:
             return succeed(False)
         # Otherwise another request or the watch has brought new credentials already.

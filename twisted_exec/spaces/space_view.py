@@ -207,7 +207,6 @@ def _missing(space: Object, viewpoint: str) -> str:
 
 
 def _why_not(status: Mapping[str, Any]) -> str:
-    """Return why a Space is not ready; empty if it is."""
     phase = _text(status, "Phase") or names.INITIALIZING
     if phase == names.READY:
         return ""

@@ -4,9 +4,8 @@ API server, poollet and runtime on one host, in one process.
 These are the same services as in separate programs, with the same sockets and certificates between
 them.
 
-In a hand-over, each part hands over as the program of its own does. The parts freeze one after the
-other, each before those that it uses. In the new process the API server accepts connections before
-the poollet starts.
+In a hand-over, the parts freeze one after the other, each before those that it uses. In the new
+process the API server accepts connections before the poollet starts.
 """
 
 from __future__ import annotations
@@ -587,7 +586,7 @@ def _short_path(path: str) -> str:
 ISSUER = "https://kubernetes.default.svc.cluster.local"
 """Issuer of ServiceAccount tokens: independent of the port, as in most clusters."""
 _LAST_WORD_SECONDS = 3.0
-"""How long sessions may take to end when the program stops."""
+"""Drain time of the poollet and of the runtime, after that of the settings has passed."""
 
 
 def runtime_settings(

@@ -2,7 +2,7 @@
 Standard output and input.
 
 The commands that a user can type when the program is ready go to standard output
-(:class:`FirstCommands`). The commands wait for a pause of the log.
+(:class:`FirstCommands`).
 
 The program stops together with its parent process (:func:`stop_with_parent`), which holds the other
 end of our standard input.

@@ -175,7 +175,7 @@ class StateDirectory:
             pass
 
     def names(self, name: str) -> set[str]:
-        """Return the lines of a small file; none if it is missing."""
+        """Return the words of a small file; none if it is missing."""
         try:
             with open(self.file(name), encoding="utf-8") as file:
                 return set(file.read(1 << 20).split())

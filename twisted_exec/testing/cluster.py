@@ -31,13 +31,13 @@ from twisted_exec.kube.answers import typed
 from twisted_exec.kube.interfaces import IKubeClient, Object
 
 GRACE_SECONDS = 30
-"""Of a Pod that says none."""
+"""Grace period of a Pod that names none, in seconds."""
 
 _GRACE = "deletionGracePeriodSeconds"
 
 Key = tuple[Resource, str, str]
 Review = Callable[[Object], Object]
-"""Gets a review's object, gives its ``status``."""
+"""Returns the ``status`` for the object of a review."""
 
 
 class MemoryCluster:
@@ -152,8 +152,6 @@ class MemoryCluster:
 
 
 class _Selection:
-    """The resource, namespace and selectors of one list or watch."""
-
     def __init__(
         self, kind: Kind, namespace: str, field_selector: str, label_selector: str
     ) -> None:
@@ -186,7 +184,6 @@ class _Watcher:
         self.done: Deferred[None] = Deferred(lambda _: cluster.drop_watcher(self))
 
     def offer(self, event: str, key: Key, obj: Object, before: Object | None) -> None:
-        """Deliver an event; as in the API server, leaving the selection is a deletion."""
         was, now = self._selection.holds(key, before), self._selection.holds(key, obj)
         if event == "MODIFIED" and before is not None:
             if not was and not now:
@@ -417,7 +414,6 @@ class MemoryClient:
         return stored
 
     def _joined(self, kind: Kind, old: Object, updated: Object, subresource: str) -> Object:
-        """Take the part that this subresource may write from ``updated``, the rest from ``old``."""
         if subresource == "status":
             return {**copy.deepcopy(old), "status": copy.deepcopy(updated.get("status"))}
         new = copy.deepcopy(updated)
@@ -452,7 +448,6 @@ class MemoryClient:
         return self._cluster.remove(key)
 
     def _end(self, key: Key, old: Object, grace: int | None) -> Object:
-        """Delete a Pod; a Pod on a Node stays until its kubelet deletes it with a grace of 0 s."""
         spec, metadata = old.get("spec", {}), old["metadata"]
         own = spec.get("terminationGracePeriodSeconds", GRACE_SECONDS)
         seconds = min(own if grace is None else grace, metadata.get(_GRACE, 1 << 31))

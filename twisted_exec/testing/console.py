@@ -31,8 +31,6 @@ from twisted_exec.wire.stream_options import StreamOptions
 
 
 class _Line(StringTransport):
-    """The open line: writes are input, and output waits while the line is paused."""
-
     def __init__(self, console: FakeConsole) -> None:
         super().__init__()
         self._console = console

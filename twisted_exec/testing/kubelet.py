@@ -201,7 +201,6 @@ class _Stream:
         raise NotImplementedError
 
     def cut(self) -> None:
-        """Abort the connection, because the kubelet stops."""
         if self._is_up:
             self.transport.cut()
 
@@ -232,13 +231,10 @@ class _Stream:
         """Do nothing: ``detached`` follows."""
 
     def paced(self) -> None:
-        """Pause the process while the client is ``full``."""
         raise NotImplementedError
 
 
 class _ClientInput:
-    """The client as the producer of a process's input."""
-
     def __init__(self, stream: _Stream) -> None:
         self.pauseProducing = stream.transport.pause_input
         self.resumeProducing = stream.transport.resume_input
@@ -407,8 +403,6 @@ async def _done(result: Any) -> None:
 
 
 class _Resource(Dispatcher):
-    """Authentication and dispatch of requests."""
-
     def __init__(self, kubelet: Kubelet) -> None:
         super().__init__()
         self._kubelet = kubelet
@@ -425,7 +419,6 @@ class _Resource(Dispatcher):
         routes.add(("GET",), "/healthz", self._healthz)
 
     async def dispatch(self, request: Request) -> None:
-        """Answer a request; errors are plain text, as in a kubelet."""
         headers = header_pairs(request.requestHeaders)
         pairs = tuple((name.decode(), value.decode("latin-1")) for name, value in headers)
         self._kubelet.seen.append(Seen(request.method.decode(), request.uri.decode(), pairs))
@@ -577,8 +570,6 @@ class _Resource(Dispatcher):
 
 
 class _Run:
-    """A command of ``/run``, which collects its output."""
-
     def __init__(self) -> None:
         self.output: list[bytes] = []
         self._room = _RUN_BYTES
@@ -595,8 +586,6 @@ class _Run:
 
 
 class _LogResponse:
-    """A response with a log, at the pace of the client."""
-
     def __init__(
         self, request: Request, log: ContainerLog, reader: LogReader, *, follows: bool
     ) -> None:

@@ -1,9 +1,8 @@
 """
 Ports of a Pod, forwarded by a kubelet's double to those of this host's loopback.
 
-Over SPDY each connection is a pair of streams; there is no flow control, so a slow receiver pauses
-the whole connection.  A WebSocket carries SPDY in its messages (``SPDY/3.1+portforward.k8s.io``)
-or, in an older form, two channels for each port.  Facts: ``httpstream.go`` and ``websocket.go`` of
+A WebSocket carries SPDY in its messages (``SPDY/3.1+portforward.k8s.io``) or, in an older form, two
+channels for each port. Facts: ``httpstream.go`` and ``websocket.go`` of
 ``k8s.io/kubelet/pkg/cri/streaming/portforward``.
 """
 
@@ -58,8 +57,6 @@ class Carried(Typing):
 
 
 class _Pair:
-    """The error stream and the data stream of one forwarded connection."""
-
     def __init__(self, forwards: PortForwards, request: str) -> None:
         self.forwards, self.request = forwards, request
         self.streams: dict[bytes, int] = {}
@@ -297,8 +294,6 @@ def read_ports(values: Sequence[bytes]) -> list[int]:
 
 
 class _SocketPorts:
-    """Port forwarding over a WebSocket; receives the events of its socket."""
-
     def __init__(self, socket: Any, over: Callable[[Any], None]) -> None:
         self.socket, self._over = socket, over
 
@@ -354,8 +349,6 @@ class TunnelPorts(_SocketPorts):
 
 
 class _OldPort:
-    """One port of an older WebSocket, with a data channel and an error channel."""
-
     def __init__(self, ports: OldPorts, channel: int, port: int) -> None:
         self._ports, self._channel = ports, channel
         self.port = port
@@ -443,7 +436,7 @@ class OldPorts(_SocketPorts):
             each.way.pace(full)
 
     def target_over(self) -> None:
-        """Close the connection after its last port."""
+        """Close the connection once all its ports are over."""
         if len(self._ports) == len(self._numbers) and all(port.is_over for port in self._ports):
             self.close()
 
@@ -474,8 +467,6 @@ class TargetUser(Typing):
 
 @implementer(IHalfCloseableProtocol, IPushProducer)
 class _Target(Protocol):
-    """A connection to a port."""
-
     transport: Any
 
     def __init__(self, user: TargetUser) -> None:

@@ -36,7 +36,6 @@ class LyingRuntime:
         self.silent: set[str] = set()
         self.dead = False
         self.hanging: list[Deferred[Any]] = []
-        """The calls that wait for an answer."""
 
     def _call(self, name: str, request: Any, **facts: str) -> Deferred[Any]:
         if self.dead:

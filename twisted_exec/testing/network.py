@@ -236,7 +236,6 @@ class MemoryNetwork:
         """
         Let the network work until nothing moves.
 
-        :param chunk_bytes: how much one read brings.
         :return: how many turns anything happened in.
         :raises AssertionError: it never came to rest.
         """
@@ -273,8 +272,6 @@ class Response:
 
 
 class _Transport(StringTransportWithDisconnection):
-    """Closes at once, and tells its protocol."""
-
     aborted = False
 
     def abortConnection(self) -> None:
@@ -347,8 +344,6 @@ class _Socket:
 
 
 class _Unclosed:
-    """Keeps the rest readable when one response is read to its end."""
-
     def __init__(self, data: BytesIO) -> None:
         self.read, self.readline, self.readinto = data.read, data.readline, data.readinto
 

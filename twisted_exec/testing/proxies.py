@@ -63,8 +63,6 @@ class Socks5Proxy(ProxyFactory):
 
 
 class _Relay(Protocol):
-    """The client's side: a dialogue, then bytes both ways."""
-
     transport: Any
 
     def __init__(self, proxy: ProxyFactory) -> None:
@@ -85,7 +83,6 @@ class _Relay(Protocol):
             pass
 
     def talk(self) -> bool:
-        """Answer the next message in ``received``; return false if it is not complete."""
         raise NotImplementedError
 
     def relay(self, host: str, port: int, connected: bytes, failed: bytes) -> None:

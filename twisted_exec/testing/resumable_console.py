@@ -167,8 +167,6 @@ class ResumableConsole(Factory):
 
 
 class _Asked(Protocol):
-    """Reads the head of the request, and answers it."""
-
     transport: Any
 
     def __init__(self, console: ResumableConsole) -> None:
@@ -264,8 +262,6 @@ class _Asked(Protocol):
 
 
 class _Connection:
-    """The server's end of one connection; the user of its carrier."""
-
     carrier: ServerMessages
     key = ""
 
@@ -289,7 +285,6 @@ class _Connection:
         self.mark(Ack(self._session.settled))
 
     def pump(self) -> None:
-        """Send the output that was not sent."""
         console, at = self._console, self._position
         if at.epoch != console.epoch or at.offset < console.oldest:
             self._position = at = Position(console.epoch, console.oldest)

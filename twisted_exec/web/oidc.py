@@ -57,7 +57,10 @@ _LIMIT_REASON = 300
 _AT_ONCE = 16
 """Requests to issuers at once, for all pages together."""
 _AT_ONCE_OF_HOST = 8
-"""The same for pages on one host, which could otherwise keep all others from logging in."""
+"""
+Requests to issuers at once for pages on one host, which could otherwise keep all others from
+logging in.
+"""
 _VERIFIER = re.compile(r"[A-Za-z0-9._~-]{43,128}")
 _FIELDS = ("issuer", "code", "verifier", "redirectUri")
 
@@ -273,7 +276,6 @@ def _fields(request: Request) -> dict[str, str]:
 
 
 def _reason(response: Mapping[str, Any]) -> str:
-    """Return the error of RFC 6749 §5.2 in one line."""
     texts = [response.get(name) for name in ("error", "error_description")]
     line = ": ".join(text for text in texts if isinstance(text, str) and text)
     return "".join(mark if mark.isprintable() else " " for mark in line)[:_LIMIT_REASON]

@@ -73,7 +73,6 @@ class _File:
     directory: str = ""
 
     def present(self) -> tuple[int, int]:
-        """Return the present size and time of the file."""
         status = self.path.stat()
         return status.st_size, status.st_mtime_ns
 
@@ -206,7 +205,6 @@ def _send(request: Request, name: str, file: _File, directory: str, *, is_kept: 
 
 
 def _shown(name: str) -> str:
-    """Return a requested name as one short line of ASCII."""
     return ascii(name)[1:-1][:200]
 
 

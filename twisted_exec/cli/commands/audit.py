@@ -188,7 +188,6 @@ def _row(session: AuditedSession, now: datetime) -> tuple[str, ...]:
 
 
 def _duration(seconds: float) -> str:
-    """Return a duration such as ``8s``, ``12m5s`` or ``3h7m``."""
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:

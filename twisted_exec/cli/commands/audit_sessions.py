@@ -119,7 +119,7 @@ class AuditedSession:
 
     @property
     def ended(self) -> datetime | None:
-        """The end, from the best hop that recorded one."""
+        """The end at the best hop, or else the latest end at another hop."""
         if self.later:
             return self.last.ended
         if self.best.ended is not None:
@@ -241,7 +241,7 @@ LONGEST_LINE_BYTES = 1 << 20
 _LARGEST = 1 << 60
 _NAMED = 5
 _PASSES = 5
-"""A rotation after a listing gives the oldest file a name that the listing does not have."""
+"""Most listings of the old files, which a rotation may rename meanwhile."""
 _OLD = re.compile(r"\.(\d{1,6})(\.gz)?")
 
 
@@ -331,7 +331,6 @@ def _opened(path: str, stack: ExitStack) -> list[tuple[str, BinaryIO]]:
 def _open(
     name: str, opened: dict[tuple[int, int], tuple[str, BinaryIO]], stack: ExitStack
 ) -> FileNotFoundError | None:
-    """Open a file unless it is open already; return the error if it does not exist."""
     try:
         stream = stack.enter_context(open(name, "rb"))  # noqa: SIM115
     except FileNotFoundError as error:

@@ -2,8 +2,7 @@
 ``twisted-exec completion``, and what shells and kubectl call for candidates.
 
 kubectl completes ``kubectl console`` by the program ``kubectl_complete-console`` (source:
-``k8s.io/kubectl/pkg/cmd/plugin``, ``plugin_completion.go``).  A shell waits for candidates, so
-requests have a short time limit, and errors are silent.
+``k8s.io/kubectl/pkg/cmd/plugin``, ``plugin_completion.go``).
 """
 
 from __future__ import annotations
@@ -74,7 +73,6 @@ def answer(arguments: Sequence[str], make_parser: MakeParser) -> int:
 
 
 def _answer_bash(line: str, word: str, make_parser: MakeParser) -> int:
-    """Print candidates for bash, which replaces only ``word``."""
     program, *words = _split(line)
     completion = _completion(program.rpartition("/")[2], words, make_parser)
     last = words[-1] if words else ""
@@ -146,11 +144,7 @@ class Values(Protocol):
     """Source of values that are in no parser."""
 
     def of(self, name: str, options: Mapping[str, Any]) -> Iterable[str]:
-        """
-        Return the values of an argument.
-
-        :param name: such as ``context`` or ``machine``.
-        """
+        """Return the values of an argument."""
 
 
 @dataclass(frozen=True)

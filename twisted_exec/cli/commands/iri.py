@@ -182,7 +182,7 @@ def connect(options: argparse.Namespace, where: RuntimePlace, reactor: Any) -> I
 
 
 def explain_refusal(refusal: Any, client: IRIClient) -> str:
-    """Return the message for an error; unlike others, it may name the runtime's address."""
+    """Return the message for an error, which may name the runtime's address."""
     if client.trouble:
         return f"{client.target}: {client.trouble}"
     message = str(refusal.message).replace('machines "', 'machine "')
@@ -337,7 +337,7 @@ SOCKETS: Mapping[str, str] = {
     "/var/run/ori-virtd.sock": "onmetal",
     "/var/run/iri-virtd.sock": "spheric",
 }
-"""Sockets of known programs, in order, likewise."""
+"""Sockets of known programs, in order, and the revision that each implies."""
 
 REVISIONS = ("ironcore", "onmetal", "onmetal-0.1", "spheric")
 """Copied from :mod:`twisted_exec.iri.revisions`, which is slow to import."""

@@ -26,7 +26,6 @@ class LogOutput:
 
     :param search: print matching lines only.
     :param has_colours: highlight matches in lines without escape sequences, and dim timestamps.
-    :param write: prints bytes.
     """
 
     def __init__(

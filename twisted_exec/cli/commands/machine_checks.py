@@ -40,7 +40,7 @@ from twisted_exec.wire.session_terms import Right
 from twisted_exec.wire.stream_options import CONSOLE
 
 LINE_SECONDS = 1.0
-"""A session that lasts so long is good."""
+"""Time that a session must last to be good."""
 
 CONSOLE_SUBRESOURCE = "console"
 """The virtual subresource whose verbs are the rights at a console."""
@@ -91,7 +91,6 @@ class _MachineCheck:
         return f'{self._dialect.noun} "{self._name}"'
 
     async def _find(self, among: Sequence[Dialect]) -> Object | None:
-        """Find the machine and its dialect; ``None`` if we may not read it."""
         try:
             served = await served_dialects(self._client, among)
         except APIError as problem:
@@ -144,11 +143,6 @@ class _MachineCheck:
             self._report.ok("rights", f"may {', '.join(allowed)} in namespace {self._namespace}")
 
     async def _console_rights(self) -> list[str]:
-        """
-        Return the user's rights at the console, and report if they do not suffice.
-
-        A host answers about its own rules: ``create`` of ``exec`` may include the verbs.
-        """
         plural = self._dialect.workload.plural
         opening = await self._review("create", "exec")
         rights = [f"create {plural}/exec"] if opening.get("allowed") else []
@@ -268,11 +262,6 @@ class _MachineCheck:
         return missing_class(name, names), other_class(dialect, name)
 
     async def _newest_warning(self, machine: Object, *, besides: str = "") -> str:
-        """
-        Return the newest Warning Event of the machine, or empty.
-
-        :param besides: leave out Events with this text.
-        """
         selector = f"involvedObject.uid={machine['metadata'].get('uid', '')},type=Warning"
         try:
             listed = await self._client.list(
@@ -347,7 +336,6 @@ class _MachineCheck:
         await visitor.within(_LEFT_SECONDS, server.reactor)
 
     def _judge_refusal(self, problem: Exception) -> None:
-        """Report a refused console under the name of the part that refused."""
         message, code = message_of(problem), getattr(problem, "code", 0)
         condition = str(self._line_condition.get("message") or "")
         if condition and condition in message:
@@ -518,7 +506,9 @@ _REFUSALS: tuple[tuple[str, str, str], ...] = (
     ("not running yet", "runtime", RUNTIME),
     ("cannot reach http", "server", API_SERVER),
 )
-"""Text of a refusal, the part that it is about, and the remedy; the first that matches."""
+"""
+Text of a refusal, the part that it is about, and the remedy. The first text that matches counts.
+"""
 
 
 def of_refusal(message: str, code: int) -> tuple[str, str]:

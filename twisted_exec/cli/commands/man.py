@@ -28,11 +28,7 @@ def register(
     subparsers: argparse._SubParsersAction[argparse.ArgumentParser],
     make_parser: Callable[[], argparse.ArgumentParser],
 ) -> None:
-    """
-    Add ``man`` to a program's commands.
-
-    :param make_parser: makes the parser of ``twisted-exec``.
-    """
+    """Add ``man`` to a program's commands."""
     parser = subparsers.add_parser(
         "man",
         help="print or write manual pages",

@@ -1,8 +1,4 @@
-"""
-``twisted-exec pki``: the certificates that programs on several hosts need.
-
-One directory holds three authorities (:mod:`twisted_exec.tls.pki`) and what they issued.
-"""
+"""``twisted-exec pki``: the certificates that programs on several hosts need."""
 
 from __future__ import annotations
 

@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 CONTEXT_BYTES = 384 << 10
 """How much output the terminal gets before the new position."""
 MAX_OUTPUT_BYTES = 64 << 20
-"""Most input and output of a recording that a picture shows."""
+"""Most bytes of a recording that are read for a picture."""
 _RESET = b"\x1bc"
 _SPEEDS = 0.25, 64.0
 
 
 class Player:
     """
-    The state of playing.  Times are milliseconds since the epoch.
+    A recording that is played. Times are milliseconds since the epoch.
 
     :param idle_seconds: pauses are shortened to this; 0 keeps them.
     :ivar time: the moment that is shown.
@@ -153,11 +153,7 @@ _SHOW_CURSOR = b"\x1b[0m\x1b[?25h\r\n"
 
 
 class Controls:
-    """
-    The keys of a user.
-
-    :param ask: asks the user for a text to search for.
-    """
+    """The keys of a user."""
 
     def __init__(self, player: Player, ask: Callable[[], bytes]) -> None:
         self._player, self._ask = player, ask

@@ -68,7 +68,7 @@ def printable(screen: bytes, form: ScreenForm) -> bytes:
     """
     Return a screen without what may harm the user's terminal.
 
-    :param form: only ``ansi`` has escape sequences, those that draw.
+    :param form: in ``ansi`` the sequences that draw stay; the other forms have none.
     """
 
     def kept(found: re.Match[str]) -> str:

@@ -40,12 +40,11 @@ _SHORT_LIVED_DAYS = 30.0
 _DAY_SECONDS = 86400.0
 
 CLOCK_WARNING_SECONDS, CLOCK_ERROR_SECONDS = 30.0, 300.0
-"""Between the clocks of this host and of the server."""
+"""Differences between the clocks of this host and of the server."""
 
 _APISERVICES = Resource(
     "apiregistration.k8s.io", "v1", "apiservices", "APIService", namespaced=False
 )
-"""Groups that a kube-apiserver forwards to other API servers."""
 
 _ANSWER_BYTES = 1 << 20
 _MOST_NAMES = 4
@@ -189,7 +188,6 @@ def _attributes(certificate: x509.Certificate, oid: x509.ObjectIdentifier) -> It
 
 
 async def _connect(server: ExaminedServer) -> None:
-    """Connect once, for typed errors and for the server's certificate."""
     config, report = server.config, server.report
     certificates: list[x509.Certificate] = []
     way = endpoint(
@@ -295,11 +293,7 @@ async def check_user(server: ExaminedServer, client: CommandClient) -> str:
 async def undiscovered(
     server: ExaminedServer, client: CommandClient, problem: APIError, among: Iterable[Dialect]
 ) -> Unusable:
-    """
-    Return the error for machines that cannot be discovered.
-
-    A kube-apiserver forwards discovery to the API server of an APIService, which may be down.
-    """
+    """Return the error for machines that cannot be discovered."""
     fatal = server.report.fatal
     if problem.code in (Unauthorized.code, Forbidden.code):
         remedy = "check the rights of this user: discovery is for all authenticated users"
@@ -365,7 +359,7 @@ class Finding:
     """
     Result of one check.
 
-    :param check: name of the part that was checked, such as ``clock``.
+    :param check: the checked part, such as ``clock``.
     """
 
     check: str

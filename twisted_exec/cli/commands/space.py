@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 0.5
 SETTLE_SECONDS = 3.0
-"""How long after the status the Secrets may change, and the Event may come."""
+"""Time after the manager's answer for the Secrets to change and for an Event to come."""
 CANNOT = "CannotRotate"
 NO_PROVIDER = "NoProvider"
 """Reason of a condition without the SpaceProviderDesc: nothing will answer a request."""
@@ -55,8 +55,7 @@ class CredentialRotation:
     """
     The rotation of one Space's credentials.
 
-    The manager's answer (``status.rotated``) does not say whether it could, so this compares
-    Secrets.
+    ``status.rotated`` does not say whether the rotation succeeded, so this compares Secrets.
     """
 
     def __init__(
@@ -308,7 +307,7 @@ def asking(
 
 
 def command_line(name: SpaceName, options: argparse.Namespace, *more: str) -> str:
-    """Return the shell command that writes a kubeconfig for a Space to a file, for messages."""
+    """Return the shell command that writes a kubeconfig for a Space to a file."""
     files = _files(options, os.environ)
     variable = "" if files == os.devnull else f"KUBECONFIG={shlex.quote(files)} "
     words = [PROGRAM, *_words("kubeconfig", name, options, os.environ), *more]
@@ -325,7 +324,6 @@ def _words(
 
 
 def _program() -> str:
-    """Return the path of this program, for users with another ``PATH``."""
     own = os.path.abspath(sys.argv[0])
     if os.path.basename(own) == PROGRAM and os.access(own, os.X_OK):
         return own
@@ -333,7 +331,6 @@ def _program() -> str:
 
 
 def _files(options: argparse.Namespace, environ: Mapping[str, str]) -> str:
-    """Return the kubeconfig files of the Space's cluster, as in ``$KUBECONFIG``."""
     from twisted_exec.kube.kubeconfig.entries import NoKubeConfig
     from twisted_exec.kube.kubeconfig.loader import file_names
 
@@ -395,7 +392,6 @@ async def credential(client: CommandClient, options: argparse.Namespace) -> str:
     """
     Return the output: one ``ExecCredential``.
 
-    :param client: client of the cluster that has the Space.
     :raises InputError: the request is not supported or is for another server, or the credentials do
         not fit the format.
     """

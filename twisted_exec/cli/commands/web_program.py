@@ -91,7 +91,6 @@ async def serve(options: argparse.Namespace, reactor: Any) -> None:
 
 
 async def _report_refusal(options: argparse.Namespace, config: ClientConfig, reactor: Any) -> None:
-    """Say in the terminal, too, that the server does not accept the credentials."""
     seconds = options.request_timeout or _CHECK_SECONDS
     client = CommandClient(config, reactor, timeout_seconds=seconds, agent=AGENT)
     try:
@@ -128,7 +127,8 @@ def follow_config(options: argparse.Namespace, context: str) -> ReloadingConfig:
     """
     Return the configuration that the options select, kept current.
 
-    :param context: stays: ``kubectl config use-context`` must not take an open page elsewhere.
+    :param context: name of the context, which stays the same: ``kubectl config use-context`` must
+        not take an open page elsewhere.
     :raises KubeConfigError: it cannot be used.
     """
     return ReloadingConfig(options.kubeconfig, context or None, overrides=overrides_of(options))

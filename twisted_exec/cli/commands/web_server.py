@@ -7,7 +7,7 @@ to 127.0.0.1 read the answers (DNS rebinding).  So ``Host`` must be ours, and ``
 ``Host`` is checked.  The token proves the user: without it a request can only read these files, and
 log in.
 
-The lists of headers name those that pass, so that unknown ones do not.
+Only listed headers pass.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ from twisted_exec.wire.upgrade import (
 )
 
 _MOST_CONNECTIONS = 256
-"""Besides WebSockets; a browser opens six for all tabs."""
+"""Limit of connections besides WebSockets; a browser opens six for all tabs."""
 
 
 class LocalServer:
@@ -225,7 +225,10 @@ def _wrong_method(request: Request, allowed: list[bytes] | tuple[bytes, ...]) ->
 VALID_SECONDS = 30.0
 
 _BYTES = 32
-"""Cannot be guessed, so guesses are not counted: any program could make the right secret void."""
+"""
+Bytes of the secret, too many to guess. Wrong guesses do not make it void, because any program could
+send them.
+"""
 
 REMEDY = "press Enter in the terminal where the web console runs, and open the new URL"
 
@@ -352,7 +355,7 @@ def check_token(request: Request, login: Login) -> None:
 AGENT = "twisted-exec-web"
 _CONNECT_SECONDS = 10.0
 HEAD_SECONDS = 60.0
-"""As a kube-apiserver's own limit for short requests."""
+"""Longest wait for the head of an answer, as a kube-apiserver's own limit for short requests."""
 
 _LONG = (b"follow", b"watch")
 """Parameters of requests that may be answered only when something happens."""
@@ -546,10 +549,10 @@ def set_own_headers(request: Request) -> None:
 
 
 MOST_SOCKETS = 400
-"""Open WebSockets: a tab has one for each terminal and one for each watch."""
+"""Limit of open WebSockets; a tab has one for each terminal and for each watch."""
 
 _END_SECONDS = 0.5
-"""For the browser and the API server to close a WebSocket."""
+"""Time for the browser and the API server to close a WebSocket."""
 
 _COMMANDS = (b"exec", b"attach", b"console")
 
@@ -566,11 +569,7 @@ class _Socket:
 
 
 class SocketForwarder:
-    """
-    Splices WebSockets of the page, such as consoles, with connections to the API server.
-
-    The boundaries of frames are tracked, so that the program can tell the page when it ends.
-    """
+    """Splices WebSockets of the page, such as consoles, with connections to the API server."""
 
     def __init__(
         self,

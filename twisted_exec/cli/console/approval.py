@@ -50,7 +50,6 @@ async def approval(
 
     :param among: dialects of the machine; the server chooses if there are several.
     :param options: of the session, which say for which right the request is.
-    :param say: prints a message.
     :raises APIError: the request was refused, denied or deleted, or may not be read.
     """
     right = Right.OBSERVE

@@ -95,7 +95,6 @@ def step(reactor: Any, *, is_verified: bool) -> str:
 
 
 def _is_connected(reactor: Any) -> bool:
-    """Return whether the reactor reads a connection to another host: TCP is done."""
     for reader in reactor.getReaders():
         with suppress(OSError), socket.socket(fileno=os.dup(reader.fileno())) as connection:
             if connection.family in _INTERNET and connection.getpeername():

@@ -1,8 +1,4 @@
-"""
-Questions of this program in the terminal, and the view of the scrollback.
-
-An open dialog gets what the user types, and the machine's output waits.
-"""
+"""Questions of this program in the terminal, and the view of the scrollback."""
 
 from __future__ import annotations
 
@@ -73,7 +69,7 @@ class Dialog:
 
     def typed(self, data: bytes) -> bool:
         """
-        Handle keys; they wait until they are read.
+        Handle keys.
 
         :return: whether the dialog waits for the user.
         """
@@ -162,7 +158,7 @@ class Dialog:
         Show lines until the user closes the view.
 
         :param save: writes the lines into a file, and returns a message.
-        :param name: of the file, by default.
+        :param name: default name of that file.
         """
         self._draw(_CLEAR if self.full_screen else _BEGIN)
         try:

@@ -1,10 +1,9 @@
 """
 Escape keys: how a user in raw mode leaves a console, and gives other commands to this program.
 
-One control key, by default ``Ctrl-]``, leaves wherever it is typed; it cannot be sent.  One
+One control key, by default ``Ctrl-]``, leaves wherever it is typed; it cannot be sent. One
 character, by default ``~``, is special at the start of a line, as in ssh: the next key is a command
-(:data:`HELP`).  Where text is not sent, as that of an observer, every key is at the start of a
-line.
+(:data:`HELP`). For an observer, whose text is not sent, every key is at the start of a line.
 
 A guest may switch the terminal to a keyboard protocol that reports control keys as escape
 sequences.  These forms of the key leave too; otherwise a guest could trap its user.  Sources:
@@ -233,7 +232,6 @@ class Menu:
         self._state = _State.START
 
     def _plain(self, data: bytes, typed: list[Typed]) -> bytes:
-        """Pass on the input before the next mark; return the rest."""
         match = self._behind_line.search(data, 1)
         end = match.start() if match else len(data)
         typed.append(data[:end])
@@ -264,7 +262,7 @@ class EscapeKey:
     """
     Looks for the escape key in the input, however the bytes are split.
 
-    Input is not held back, because a lone Escape must reach the machine: the machine may receive
+    Input is not held back, because a lone Escape must reach the machine; so the machine may receive
     the beginning of a split sequence.
 
     :param code: the control character, 0 to 31.

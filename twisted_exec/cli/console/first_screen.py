@@ -1,10 +1,9 @@
 """
 The console's screen as it is, before the output behind it.
 
-The server sends the last output of a console to a new session, with offsets.  Instead, this program
+The server sends the last output of a console to a new session, with offsets. Instead, this program
 reads the state of the console's terminal (``machines/screen``, in the form ``state``) at some
-offset, and shows this screen and the output behind it.  Without a usable state in time the user
-gets the output.
+offset, and shows this screen and the output behind it.
 
 Greeting and notices follow the output from before the session, which would scroll them away.
 """
@@ -163,7 +162,7 @@ class FirstScreen:
     # The events of the stream.
 
     def attached(self, stream: Any) -> None:
-        """Pass on; without positions there is nothing to do."""
+        """Pass the event on; the screen needs a stream with positions."""
         self._stream = stream
         is_resumable = getattr(stream, "is_resumable", False)
         self._user.attached(stream, greets=not is_resumable)
@@ -174,7 +173,9 @@ class FirstScreen:
             self.cancel()
 
     def placed(self, mark: At) -> None:
-        """Hold the first output back until there is a state."""
+        """
+        Take note of a position; at the first one, hold the output back until there is a state.
+        """
         epoch, offset = self._epoch, self._offset
         self._epoch, self._offset = mark.position.epoch, mark.position.offset
         if epoch == self._epoch:
@@ -197,7 +198,6 @@ class FirstScreen:
             self._wait()
 
     def _begin(self) -> None:
-        """Greet, and show the notices, behind the earlier output."""
         waiting = self._waiting
         if waiting is None or not self._epoch or self._timer is not None:
             return

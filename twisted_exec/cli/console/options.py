@@ -46,7 +46,6 @@ _SCRIPTED = ("--expect", "--send", "--run")
 
 
 def _add_script_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options; :func:`_script_problem` checks them together."""
     script = parser.add_argument_group("scripts")
     script.add_argument(
         "--expect",
@@ -107,7 +106,6 @@ def _step(option: str, text: str) -> Any:
 
 
 def _script_problem(options: argparse.Namespace) -> str:
-    """Return why the options do not go together; empty if they do."""
     if options.script_command is not None and options.steps:
         return "--run goes without --expect and --send: give the command, or the steps"
     types = options.script_command is not None or any(
@@ -471,7 +469,6 @@ def add_session_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_loss_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options for a lost connection."""
     parser.add_argument(
         "--no-resume",
         action="store_true",
@@ -533,7 +530,6 @@ _SINGLE = {
 
 
 def _add_fleet_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options; :func:`_fleet_problem` checks them together."""
     group = parser.add_argument_group("many machines")
     group.add_argument(
         "-l",
@@ -577,7 +573,6 @@ def is_fleet(options: argparse.Namespace) -> bool:
 
 
 def _fleet_problem(options: argparse.Namespace) -> str:
-    """Return why the options do not go together; empty if they do."""
     is_many, is_one = is_fleet(options), options.machine is not None
     runs = options.script_command is not None
     types = options.tiled or runs

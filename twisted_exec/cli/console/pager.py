@@ -122,7 +122,6 @@ class Pager:
 
 
 def _wrapped(line: str, columns: int) -> Iterator[str]:
-    """Yield the rows of a line; wide characters take two columns each."""
     width = columns if line.isascii() else max(1, columns // 2)
     for start in range(0, max(1, len(line)), width):
         yield line[start : start + width]

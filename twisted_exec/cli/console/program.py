@@ -54,9 +54,9 @@ if TYPE_CHECKING:
     from twisted_exec.wire.stream_options import StreamOptions
 
 AGAIN_SECONDS = 1.0
-"""Between two attempts to reach a server that was stopped."""
+"""Pause between two attempts to reach a server that was stopped."""
 _NOT_READY = (404, 409, 429)
-"""Answers of a server that has just started: it has no machine yet, or none that runs."""
+"""Status codes of a server that has just started: it has no machine yet, or none that runs."""
 NOT_READY_SECONDS = 60.0
 """Time for such a server to have the machine."""
 
@@ -115,7 +115,6 @@ def _run_web(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> tuple[Outcome, bool]:
-    """Run the session; return the outcome, and whether the cursor is inside a line."""
     from twisted_exec.cli.console.session import Outcome
     from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
 
@@ -249,11 +248,7 @@ class ConsoleProgram:
     def attempt(
         self, user: ConsoleUser, reactor: Any, options: StreamOptions
     ) -> Deferred[ConsoleStream]:
-        """
-        Open the console; fires with its stream.
-
-        :param user: receives the events of the session.
-        """
+        """Open the console; fires with its stream."""
         raise NotImplementedError
 
     def make_script(self, reactor: Any) -> Script | None:
@@ -373,7 +368,6 @@ class ConsoleProgram:
         self._options.name, self._news = following.machine, following.news
 
     def _draw(self, data: bytes) -> None:
-        """Write what is no output on the terminal."""
         if os.isatty(1):
             self._output.write(data)  # behind the output that the terminal has not taken yet
         else:
@@ -506,7 +500,6 @@ class ConsoleProgram:
                 say(line)
 
     def _report_notice(self, notice: Notice) -> None:
-        """Write a notice on standard error: standard output is for the machine's output."""
         from twisted_exec.wire.resume import NoticeKind
 
         if self._terminal.is_terminal:
@@ -727,7 +720,6 @@ class _Console(ConsoleProgram):
     def _first_screen(
         self, user: Any, reactor: Any, namespace: str, agent: str
     ) -> FirstScreen | None:
-        """Return a user that shows the screen first, or ``None``."""
         options, terminal = self._options, self._terminal
         if options.no_resume or self._script is not None:
             return None
@@ -747,7 +739,6 @@ class _Console(ConsoleProgram):
     def _request(
         self, refusal: Failure, reactor: Any, options: StreamOptions, timeout: float
     ) -> Deferred[None]:
-        """Fire with an approval; fail as the refusal if that asks for none."""
         from twisted.internet.defer import Deferred
 
         from twisted_exec.cli.console.approval import approval, is_required
@@ -768,7 +759,6 @@ class _Console(ConsoleProgram):
         return Deferred.fromCoroutine(waiting)
 
     def _suggest(self, failure: Failure, config: ClientConfig, reactor: Any) -> Any:
-        """Look for the machine that the user meant; an errback."""
         from twisted_exec.cli.suggestion import hint_after
 
         def found(hint: str) -> None:
@@ -796,7 +786,6 @@ def _write_message(text: bytes) -> None:
 
 
 def _collect_garbage() -> None:
-    """Collect garbage from now on, but not what the imports have made."""
     # Otherwise the first collection, and the one at Python's exit, visit all of it: a quarter of the CPU time of a
     # short session.
     gc.freeze()

@@ -11,8 +11,7 @@ it for a user's name.
 
 A mark is an operating system command (OSC) with a number that no terminal knows. (Not an APC, which
 tmux takes for a title.) The shell's ``printf`` makes its Escape characters, so the echo of a typed
-line contains no mark.  The command is typed in octal where necessary, because of quotes and tabs.
-Most marks are printed twice, because the kernel may print a line into the middle of one.
+line contains no mark.
 
 All viewers see the marks in the same order.  So of several runs at one shell, the first whose probe
 is answered goes on, and the others fail.
@@ -41,12 +40,12 @@ if TYPE_CHECKING:
 
 
 OCCUPIED_CODE = 123
-"""Another user is the writer of the console, or another ``--run`` has its shell."""
+"""Exit code: another user is the writer of the console, or another ``--run`` has its shell."""
 SETTLE_SECONDS = 0.3
 """Silence after which the old output has arrived."""
 MOST_SETTLE_SECONDS = 2.0
 _ATTENDANCE_SECONDS = 1.5
-"""Time for the runtime to tell a new session how many sessions there are; it waits for 0.5 s."""
+"""Time for the runtime to tell a new session how many sessions there are."""
 EXPECT_SECONDS = 60.0
 """Limit of each ``--expect`` without ``--timeout``."""
 
@@ -68,8 +67,6 @@ class Driven(Protocol):
 class Script:
     """
     Decides what is typed and what is printed.
-
-    It is the session's source of input, and :class:`ScriptSink` passes it the output.
 
     :ivar outcome: how the script ended; ``None`` while it lasts, and if the session decides.
     :ivar is_over: the script has nothing left to do.
@@ -127,7 +124,6 @@ class Script:
     # Events of the session.
 
     def noticed(self, notice: Notice) -> None:
-        """See :class:`~twisted_exec.cli.console.interfaces.SessionScript`."""
         self._notices.read(notice)
         if self._notices.not_sent:
             self._fail(FAILED_CODE, f"{NOT_SENT}: {self._notices.not_sent}")
@@ -144,20 +140,16 @@ class Script:
         """The machine has ended and may start again, which a script may wait for."""
 
     def skipped(self, text: str) -> None:
-        """See :class:`~twisted_exec.cli.console.interfaces.SessionScript`."""
         if self._is_settled:
             self._fail(FAILED_CODE, f"output was lost: {text}")
 
     def outage(self) -> None:
-        """See :class:`~twisted_exec.cli.console.interfaces.SessionScript`."""
         self._timers.pause()
 
     def resumed(self) -> None:
-        """See :class:`~twisted_exec.cli.console.interfaces.SessionScript`."""
         self._timers.resume()
 
     def failed(self, line: str) -> None:
-        """See :class:`~twisted_exec.cli.console.interfaces.SessionScript`."""
         if self.outcome is None or not self.outcome.line:
             self.is_over, self.outcome = True, Outcome(FAILED_CODE, line)
 
@@ -176,15 +168,12 @@ class Script:
 
     @property
     def _types(self) -> bool:
-        """True if the script types anything."""
         return True
 
     def _begin(self) -> None:
-        """Start; the old output has arrived."""
         raise NotImplementedError
 
     def _output(self, data: bytes, plain: bytes) -> bytes:
-        """Handle new output; see :meth:`received`."""
         raise NotImplementedError
 
     # Actions.
@@ -307,11 +296,9 @@ class ScriptSink:
             self._sink.write(printed)
 
     def registerProducer(self, producer: object, streaming: bool) -> None:
-        """See :class:`Sink`."""
         self._sink.registerProducer(producer, streaming)  # type: ignore[arg-type]
 
     def unregisterProducer(self) -> None:
-        """See :class:`Sink`."""
         self._sink.unregisterProducer()
 
     def loseConnection(self) -> None:
@@ -370,7 +357,7 @@ MOST_COMMAND_BYTES = 16 << 10
 """Limit of a command as it is typed."""
 
 _LINE_BYTES = 900
-"""busybox takes lines of 1023 bytes, a terminal without line editing 4095."""
+"""Size of a typed line: busybox takes 1023 bytes, a terminal without line editing 4095."""
 
 
 _MOST_ECHO_BYTES = 256 << 10
@@ -386,10 +373,10 @@ _BOOT_LOADER = re.compile(
     re.IGNORECASE,
 )
 """
-U-Boot, barebox, GRUB, iPXE, the UEFI Shell, CFE, RedBoot and Open Firmware.
+Prompts of U-Boot, barebox, GRUB, iPXE, the UEFI Shell, CFE, RedBoot and Open Firmware.
 
-A command may be half-typed: U-Boot would discard it and repeat its last command.  Behind ``ok`` and
-``0 >`` there is none, because other text may begin like that.
+A command may be half-typed: U-Boot would discard it and repeat its last command. After ``ok`` or
+``0 >`` a command is not matched, because other text may begin like that.
 """
 _QUESTION = re.compile(
     rb"(?:[\[(](?:y(?:es)?|no?)/[^\s()]{1,40}[\])](?: \[[^\]\r\n]*\])?[ \t]*[?:]?(?:[ \t]+[\w-]{0,20})?|--More--[^\r\n]{0,80})\Z",
@@ -397,7 +384,7 @@ _QUESTION = re.compile(
 )
 """A question with its answers, such as ``[Y/n]`` or ``(yes/no/[fingerprint])?``, or the pager ``more``: Enter answers."""
 _PROMPT = re.compile(rb"(?:[$#>]|(?<!\d)%)[ \t]*\Z")  # not the 33% of a pager
-"""A shell may be on the alternate screen: in tmux, or because an editor was killed, also by a reset of the machine."""
+"""The prompt of a shell, which may be on the alternate screen, as in tmux."""
 _MARK = 28747
 """The number of the OSC."""
 _ANY_MARK = re.compile(rb"\x1b\]%d;([RBE][0-9a-f]{8})[:\x1b]" % _MARK)
@@ -431,7 +418,6 @@ class ShellRun(Script):
         self._receive: Callable[[bytes], bytes] = self._ignore
 
     def received(self, data: bytes) -> bytes:
-        """See :meth:`Script.received`."""
         self._modes.feed(data)
         if self._lines:
             self._look_for_runs(data)
@@ -448,7 +434,6 @@ class ShellRun(Script):
                 self._holder = mark
 
     def _is_occupied(self) -> bool:
-        """Fail if another run has the shell."""
         if self._is_forced or self._holder[1:] in (b"", self._nonce):
             return False
         self._fail(OCCUPIED_CODE, _OCCUPIED)
@@ -523,7 +508,6 @@ class ShellRun(Script):
             self._fail(NO_SHELL_CODE, line + last)
 
     def _cannot_answer(self) -> bool:
-        """Fail if the machine asks for a login, an answer or commands of its boot loader, or shows an editor or the like."""
         if _LOGIN.search(self._line):
             prompt, remedy = "a login", "log in first, as with --expect and --send"
         elif _BOOT_LOADER.search(self._line):
@@ -575,7 +559,6 @@ class ShellRun(Script):
         return _unix_lines(printed)
 
     def _held(self) -> int:
-        """Return where a part begins that may become the last mark, or the end of a line."""
         size = len(self._buffer)
         whole = b"\x1b]%d;E%s:" % (_MARK, self._nonce)
         at = self._buffer.find(b"\x1b", max(0, size - len(whole) - len(b"255\x1b")))
@@ -630,7 +613,6 @@ def _mark(text: bytes) -> bytes:
 
 
 def _printed(text: str) -> str:
-    """Return the format with which ``printf`` prints a mark."""
     return f"\\033]{_MARK};{text}\\033\\\\"
 
 
@@ -641,5 +623,4 @@ def _octal(byte: int) -> str:
 
 
 def _unix_lines(text: bytes) -> bytes:
-    """Undo the terminal's translation of newlines."""
     return text.replace(b"\r\n", b"\n")

@@ -10,7 +10,7 @@ from itertools import cycle
 from twisted_exec.wire.escape_sequences import PlainLines
 
 LEAST_BYTES = 1 << 20
-"""Of output; up to twice as much is kept."""
+"""Bytes of output that are kept at least; at most twice as many are."""
 _LONGEST_LINE = 512
 _COLOURS = re.compile(rb"(\x1b\[[\d;:]*m)")
 _CLEARED = re.compile(rb"\x1b\[H\x1b\[2?J(?:\x1b\[3J)?")

@@ -217,7 +217,7 @@ class ConsoleSession:
         self._input.discard()
 
     def _last_line(self) -> bytes:
-        """Return the machine's last line; empty while the machine is off, because nobody can answer it."""
+        """Return the machine's last line; empty while the machine is off."""
         if self._scrollback is None or self._display.notices.is_off:
             return b""
         return self._scrollback.last_line()
@@ -482,9 +482,6 @@ class ConsoleSession:
         self._display.tell(f"The console of {self._terminal.place()} goes on.")
 
     def _tell_sent(self, line: str) -> None:
-        """
-        Say what was sent; other input shows by its echo, and a server that refuses it says so.
-        """
         if not self.is_observer and self._stream is not None and self._outage is None:
             self._display.tell(line)
 
@@ -554,8 +551,6 @@ class ConsoleSession:
         """
         Have the screen drawn again by the server, and by the machine's program, which does so when
         the size changes.
-
-        No size reaches the machine from an observer, or over a serial line.
         """
         self._terminal.redraw()
         size = self._terminal.size()

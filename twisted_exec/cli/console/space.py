@@ -46,7 +46,7 @@ class Visit:
     Access to a Space's server.
 
     :param config: the server, and the credentials for it.
-    :param remedy: for the message that it does not accept the credentials.
+    :param remedy: what to do if the server does not accept the credentials.
     """
 
     config: ClientConfig

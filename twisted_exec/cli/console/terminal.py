@@ -106,7 +106,6 @@ class Terminal:
 
 @contextmanager
 def _ignoring_hangup() -> Iterator[None]:
-    """Ignore errors of a terminal whose window was closed."""
     try:
         yield
     except termios.error:
@@ -143,7 +142,6 @@ def nonblocking(fd: int, flags: int) -> Iterator[int]:
 
 
 def _opened_again(fd: int, flags: int) -> int:
-    """Open a terminal a second time, without blocking, or return -1."""
     # By its name only where there is no /proc, as on macOS: in a container the name may be another's.
     for path in (lambda: f"/proc/self/fd/{fd}", lambda: os.ttyname(fd)):
         try:

@@ -52,8 +52,7 @@ class Follower:
 
     :param open_log: returns the log.
     :param position: where to begin; ``None`` for the last lines.
-    :param tail_lines: number of these lines.
-    :param turns: limits the logs that are being opened.
+    :param tail_lines: number of the last lines.
     :param changed: called after each change of the state.
     :ivar problem: why the log cannot be read; empty if nothing failed.
     """

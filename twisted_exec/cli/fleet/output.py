@@ -26,11 +26,11 @@ from twisted_exec.wire.escape_sequences import PlainLines
 from twisted_exec.wire.resume import Position
 
 BUFFER_BYTES = 64 << 10
-"""Waiting output of one machine."""
+"""Limit of the waiting output of one machine."""
 SLICE_BYTES = 8 << 10
-"""Output of one machine in one turn."""
+"""Most output of one machine in one turn."""
 TURN_BYTES = 64 << 10
-"""Output in one iteration of the reactor."""
+"""Output in one turn of all machines, after which others wait for the next turn."""
 TERMINAL_TURN_SECONDS = 0.05
 """Pause between turns for a terminal: nobody reads faster, and it limits the work for a flood."""
 QUIET_SECONDS = 1.0
@@ -338,7 +338,10 @@ class PrefixedLines:
 
     @property
     def undecided(self) -> int:
-        """Number of bytes at the end of the output that may become a part of something longer."""
+        """
+        Return the number of bytes at the end of the output that may become a part of something
+        longer.
+        """
         return self._plain.undecided + self._plain.returned
 
     def feed(self, data: bytes) -> bytes:
@@ -388,7 +391,6 @@ def cut(data: bytes | bytearray, limit: int) -> int:
     """
     Return where to cut output, at the end of a line if possible.
 
-    :param limit: the longest part.
     :return: 0 if a line is not complete yet, and not too long.
     """
     end = data.rfind(b"\n", 0, limit) + 1
@@ -408,7 +410,6 @@ class _Piece(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """True if each byte of the piece is one of the journal."""
         is_same = self.before.epoch == self.after.epoch
         return is_same and self.after.offset - self.before.offset == self.size
 

@@ -2,8 +2,7 @@
 The lines of many machines in one output, each with the name of its machine.
 
 The file of ``--state`` has the place where the output of each machine continues
-(:class:`StateFile`).  Entries of machines that are not selected stay, because several selections
-may share a file one after the other.
+(:class:`StateFile`).
 """
 
 from __future__ import annotations
@@ -41,7 +40,6 @@ CONCURRENT_OPENINGS = 16
 SAVE_SECONDS = 1.0
 _FAREWELL_SECONDS = 1.0
 _WIDEST = 40
-"""Names are padded up to this width on a terminal."""
 
 
 class Prefixed(Task):
@@ -54,7 +52,6 @@ class Prefixed(Task):
     output = 1
 
     async def work(self) -> int:
-        """See :meth:`Task.work`."""
         try:
             state = self._load_state()
             with nonblocking(self.output, os.O_WRONLY) as descriptor:
@@ -64,7 +61,6 @@ class Prefixed(Task):
         return 0
 
     def interrupted(self, number: int) -> None:
-        """See :meth:`Task.interrupted`."""
         if number == signal.SIGINT and os.isatty(0):
             self.inform("")  # the terminal has shown ^C; the shell's prompt follows on its own line
         super().interrupted(number)
@@ -78,8 +74,6 @@ class Prefixed(Task):
 
 
 class _Printing:
-    """The followers and their output."""
-
     def __init__(self, task: Task, state: StateFile | None, descriptor: int) -> None:
         self._task, self._state = task, state
         self._options, self._reactor = task.options, task.reactor
@@ -96,7 +90,6 @@ class _Printing:
         self._timer: IDelayedCall | None = None
 
     async def run(self) -> None:
-        """Print until all logs have ended, or the program is to end."""
         saver = LoopingCall(self._save)
         saver.clock = self._reactor
         if self._state is not None:
@@ -117,7 +110,6 @@ class _Printing:
             self._task.is_partial |= failed or self._is_lost
 
     def _begin(self, targets: Sequence[FleetTarget]) -> Iterable[Deferred[None]]:
-        """Follow the machines of a cluster."""
         if self._timer is None and self._options.timeout:
             self._timer = self._reactor.callLater(self._options.timeout, self._task.stop)
         # Of this cluster: one that is slow does not hold up the others.
@@ -130,7 +122,6 @@ class _Printing:
         return [start(each) for each in followers]
 
     def _align(self) -> None:
-        """Print all names as wide as the longest one."""
         widest = max(len(label) for label, _ in self._lines)
         for label, lines in self._lines:
             lines.rename(label.ljust(min(widest, _WIDEST)))
@@ -172,8 +163,6 @@ class _Printing:
     # The state.
 
     def _save(self) -> Deferred[None]:
-        """Save the progress, when the output so far is written."""
-
         def written(_: None) -> Deferred[None]:
             content = self._progress_made()
             self._saving = deferToThread(self._write, content)
@@ -188,7 +177,6 @@ class _Printing:
         return sent
 
     def _progress_made(self) -> bytes:
-        """Return the content of the state file."""
         assert self._state is not None
         for each in self._followers:
             position = each.lane.position
@@ -219,7 +207,6 @@ class _Printing:
         self._task.stop()
 
     async def _leave(self) -> None:
-        """Flush the output within a limit, and save the progress."""
         content = None
         if not self._lost.called:
             content = await _within(
@@ -242,7 +229,6 @@ class _Printing:
 
 
 def _within(result: Deferred[Any], clock: Any) -> Deferred[Any]:
-    """Wait for a result that may not come."""
     return result.addTimeout(_FAREWELL_SECONDS, clock).addErrback(
         lambda failure: failure.trap(TimeoutError) and None
     )

@@ -1,9 +1,4 @@
-"""
-``--run`` for many machines: one command in the shell of each.
-
-The API of machines cannot run a command, so the command is typed into the console, by the same
-script as for one machine (:mod:`twisted_exec.cli.console.script`).
-"""
+"""``--run`` for many machines: one command in the shell of each."""
 
 from __future__ import annotations
 
@@ -35,7 +30,7 @@ CONCURRENT_RUNS = 50
 SECONDS = 60.0
 """Time limit of each machine without ``--timeout``."""
 OUTPUT_BYTES = 256 << 10
-"""Output of one machine that is kept."""
+"""Most output of one machine that is kept."""
 _PROGRESS_SECONDS = 1.0
 _INTERRUPTED_CODE = 130
 
@@ -50,7 +45,6 @@ class RunTask(Task):
     output = 1
 
     async def work(self) -> int:
-        """See :meth:`Task.work`."""
         targets: list[FleetTarget] = []
         self._results: dict[FleetTarget, Result] = {}
         self._active: set[MachineRun] = set()
@@ -107,13 +101,11 @@ class RunTask(Task):
         self._timer = self.reactor.callLater(_PROGRESS_SECONDS, inform)
 
     def _inform_done(self, targets: Sequence[FleetTarget]) -> None:
-        """Print how many machines are done, unless the last line says so."""
         if self._informed != (now := (len(self._results), len(targets))):
             self._informed = now
             self.inform(f"{now[0]} of {now[1]} machines are done")
 
     def _inform_recorded(self) -> None:
-        """Print which consoles are recorded."""
         recorded, self._recorded = self._recorded, {}
         for news in dict.fromkeys(recorded.values()):
             names = listed(label for label, each in recorded.items() if each == news)
@@ -187,7 +179,7 @@ class MachineRun:
         return result
 
     def left(self) -> Deferred[Any]:
-        """Fire when the session is over, after a cancellation within some seconds."""
+        """Fire when the session is over; a cancelled one takes some seconds at most."""
         return self._session.finished
 
     def _open(self, session: ConsoleSession) -> Any:
@@ -221,7 +213,6 @@ class _Collected:
         self._closed()
 
     def result(self, label: str, code: int, problem: str) -> Result:
-        """Return the result with the output so far."""
         rest = self._size - len(self._kept)
         return Result(label, code, bytes(self._kept), rest, self._digest.digest(), problem)
 

@@ -1,9 +1,4 @@
-"""
-Machines of a fleet.
-
-Each cluster answers for itself: its machines appear when it has answered and there is room for
-them.
-"""
+"""Machines of a fleet."""
 
 from __future__ import annotations
 
@@ -61,7 +56,7 @@ class Cluster:
 
     :param name: of its Space; empty for the cluster of the kubeconfig.
     :param agent: the ``User-Agent``.
-    :param remedy: for credentials that the server does not accept.
+    :param remedy: what to do if the server does not accept the credentials.
     """
 
     name: str
@@ -190,7 +185,6 @@ def _nothing(options: argparse.Namespace, config: ClientConfig) -> str:
 
 
 def _reason(error: Exception, config: ClientConfig | None) -> str:
-    """:param config: of the server, if it is that of the kubeconfig."""
     if isinstance(error, SelectionError | TLSConfigError):
         return str(error)
     return explain(error, config=config)
@@ -199,7 +193,6 @@ def _reason(error: Exception, config: ClientConfig | None) -> str:
 def _clusters(
     names: Sequence[SpaceName], options: argparse.Namespace, config: ClientConfig, reactor: Any
 ) -> list[tuple[str, Deferred[Cluster]]]:
-    """Return the clusters of Spaces with their labels."""
     # Imported here: most fleets are in one cluster.
     from twisted_exec.cli.console.space import Visit, visit
 
@@ -223,7 +216,6 @@ def _clusters(
 async def _spaces(
     options: argparse.Namespace, config: ClientConfig, reactor: Any
 ) -> list[SpaceName]:
-    """Return the Spaces whose names match the pattern of ``--space``."""
     client = CommandClient(config, reactor, timeout_seconds=_seconds(options), agent=AGENT)
     try:
         listed = await client.list_first(SPACES, most=MOST_SPACES)
@@ -255,7 +247,6 @@ def _seconds(options: argparse.Namespace) -> float:
 async def _machines(
     cluster: Cluster, options: argparse.Namespace, reactor: Any
 ) -> list[FleetTarget]:
-    """Return the machines of one cluster."""
     among = [each for each in DIALECTS if options.dialect in (None, each.name)]
     namespace = "" if options.all_namespaces else cluster.config.namespace
     config, seconds = cluster.config, _seconds(options)
@@ -291,7 +282,6 @@ async def _machines(
 
 
 def _identity(machine: Object) -> Object:
-    """Keep only the identity of an object."""
     metadata = machine["metadata"]
     return {"metadata": {key: metadata.get(key, "") for key in ("namespace", "name", "uid")}}
 
@@ -310,7 +300,6 @@ def _target(cluster: Cluster, dialect: Dialect, machine: Object) -> FleetTarget:
 
 
 def _labelled(targets: Sequence[FleetTarget], *, has_spaces: bool) -> list[FleetTarget]:
-    """Label machines of a cluster with as much of their full names as is needed to tell them apart."""
     has_namespaces = len({target.namespace for target in targets}) > 1
     has_kinds = len({target.dialect.name for target in targets}) > 1
     labelled = []
@@ -324,11 +313,7 @@ def _labelled(targets: Sequence[FleetTarget], *, has_spaces: bool) -> list[Fleet
 def open_target(
     target: FleetTarget, user: ConsoleUser, reactor: Any, options: argparse.Namespace
 ) -> Deferred[ConsoleStream]:
-    """
-    Open the console of a selected machine, as :func:`.open_console` does.
-
-    :param options: of the command line.
-    """
+    """Open the console of a selected machine, as :func:`.open_console` does."""
     return open_console(
         target.cluster.config,
         target.namespace,

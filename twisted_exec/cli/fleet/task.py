@@ -136,7 +136,7 @@ class Task:
         return cast("T", value)
 
     def interrupted(self, number: int) -> None:
-        """A signal asks the program to end.  Ctrl-C is the usual way to leave."""
+        """A signal asks the program to end."""
         self.stop(0 if number == signal.SIGINT else 128 + number)
 
     def stop(self, code: int = 0) -> None:

@@ -61,7 +61,6 @@ class Tiled(Task):
         self._last_words: list[str] = []
 
     async def work(self) -> int:
-        """See :meth:`Task.work`."""
         if not (self._terminal.is_terminal and os.isatty(1)):
             return complain(
                 "--tiled needs a terminal; without it the lines of the machines are printed"
@@ -78,7 +77,6 @@ class Tiled(Task):
         return 0
 
     def _found(self, targets: Sequence[FleetTarget], source: int, sink: int) -> None:
-        """Show the machines of a cluster, beside those of others."""
         if self._view is not None:
             self._view.add(targets)
             return
@@ -102,7 +100,6 @@ class Tiled(Task):
         await left
 
     def inform(self, line: str) -> None:
-        """See :meth:`Task.inform`."""
         if self._view is None:
             super().inform(line)
 
@@ -115,12 +112,10 @@ class Tiled(Task):
             self._last_words.append(line)
 
     def resized(self) -> None:
-        """See :meth:`Task.resized`."""
         if self._view is not None:
             self._view.resized(self._size())
 
     def restore(self) -> None:
-        """See :meth:`Task.restore`."""
         if self._is_drawn:
             with suppress(OSError):
                 os.write(1, _END)
@@ -301,7 +296,6 @@ class View:
     # Drawing.
 
     def _turned(self) -> None:
-        """Draw everything anew; other machines may be shown."""
         self._is_clear = True
         self._screens.show(self.model.page)
         self._draw_all_later()
@@ -350,22 +344,19 @@ CHANGING_SECONDS = 1.0
 QUIET_SECONDS = 4.0
 FAILED_SECONDS = 5.0
 ECHO_SECONDS = 0.1
-"""From output that a user who types may wait for to the next look."""
+"""Delay of the next look after output that a user who types may wait for."""
 
 Fetch = Callable[[int], "Deferred[ScreenText]"]
 
 
 @dataclass
 class _Look:
-    """One machine."""
-
     screen: ScreenText | None = None
     problem: str = ""
     seconds: float = CHANGING_SECONDS
     timer: IDelayedCall | None = None
     running: Deferred[ScreenText] | None = None
     is_stale: bool = False
-    """There was output after the running request began."""
 
 
 class FleetScreens:
@@ -392,7 +383,7 @@ class FleetScreens:
         self._shown: set[int] = set()
 
     def screen(self, index: int) -> tuple[ScreenText | None, str]:
-        """Return the last screen of a machine, and why there is no newer one; empty if there is."""
+        """Return the last screen of a machine, and the problem of the last look at it, or empty."""
         look = self._looks.get(index)
         return (None, "") if look is None else (look.screen, look.problem)
 

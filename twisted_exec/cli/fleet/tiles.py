@@ -55,7 +55,6 @@ def grid_for(columns: int, rows: int, count: int) -> Grid:
     """
     Return the grid with the largest tiles that shows all machines, or as many as are possible.
 
-    :param columns: of the terminal.
     :param count: number of machines, at least 1.
     """
     space = max(1, rows - 1)
@@ -144,7 +143,7 @@ class ScreenText:
     @classmethod
     def parse(cls, document: Mapping[str, Any]) -> ScreenText:
         """
-        Read a screen as JSON.
+        Read the JSON document of a screen.
 
         :raises ValueError: the document is no screen.
         """
@@ -207,7 +206,6 @@ def _at(place: tuple[int, int], row: int) -> str:
 
 
 def _visible_rows(screen: ScreenText, height: int) -> range:
-    """Return the rows of the screen that fit: the last ones that are in use."""
     used = [index for index, line in enumerate(screen.lines) if line.strip()]
     last = max([*used[-1:], min(screen.row, len(screen.lines) - 1)], default=0)
     first = max(0, last + 1 - height)
@@ -217,7 +215,6 @@ def _visible_rows(screen: ScreenText, height: int) -> range:
 def _styled(
     place: tuple[int, int], runs: Sequence[StyledText], width: int, skip: int
 ) -> Iterator[str]:
-    """Draw the parts of a row that have a style, over its text."""
     for run in runs:
         first, end = max(run.column - skip, 0), min(run.column + run.columns - skip, width)
         if first < end:
@@ -226,7 +223,6 @@ def _styled(
 
 
 def _folded(message: str, width: int, height: int) -> Sequence[str]:
-    """Return the first ``height`` lines of a message, in reverse order."""
     return textwrap.wrap(message, width, break_on_hyphens=False)[:height][::-1]
 
 
@@ -262,9 +258,9 @@ class TileRequest(Enum):
     OPEN = "open"
     """Open the consoles of the marked machines.  The user may type ahead."""
     TYPE = "type"
-    """Type to the open ones, first what was typed ahead."""
+    """Type to the open consoles, first what was typed ahead."""
     GIVE_UP = "give up"
-    """Close them."""
+    """Close the open consoles."""
     LEAVE = "leave"
 
 
@@ -341,7 +337,6 @@ class Model:
         Handle a key; not in the mode TYPING, where keys go to machines.
 
         :param key: ``None`` for a key without a meaning here.
-        :param typed: its bytes.
         :param is_hasty: it follows the key before at once.
         """
         if self.mode is Mode.CONFIRM:
@@ -435,7 +430,6 @@ class Model:
         """
         Handle the end of the opening.
 
-        :param count: number of open consoles.
         :param problem: why some are not; empty if all are.
         """
         not_sent = ""

@@ -1,8 +1,4 @@
-"""
-The sessions of the marked machines, to which a user types.
-
-The sessions open when the user has confirmed the number of machines, and end when the user stops typing.
-"""
+"""The sessions of the marked machines, to which a user types."""
 
 from __future__ import annotations
 
@@ -109,7 +105,6 @@ class TypingSession:
     # The stream's events.
 
     def attached(self, stream: ConsoleStream) -> None:
-        """See :class:`ConsoleUser`."""
         self._stream, self.opening = stream, None
         self._has_marks = getattr(stream, "is_resumable", False)
         if self._recordings.begun(getattr(stream, "recorded", "")):
@@ -118,7 +113,6 @@ class TypingSession:
         self._settling = self._clock.callLater(SETTLE_SECONDS, self._settled)
 
     def data_received(self, data: bytes) -> None:
-        """See :class:`ConsoleUser`."""
         if not self._has_marks:
             self._notices.feed(data)
             self._look_at_role()
@@ -146,11 +140,9 @@ class TypingSession:
             self._noticed(dropped_keys(uncertain, unsent))
 
     def ended(self, ending: Ending) -> None:
-        """See :class:`ConsoleUser`."""
         self.refused(f"session ended: {ending.message or ending.reason}")
 
     def detached(self, reason: str) -> None:
-        """See :class:`ConsoleUser`."""
         self._stream = None
         self.refused(reason)
 

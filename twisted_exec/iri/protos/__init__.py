@@ -13,6 +13,4 @@ Regenerate from the root of the repository with the *oldest* generator that the 
     pip install grpcio-tools==1.72.1
     python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. \\
         twisted_exec/iri/protos/{meta,event,machine,console,onmetal,onmetal01,spheric}.proto
-
-No service stubs are generated.
 """

@@ -6,8 +6,6 @@ Authentication comes first: a client without credentials learns nothing else.
 A client's permission for the Node is checked before any answer tells whether the Pod exists
 (:func:`find`).
 
-Requests are translated into requests to an API server (:func:`parse`).
-
 Sources: ``pkg/kubelet/server/server.go`` (paths, ``cmd``) of Kubernetes; ``NewOptions`` and
 ``NewV4Options`` of ``k8s.io/kubelet/pkg/cri/streaming``; ``PodExecOptions``, ``PodAttachOptions``
 and ``PodPortForwardOptions`` of ``k8s.io/api/core/v1``.
@@ -353,7 +351,6 @@ def _whose(leaf: ILeaf) -> str:
 
 
 async def _root_pod(hop: Hop, target: KubeletTarget) -> Object | None:
-    """Return the Pod with that UID, or the current Pod of that name."""
     for uid in dict.fromkeys((target.uid, "")):
         try:
             return await hop.root_pods.get(target.namespace, target.pod, uid)
@@ -496,7 +493,7 @@ def _decoded(text: bytes) -> bytes:
 
 
 def _streams(pairs: Sequence[tuple[bytes, bytes]]) -> list[str]:
-    """Return the requested streams; with a terminal without stderr, as in kubelets."""
+    """Return the requested streams, without stderr if there is a terminal, as in kubelets."""
     tty = _is_one(pairs, b"tty")
     streams = [ours for theirs, ours in _STREAMS if _is_one(pairs, theirs)]
     if tty and _STDERR in streams:
@@ -507,7 +504,7 @@ def _streams(pairs: Sequence[tuple[bytes, bytes]]) -> list[str]:
 
 
 def _is_one(pairs: Sequence[tuple[bytes, bytes]], key: bytes) -> bool:
-    """Return whether the first value is ``1``; others are ignored, as by Go's ``FormValue``."""
+    """Return whether the first value is ``1``, as Go's ``FormValue`` would."""
     return next((value for name, value in pairs if name == key), b"") == b"1"
 
 

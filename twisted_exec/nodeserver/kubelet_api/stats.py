@@ -1,8 +1,6 @@
 """
 ``/stats/summary`` and ``/metrics/resource``: resource usage of Pods and Nodes, as from a kubelet.
 
-Values that a leaf does not report are left out.
-
 ``/metrics/resource/NODE`` selects one Node, for metrics-server's annotation
 ``metrics.k8s.io/resource-metrics-path``.
 
@@ -118,7 +116,7 @@ def stats_routes(hop: Hop) -> list[Route]:
 
 
 KEEP_SECONDS = 5.0
-"""Cache lifetime of a leaf's answer; metrics-server renews its own every 15 seconds, usually."""
+"""Cache lifetime of a leaf's answer."""
 
 ANSWER_SECONDS = 8.0
 """Timeout for a leaf: metrics-server waits 10 s for us."""
@@ -195,7 +193,6 @@ class LeavesUsage:
                 del by_leaf[name]
 
     async def _read(self, leaf: ILeaf) -> LeafUsage:
-        """Read a leaf's metrics; problems are part of the result."""
         try:
             if not leaf.synced:  # otherwise no metrics could be attributed to Pods of ours
                 raise ServiceUnavailable(leaf.problem or "its Pods are not known yet")
@@ -241,8 +238,6 @@ def _asking(read: Any, leaf: ILeaf) -> Any:
 
 
 class _Counting:
-    """One pass over a leaf's metrics."""
-
     def __init__(self, leaf: ILeaf, counts: Counters) -> None:
         self._leaf, self._counts = leaf, counts
         self._counted_keys: set[Hashable] = set()
@@ -272,7 +267,6 @@ class _Counting:
         return PodUsage(pod.root, self._take((uid,), _sum(samples)), containers)
 
     def nodes(self, metrics: Iterable[Object]) -> Iterable[tuple[str, Counter]]:
-        """Return this leaf's Nodes in the root, each with the total usage of its nodes in the leaf."""
         available = list(metrics)
         for node in self._leaf.nodes:
             theirs = [item for item in available if _stands_for(node, item)]

@@ -18,8 +18,7 @@ The file that names leaf clusters (``--leaves FILE``).
       pods: owned                  # or same-name, or machines
       kosmos: false
 
-The kubeconfigs that the file names are not validated with it. An invalid change leaves the leaves
-as they are.
+The kubeconfigs that the file names are not validated with it.
 """
 
 from __future__ import annotations

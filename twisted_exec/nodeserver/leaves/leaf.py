@@ -48,10 +48,7 @@ from twisted_exec.nodeserver.ownership import DEFAULT_ROOT, MACHINES, OwnershipR
 from twisted_exec.program.tasks import StoppingParts, as_deferred
 
 ASK_SECONDS = CONNECT_SECONDS
-"""
-Timeout for requesting one Pod from a leaf: a user waits, and so does the root.  The same as for the
-connection of a stream, so that a frozen leaf always delays its users by the same time.
-"""
+"""Timeout for requesting one Pod from a leaf."""
 
 PATIENCE_SECONDS = 1.0
 """Grace period for missing credentials at the start, before the log mentions them."""
@@ -242,7 +239,6 @@ class Leaf:
                 copy.start()
 
     def _try_again(self) -> None:
-        """Retry at once, because there are new credentials."""
         for copy in self._copies:
             if (copy.problem or not copy.synced) and copy not in self._resuming:
                 self._resuming.add(copy)
@@ -261,7 +257,6 @@ class Leaf:
         return None
 
     def _pod_in_copy(self, root: Object) -> Object | None:
-        """Return the Pod behind a Pod of the root from the copy; of several, that with its name."""
         try:
             expected = self.names(root)
         except NotFound:
@@ -293,7 +288,6 @@ class Leaf:
         return pod
 
     def _error_for_users(self, refused: APIError) -> APIError:
-        """Return the error for the root's users, without the location of our credentials."""
         log = "the node server's log says why"
         if refused.code in REFUSAL_CODES:
             return BadGateway(f"{self._label} refuses this node server; {log}")
@@ -332,7 +326,7 @@ class Leaf:
 
 
 LOOK_SECONDS = 1.0
-"""Interval of attempts to read an invalid file again, however many requests come."""
+"""Interval of attempts to read an invalid file again."""
 
 
 class LeafCredentials:

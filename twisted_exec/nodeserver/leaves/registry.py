@@ -206,7 +206,6 @@ class Leaves:
         return self._followers.add(changed)
 
     def _changed(self) -> None:
-        """Look once after many reports of a source."""
         if self._running and (self._looking is None or not self._looking.active()):
             self._looking = self._clock.callLater(0, self._look)
 
@@ -227,7 +226,6 @@ class Leaves:
             self._followers.tell()
 
     def _apply(self, spec: LeafSpec) -> bool:
-        """Create or update a leaf; return whether anything changed."""
         leaf = self._leaves.get(spec.name)
         if leaf is not None and leaf.spec == spec:
             return False

@@ -1,8 +1,7 @@
 """
 The node controller: keeps the Nodes of all leaves in the root.
 
-Only the leader runs it. With ``--upkeep=full`` it deletes a Node once no leaf has had it for a
-minute.
+With ``--upkeep=full`` it deletes a Node once no leaf has had it for a minute.
 """
 
 from __future__ import annotations
@@ -212,7 +211,7 @@ def _addresses(node: Object | None) -> list[Address]:
 
 
 def trim_root_node(node: Object) -> Object:
-    """Return a trimmed Node of the root."""
+    """Remove large parts of a root's Node that are not read here."""
     annotations = node["metadata"].get("annotations") or {}
     status = node.get("status") or {}
     if is_virtual(node) or LEAF in annotations or KOSMOS_LEAF in annotations:

@@ -213,9 +213,7 @@ def _new_node(desired: DesiredNode, now: str) -> Object:
 
 
 def _metadata_patch(desired: DesiredNode, observed: Object) -> list[Action]:
-    """
-    Return patches for our labels and annotations; others decide on taints of an existing Node.
-    """
+    """Return patches for our labels and annotations."""
     patch: Object = {}
     for key, ours in (("labels", _labels(desired)), ("annotations", _annotations(desired))):
         existing = observed["metadata"].get(key) or {}

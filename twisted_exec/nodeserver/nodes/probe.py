@@ -113,7 +113,7 @@ class RootProbe:
     async def _dial_directly(
         self, verdict: ConditionValue, own: Address, port: int
     ) -> ConditionValue:
-        """Dial the address ourselves. This proves less: the root may take another route."""
+        """Dial the address ourselves, which proves less: the root may take another route."""
         host = f"[{own[1]}]" if ":" in own[1] else own[1]
         config = ClientConfig(f"https://{host}:{port}", insecure_skip_tls_verify=True)
         try:
@@ -161,7 +161,6 @@ class LeafProbe:
     def __init__(self, leaf: ILeaf, reactor: Any) -> None:
         self._leaf, self._reactor = leaf, reactor
         self.version = ""
-        """Version of the leaf's API server, such as ``v1.33.1``; empty until known."""
 
     async def look(self) -> tuple[ConditionValue, ConditionValue]:
         """Return two conditions: the leaf is ready, and we may open streams there."""

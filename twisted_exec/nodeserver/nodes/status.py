@@ -136,7 +136,6 @@ NETWORK_UNAVAILABLE = "NetworkUnavailable"
 PRESSURES = ("MemoryPressure", "DiskPressure", "PIDPressure", NETWORK_UNAVAILABLE)
 """Conditions of a Node besides Ready."""
 _MAX_LISTED = 64
-"""Limit of addresses, conditions and resources read from one node."""
 _MAX_TEXT = 253
 _OWN_INFO = ("operatingSystem", "architecture", "osImage", "kernelVersion")
 _INFO = (
@@ -318,7 +317,6 @@ VIRTUAL: Mapping[str, str] = {
 }
 """Labels of virtual Nodes."""
 _MAX_ADDRESSES = 32
-"""Limit of published addresses of a leaf's node."""
 
 
 def parse_types(text: str) -> tuple[str, ...]:

@@ -1,8 +1,4 @@
-"""
-Keep one Node and its Lease, and back off from another writer of its addresses.
-
-It looks regularly and after changes, and carries out what :mod:`.plan` returns.
-"""
+"""Keep one Node and its Lease, and back off from another writer of its addresses."""
 
 from __future__ import annotations
 
@@ -62,7 +58,10 @@ FAILED_SECONDS = 300.0
 """Pause after a look failed with an unexpected exception."""
 SOON_SECONDS = 0.1
 SETTLE_SECONDS = 1.0
-"""A root's API server dials what its own copy of the Node says, which may be a moment old."""
+"""
+Delay of the first probe of a Node: the copy of the root's API server, by which it dials, may be a
+moment old.
+"""
 
 
 @dataclass(frozen=True)
@@ -166,7 +165,6 @@ class NodeWorker(BackgroundTask):
         await sleeping
 
     async def _look(self) -> float:
-        """Plan and act once; return the seconds until the next look."""
         observed = self._context.observed(self.node.name)
         if observed is not None and self._contest.is_reported(observed, self._clock.seconds()):
             self._report_conflict(observed)

@@ -28,10 +28,7 @@ OWN_LABELS = f"{PREFIX}labels"
 """Annotation of a leaf's Pod: the keys of labels that come from the root, comma-separated."""
 
 APPLIED = f"{PREFIX}applied"
-"""
-Annotation of a leaf's Pod: digest of the labels, annotations and images from the root.  Changes by the
-leaf do not affect it.
-"""
+"""Annotation of a leaf's Pod: digest of the labels, annotations and images from the root."""
 
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 
@@ -184,7 +181,6 @@ def ephemeral_form(container: Object) -> Object:
 
 
 def _without_token_source(volume: Object) -> Object:
-    """Return a projected volume without its token."""
     sources = (volume.get("projected") or {}).get("sources")
     if not sources or not any("serviceAccountToken" in each for each in sources):
         return volume

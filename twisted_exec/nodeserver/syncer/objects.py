@@ -1,8 +1,8 @@
 """
 Copy ConfigMaps and Secrets to a leaf, for the Pods there.
 
-Only objects that a Pod names are copied. A copy has our marks, follows its original, and is deleted
-with the last Pod that names it. A foreign object of the same name stays and serves the Pod.
+A copy has our marks, follows its original, and is deleted with the last Pod that names it. A
+foreign object of the same name stays and serves the Pod.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class RootObjects:
         return _read(copy, self._clock)
 
     def forget(self, namespaces: Collection[str]) -> None:
-        """Stop watching other namespaces."""
+        """Stop watching all other namespaces."""
         for key in [key for key in self._copies if key[1] not in namespaces]:
             self._stopping.add(self._copies.pop(key).stop())
 
@@ -250,7 +250,6 @@ class Copies:
 
 
 def _read(copy: Reflector, clock: IReactorTime) -> Deferred[Reflector]:
-    """Fire with a copy once it is complete, or fail after a timeout."""
     if copy.synced:
         return succeed(copy)
     waiting = copy.when_synced().addTimeout(READ_SECONDS, clock)

@@ -1,8 +1,4 @@
-"""
-Keep the Pods of one leaf in line with the root, and their status in the root with the leaf.
-
-The plan (:mod:`.plan`) is made anew from both sides at each change.
-"""
+"""Keep the Pods of one leaf in line with the root, and their status in the root with the leaf."""
 
 from __future__ import annotations
 
@@ -189,7 +185,6 @@ class LeafWorker:
                 await self.delete(pod, None)
 
     async def _is_elsewhere(self, pod: Object, uid: str) -> bool:
-        """Return whether the root still has a Pod that our cache of its Pods lacks."""
         metadata = pod["metadata"]
         annotations = metadata.get("annotations") or {}
         name, namespace = annotations.get(NAME, metadata["name"]), annotations.get(NAMESPACE)

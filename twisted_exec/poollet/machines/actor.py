@@ -226,7 +226,6 @@ def label(machine: Object) -> str:
 MAX_ORPHANS = 100
 """Limit of orphans deleted after one listing; the next listing continues."""
 _AT_ONCE = 5000
-"""Machines grouped before the reactor gets a turn."""
 
 
 def by_uid(machines: Iterable[pb.Machine], dialect: Dialect) -> dict[str, list[pb.Machine]]:

@@ -35,7 +35,7 @@ STATES: Mapping[int, str] = {
     pb.MACHINE_TERMINATED: "Terminated",
     pb.MACHINE_TERMINATING: "Terminating",
 }
-"""Machine state by state of the runtime's machine."""
+"""State of a Machine by the state of the runtime's machine."""
 
 _ATTACHED = {0: "Pending", 1: "Attached"}
 _TYPE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_./]{0,314}[A-Za-z0-9])?", re.ASCII)

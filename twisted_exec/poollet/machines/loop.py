@@ -45,7 +45,7 @@ FIRST_PAUSE_SECONDS = 0.2
 MAX_ROUNDS = 12
 MAX_WORKERS = 16
 AWAY_SECONDS = 15.0
-"""Silence of the runtime after which all Machines report Ready as Unknown."""
+"""Silence of the runtime after which Machines report Ready as Unknown."""
 _MAY_BE_AWAY = (502, 503, 504)
 UNSEEN_SECONDS = 10.0
 """How long a new machine may be missing from listings before it is created again."""
@@ -62,7 +62,6 @@ class _Work:
     failed: bool = False
     """The timer is a back-off after a failure."""
     away: bool = False
-    """The failure was a runtime that did not answer."""
     trouble: str = ""
     """The runtime's last refusal, for the Machine's condition."""
     logged_problem: str = ""
@@ -124,7 +123,7 @@ class Loop:
         self._ticker.start(self.relist_seconds).addErrback(self._failed)
 
     def stop(self) -> Deferred[Any]:
-        """Cancel all work; fires when none is left. The runtime's machines stay."""
+        """Cancel all work; fires when none is left."""
         # Reflectors stop later: their last changes must not start new work.
         self._stopped = True
         if self._ticker is not None and self._ticker.running:
@@ -222,7 +221,6 @@ class Loop:
         return since is not None and self.clock.seconds() - since >= AWAY_SECONDS
 
     def _sweep(self) -> None:
-        """Wake a worker for each Machine that is not in its desired state."""
         machines = {machine["metadata"]["uid"]: machine for machine in self.machines()}
         # Set before any worker wakes: in one process its changes come back at once.
         self._machines_by_uid = machines
@@ -296,7 +294,6 @@ class Loop:
         return replace(planned, actions=needed)
 
     def _wake(self, uid: str, *, eager: bool = False) -> None:
-        """Let a worker look at this Machine now, or again when it is done."""
         if self.config is None or self._stopped:
             return
         work = self._work.setdefault(uid, _Work(Backoff(FIRST_PAUSE_SECONDS)))
@@ -330,7 +327,6 @@ class Loop:
             work.timer = self.clock.callLater(pause, self._due, uid, work)
 
     def _crashed(self, uid: str, work: _Work, failure: Failure) -> None:
-        """Log a bug in the work on one Machine, and retry."""
         if failure.check(CancelledError):
             work.running = False
             return
@@ -380,7 +376,6 @@ class Loop:
         return None
 
     async def _rounds(self, machine: Object, work: _Work) -> MachinePlan:
-        """Plan and act several times; return the last plan."""
         before: tuple[Action, ...] = ()
         secrets: dict[Key, Object | str] = {}
         uid = machine["metadata"]["uid"]
@@ -480,7 +475,6 @@ class Loop:
         return ActionRunner(self.client, self.runtime, self.config, self.report)
 
     def _log_problem(self, machine: Object, work: _Work, problem: str, reason: str = "") -> None:
-        """Log a problem when it is new, and its end."""
         if problem == work.logged_problem:
             return
         work.logged_problem = problem

@@ -145,7 +145,6 @@ def _local(part: Object) -> pb.Volume:
 
 
 def _remote(part: Object, volume: Object, domain: ReferencedKinds, parts: Parts) -> pb.Volume:
-    """Return an available Volume, without its credentials."""
     access, spec = volume["status"]["access"], volume.get("spec") or {}
     namespace = volume["metadata"].get("namespace", "")
 
@@ -204,7 +203,6 @@ def _interface(
 def _ip(
     interface: Object, number: int, ip: Object, domain: ReferencedKinds, references: References
 ) -> str:
-    """Return a fixed address, or that of an allocated Prefix which belongs to the interface."""
     if ip.get("value"):
         return str(ip["value"])
     namespace = interface["metadata"].get("namespace", "")

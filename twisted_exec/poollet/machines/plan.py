@@ -461,12 +461,7 @@ def reported_parts(
 def parts_status(
     machine: Object, observed: pb.Machine, parts: Parts, config: MachineConfig, now: str
 ) -> Object:
-    """
-    Return the fields of the status for disks and network interfaces.
-
-    A part that the Machine no longer names stays listed as long as the runtime has it: its claim is
-    released later.
-    """
+    """Return the fields of the status for disks and network interfaces."""
     dialect, status, statuses = config.dialect, machine.get("status") or {}, {}
     has, reported = observed.spec, observed.status
     for name, there, reports, referents, reference in (

@@ -2,7 +2,8 @@
 Read and watch the objects that Machines refer to.
 
 Objects other than Secrets are watched, each kind from the first reference on. A poollet may read
-only the Secrets that its Machines name, so it reads a Secret when a plan needs it.
+only the Secrets that its Machines name, so it reads a Secret when a plan needs it. Some Secrets
+that Machines wait for are watched, too.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ class ReferenceCache:
         return objects
 
     def follow(self, uid: str, keys: Iterable[Key]) -> None:
-        """Watch these Secrets for the Machine, and no others."""
+        """Watch these Secrets for the Machine, up to a limit, instead of its earlier ones."""
         pending_keys = set(keys)
         for key in pending_keys:
             self._readers.setdefault((SECRETS.resource, *key), set()).add(uid)

@@ -47,7 +47,7 @@ class RuntimeEvents:
     _since: int = 0
     """Time of the newest event so far, in the runtime's unit."""
     _forwarded: Counter[bytes] = field(default_factory=Counter)
-    """Events of that very time: the next listing repeats them."""
+    """Events at the time ``_since``, which the next listing repeats."""
     _ticker: LoopingCall | None = None
     _looking: Deferred[None] | None = None
     _problem: str = ""

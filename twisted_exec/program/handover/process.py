@@ -56,7 +56,7 @@ from twisted_exec.program.systemd import activated_sockets
 _CHANNEL = 3
 """Number of the channel's descriptor in the successor."""
 _LONGEST_LINE_BYTES = 256
-"""``BINPRM_BUF_SIZE`` of Linux: of the first line of a script."""
+"""Longest first line of a script: ``BINPRM_BUF_SIZE`` of Linux."""
 
 
 class HandOverError(Exception):
@@ -75,8 +75,8 @@ class ProcessCommand:
         """
         Return this process's own command line; call this before twistd changes the directory.
 
-        A script is started as it was for this process, so that its first line names the interpreter: behind a
-        symbolic link that has moved, that is the interpreter of another release.
+        A script is started by its path, so that its first line names the interpreter: behind a
+        symbolic link that has moved, this is the interpreter of another release.
         """
         interpreter, *words = sys.orig_argv
         if words and _first_line(words[0]) == b"#!" + os.fsencode(interpreter):
@@ -353,7 +353,6 @@ class HandOver:
             raise HandOverError(f"it did not get the state within {limit}") from None
 
     async def _go_on(self, problem: BaseException, frozen: IHandsOver | None) -> None:
-        """Continue as if there had been no successor."""
         if frozen is not None:
             try:
                 await maybeDeferred(frozen.thaw)
@@ -404,19 +403,21 @@ class HandOver:
 
 
 LONGEST_SECONDS: float = 120
-"""Time limit of a whole hand-over, for a successor that goes on; also below ``TimeoutStartSec`` of
-the systemd units."""
+"""Time limit of a whole hand-over; below ``TimeoutStartSec`` of the systemd units."""
 
 _LOOK_SECONDS = 1.0
 _SHARE = 0.1
-"""A process that is busy for a smaller part of the time hangs: timers of an idle reactor need less."""
+"""
+Least part of the time that a process is busy if it does not hang; timers of an idle reactor need
+less.
+"""
 
 
 class Patience:
     """
     Waits for a process as long as it goes on.
 
-    :ivar is_over: the whole time has passed, and not only that of a silent process.
+    :ivar is_over: the whole time has passed, not only that of a silent process.
     """
 
     is_over = False
@@ -580,7 +581,6 @@ class ProcessHandOver:
         return Deferred.fromCoroutine(self._wait(predecessor))
 
     def _stop(self) -> Deferred[None]:
-        """Stop a successor that is not ready, and the earlier processes that serve sessions."""
         self._hand_over.abandon()
         if self._predecessor is not None:
             self._predecessor.stopping()

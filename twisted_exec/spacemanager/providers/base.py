@@ -91,11 +91,7 @@ class ProviderWatches:
 
 
 class Hints:
-    """
-    Watches of objects of several kinds.
-
-    The initial objects cause no individual hints; :meth:`follow` can give one hint for all of them.
-    """
+    """Watches of objects of several kinds."""
 
     def __init__(self, client: IKubeClient, clock: Any, changed: Changed) -> None:
         self._client, self._clock, self._changed = client, clock, changed
@@ -144,7 +140,7 @@ class Hints:
 
 
 def bare(obj: Object, *more: str) -> Object:
-    """Reduce an object to its identity, and the fields in ``more``."""
+    """Reduce an object to some of its metadata, and the fields in ``more``."""
     metadata = obj["metadata"]
     keys = ("name", "namespace", "uid", "resourceVersion", "ownerReferences", "deletionTimestamp")
     reduced = {key: metadata[key] for key in keys if key in metadata}

@@ -312,7 +312,7 @@ ACCOUNT_TOKEN = "kubernetes.io/service-account-token"
 PUSHED_FOR, PUSHED_TO = "x-k8s.io/cluster-profile", "x-k8s.io/cluster-inventory-consumer"
 PUSHED_NAMESPACE = "x-k8s.io/cluster-profile-namespace"
 PUSHED_KEYS = ("Config", "config")
-"""The proposal specifies the first, some programs write the second."""
+"""Keys of such a Secret: the proposal specifies the first, some programs write the second."""
 
 MAX_WAYS = 8
 
@@ -363,7 +363,7 @@ class Places:
         return Physical(name, "" if namespace == self.default else namespace)
 
     def namespace(self, physical: Physical) -> str:
-        """Return the namespace of a profile."""
+        """Return the namespace of a profile; empty if there cannot be such a profile."""
         if not physical.parent:
             return self.default
         if self.only or physical.parent == self.default or names.dns_label(physical.parent):

@@ -144,7 +144,7 @@ class Token:
 
 
 def account_name(provider: str) -> str:
-    """Return the name of a provider's account: several managers must not share one."""
+    """Return the name of a provider's account."""
     return f"{MANAGER}-{provider}"
 
 
@@ -155,7 +155,7 @@ def subject(name: str) -> Object:
 
 async def ensure_account(client: IKubeClient, name: str, at: Place) -> None:
     """
-    Create or repair the account, with all permissions in its physical space.
+    Create what is missing of the account, which has all permissions in its physical space.
 
     :raises Conflict: the name of its binding is in use.
     """

@@ -89,11 +89,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class _TokenKey:
-    """
-    Key of a token.
-
-    :param cluster: name of the logical cluster with the account; *path* if it has none.
-    """
+    """:param cluster: name of the logical cluster with the account; *path* if it has none."""
 
     path: str
     cluster: str
@@ -304,7 +300,6 @@ class KcpProvider(CoroutineProvider):
     # Tokens.
 
     async def _good_token(self, key: _TokenKey) -> Token:
-        """Return a token. A cached token that a review refuses is replaced."""
         cached = self._tokens.kept(key)
         if cached is None or not self._reviews_work or not await self._is_refused(key, cached):
             return await self._do_in_workspace(self._tokens.current(key))
@@ -369,7 +364,6 @@ class KcpProvider(CoroutineProvider):
     # Paths.
 
     def _parent(self, physical: Physical) -> str:
-        """Return the parent.  :raises Invalid: not a valid name, or not as lists name it."""
         check_name(physical)
         if physical.parent == self.default_parent:
             message = f'omit {PATH}: "{physical.parent}" is its default'
@@ -392,14 +386,13 @@ class KcpProvider(CoroutineProvider):
         self._hints.follow(parent, self._shown(parent))
 
     def _forget(self, parent: str) -> None:
-        """Drop an absent parent. A configured parent stays, because it may still be created."""
+        """Drop an absent parent, unless it is configured: it may still be created."""
         if parent not in self._configured:
             self._hints.forget(parent)
             self._parents.discard(parent)
 
 
 def _token_key(obj: Object, path: str) -> _TokenKey:
-    """Return the key of a workspace's token. A mount has no logical cluster."""
     cluster = str((obj.get("spec") or {}).get("cluster") or "")
     # The name becomes part of the URL at which our account is created.
     return _TokenKey(path, cluster if is_name(cluster) else path)

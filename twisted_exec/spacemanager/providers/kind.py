@@ -220,19 +220,11 @@ DELETE_SECONDS = 300.0
 _STATES = {GROWING: BUILDING, FAILED: BROKEN, LEAVING: GOING}
 _TRIES = 5
 MAX_CLUSTERS, MAX_MAKING = 50, 4
-"""
-Limits for clusters that were created here, and for concurrent creations, which take a core each.
-"""
+"""Limits for clusters that were created here, and for concurrent creations."""
 
 
 @dataclass(frozen=True)
 class _Check:
-    """
-    The last result of checking a cluster.
-
-    :param access: valid while the API server accepts it.
-    """
-
     access: Mapping[str, Access]
     stamp: str
     server: ClusterServer | None = None
@@ -242,8 +234,6 @@ class _Check:
 
 @dataclass(frozen=True)
 class _Cluster:
-    """One cluster: its record, whether kind lists it, and its state."""
-
     name: str
     record: ClusterRecord | None
     listed: bool
@@ -253,8 +243,7 @@ class _Cluster:
 @implementer(ISpaceProvider, IHostLocal)
 class KindProvider(CoroutineProvider):
     """
-    See :class:`ISpaceProvider`. There is one parameter, ``image``. Lists report each cluster as
-    it was last checked.
+    See :class:`ISpaceProvider`. There is one parameter, ``image``.
 
     :param now: seconds since the epoch.
     """
@@ -277,7 +266,6 @@ class KindProvider(CoroutineProvider):
         self._poll = NamePoller(reactor, self._listed_names, self._unsettled, poll_seconds)
 
     def watch(self, changed: Changed) -> Callable[[], None]:
-        """See :meth:`ISpaceProvider.watch`. Poll: kind sends no notifications."""
         return self._poll.add(changed)
 
     def close(self) -> Deferred[None]:
@@ -335,7 +323,6 @@ class KindProvider(CoroutineProvider):
         return _Cluster(name, record, listed, stands)
 
     def _forget(self, name: str, record: ClusterRecord | None) -> None:
-        """Remove a record unless another process has replaced it."""
         if name not in self._records.names():
             return
         lock = self._records.lock(name)
@@ -472,7 +459,6 @@ class KindProvider(CoroutineProvider):
             await self._begin(cluster, request.owner, image)
 
     def _check_room(self, name: str) -> None:
-        """Limit clusters, because Spaces must not fill the manager's host."""
         others = [each for each in self._records.names() if each != name]
         making = [each for each in others if self._records.attempt(each).busy]
         if len(others) >= MAX_CLUSTERS:
@@ -484,7 +470,7 @@ class KindProvider(CoroutineProvider):
         raise ServiceUnavailable(f'cluster "{name}" cannot be made yet: {what}')
 
     def _adopt(self, cluster: _Cluster, owner: str) -> None:
-        """Adopt an unrecorded cluster with our label: its records are another manager's, or lost."""
+        """Adopt an unrecorded cluster with our label."""
         check = self._checks.get(cluster.name)
         who = check.identity if check is not None else None
         if who is None or who.owner != owner:
@@ -512,7 +498,6 @@ class KindProvider(CoroutineProvider):
             os.close(lock)
 
     def _started(self, name: str, owner: str, image: str, lock: int) -> None:
-        """Record and start the creation, without awaiting anything in between."""
         self._learned(name, None)
         self._records.clear(name)
         self._records.put(name, CONFIG, config_of(self._settings, owner))

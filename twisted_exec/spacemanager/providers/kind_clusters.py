@@ -44,7 +44,7 @@ from twisted_exec.tls.pki import write_private
 PROGRAM = "kind"
 MAX_OUT_BYTES = 1 << 20
 MAX_STDERR_BYTES = 64 << 10
-"""Limit for stderr, from its end, which has the error."""
+"""Limit for stderr; its end is kept, which has the error."""
 AT_ONCE = 4
 """Limit for concurrent runs that read or delete, because each starts other programs."""
 
@@ -88,7 +88,6 @@ class KindCli:
         self._environ = {key: value for key, value in around.items() if key != "KUBECONFIG"}
         self._room = DeferredSemaphore(AT_ONCE)
         self.running: set[_Run] = set()
-        """The manager's own active runs."""
         self._ending = StoppingParts()
 
     async def run(self, *words: str, seconds: float) -> CompletedRun:

@@ -5,10 +5,8 @@ The objects of a ControlPlane are in the namespace ``NAME-system``, which KubeFl
 with an ownerReference. So a ControlPlane is gone when its namespace is.
 
 The provider reads namespaces before ControlPlanes, so that it does not mistake a new ControlPlane
-for a deleted one. A key of a viewpoint in its Secret may lead nowhere: some types never write it,
-others some time after Ready.
-
-Credentials cannot be rotated.
+for a deleted one. A viewpoint's key in the Secret may be missing: some types never write it, others
+only some time after Ready.
 
 Source: ``kubestellar/kubeflex`` (``api/v1alpha1``, ``pkg/reconcilers/{shared,k3s,host,external}``,
 ``internal/controller``), from v0.9.3 of January 2026 to July 2026.
@@ -389,7 +387,6 @@ def _bootstrap(name: str, secret: str) -> dict[str, str]:
 
 
 def _shown(value: str) -> str:
-    """Return a value from a user, escaped for messages."""
     return ascii(value[:80])
 
 

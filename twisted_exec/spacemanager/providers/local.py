@@ -103,7 +103,7 @@ def _as_is(resource: Resource) -> Resource:
 
 
 LOOK_SECONDS = 0.5
-"""Interval for checking whether another process has changed the records, which costs one stat."""
+"""Interval for checking whether another process has changed the records."""
 MAX_SPACES = 100
 """Limit per provider: users who may create Spaces must not fill the manager's host."""
 TEND_EVERY = 40
@@ -294,8 +294,8 @@ class LocalProvider:
 
     def _mark_going(self, record: SpaceRecord) -> None:
         """
-        Mark a space as deleted. The deletion proceeds even if this cannot be written: on a full
-        disk it frees space.
+        Mark a space as deleted. On a full disk the mark cannot be written, and the deletion
+        proceeds, because it frees space.
         """
         try:
             self._store.write(replace(record, going=True))

@@ -252,7 +252,7 @@ def made_anew(record: Object) -> Object | None:
 TROUBLE_SECONDS = 15.0
 """Interval for rereading Secrets that are unusable or whose credentials were rejected."""
 _NO_PLACE = (Forbidden.code, NotFound.code, Invalid.code, BadRequest.code)
-"""Errors in a namespace that is being deleted, and for an object that is no longer a valid Space."""
+"""Errors in a namespace that is being deleted, or for an object that is not a valid Space."""
 
 
 class ImportedWorker:
@@ -467,7 +467,6 @@ class ImportedSecrets:
 
 
 def _secrets_of(space: Object | None) -> set[SecretRef]:
-    """Return the Secrets of an imported Space that the manager may read."""
     if space is None or type_of(space) != spaces.IMPORTED:
         return set()
     return {

@@ -2,8 +2,7 @@
 The controller of Spaces: processes each Space, and discovers physical spaces.
 
 Spaces of one provider share a queue, and so do imported Spaces of one namespace, so that a dead
-provider or server does not delay the others. Missed events do not matter: Spaces are also checked
-regularly.
+provider or server does not delay the others.
 """
 
 from __future__ import annotations
@@ -178,8 +177,8 @@ class SpaceLoop(Service):
 
     def _tick(self) -> None:
         """
-        Start processing once everything has been read, because an object that is not read yet is
-        not gone.
+        Start processing once everything has been read: an object that was not read yet seems to be
+        gone.
         """
         if not (self._spaces.synced and self._secrets.synced and self._providers.synced):
             return

@@ -204,7 +204,7 @@ class ProbeResult:
 
     @property
     def is_refused(self) -> bool:
-        """True if the credentials were definitely rejected."""
+        """True if the credentials were definitely rejected, or the kubeconfig is unusable."""
         return self.valid[0] == "False"
 
     @property

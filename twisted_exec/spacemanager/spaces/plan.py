@@ -1,8 +1,8 @@
 """
 The plan for one Space of a provider; :mod:`.worker` carries it out.
 
-The plan is a pure function from observations to steps. It is planned again after the steps, and the
-status is written at the end, so a repeated step, even by a new leader, does no harm.
+The plan is a pure function from observations to steps. Planning is repeated after the steps, and
+the status is written at the end.
 
 A managed Space is desired state: its physical space is created, and recreated when it is gone. The
 finalizer and the record in ``status`` are written before the physical space is created: without the
@@ -115,7 +115,6 @@ def _after_refusal(observation: SpaceObservation, planned: SpacePlan) -> SpacePl
 
 
 def _finalizers(observation: SpaceObservation) -> list[Step]:
-    """Add our finalizer before anything is created."""
     current = list(observation.space["metadata"].get("finalizers") or ())
     desired = [each for each in current if each != spaces.OLD_FINALIZER]
     ours = spaces.FINALIZER
@@ -142,9 +141,8 @@ def _wanted(observation: SpaceObservation) -> SpacePlan:
 
 def _without_provider(observation: SpaceObservation) -> SpacePlan:
     """
-    Report the last probe. Spaces of some providers run without them.
-
-    An unreachable API server may still be reachable for others, unless its address is on loopback.
+    Plan without a provider: an unreachable API server may still be reachable for others, unless its
+    address is on loopback.
     """
     physical, synced = _as_probed(observation), no_provider(observation.provider.name)
     if physical is not None and physical[1] == "Unreachable" and _is_on_loopback(observation):
@@ -185,7 +183,6 @@ def _second(observation: SpaceObservation) -> SpacePlan:
 
 
 def _not_discovered(observation: SpaceObservation) -> SpacePlan:
-    """Refuse credentials for physical spaces that the provider's owner has excluded."""
     if is_discovered(observation.space):
         message = "discovery does not take it any more: spec.SpacePrefixForDiscovery has changed"
         return _drop(observation, "NotDiscovered", message)
@@ -378,7 +375,6 @@ def _let_go(observation: SpaceObservation, event: Step | None) -> SpacePlan:
 
 
 def _kept(observation: SpaceObservation) -> SpacePlan:
-    """Keep a Space without a provider: its physical space may still exist."""
     name, physical = observation.provider.name, recorded(observation.space)
     message = (
         f'physical space {physical} may still be there, and its provider is not: make the SpaceProviderDesc "{name}" '
@@ -392,9 +388,9 @@ def _kept(observation: SpaceObservation) -> SpacePlan:
 
 
 EXPIRING = 0.2
-"""Credentials are rotated when this part of their lifetime is left ..."""
+"""Part of the lifetime that is left when credentials are rotated."""
 EXPIRING_SECONDS = 60.0
-"""... or this many seconds, whatever their lifetime."""
+"""Seconds that are left when credentials are rotated, whatever their lifetime."""
 
 
 def secret_steps(observation: SpaceObservation, info: SpaceInfo) -> list[Step]:

@@ -138,8 +138,6 @@ AT_ONCE = 8
 
 @dataclass
 class _Entry:
-    """State of the probes of one Space."""
-
     digest: str
     contents: Contents
     what: str

@@ -43,7 +43,7 @@ def profile_of(space: Object, version: str, current: Object | None, now: float) 
     Return the ClusterProfile of a Space, with its status.
 
     :param version: version of the API server; empty to keep the current one.
-    :param current: the existing profile; fields of other programs stay.
+    :param current: the existing profile, whose other metadata and status stay.
     """
     before: Object = (current or {}).get("metadata") or {}
     name, labels = space["metadata"]["name"], labels_of(space)
@@ -86,7 +86,6 @@ def _healthy(space: Object) -> ConditionValue:
 
 
 def _access(space: Object) -> Sequence[Object]:
-    """Return one access provider, external if possible."""
     status = space["status"]
     ends = {end["viewpoint"]: end for end in status.get(spaces.ENDPOINTS) or ()}
     for viewpoint in _PREFERRED:

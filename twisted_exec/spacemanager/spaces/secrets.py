@@ -48,9 +48,7 @@ def digest(content: bytes) -> str:
 
 
 def trimmed(secret: Object, *, record_type: str, record_key: str) -> Object:
-    """
-    Reduce a Secret with our labels to what is used, because other authors could create large ones.
-    """
+    """Reduce a Secret with our labels to what is used."""
     key = ""
     if is_ours(secret):
         key = spaces.KUBECONFIG_KEY

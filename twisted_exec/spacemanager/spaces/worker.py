@@ -1,8 +1,7 @@
 """
 The worker for one Space: carries out the steps of its plan.
 
-After a conflict in the hub, the worker observes again. It rereads the Space before it creates a
-physical space, because its copy may be outdated.
+The worker rereads the Space before it creates a physical space, because its copy may be outdated.
 """
 
 from __future__ import annotations
@@ -323,7 +322,6 @@ class SpaceWorker:
             await self._put_status(status)
 
     async def _existing(self, request: Awaitable[Object]) -> Object:
-        """Return the hub's answer; a missing Space ends the run."""
         try:
             return await request
         except NotFound:
@@ -464,7 +462,7 @@ class SpaceWorker:
 
 
 async def _refusable(answer: Awaitable[None]) -> None:
-    """Turn a provider's Conflict into a refusal: it would not help to observe the hub again."""
+    """Turn a provider's Conflict into a refusal, because observing the hub again would not help."""
     try:
         await answer
     except Conflict as refused:

@@ -194,7 +194,6 @@ def _collect(modules: Path, target: Path) -> None:
 
 @contextmanager
 def _commit() -> Iterator[None]:
-    """Put the commit of a git checkout, and its time, into a build."""
     root = _HERE.parents[2]
     path = root / _COMMIT
     # Not the commit of a repository that an archive was unpacked in.
