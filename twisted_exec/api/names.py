@@ -1,7 +1,7 @@
 """
 Syntax of names, labels and annotations.
 
-Each check returns a list of problems, worded as in Kubernetes
+Each check returns a list of problems, mostly worded as in Kubernetes
 (``k8s.io/apimachinery/pkg/util/validation``).
 """
 

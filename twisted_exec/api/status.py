@@ -1,5 +1,5 @@
 """
-API errors, with all the content of a Kubernetes ``Status``.
+API errors, with the reason, message, code and details of a Kubernetes ``Status``.
 
 Reasons are those of ``k8s.io/apimachinery/pkg/apis/meta/v1/types.go`` where it has one.
 """

@@ -208,7 +208,8 @@ class IHandsOverStorage(IStorage):
         """
         Use the store again, without a successor. Held writes are made.
 
-        :return: fails with :class:`StorageError`, and then writes fail, too.
+        :return: fires when the store is open again, or fails with :class:`StorageError`; then writes
+            fail as well.
         """
 
     def retire() -> Deferred[str]:

@@ -1,8 +1,8 @@
 """
 The modes of a terminal that the machine's programs have set, sans I/O.
 
-The output is searched for changes of modes, so that they can be reset at the end.  Source: xterm's
-``ctlseqs``.
+The output is searched for changes of modes, so that they can be reset at the end.  Sources: xterm's
+``ctlseqs``, kitty's keyboard protocol.
 """
 
 from __future__ import annotations

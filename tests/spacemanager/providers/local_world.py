@@ -65,9 +65,9 @@ class LocalWorld(SpaceWorld):
         "rotated": NO_CREDENTIALS,
         "forbidden": NO_CREDENTIALS,
         "nonsense": "No remote calls; a record that cannot be read affects one space only, which is Broken.",
-        "stalled": "No remote calls: every call returns at once.",
+        "stalled": "No remote calls.",
         "partial": "Both viewpoints are loopback of the same host and always appear together.",
-        "parents": "All local spaces have the same parent.",
+        "parents": "It has no parents.",
         "works": "The processes of this trial serve nothing.",
     }
     list_calls = 0

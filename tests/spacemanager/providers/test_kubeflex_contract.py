@@ -27,7 +27,7 @@ class KubeFlexWorld(ClusterWorld):
         "rotates": "KubeFlex writes the credentials of a control plane once and never renews them.",
         "broken": "A control plane's data outlive its credentials: errors of the credentials are reported,"
         " and nothing is deleted for a repair.",
-        "parents": "KubeFlex has a single parent for all control planes.",
+        "parents": "It has no parents.",
     }
     no_names = (*NO_NAMES, "kube", "kubeflex", "a.b", "1a", "a" * 57)
     no_parameters = (

@@ -276,7 +276,7 @@ class ConsoleTests(WebTestCase):
         await ada.page.reload()
         # In one step: the panel changes with each attempt to connect.
         text = await ada.page.until(
-            f"/by itself/.test(document.body?.innerText) && document.querySelector('{PANEL} p:not(.dim)')?.innerText"
+            f"/by itself/.test(document.body?.innerText) && document.querySelector('{PANEL} p:not(.dim, [hidden])')?.innerText"
         )
         self.assertNotRegex(text, "(?i)poollet|websocket")
         await self.check_layout(ada, "away", PANEL, f"{PANEL} .button", ".console-head")

@@ -294,8 +294,8 @@ class LocalProvider:
 
     def _mark_going(self, record: SpaceRecord) -> None:
         """
-        Mark a space as deleted. On a full disk the mark cannot be written, and the deletion
-        proceeds, because it frees space.
+        Mark a space as deleted. On a full disk the mark stays in memory, and the deletion proceeds,
+        because it frees space.
         """
         try:
             self._store.write(replace(record, going=True))

@@ -2,7 +2,7 @@
 The user's end of a session that outlives its connections.
 
 After a loss this end opens the next connection (:mod:`.reconnecting`), names the position of the
-next byte of output that its user lacks, and sends input that is not settled again
+next byte of output that its user lacks, and sends again the input that is not settled
 (:mod:`.input_log`).  The user learns of lost output, and of input that may or may not have reached
 the machine.
 """
@@ -578,7 +578,7 @@ class ResumableUser(ConsoleUser, Typing):
 
     @property
     def is_observer(self) -> bool:
-        """True if the user stays an observer at a new process of the runtime."""
+        """True if a resumed session is to have an observer: a new process of the runtime does not know."""
 
     def outage(self, reason: str) -> None:
         """The connection is lost; :meth:`resumed` or ``detached`` follows."""
