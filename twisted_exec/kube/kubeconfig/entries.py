@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from twisted_exec.api.names import listed
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError, Material, read_file
 
 
@@ -244,5 +245,4 @@ class ConfigFiles:
         """Return the entries that can be chosen instead, for a message."""
         names = [entry.name for file in self._files for entry in file.entries(section, noun)]
         shown = [name for name in dict.fromkeys(names) if name.isprintable() and len(name) < 100]
-        more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
-        return f"; there are: {', '.join(shown[:_SHOWN])}{more}" if shown else ""
+        return f"; there are: {listed(shown, _SHOWN)}" if shown else ""
