@@ -69,3 +69,10 @@ class NamesTests(SynchronousTestCase):
         self.assertEqual(names.display_name("x" * 64), "x" * 64)
         self.assertEqual(names.display_name("j\u00f6rg"), "j\u00f6rg")
         self.assertEqual(names.display_name(""), "somebody")
+
+    def test_listed(self) -> None:
+        """The number of the others takes the place of two names or more."""
+        self.assertEqual(names.listed("abcd", 3), "a, b, c, d")
+        self.assertEqual(names.listed("abcde", 3), "a, b, c and 2 more")
+        self.assertEqual(names.listed("abcd", 2, "; "), "a; b and 2 more")
+        self.assertEqual(names.listed([], 3), "")

@@ -240,7 +240,8 @@ class ServerTests(APITestCase):
             told,
             'pods "a" is forbidden: User "jane" cannot get resource "pods" in API group "" in the '
             'namespace "default": a pod here is a machine: this needs get machines in API group '
-            "compute.ironcore.dev (the default role view suffices)",
+            "compute.ironcore.dev (the default role view suffices; for kubectl logs console-log-reader, "
+            "for kubectl attach console-user)",
         )
         self.bind("jane", "view")
         self.assertTrue(self.may("jane", "get"))

@@ -28,7 +28,7 @@ class AskOnceTests(SynchronousTestCase):
         hear_signals(self)
 
     def ends(self, asking: str, code: int, told: str) -> None:
-        """Run a program; check its exit code and its standard error."""
+        """Run a program that prints nothing; check its exit code and its standard error."""
         program = f"import os, signal\nfrom twisted_exec.cli.runner import run_in_reactor\n{dedent(asking)}"
         program += "raise SystemExit(run_in_reactor('x', ask))\n"
         done = subprocess.run(
@@ -38,7 +38,7 @@ class AskOnceTests(SynchronousTestCase):
             timeout=180,
             check=False,
         )
-        self.assertEqual((done.returncode, done.stderr), (code, told))
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (code, "", told))
 
     def test_answer(self) -> None:
         """The exit code is the return value of the coroutine."""
@@ -56,6 +56,32 @@ class AskOnceTests(SynchronousTestCase):
             from twisted.internet.defer import Deferred
             reactor.callLater(0, os.kill, os.getpid(), signal.SIGINT)
             await Deferred()
+        """
+        self.ends(asking, 130, "")
+
+    def test_interrupted_request(self) -> None:
+        """The connections that an interrupt closes are no error of the command."""
+        asking = """
+        async def ask(reactor):
+            from twisted.internet.endpoints import TCP4ClientEndpoint, TCP4ServerEndpoint
+            from twisted.internet.protocol import Factory, Protocol
+            from twisted.internet.defer import Deferred
+            from twisted_exec.cli.runner import failed
+
+            class Request(Protocol):
+                def connectionLost(self, reason):
+                    lost.callback(None)
+
+            lost = Deferred()
+            silent = await TCP4ServerEndpoint(reactor, 0, interface="127.0.0.1").listen(
+                Factory.forProtocol(Protocol)
+            )
+            server = TCP4ClientEndpoint(reactor, "127.0.0.1", silent.getHost().port)
+            await server.connect(Factory.forProtocol(Request))
+            os.kill(os.getpid(), signal.SIGINT)
+            await lost
+            print("not healthy")
+            return failed("x", "the server closed the connection")
         """
         self.ends(asking, 130, "")
 

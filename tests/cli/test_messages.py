@@ -171,6 +171,15 @@ class ExplainTests(SynchronousTestCase):
         )
         self.assertEqual(told("delete", "widgets", group="x"), "a role with delete on widgets")
 
+    def test_servers_remedy(self) -> None:
+        """The command takes the place of the server's own remedy."""
+        words = 'x is forbidden: User "ann" cannot get resource "machines/log" in API group '
+        words += '"compute.ironcore.dev" in the namespace "lab"'
+        remedy = 'ask an administrator for the role console-log-reader in the namespace "lab"'
+        line = explain(Forbidden(f"{words}: {remedy}"))
+        self.assertEqual(line, explain(Forbidden(words)))
+        self.assertTrue(line.endswith("--user=ann -n lab"), line)
+
     def test_right_to_observe(self) -> None:
         """A 403 that names a smaller request gets no other remedy, unless the user wants to take over."""
         words = 'is forbidden: User "ann" cannot create resource "machines/exec" in API group "g" in the '

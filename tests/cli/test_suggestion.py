@@ -79,7 +79,7 @@ class SuggestionTests(ChainTestCase):
         """Logs and screens have the same hints."""
         await self.make_machine("web-1")
         for command, more in (
-            ("logs", "; if the machine was deleted, add --deleted"),
+            ("logs", " If the machine was deleted, add --deleted"),
             ("screen", ""),
         ):
             path = self.kubeconfig("user-admin")

@@ -389,7 +389,9 @@ class TroubleTests(RecordingCase):
         """A stop does not wait longer for a disk that does not answer; the log names ten recordings."""
         recordings = Recordings(self.directory)
         recorders = [self.begin(recordings) for _ in range(12)]
+        recorders[0].output(Channel.STDOUT, b"one")
         recordings.disk.is_frozen = True
+        recordings.clock.advance(HEAD_SECONDS)
         for recorder in recorders:
             recorder.end("client closed")
         stopping = self.stop(recordings)
@@ -399,7 +401,7 @@ class TroubleTests(RecordingCase):
         self.successResultOf(stopping)
         self.assertIn("may be lost of default.web.", formatEvent(logs[0]))
         self.assertEqual(formatEvent(logs[0]).count("default.web."), 10)
-        self.assertTrue(formatEvent(logs[0]).endswith(", 2 more"))
+        self.assertTrue(formatEvent(logs[0]).endswith(" and 2 more"))
 
     def stop(self, recordings: Recordings) -> Any:
         """Stop."""

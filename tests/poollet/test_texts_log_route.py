@@ -226,7 +226,8 @@ class RefuseTests(LogCase):
         self.assertEqual(
             await self.refused(403, user=b"joe"),
             'machines.compute.ironcore.dev "vm" is forbidden: User "joe" cannot get resource '
-            '"machines/log" in API group "compute.ironcore.dev" in the namespace "lab"',
+            '"machines/log" in API group "compute.ironcore.dev" in the namespace "lab": ask an '
+            'administrator for the role console-log-reader in the namespace "lab"',
         )
         self.allowed.remove(("exec-apiserver", "machinepools/proxy", "pool-a"))
         self.assertIn("machinepools/proxy", await self.refused(403))

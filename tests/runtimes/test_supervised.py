@@ -120,13 +120,11 @@ class TroubleTests(MachineCase):
         with capturedLogs() as logged:
             for record in records:
                 runtime.journals.failed(record.journal_key, "no answer")
-            await self.until(
-                lambda: any(" more machines: " in formatEvent(each) for each in logged)
-            )
+            await self.until(lambda: any(" more: " in formatEvent(each) for each in logged))
         (text,) = (text for each in logged if "output is" in (text := formatEvent(each)))
         named = ", ".join(record.label for record in records[:10])
         message = "console output is in memory only, not on disk: no answer"
-        self.assertEqual(text, f"{named} and 2 more machines: {message}")
+        self.assertEqual(text, f"{named} and 2 more: {message}")
         reasons = [event.spec.reason for event in runtime.machines.records.events]
         self.assertEqual(reasons.count("JournalFull"), 12)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import secrets
+from collections.abc import Iterable
 
 _LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
@@ -121,6 +122,14 @@ def banner_lines(text: str) -> list[str]:
     lines = text[: 16 * _BANNER_LINES * _BANNER_COLUMNS].splitlines()
     plain = ["".join(char for char in line if char.isprintable()).strip() for line in lines]
     return [line[:_BANNER_COLUMNS] for line in plain if line][:_BANNER_LINES]
+
+
+def listed(names: Iterable[str], most: int, separator: str = ", ") -> str:
+    """Return the first names, and the number of the others: ``a, b and 2 more``."""
+    every = list(names)
+    if len(every) <= most + 1:
+        return separator.join(every)
+    return f"{separator.join(every[:most])} and {len(every) - most} more"
 
 
 def display_name(user: str) -> str:

@@ -23,7 +23,7 @@ from twisted_exec.api.kinds import CONSOLE, PODS, Object, image_of
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import Expired
 from twisted_exec.auth.interfaces import Decision, IRulesAuthorizer, User
-from twisted_exec.auth.rbac import smallest_role
+from twisted_exec.auth.rbac import CONSOLE_LOG_READER, CONSOLE_USER, smallest_role
 from twisted_exec.auth.rules import ALL, Attributes, Rule
 from twisted_exec.program.tasks import ShortTurns
 from twisted_exec.storage.base import ReadOnlyStorage
@@ -53,6 +53,9 @@ _NEEDED: Mapping[str, Mapping[str, tuple[str, str]]] = {
 """By the Pod's subresource and verb: verb and subresource for the machine."""
 
 _GRANTS_NOTHING = "pods here are machines, seen by clients that know only pods"
+
+_ROLES_TO_OPEN = f"; for kubectl logs {CONSOLE_LOG_READER}, for kubectl attach {CONSOLE_USER}"
+"""kubectl reads the Pod first: a user who gets only the role for that would be refused again."""
 
 
 class PodNames:
@@ -185,7 +188,8 @@ def _explained(decision: Decision, attributes: Attributes) -> Decision:
     role = smallest_role(
         attributes.verb, attributes.group, attributes.resource, attributes.subresource
     )
-    message += f" (the default role {role} suffices)" if role else ""
+    if role:
+        message += f" (the default role {role} suffices{_ROLES_TO_OPEN if role == 'view' else ''})"
     return Decision(False, f"{message}; {decision.reason}" if decision.reason else message)
 
 

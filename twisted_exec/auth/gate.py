@@ -40,6 +40,7 @@ from twisted_exec.api.users import (
     UNAUTHENTICATED,
     with_authenticated,
 )
+from twisted_exec.auth import rbac
 from twisted_exec.auth.console_rights import ConsoleAccess, SessionAccess, highest_right
 from twisted_exec.auth.credentials import CredentialHeaders, files_of
 from twisted_exec.auth.interfaces import (
@@ -318,7 +319,7 @@ class Gate:
             return hidden(attributes, decision.reason)
         if decision.allowed:
             return forbidden(attributes, "it is allowed for some objects only")
-        return forbidden(attributes, decision.reason)
+        return forbidden(attributes, decision.reason or _role_to_read(attributes))
 
     async def authorize_session(self, context: RequestContext, *permissions: Attributes) -> None:
         """
@@ -492,6 +493,30 @@ def hidden(attributes: Attributes, reason: str) -> NotFound:
     because = f": {reason}" if reason else ""
     message = f'{qualified} "{attributes.name}" not found{because}'
     return NotFound(resource, attributes.name, group, message)
+
+
+_READING_ROLES = (
+    rbac.CONSOLE_OBSERVER,
+    rbac.CONSOLE_LOG_READER,
+    rbac.CONSOLE_SESSION_READER,
+    rbac.CONSOLE_RECORDING_READER,
+)
+
+
+def _role_to_read(attributes: Attributes) -> str:
+    """
+    Return the remedy for a refusal to read what consoles show: logs, screens and recordings; empty
+    for other refusals.
+    """
+    role = rbac.smallest_role(
+        attributes.verb, attributes.group, attributes.resource, attributes.subresource
+    )
+    where = (
+        f'in the namespace "{attributes.namespace}"'
+        if attributes.namespace
+        else "in all namespaces"
+    )
+    return f"ask an administrator for the role {role} {where}" if role in _READING_ROLES else ""
 
 
 def forbidden(attributes: Attributes, reason: str) -> Forbidden:

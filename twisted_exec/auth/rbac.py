@@ -23,6 +23,7 @@ from twisted.internet.defer import Deferred
 from zope.interface import Interface, implementer
 
 from twisted_exec.api.dialects import DIALECTS, Dialect
+from twisted_exec.api.names import listed
 from twisted_exec.api.status import Forbidden
 from twisted_exec.api.users import (
     AUTHENTICATED,
@@ -123,7 +124,7 @@ class RBACAuthorizer:
         if missing:
             raise Forbidden(
                 f"user {user.name!r} is attempting to grant RBAC permissions not currently held: "
-                + _few(missing)
+                + listed((str(rule.to_object()) for rule in missing), 5, "; ")
             )
 
     def _policy(self) -> Deferred[Permissions]:
@@ -133,12 +134,6 @@ class RBACAuthorizer:
         if self._current is None or objects is not self._objects:
             self._objects, self._current = objects, Permissions(objects)
         return self._current
-
-
-def _few(rules: list[Rule]) -> str:
-    descriptions = [str(rule.to_object()) for rule in rules[:5]]
-    more = f" and {len(rules) - 5} more" if len(rules) > 5 else ""
-    return "; ".join(descriptions) + more
 
 
 @dataclass(frozen=True)

@@ -115,7 +115,9 @@ def _explain_refusal(error: Any, namespace: str, config: ClientConfig | None) ->
             message += f' in namespace "{namespace}"'
         return message
     if error.reason == "Forbidden":
-        message = "; ".join(filter(None, (str(error.message), role_to_request(error.message))))
+        message = str(error.message)
+        if remedy := role_to_request(message):
+            message = f"{_ROLE_TO_READ.sub('', message)}; {remedy}"
         return message if "forbidden" in message else f"forbidden: {message}"
     if error.reason == "Unauthorized":
         return _unauthorized(str(error.message), config)
@@ -165,6 +167,8 @@ _DENIED = re.compile(
     r'in API group "(?P<group>[^"]*)"(?: in the namespace "(?P<namespace>[-a-z0-9]+)")?'
 )
 """The words of RBAC (``k8s.io/apiserver/pkg/endpoints/handlers/responsewriters/errors.go``)."""
+_ROLE_TO_READ = re.compile(": ask an administrator for the role [^:;]*$")
+"""The server's own remedy, which has no command."""
 
 
 def role_to_request(message: str) -> str:

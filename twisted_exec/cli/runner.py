@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from typing import TYPE_CHECKING, Any
 
 from twisted_exec.cli.messages import Colour, explain, for_stderr, output_failure, painter
@@ -115,10 +117,21 @@ def run_in_reactor(command: str, asking: Asking, error_code: int = 1) -> int:
         answering.addCallback(codes.append)
         answering.addBoth(lambda _: reactor.stop())
 
-    reactor.callWhenRunning(begin)
-    stop_on_interrupt(reactor)
-    reactor.run()
-    return codes[0] if codes else _INTERRUPTED
+    with ExitStack() as silence:
+
+        def stopping() -> None:
+            if not codes:
+                codes.append(_INTERRUPTED)
+                # The stop closes connections, which the command would report as an error.
+                nowhere = silence.enter_context(open(os.devnull, "w", encoding="utf-8"))
+                silence.enter_context(redirect_stdout(nowhere))
+                silence.enter_context(redirect_stderr(nowhere))
+
+        reactor.addSystemEventTrigger("before", "shutdown", stopping)
+        reactor.callWhenRunning(begin)
+        stop_on_interrupt(reactor)
+        reactor.run()
+    return codes[0]
 
 
 def failed(command: str, why: str, code: int = 1) -> int:

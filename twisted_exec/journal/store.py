@@ -23,6 +23,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 
+from twisted_exec.api.names import listed
 from twisted_exec.journal import front
 from twisted_exec.journal.directories import (
     Directories,
@@ -286,10 +287,8 @@ class JournalStore:
     def _rest(self) -> str:
         places = self._places.items()
         keys = [key for key, place in places if place.journal.is_behind or place.journal.failure]
-        more = [f"{len(keys) - _NAMED} more"] if len(keys) > _NAMED else []
-        if not keys:
-            return "the output of the last seconds"
-        return f"output of the machines {', '.join([*keys[:_NAMED], *more])}"
+        machines = listed(keys, _NAMED)
+        return f"output of the machines {machines}" if keys else "the output of the last seconds"
 
     def _in_thread(self, function: Callable[[], _Result]) -> Deferred[_Result]:
         def work() -> _Result:

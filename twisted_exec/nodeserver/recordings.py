@@ -28,6 +28,7 @@ from twisted.python.usage import UsageError
 from zope.interface import implementer
 
 from twisted_exec.api import quantity
+from twisted_exec.api.names import listed
 from twisted_exec.api.selectors import LabelSelector, parse_labels
 from twisted_exec.api.status import APIError, ServiceUnavailable
 from twisted_exec.journal.interfaces import Event, EventKind
@@ -425,13 +426,12 @@ class PodRecordings:
             self._timer.cancel()
             self._timer = None
         if not await ends_within(STOP_SECONDS, self._reactor, self._settle()):
-            names = sorted(set(self._jobs.values()))
-            more = [f"{len(names) - _NAMED} more"] if len(names) > _NAMED else []
+            names = sorted({name.removesuffix(OPEN) for name in self._jobs.values()})
             self._log.error(
                 "the disk of {directory} did not answer for {seconds} s; the last part may be lost of {names}",
                 directory=self.settings.directory,
                 seconds=STOP_SECONDS,
-                names=", ".join([*names[:_NAMED], *more]),
+                names=listed(names, _NAMED),
             )
         await self._uploads.stop()
         self._disk.stop()

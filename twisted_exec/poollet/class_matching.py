@@ -13,6 +13,7 @@ from typing import Any
 
 from twisted_exec.api import quantity
 from twisted_exec.api.dialects import missing_class
+from twisted_exec.api.names import listed
 from twisted_exec.iri.protos import machine_pb2 as pb
 
 ReadOnlyObject = Mapping[str, Any]
@@ -80,18 +81,12 @@ def _why_none(machine_class: ReadOnlyObject, status: pb.StatusResponse) -> str:
     if alike:
         return (
             f'the machine runtime has no class "{name}" on this host, and several with its '
-            f"capabilities: {_listed(alike)}"
+            f"capabilities: {listed(sorted(alike), _MOST_NAMED)}"
         )
     return (
         f'the machine runtime offers no class "{name}", and none with its capabilities '
-        f"({_spelled(needed or {})}); it offers: {_listed(by_name) or 'none'}"
+        f"({_spelled(needed or {})}); it offers: {listed(sorted(by_name), _MOST_NAMED) or 'none'}"
     )
-
-
-def _listed(names: Iterable[str]) -> str:
-    every = sorted(names)
-    more = f" and {len(every) - _MOST_NAMED} more" if len(every) > _MOST_NAMED else ""
-    return ", ".join(every[:_MOST_NAMED]) + more
 
 
 def _spelled(resources: Mapping[str, int]) -> str:

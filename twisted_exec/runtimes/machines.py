@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from twisted_exec.api.dialects import Owner, owner_of
+from twisted_exec.api.names import listed
 from twisted_exec.api.status import BadRequest, NotFound, TooManyRequests
 from twisted_exec.iri.protos import event_pb2, meta_pb2
 from twisted_exec.iri.protos import machine_pb2 as pb
@@ -288,10 +289,7 @@ def _broken(machines: Iterable[MachineRecord]) -> str:
         for record in machines
         if record.state == pb.MACHINE_PENDING and record.conditions
     ]
-    if not broken:
-        return ""
-    more = f" and {len(broken) - _MAX_LISTED} more" if len(broken) > _MAX_LISTED else ""
-    return f"; not running: {', '.join(broken[:_MAX_LISTED])}{more}"
+    return f"; not running: {listed(broken, _MAX_LISTED)}" if broken else ""
 
 
 def _matches(metadata: meta_pb2.ObjectMetadata, id: str, selector: Mapping[str, str]) -> bool:

@@ -21,6 +21,7 @@ from twisted_exec.api.conditions import (
     ConditionValue,
     console_in_use,
 )
+from twisted_exec.api.names import listed
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.console.acts import INPUT_DENIED, TAKEOVER, TAKEOVER_DENIED, Act
 from twisted_exec.console.shared_console import ConsoleLimits
@@ -460,10 +461,9 @@ class SupervisedMachines:
     def _log_journals(self) -> None:
         gathered, self._unlogged = self._unlogged, {}
         for (level, message), labels in gathered.items():
-            named, more = ", ".join(labels[:_MOST_NAMED]), len(labels) - _MOST_NAMED
-            if more > 0:
-                named += f" and {more} more machines"
-            self._log.emit(level, "{labels}: {what}", labels=named, what=message)
+            self._log.emit(
+                level, "{labels}: {what}", labels=listed(labels, _MOST_NAMED), what=message
+            )
 
     def _acted(self, record: MachineRecord, act: Act) -> None:
         type, reason = _EVENTS_OF_ACTS[act.kind]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 from twisted_exec.api import spaces as names
+from twisted_exec.api.names import listed
 from twisted_exec.api.spaces import DEFAULT_PROVIDER, SPACES, namespace_of
 from twisted_exec.api.status import Conflict, NotFound
 from twisted_exec.kube.interfaces import Object
@@ -90,8 +91,7 @@ def _listed(entries: list[_T]) -> str:
         else f'imported in namespace "{each.name.namespace}"'
         for each in entries
     )
-    more = [f"and {len(labels) - 5} more"] if len(labels) > 5 else []
-    return ", ".join([*labels[:5], *more])
+    return listed(labels, 5)
 
 
 _VIEWPOINT_WORDS = {names.IN_CLUSTER: "in-cluster", names.EXTERNAL: "external"}

@@ -81,6 +81,7 @@ class ContentTests(LogCase):
         await self.admin.create(BINDINGS, binding("jane", "edit"), "default")
         message = (await self.refusal(user="jane"))["message"]
         self.assertIn('cannot get resource "consolerecordings/content"', message)
+        self.assertIn("administrator for the role console-recording-reader in the ", message)
         reader = binding("jane", "console-recording-reader")
         await self.admin.create(BINDINGS, reader, "default")
         self.assertTrue(await self.content(user="jane"))

@@ -172,9 +172,11 @@ class PermissionTests(LogCase):
         self.assertEqual(
             told["message"],
             'machines.compute.ironcore.dev "vm" is forbidden: User "jane" cannot get resource '
-            '"machines/log" in API group "compute.ironcore.dev" in the namespace "default"',
+            '"machines/log" in API group "compute.ironcore.dev" in the namespace "default": ask an '
+            'administrator for the role console-log-reader in the namespace "default"',
         )
-        await self.denied(403, user="jane", path=POD_LOG)
+        told = await self.denied(403, user="jane", path=POD_LOG)
+        self.assertIn("ask an administrator for the role console-log-reader in ", told["message"])
         await self.denied(403, name="nothing", user="jane")
 
     async def test_nobody(self) -> None:

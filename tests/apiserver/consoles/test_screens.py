@@ -81,6 +81,7 @@ class ScreenTests(LogCase):
         status = await self.refusal(user="jane")
         self.assertEqual(status["code"], 403)
         self.assertIn('cannot observe resource "machines/console"', status["message"])
+        self.assertIn("administrator for the role console-observer in the ", status["message"])
         await self.admin.create(BINDINGS, binding("jane", "console-observer"), "default")
         self.assertEqual(await self.screen(user="jane"), b"<svg/>")
 

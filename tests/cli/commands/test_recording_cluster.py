@@ -117,11 +117,12 @@ class ClusterTests(MachineTestCase):
                 raise OSError(errno.ENOSPC, "No space left on device")
 
         self.patch(recording, "TemporaryFile", Full)
-        code, out, err = await self.typed("play", "r")
-        self.assertEqual((code, out), (1, ""))
-        self.assertRegex(
-            err, "^twisted-exec recording: cannot write to .*: No space left on device$"
-        )
+        for name, *words in (("play", "r"), ("export", "r", os.path.abspath(self.mktemp()))):
+            code, out, err = await self.typed(name, *words)
+            self.assertEqual((code, out), (1, ""))
+            self.assertRegex(
+                err, f"^twisted-exec recording {name}: cannot write to .*: No space left on device$"
+            )
 
     async def test_missing(self) -> None:
         """The message names the file and the recording, neither of which exists."""

@@ -7,7 +7,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.dialects import DEFAULT
 from twisted_exec.cli.fleet.follower import FollowerState
-from twisted_exec.cli.fleet.progress import FleetProgress, listed
+from twisted_exec.cli.fleet.progress import FleetProgress
 from twisted_exec.cli.fleet.targets import Cluster, FleetTarget
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 
@@ -76,8 +76,3 @@ class ProgressTests(SynchronousTestCase):
         self.progress.close()
         self.assertEqual(self.said, ["web-0, web-1, web-2 and 3 more: no?[2J"])
         self.assertEqual(self.clock.getDelayedCalls(), [])
-
-    def test_listed(self) -> None:
-        """A list is shortened only if that hides two names or more."""
-        self.assertEqual(listed("abcd"), "a, b, c, d")
-        self.assertEqual(listed("abcde"), "a, b, c and 2 more")

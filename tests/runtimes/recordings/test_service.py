@@ -233,7 +233,20 @@ class KillTests(Case):
             self.wait(STOP_SECONDS)
         self.successResultOf(stopping)
         names = ", ".join(f"{number:02}" for number in range(10))
-        self.assertIn(f"the rest of the recordings {names}, 2 more:", formatEvent(logs[-1]))
+        self.assertIn(f"the rest of the recordings {names} and 2 more:", formatEvent(logs[-1]))
+
+    def test_stop_with_nothing_unsigned(self) -> None:
+        """A stop that gives up without unsigned recordings logs nothing."""
+        self.set()
+        self.wait(60)
+        self.in_thread = lambda function: Deferred()
+        self.end()
+        stopping = Deferred.fromCoroutine(self.recordings.stop())
+        self.assertNoResult(stopping)
+        with capturedLogs() as logs:
+            self.wait(STOP_SECONDS)
+        self.successResultOf(stopping)
+        self.assertEqual([formatEvent(each) for each in logs], [])
 
     def test_disk_answers_after_the_stop(self) -> None:
         """What a stop gave up changes nothing of the recordings, which another process may own."""

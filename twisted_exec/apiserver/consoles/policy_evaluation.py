@@ -25,6 +25,7 @@ from twisted_exec.api.kinds.consolerequests import (
     state_of,
     used_at,
 )
+from twisted_exec.api.names import listed
 from twisted_exec.api.patterns import Pattern, PatternError, Search
 from twisted_exec.api.selectors import LabelSelector
 from twisted_exec.api.status import Forbidden
@@ -369,10 +370,7 @@ def _right(request: Object) -> Right:
 
 
 def _names(policies: Sequence[ParsedPolicy]) -> str:
-    names = [f"{each.namespace}/{each.name}" for each in policies]
-    if len(names) > _NAMED_POLICIES:
-        names[_NAMED_POLICIES:] = [f"and {len(names) - _NAMED_POLICIES} more"]
-    return ", ".join(names)
+    return listed((f"{each.namespace}/{each.name}" for each in policies), _NAMED_POLICIES)
 
 
 def _named(machine: Object) -> str:

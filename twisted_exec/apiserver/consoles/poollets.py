@@ -20,6 +20,7 @@ from twisted.internet.interfaces import IStreamClientEndpoint
 
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import ADDRESS_TYPES, Object
+from twisted_exec.api.names import listed
 from twisted_exec.api.status import (
     Forbidden,
     NotFound,
@@ -172,13 +173,10 @@ def usable_addresses(pool: Object, types: Sequence[str]) -> list[str]:
 def no_address(pool: Object, types: Sequence[str], noun: str) -> ServiceUnavailable:
     """The error for a pool, or a node, without a usable address."""
     reported = pool.get("status", {}).get("addresses", [])
-    first = reported[:_MOST_ADDRESSES]
-    listed = ", ".join(f"{item['type']}={item['address']}" for item in first) or "none"
-    if len(reported) > len(first):
-        listed += f" and {len(reported) - len(first)} more"
+    addresses = listed((f"{item['type']}={item['address']}" for item in reported), _MOST_ADDRESSES)
     return ServiceUnavailable(
         f'{noun} "{pool["metadata"]["name"]}" has no usable address of the preferred types '
-        f"{', '.join(types)}; known addresses: {listed}"
+        f"{', '.join(types)}; known addresses: {addresses or 'none'}"
     )
 
 

@@ -185,11 +185,11 @@ async def _print_log(options: argparse.Namespace, reactor: Any) -> int:
     except (runner.InputError, KubeConfigError, TLSConfigError) as problem:
         return runner.failed("logs", str(problem), _failed(options))
     except APIError as refusal:
-        hint = ""
-        if refusal.code == 404 and not options.deleted:
-            hint = "; if the machine was deleted, add --deleted"
         message = await explain_with_hint(refusal, config, name, reactor)
-        return runner.failed("logs", message + hint, _failed(options))
+        if refusal.code == 404 and not options.deleted:
+            joint = " If" if message.endswith("?") else "; if"
+            message += f"{joint} the machine was deleted, add --deleted"
+        return runner.failed("logs", message, _failed(options))
     except BrokenPipeError:  # twisted-exec logs ... | head
         return _failed(options)
     return 0 if search is None or output.matches else _NO_MATCH

@@ -562,9 +562,8 @@ async def _using(options: argparse.Namespace, use: Use, reactor: Any) -> int:
                     )
                     file.seek(0)
                 except OSError as problem:
-                    return failed(
-                        "recording", f"cannot write to {gettempdir()}: {problem.strerror}"
-                    )
+                    why = f"cannot write to {gettempdir()}: {problem.strerror}"
+                    return failed(options.command, why)
                 return use(options, file, recording.get("status", {}).get("head", ""))
         finally:
             await client.close()

@@ -26,9 +26,8 @@ if TYPE_CHECKING:
 
 
 _WHOLE_SCREEN = b"\x1b7\x1b[r\x1b8"  # DECSTBM moves the cursor
-_MOST_DRAWN_AGAIN = (
-    10  # a user who presses no key, such as at a monitor on a wall, sees a message so often
-)
+_MOST_DRAWN_AGAIN = 10
+"""Times that a message is drawn for a user who presses no key, such as at a monitor on a wall."""
 
 
 @dataclass(frozen=True, kw_only=True)

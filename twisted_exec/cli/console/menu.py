@@ -42,7 +42,6 @@ NO_SERVER = "This console comes from a runtime, not from an API server, which kn
 WHEN_OFF = "Open consoles wait a minute for its next start, then they end."
 """Users read this before they switch a machine off; runtimes can set another time."""
 
-_ANOTHER = "; give another name."
 _RUNNING = "Running"
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 
@@ -137,11 +136,12 @@ async def act(
             dialog.tell(
                 f"A name without a directory is a file in {safe(os.getcwd())}. Ctrl-C cancels."
             )
-        told = _ANOTHER
-        while told.endswith(_ANOTHER):
-            path = await dialog.line(f"Save {_count(lines)} in [{name}]: ")
-            told = "Nothing was saved." if path is None else save(lines, path or name)
-            dialog.tell(told)
+        question = f"Save {_count(lines)} in [{name}]: "
+        path = await dialog.line(question)
+        while path is not None and (problem := _write(lines, path or name)):
+            dialog.tell(f"{problem}; give another name.")
+            path = await dialog.line(question)
+        dialog.tell("Nothing was saved." if path is None else _saved(lines, path or name))
         return None
     sought = ""
     if command is EscapeCommand.SEARCH and not (sought := await dialog.line("Search for: ") or ""):
@@ -152,21 +152,24 @@ async def act(
     if pager.message:
         dialog.tell(f'No line has "{sought}".')
         return None
-    await dialog.view(pager, lambda path: save(lines, path), name)
+    await dialog.view(pager, lambda path: _write(lines, path) or _saved(lines, path), name)
     return None
 
 
-def save(lines: Sequence[str], path: str) -> str:
-    """Write lines into a new, private file; return what to tell the user."""
+def _write(lines: Sequence[str], path: str) -> str:
+    """Write lines into a new, private file; return the problem, or empty."""
     try:
         file = os.open(os.path.expanduser(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with open(file, "w", encoding="utf-8") as stream:
             stream.writelines(f"{line}\n" for line in lines)
     except FileExistsError:
-        return f"{safe(path)} exists, and is left as it is{_ANOTHER}"
+        return f"{safe(path)} exists, and is left as it is"
     except (OSError, ValueError) as problem:
-        why = getattr(problem, "strerror", None) or problem
-        return f"{safe(path)} cannot be written: {why}{_ANOTHER}"
+        return f"{safe(path)} cannot be written: {getattr(problem, 'strerror', None) or problem}"
+    return ""
+
+
+def _saved(lines: Sequence[str], path: str) -> str:
     return f"Saved {_count(lines)} in {safe(os.path.abspath(os.path.expanduser(path)))}."
 
 

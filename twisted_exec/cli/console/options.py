@@ -37,9 +37,10 @@ if TYPE_CHECKING:
 
 EPILOG = """\
 With --expect, --send and --run: 0 if everything was matched and sent, or the
-code of the command; 122 if the machine is at a login prompt or no shell answers;
-123 if another user is the writer; 124 after the time limit; 125 if the session
-failed.
+code of the command; 122 if --run found no prompt of a shell, and did not type
+the command (the machine asks for a login or an answer, is in its boot loader or a
+full-screen program, or does not answer); 123 if another user is the writer, or
+another --run has the shell; 124 after the time limit; 125 if the session failed.
 """
 
 _SCRIPTED = ("--expect", "--send", "--run")

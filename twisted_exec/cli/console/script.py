@@ -339,8 +339,8 @@ def _last_line(text: bytes) -> bytes:
 
 NO_SHELL_CODE = 122
 """
-The machine is at the prompt of a login or a boot loader, or at a question of a program, shows a full-screen program,
-or no shell answers.
+``--run`` found no prompt of a shell, and did not type the command: the machine is at the prompt of a login or a boot
+loader, or at a question of a program, shows a full-screen program, or no shell answers.
 """
 
 _OCCUPIED = (

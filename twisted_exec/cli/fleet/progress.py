@@ -7,13 +7,13 @@ from typing import Protocol
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
+from twisted_exec.api.names import listed
 from twisted_exec.cli.fleet.follower import FollowerState
 from twisted_exec.cli.fleet.targets import FleetTarget
 from twisted_exec.cli.messages import one_line
 
 REPORT_SECONDS = 1.0
 """Outages that end sooner are not reported."""
-_NAMED = 3
 
 
 class FollowedMachine(Protocol):
@@ -97,7 +97,7 @@ class FleetProgress:
             self._reported[each] = now
             changes.setdefault(now, []).append(each)
         for (state, _), those in changes.items():
-            names = listed([each.target.label for each in those])
+            names = listed([each.target.label for each in those], 3)
             problem = one_line(those[0].problem)
             if state is FollowerState.RETRYING:
                 self._say(f"{names}: {problem}; trying again")
@@ -112,11 +112,3 @@ class FleetProgress:
 def _anonymous(follower: FollowedMachine) -> str:
     """Return the problem without the machine's name, to fold equal problems of several machines."""
     return follower.problem.replace(f'"{follower.target.name}"', '"..."')
-
-
-def listed(names: Iterable[str], most: int = _NAMED) -> str:
-    """Return the first names, and the number of the others."""
-    names = list(names)
-    if len(names) <= most + 1:
-        return ", ".join(names)
-    return f"{', '.join(names[:most])} and {len(names) - most} more"

@@ -17,11 +17,11 @@ from twisted.internet.defer import (
     DeferredSemaphore,
 )
 
+from twisted_exec.api.names import listed
 from twisted_exec.cli.console.options import scripted_outcome
 from twisted_exec.cli.console.script import ScriptSink, ShellRun
 from twisted_exec.cli.console.session import ConsoleSession, Outcome, patiently
 from twisted_exec.cli.fleet.output import PrefixedLines
-from twisted_exec.cli.fleet.progress import listed
 from twisted_exec.cli.fleet.targets import FleetTarget, SelectionError, open_target
 from twisted_exec.cli.fleet.task import Task, complain
 from twisted_exec.cli.messages import explain, one_line
@@ -108,7 +108,7 @@ class RunTask(Task):
     def _inform_recorded(self) -> None:
         recorded, self._recorded = self._recorded, {}
         for news in dict.fromkeys(recorded.values()):
-            names = listed(label for label, each in recorded.items() if each == news)
+            names = listed((label for label, each in recorded.items() if each == news), 3)
             self.inform(f"{names}: {news}")
 
     def _run_on(self, target: FleetTarget) -> Deferred[None]:

@@ -9,8 +9,8 @@ from typing import Any, TypeVar, cast
 
 from twisted.internet.defer import CancelledError, Deferred, DeferredList, FirstError, gatherResults
 
+from twisted_exec.api.names import listed
 from twisted_exec.cli.console.connecting import ProgressLine
-from twisted_exec.cli.fleet.progress import listed
 from twisted_exec.cli.fleet.targets import FleetTarget, Selection
 from twisted_exec.cli.messages import say
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
@@ -72,7 +72,7 @@ class Task:
 
         def remind() -> None:
             if selection.waiting:
-                self.inform(f"waiting for {listed(selection.waiting)}")
+                self.inform(f"waiting for {listed(selection.waiting, 3)}")
 
         def waiting(seconds: int) -> str:
             return f"asking {self.config.server} for the machines, {seconds} s"

@@ -16,9 +16,9 @@ from enum import Enum
 from math import ceil
 from typing import Any
 
+from twisted_exec.api.names import listed
 from twisted_exec.cli.console.type_ahead import TYPE_AHEAD_BYTES
 from twisted_exec.cli.console.views import Key, fitted
-from twisted_exec.cli.fleet.progress import listed
 
 LEAST_COLUMNS, LEAST_ROWS = 40, 8
 """Size of the smallest tile, if the terminal is large enough for one."""

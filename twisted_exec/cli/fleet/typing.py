@@ -10,8 +10,8 @@ from typing import Any
 from twisted.internet.defer import CancelledError, Deferred, DeferredSemaphore
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
+from twisted_exec.api.names import listed
 from twisted_exec.cli.console.type_ahead import TypeAhead
-from twisted_exec.cli.fleet.progress import listed
 from twisted_exec.cli.messages import explain, one_line
 from twisted_exec.console.floor import RoleNotices
 from twisted_exec.kube.console import RecordingNews

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from twisted_exec.api.names import listed
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError, Material, read_file
 
 
@@ -241,5 +242,4 @@ class ConfigFiles:
     def _others(self, section: str, noun: str) -> str:
         names = [entry.name for file in self._files for entry in file.entries(section, noun)]
         shown = [name for name in dict.fromkeys(names) if name.isprintable() and len(name) < 100]
-        more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
-        return f"; there are: {', '.join(shown[:_SHOWN])}{more}" if shown else ""
+        return f"; there are: {listed(shown, _SHOWN)}" if shown else ""

@@ -25,6 +25,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import alsoProvides, implementer
 
+from twisted_exec.api.names import listed
 from twisted_exec.api.status import APIError, message_of
 from twisted_exec.console.floor import notice
 from twisted_exec.console.interfaces import IRecoveringTransport
@@ -480,8 +481,7 @@ class Lines(Generic[_Options]):
         free = [name for name in self._lines if self._owner(name) is None]
         if not free:
             return "all lines of the class are taken"
-        more = f" and {len(free) - _MAX_LISTED} more" if len(free) > _MAX_LISTED else ""
-        return f"free lines are: {', '.join(free[:_MAX_LISTED])}{more}"
+        return f"free lines are: {listed(free, _MAX_LISTED)}"
 
 
 def line_settings(reader: Reader) -> LineSettings:

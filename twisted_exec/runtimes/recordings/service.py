@@ -23,6 +23,7 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from twisted_exec.api.kinds.consolerecordings import CANNOT_BE_RECORDED
+from twisted_exec.api.names import listed
 from twisted_exec.api.status import BadRequest, Conflict, NotFound, ServiceUnavailable
 from twisted_exec.console.interfaces import IConsoleRecorder
 from twisted_exec.iri.protos import console_pb2 as pb
@@ -171,13 +172,13 @@ class ConsoleRecordings:
             return
         if not await ends_within(STOP_SECONDS, self._reactor, self._sign_all()):
             names = [each.uid for each in self._recordings.values() if self._is_unsigned(each)]
-            more = [f"{len(names) - _NAMED} more"] if len(names) > _NAMED else []
-            self._log.warn(
-                "the next start signs the rest of the recordings {names}: "
-                "that has taken longer than {seconds} s",
-                seconds=STOP_SECONDS,
-                names=", ".join([*names[:_NAMED], *more]),
-            )
+            if names:
+                self._log.warn(
+                    "the next start signs the rest of the recordings {names}: "
+                    "that has taken longer than {seconds} s",
+                    seconds=STOP_SECONDS,
+                    names=listed(names, _NAMED),
+                )
         self.abandon()
         self._machines.clear()
 
