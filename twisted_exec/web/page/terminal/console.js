@@ -137,6 +137,7 @@ export class Console {
     forget(this.context, this.place);
     this.#status.stop();
     this.#panel.hide();
+    this.#panel.release();
     this.#leaveMachine();
     clearTimeout(this.#messageTimer);
     this.#screen?.close();
@@ -312,6 +313,7 @@ export class Console {
   }
 
   #opened() {
+    this.#panel.release();
     if (this.#dropsKeys) this.#former.unconfirmed.unsent += this.#life.session?.discard() ?? 0;
     // A user of the keyboard cannot leave a terminal that gets all keys, and is told once how.
     this.#announce(`connected${hasToldKeys ? "" : ". Control and ] leave the terminal and show all commands"}`);
