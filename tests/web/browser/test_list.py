@@ -269,8 +269,17 @@ class ListTests(FleetTestCase):
             )
             self.assertEqual(await faults_of(user.page, taps=size[0] < 700), [], size)
             self.assertEqual(await lasting(user.page, _CUT_STATES), [], size)
+            self.assertEqual(await lasting(user.page, _COVERED_STATES), [], size)
+            if size[0] < 700:
+                await user.page.until(f"{_ABOVE_STATES} < 2")
             await user.click_text(".states .button[aria-pressed=true]", "3 Pending")
             await user.page.until(f"{_ROWS}.length > 3 && !location.hash.includes('filter')")
+        await user.page.set_touch()
+        for size in (*SIZES.values(), (390, 500), (844, 390)):
+            await user.page.resize(*size)
+            self.assertEqual(await lasting(user.page, _COVERED_STATES), [], size)
+            if size[0] < 700 or size[1] < 500:
+                await user.page.until(f"{_ABOVE_STATES} < 2")
         await user.page.focus("#machine-filter")
         await user.page.type("db")
         await user.until_page("2 of 47 machines")
@@ -677,6 +686,13 @@ _CUT_STATES = """[...document.querySelectorAll('.states .button')].filter((each)
     const {left, right} = each.getBoundingClientRect();
     return left < 0 || right > innerWidth || right > each.parentElement.getBoundingClientRect().right + 1;
 }).map((each) => each.innerText)"""
+# Numbers of machines whose buttons other parts cover, and the empty pixels between the bar and them.
+_COVERED_STATES = """[...document.querySelectorAll('.states .button')].filter((each) => {
+    const {left, right, top, bottom} = each.getBoundingClientRect();
+    return ![top + 1, bottom - 1].every((y) => each.contains(document.elementFromPoint((left + right) / 2, y)));
+}).map((each) => each.innerText)"""
+_ABOVE_STATES = """(([bar, states]) => states.top - bar.bottom)(['#bar', '.states'].map((each) =>
+    document.querySelector(each).getBoundingClientRect()))"""
 # What of the page is not in view, or covered.
 _IN_VIEW = """['#bar nav a', '#machine-filter', 'thead th.name button'].filter((selector) => {
     const element = document.querySelector(selector);

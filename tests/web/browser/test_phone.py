@@ -92,6 +92,32 @@ _HIDDEN_IN_PANEL = """[...document.querySelectorAll('.panel :is(input, .button:e
     const isSeen = [top + 1, bottom - 1].every((y) => each.contains(document.elementFromPoint((left + right) / 2, y)));
     return top < 0 || bottom > innerHeight || !isSeen;
 }).map((each) => each.outerHTML)"""
+# The texts of the terminal below the message, and what else the message touches.
+_COVERED = """(() => {
+    const message = document.querySelector('.message:not([hidden])')?.getBoundingClientRect();
+    if (!message) return ['there is no message'];
+    const {rows, buffer: {active}} = terminals[0];
+    const {top, height} = document.querySelector('.xterm-screen').getBoundingClientRect();
+    const touches = (from, to) => from < message.bottom - 1 && to > message.top + 1;
+    const texts = Array.from({length: rows}, (_, at) => at).filter((at) =>
+        touches(top + at * height / rows, top + (at + 1) * height / rows))
+        .map((at) => active.getLine(active.viewportY + at)?.translateToString(true)).filter(Boolean);
+    const others = [...document.querySelectorAll('.finder, .panel, .newest, .console-head, .foot')].filter((each) => {
+        const {left, right, top: from, bottom: to} = each.getBoundingClientRect();
+        return each.checkVisibility() && left < message.right && right > message.left && touches(from, to);
+    }).map((each) => each.className);
+    return [...texts, ...others];
+})()"""
+_STAYS = """{
+    const before = setTimeout;
+    self.setTimeout = (act, milliseconds, ...others) => (milliseconds === 10_000 ? 0 : before(act, milliseconds, ...others));
+}"""
+_PASTE = """{
+    const clipboardData = new DataTransfer();
+    clipboardData.setData('text/plain', 'text');
+    document.querySelector('.terminal-box').dispatchEvent(new ClipboardEvent('paste', {clipboardData}));
+}"""
+_CELLS = "[terminals[0].cols, terminals[0].rows].join()"
 _BARS = "innerHeight - document.querySelector('.terminal-box').getBoundingClientRect().height"
 
 
@@ -433,6 +459,62 @@ class PhoneTests(WebTestCase):
         await ada.page.until(f"{_SCROLLED} === {bottom} && !{_HAS_NEWEST}")
         await ada.page.until("terminals[0].cols >= 45")
         self.check_faults()
+
+    async def test_message(self) -> None:
+        """
+        A message covers no text where there is room below the cursor, and else the oldest output in sight, never
+        the prompt.  It leaves the size of the terminal, and no other part is below it.
+        """
+        await self.deployment.create_machine("vm-1", "shell")
+        ada = await self.user()
+        await self.open_terminal(ada)
+        for width, height in ((1440, 900), (390, 844), (844, 390)):
+            if width != 1440:
+                await ada.page.set_touch()
+            await ada.page.resize(width, height)
+            await ada.type_line("clear; echo first-$((6*7))")
+            await ada.until_terminal("^first-42\n.*[#$]$")
+            cells = await ada.page.settled(_CELLS)
+            await self.show_message(ada)
+            await self.check_message(ada, f"empty-{width}", "")
+            await ada.type_line("seq 1001 1200")
+            await ada.until_terminal("1200\n.*[#$]$")
+            await self.check_message(ada, f"full-{width}", "1[01]\\d\\d")
+            await ada.page.evaluate("terminals[0].scrollLines(-10)")
+            await ada.page.until(_HAS_NEWEST)
+            await self.check_message(ada, f"earlier-{width}", "1[01]\\d\\d")
+            await ada.page.click(".newest")
+            await ada.open_commands()
+            await ada.page.press("f")
+            await ada.page.until("document.activeElement.closest('.finder')")
+            await self.check_message(ada, f"finder-{width}", "1[01]\\d\\d")
+            await ada.page.press("Escape")
+            self.assertEqual(await ada.page.settled(_CELLS), cells)
+            await ada.click_text("button", "Dismiss this message")
+        await self.deployment.client.delete(kinds.MACHINES.resource, "vm-1", "default")
+        await ada.until_page("The machine is deleted")
+        await ada.page.evaluate(_PASTE)
+        await ada.until_page("nothing was pasted")
+        for size in ((844, 390), (390, 844), (1440, 900)):
+            await ada.page.resize(*size)
+            await self.check_message(ada, f"panel-{size[0]}", "1[01]\\d\\d")
+            self.assertEqual(await lasting(ada.page, _HIDDEN_IN_PANEL), [], size)
+        self.check_faults()
+
+    async def show_message(self, user: User[Any]) -> None:
+        """Let the console show a message, which stays."""
+        await user.page.evaluate(_STAYS)
+        await user.open_commands()
+        await user.page.press("c")
+        await user.page.until("document.querySelector('.message:not([hidden])')")
+
+    async def check_message(self, user: User[Any], name: str, pattern: str) -> None:
+        """Fail unless each text below the message matches the pattern, and no other part is below it."""
+        found = f"{_COVERED}.filter((each) => !/^({pattern})$/.test(each))"
+        self.assertEqual(await lasting(user.page, found), [], name)
+        self.assertEqual(await faults_of(user.page), [], name)
+        with open(f"{self.mktemp()}-message-{name}.png", "wb") as picture:
+            picture.write(await user.page.screenshot())
 
     async def terminal_height(self, user: User[Any], width: int, height: int) -> int:
         """Return how many pixels are left of a window for a terminal with the focus."""

@@ -160,6 +160,46 @@ class RequestTests(WebTestCase):
         await bob.page.until(f"/Denied\\s*by bob: enough/.test({_TABLE})")
         self.check_faults()
 
+    async def test_two_windows(self) -> None:
+        """
+        The window that asked opens the console with an approval for one session, also if another window of its user
+        sees the approval first; the other window says so.  When the first has no use for it, the other opens.
+        """
+        await self.deployment.client.delete(POLICIES, "fits", "default")
+        await self.set_policy("once", {"approval": "Once"})
+        ada = await self.user("ada", private=False)
+        await ada.page.before_scripts(_HELD_LOOKS)
+        await ada.page.reload()
+        await ada.open(VM)
+        await ada.until_page("requires [^]*the approval of another user")
+        await self.ask(ada, "OPS-7")
+        other = await self.user("ada", private=False)
+        await other.open(VM)
+        waits = 'Request "[^"]+" waits for the approval of another user'
+        await other.until_page(f"{waits}[.] Another window of yours waits, too, and opens")
+        await ada.page.evaluate("self.hold()")
+        await self.decide_all({"approved": True})
+        await other.until_page('approved request "[^"]+"[^]*opens in another window')
+        with open(f"{self.mktemp()}-elsewhere.png", "wb") as picture:
+            picture.write(await other.page.screenshot())
+        await ada.page.evaluate("self.go()")
+        await ada.until_terminal("[#$]$")
+        await other.until_page('approval of request "[^"]+" was used for another session')
+        await other.page.until(f"{_PANEL_BUTTONS} === {_ASK_AGAIN}")
+        with open(f"{self.mktemp()}-used.png", "wb") as picture:
+            picture.write(await other.page.screenshot())
+        await self.ask(other, "OPS-8")
+        await ada.open_commands()
+        await ada.page.press("w")
+        await ada.until_page("No console is open")
+        await ada.open(VM)
+        await ada.until_page(waits)
+        await other.click_text(".panel button", "Stop waiting")
+        await other.until_page("stays: after its approval")
+        await self.decide_all({"approved": True})
+        await ada.until_terminal("[#$]$")
+        self.check_faults()
+
     async def test_later_policy(self) -> None:
         """
         A policy that ends a session, because it requires a reason from now on, leads to the form, which names the
@@ -207,6 +247,16 @@ class RequestTests(WebTestCase):
         self.check_faults()
 
 
+# Looks at requests for approvals wait while the test holds them.
+_HELD_LOOKS = """{
+    const request = self.fetch;
+    self.held = null;
+    self.hold = () => { self.held = new Promise((go) => (self.go = go)); };
+    self.fetch = async (url, ...more) => {
+        if (/consolerequests[/]./.test(url)) await self.held;
+        return request(url, ...more);
+    };
+}"""
 _TABLE = "document.querySelector('.facing table').innerText"
 _FIELD = "document.querySelector('.panel input')"
 _STATE = "document.querySelector('.status-line .badge').innerText"

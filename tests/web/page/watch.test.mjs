@@ -77,3 +77,45 @@ test("a WebSocket that cannot be opened is explained by the list", async () => {
   stop();
   await ended;
 });
+
+test("a watch without news tells that its server has become silent, and that it answers again", async (t) => {
+  t.mock.timers.enable({ apis: ["setInterval", "Date"] });
+  let answer = {};
+  const looks = [];
+  const { api } = fakeApi((path) => {
+    if (path.startsWith(MACHINES)) return { items: [], metadata: { resourceVersion: "5" } };
+    looks.push(path);
+    return answer;
+  });
+  FakeSocket.made = [];
+  const controller = new AbortController();
+  const told = [];
+  const ended = api.watch(MACHINES, () => {}, { signal: controller.signal, onProblem: (error) => told.push(error?.message ?? null) });
+  await settle();
+  const look = async () => {
+    t.mock.timers.tick(2000);
+    await settle();
+    await settle();
+  };
+  await look();
+  assert.deepEqual([looks, told], [["/livez"], [null]]);
+  answer = new Error("reset");
+  await look();
+  answer = [502, { message: "the API server refuses connections" }];
+  await look();
+  answer = [500, "livez check failed"]; // it answers
+  await look();
+  assert.deepEqual(told, [null, "the server cannot be reached", "the API server refuses connections", null]);
+  FakeSocket.made[0].onopen();
+  t.mock.timers.tick(1500);
+  FakeSocket.made[0].onmessage({ data: JSON.stringify({ type: "BOOKMARK", object: object("", "6") }) });
+  looks.length = 0;
+  t.mock.timers.tick(500);
+  await settle();
+  assert.deepEqual(looks, []); // there was news
+  controller.abort();
+  FakeSocket.made[0].close();
+  await ended;
+  await look();
+  assert.deepEqual(looks, []);
+});

@@ -25,6 +25,7 @@ const CREATED = new Date().toISOString();
 const PLACE = { namespace: "a", name: "vm", mode: "drive", reason: "OPS-1" };
 const METADATA = { namespace: "a", name: "vm-x7" };
 const now = async () => {};
+const ours = async () => true;
 
 test("a request has the right and the reason of its console", async () => {
   const { sent, context: page } = requests();
@@ -41,23 +42,36 @@ test("an approval is awaited, also over a server that is away", async () => {
   const away = Object.assign(new Error(""), { code: 503 });
   const { sent, context: page } = requests({}, away, { approved: true, decidedBy: "bob", message: "go on" });
   const seen = [];
-  assert.equal(await approved(page, METADATA, undefined, (request) => seen.push(request), now), 'bob approved request "vm-x7": go on');
+  assert.equal(await approved(page, METADATA, undefined, (request) => seen.push(request), ours, now), 'bob approved request "vm-x7": go on');
   assert.deepEqual([seen.map(({ status }) => status), sent.length], [[{}], 3]);
+});
+
+test("an approval is left to the window that has claimed it, until that is gone, and is read once more then", async () => {
+  const approval = { approved: true, decidedBy: "bob" };
+  const claims = (...answers) => async () => answers.shift();
+  const seen = [];
+  const note = (_, message, isOurs) => seen.push([message, isOurs]);
+  const text = 'bob approved request "vm-x7"';
+  const gone = requests({}, approval, approval, approval);
+  assert.equal(await approved(gone.context, METADATA, undefined, note, claims(false, false, true), now), text);
+  assert.deepEqual([seen, gone.sent.length], [[["", false], [text, false], [text, false]], 4]);
+  const used = requests(approval, { ...approval, session: "s-1" });
+  await assert.rejects(approved(used.context, METADATA, undefined, now, claims(false, true), now), /was used for another session/);
 });
 
 test("a request that is denied or deleted says so", async () => {
   const denied = requests({ denied: true, decidedBy: "bob", message: "not now" });
   await assert.rejects(
-    approved(denied.context, METADATA, undefined, now, now),
+    approved(denied.context, METADATA, undefined, now, ours, now),
     (problem) => problem instanceof Denied && problem.user === "bob" && /bob denied .*: not now/.test(problem.message),
   );
   const deleted = requests(Object.assign(new Error(""), { code: 404 }));
-  await assert.rejects(approved(deleted.context, METADATA, undefined, now, now), /was deleted/);
+  await assert.rejects(approved(deleted.context, METADATA, undefined, now, ours, now), /was deleted/);
 });
 
 test("a request that has expired is not waited for", async () => {
   const expired = requests({ expirationTime: "2026-01-01T00:00:00Z" });
-  await assert.rejects(approved(expired.context, METADATA, undefined, now, now), /counts no longer .Expired.: ask again/);
+  await assert.rejects(approved(expired.context, METADATA, undefined, now, ours, now), /counts no longer .Expired.: ask again/);
 });
 
 test("the last request of a console that was refused is waited for only while it waits", async () => {
@@ -65,5 +79,5 @@ test("the last request of a console that was refused is waited for only while it
   assert.equal((await waitingRequest(page, METADATA)).metadata.name, "vm-x7");
   await assert.rejects(waitingRequest(page, METADATA), /is approved: try again/);
   await assert.rejects(waitingRequest(page, METADATA), Denied);
-  await assert.rejects(waitingRequest(page, METADATA), /counts no longer .Used./);
+  await assert.rejects(waitingRequest(page, METADATA), /was used for another session.*ask again/);
 });

@@ -1,4 +1,4 @@
-/** The claim of one tab on a session. */
+/** The claim of one tab on a session, or on an approval of one. */
 
 const WAIT_MILLISECONDS = 2_000;
 
@@ -12,11 +12,11 @@ export class Claim {
   #isOver = false;
 
   /**
-   * Claim a session for this page until {@link release}, or until the page is gone.
+   * Claim a session, or an approval, for this page until {@link release}, or until the page is gone.
    *
    * After a reload the former page may still hold its lock for a moment, so this waits.
    *
-   * @param {string} id of the session in this browser.
+   * @param {string} id of it in this browser.
    * @param {object} locks `navigator.locks`; without it every claim succeeds.
    * @returns {Promise<boolean>} false if another page has the session.
    */

@@ -58,6 +58,7 @@ function approvalOf(request) {
   const state = stateOf(request, Date.now());
   if (state === "Denied") throw new Denied(decidedBy, `${decidedBy} denied request "${name}"${because}`);
   if (state === "Approved") return `${decidedBy} approved request "${name}"${because}`;
+  if (state === "Used") throw new Error(`the approval of request "${name}" was used for another session, such as in another window: ask again`);
   if (state !== WAITING) throw new Error(`request "${name}" counts no longer (${state}): ask again`);
   return "";
 }
@@ -69,11 +70,14 @@ function approvalOf(request) {
  *
  * @param {object} context of the page
  * @param {{namespace: string, name: string}} metadata of the request
- * @param {(request: any) => void} seen called with the request, as it is read
+ * @param {(request: any, approval: string, isOurs: boolean) => void} seen called with the request, as it is read, its
+ *     approval, and whether this window is the one that opens the console
+ * @param {() => Promise<boolean>} claim makes this window the one, unless another one is
  * @throws {Error} it was denied or deleted, is used or has expired, or may not be read
  */
-export async function approved({ api }, { namespace, name }, signal, seen, pause = sleep) {
+export async function approved({ api }, { namespace, name }, signal, seen, claim, pause = sleep) {
   const path = itemPath("consolerequests", namespace, name);
+  let isOurs = await claim();
   for (;; await pause(LOOK_SECONDS, signal)) {
     signal?.throwIfAborted();
     let request;
@@ -86,7 +90,9 @@ export async function approved({ api }, { namespace, name }, signal, seen, pause
     }
     signal?.throwIfAborted();
     const message = approvalOf(request);
-    if (message) return message;
-    seen(request);
+    if (message && isOurs) return message;
+    seen(request, message, isOurs);
+    // The approval may be for one session. If the other window is gone, or has its session, look again.
+    if (message) isOurs = await claim();
   }
 }

@@ -78,6 +78,7 @@ export class Console {
   #banner;
   #message;
   #messageTimer;
+  #free = 0; // the part of the terminal below the cursor
   #role;
   #number = h("span", { class: "number dim" });
   #health = h("a", { class: "health badge bad", hidden: true });
@@ -136,6 +137,7 @@ export class Console {
     forget(this.context, this.place);
     this.#status.stop();
     this.#panel.hide();
+    this.#panel.release();
     this.#leaveMachine();
     clearTimeout(this.#messageTimer);
     this.#screen?.close();
@@ -194,8 +196,7 @@ export class Console {
         this.#terminal,
         this.#newest,
         // Over the terminal: another size of it would be another size for the machine.
-        h("div", { class: "overlays" }, this.#finder, this.#message),
-        this.#panel.element,
+        h("div", { class: "overlays" }, this.#finder, this.#message, this.#panel.element),
       ),
       h("div", { class: "foot" }, this.#keys.element, this.#status.element),
     );
@@ -230,7 +231,11 @@ export class Console {
         },
         key: (event) => this.#on.key(event),
         found: (index, count) => this.#found(index, count),
-        drawn: (isNewest) => (this.#newest.hidden = isNewest),
+        drawn: (isNewest, free) => {
+          this.#newest.hidden = isNewest;
+          this.#free = free;
+          this.#placeMessage();
+        },
       });
       this.#screen.open(this.#terminal);
       if (this.isActive) this.#screen.focus();
@@ -308,6 +313,7 @@ export class Console {
   }
 
   #opened() {
+    this.#panel.release();
     if (this.#dropsKeys) this.#former.unconfirmed.unsent += this.#life.session?.discard() ?? 0;
     // A user of the keyboard cannot leave a terminal that gets all keys, and is told once how.
     this.#announce(`connected${hasToldKeys ? "" : ". Control and ] leave the terminal and show all commands"}`);
@@ -650,9 +656,17 @@ export class Console {
     );
     this.#message.className = `message ${kind}`;
     this.#message.hidden = false;
+    this.#placeMessage();
     clearTimeout(this.#messageTimer);
     if (!kind) this.#messageTimer = setTimeout(() => (this.#message.hidden = true), MESSAGE_MILLISECONDS);
     this.#announce(text);
+  }
+
+  /** Where there is room below the cursor, a message covers no output; elsewhere it covers the oldest. */
+  #placeMessage() {
+    if (this.#message.hidden) return;
+    const isFree = this.#free * this.#terminal.clientHeight > this.#message.offsetHeight;
+    this.#message.classList.toggle("below", isFree);
   }
 
   /** Tell what is in sight already only once: a user may press many keys. */

@@ -1,6 +1,7 @@
 /** The panel over a terminal without a session: how far it is, or why it has ended and how to open it again. */
 
 import { button, fill, h, printable } from "../dom.js";
+import { Claim } from "../session/claim.js";
 import { duration } from "../times.js";
 import { copyButton } from "../views/parts.js";
 import { Denied, approved, createRequest, rightOf, waitingRequest } from "./approval.js";
@@ -14,6 +15,8 @@ const PATIENCE_MILLISECONDS = 5000; // before the words of the server are shown
 export class Panel {
   #owner;
   #waiting;
+  /** @type {Claim | null} */
+  #claim = null; // on the approval of a request, among the windows of the user that wait for it
   /** @type {((machine: any, hasStarted: boolean) => void) | null} */
   #followMachine = null; // if the machine decides what the user can do
   /** @type {{name: string, detail: any, warning: string, begin: number, timer: any, draw: () => void} | null} */
@@ -45,6 +48,12 @@ export class Panel {
     const hadFocus = this.element.contains(document.activeElement);
     this.element.hidden = true;
     if (hadFocus) this.#owner.focus();
+  }
+
+  /** The session is open, or there will be none: other windows may use the approval, if it is not for one session. */
+  release() {
+    this.#claim?.release();
+    this.#claim = null;
   }
 
   /** Whether it is to be told about the machine. */
@@ -109,6 +118,7 @@ export class Panel {
   /** @param {object} ending as ConsoleSession says */
   show(ending, rights, isReadOnly) {
     this.#waiting?.abort();
+    this.release();
     this.#followMachine = null;
     const required = demands(ending);
     const { text, detail } = explained(endText(ending));
@@ -320,29 +330,37 @@ export class Panel {
       stop.hidden = copy.hidden = true; // until the request is there
       if (!waits) this.#owner.waitsForApproval(null);
     };
-    const seen = (found) => {
-      const isNew = request?.metadata.name !== found.metadata.name || stop.hidden;
+    let seenText = "";
+    const seen = (found, approval, isOurs) => {
       request = found;
-      if (!isNew) return;
       const { name, creationTimestamp } = found.metadata;
+      const waits = `Request "${printable(name)}" waits for the approval of another user`;
+      const how = isOurs ? ", in Requests of this page, or with " : ". Another window of yours waits, too, and opens the console. The approval is given in Requests, or with ";
+      const text = approval ? `${printable(approval)}. The console opens in another window of yours.` : waits + how;
+      if (text === seenText && !stop.hidden) return;
+      seenText = text;
       input.value = found.spec.reason || input.value; // which the approval is for
-      const waits = `Request "${printable(name)}" waits for the approval of another user, in Requests of this page, or with `;
-      fill(status, waits, h("code", {}, printable(command())), ".");
-      context.announce(`${waits}${command()}.`);
-      stop.hidden = copy.hidden = false;
+      fill(status, text, !approval && [h("code", {}, printable(command())), "."]);
+      context.announce(approval ? text : `${text}${command()}.`);
+      stop.hidden = false;
+      copy.hidden = Boolean(approval);
       if (document.activeElement === this.element) stop.focus();
       this.#owner.waitsForApproval(Date.parse(creationTimestamp));
     };
     const wait = async (find) => {
       this.#waiting?.abort();
       const { signal } = (this.#waiting = new AbortController());
+      this.release();
+      const claim = (this.#claim = new Claim());
       if (document.activeElement === ask) this.element.focus(); // a disabled button has none
       draw(true);
       try {
         const { metadata } = await find(signal);
-        context.announce(await approved(context, metadata, signal, seen));
+        const take = () => claim.take(`request ${metadata.uid}`, navigator.locks, globalThis);
+        context.announce(await approved(context, metadata, signal, seen, take));
         this.#owner.reopen({ reason: input.value.trim() });
       } catch (problem) {
+        claim.release();
         if (signal.aborted) return;
         request = null;
         draw(false);

@@ -99,8 +99,8 @@ export class Screen {
    * @param {Array} loaded what {@link load} resolved with
    * @param {object} options `theme`, `preferences`; `size`: [columns, rows] until the terminal is shown;
    *     `typed(bytes)`, `resized(columns, rows)`, `key(event)`: false keeps a key from the machine;
-   *     `found(index, count)`: what a search has found, -1 for one of more than it counts; `drawn(isNewest)`: whether
-   *     the newest output is in sight
+   *     `found(index, count)`: what a search has found, -1 for one of more than it counts; `drawn(isNewest, free)`: whether
+   *     the newest output is in sight, and how much of the terminal's height is free below the cursor, from 0 to 1
    */
   constructor([{ Terminal }, { FitAddon }, { SearchAddon }], { theme, preferences, size, typed, resized, key, found, drawn }) {
     this.#theme = theme;
@@ -129,8 +129,9 @@ export class Screen {
     onTyped(this.terminal, typed);
     this.terminal.attachCustomKeyEventHandler(key);
     this.terminal.onRender(() => {
-      const { viewportY, baseY } = this.terminal.buffer.active;
-      drawn(viewportY >= baseY);
+      const { viewportY, baseY, cursorY } = this.terminal.buffer.active;
+      const isNewest = viewportY >= baseY;
+      drawn(isNewest, isNewest ? 1 - (cursorY + 1) / this.rows : 0);
     });
     this.#fit = new FitAddon();
     this.#search = new SearchAddon({ highlightLimit: MOST_FOUND });

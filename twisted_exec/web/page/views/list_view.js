@@ -192,6 +192,7 @@ export class ListView {
       signal,
       onProblem: (error) => {
         if (error) objects.leave();
+        else objects.follow();
         onProblem(error);
       },
     });
