@@ -5,19 +5,12 @@ browser's history, and over a slow link.
 
 from __future__ import annotations
 
-from typing import Any
-
-from twisted.internet import reactor as _reactor
-
 from tests.flows.deployment import pause
 from twisted_exec.api import kinds
 
 from .base import WebTestCase
-from .layout import faults_of
 from .steps import VM
 from .user import User
-
-reactor: Any = _reactor
 
 SESSIONS = kinds.CONSOLESESSIONS.resource
 PANEL = ".panel:not([hidden])"
@@ -40,15 +33,6 @@ _RECORD_MESSAGES = """{
     const message = document.querySelector('.message');
     new MutationObserver(() => self.told.push(message.innerText)).observe(message, {childList: true});
 }"""
-
-
-_ROWS = "document.querySelectorAll('.visible-rows tr')"
-SILENT_SECONDS = 20.0  # about 5, and what a busy host takes
-
-
-def _row(name: str) -> str:
-    """Return an expression: whether the list has a machine."""
-    return f"[...{_ROWS}].some((each) => each.innerText.includes('{name}'))"
 
 
 class NetworkTests(WebTestCase):
@@ -139,26 +123,6 @@ class NetworkTests(WebTestCase):
         await ada.until_page("You can type")
         await ada.echo("after")
         self.check_faults()
-
-    async def test_silence(self) -> None:
-        """
-        When the server becomes silent, a list says so within seconds, and that its rows are as of then; it goes on
-        when the server answers again.
-        """
-        user = await self.user()
-        await user.page.until(_row("vm-1"))
-        self.deployment.near.silence()
-        began = reactor.seconds()
-        await user.until_page(r"This list is as of \d\d:\d\d: the server does not answer\.")
-        self.assertLess(reactor.seconds() - began, SILENT_SECONDS)
-        self.assertEqual(await user.page.evaluate(f"{_ROWS}.length"), 1)
-        self.assertEqual(await faults_of(user.page), [])
-        with open(f"{self.mktemp()}-silence.png", "wb") as picture:
-            picture.write(await user.page.screenshot())
-        self.deployment.near.mend()
-        await user.page.until("!document.querySelector('.as-of')")
-        await self.deployment.create_machine("vm-2", "shell")
-        await user.page.until(_row("vm-2"))
 
     async def test_two_tabs(self) -> None:
         """

@@ -11,8 +11,6 @@ import { watch } from "./watch.js";
 const BEARER = "base64url.bearer.authorization.k8s.io.";
 const PAGE_ITEMS = 500;
 const REVIEW_SECONDS = 60;
-const SILENT_MILLISECONDS = 4000; // a server that has not answered a small request for so long
-const UNREACHED = [502, 503, 504]; // by whom stands between
 const CONSOLE_GROUP = "console.twisted-exec.dev";
 
 /** A refusal by the API server, or `code` 0 if the server cannot be reached. */
@@ -44,8 +42,6 @@ export class Api extends EventTarget {
   #token;
   #fetch;
   #reviews;
-  /** @type {{until: number, answer: Promise<void>} | null} */
-  #probe = null;
 
   constructor({ origin, token = () => null, fetch = globalThis.fetch, WebSocket = globalThis.WebSocket }) {
     super();
@@ -64,12 +60,23 @@ export class Api extends EventTarget {
    * @param {{method?: string, body?: any, headers?: Record<string, string>, query?: any, signal?: AbortSignal}} options
    * @throws {ApiError} for a status of 400 or more, and without a server.
    */
-  async fetch(path, options = {}) {
-    const { signal } = options;
+  async fetch(path, { method = "GET", body, headers = {}, query, signal } = {}) {
     const token = this.#token();
+    /** @type {Record<string, string>} */
+    const all = { Accept: "application/json", ...headers };
+    if (token) all.Authorization = `Bearer ${token}`;
+    if (body !== undefined) all["Content-Type"] ??= "application/json";
     let response;
     try {
-      response = await this.#send(path, options, token);
+      response = await this.#fetch.call(globalThis, this.origin + withQuery(path, query), {
+        method,
+        headers: all,
+        body: body === undefined ? undefined : JSON.stringify(body),
+        signal,
+        credentials: "same-origin",
+        cache: "no-store",
+        redirect: "error",
+      });
     } catch (problem) {
       if (signal?.aborted) throw problem;
       throw new ApiError(0, "the server cannot be reached");
@@ -77,45 +84,6 @@ export class Api extends EventTarget {
     if (response.ok) return response;
     if (response.status === 401) this.#unauthorized(token);
     throw await refusal(response);
-  }
-
-  #send(path, /** @type {any} */ options, token) {
-    const { method = "GET", body, headers = {}, query, signal } = options;
-    /** @type {Record<string, string>} */
-    const all = { Accept: "application/json", ...headers };
-    if (token) all.Authorization = `Bearer ${token}`;
-    if (body !== undefined) all["Content-Type"] ??= "application/json";
-    return this.#fetch.call(globalThis, this.origin + withQuery(path, query), {
-      method,
-      headers: all,
-      body: body === undefined ? undefined : JSON.stringify(body),
-      signal,
-      credentials: "same-origin",
-      cache: "no-store",
-      redirect: "error",
-    });
-  }
-
-  /**
-   * Find out whether the server answers; one request is for all who ask at the same time.
-   *
-   * @throws {ApiError} it cannot be reached, or does not answer within some seconds.
-   */
-  probe() {
-    const now = Date.now();
-    if (!this.#probe || this.#probe.until <= now) this.#probe = { until: now + SILENT_MILLISECONDS / 2, answer: this.#look() };
-    return this.#probe.answer;
-  }
-
-  async #look() {
-    const signal = AbortSignal.timeout(SILENT_MILLISECONDS);
-    let response;
-    try {
-      response = await this.#send("/livez", { signal }, this.#token());
-    } catch {
-      throw new ApiError(0, signal.aborted ? "the server does not answer" : "the server cannot be reached");
-    }
-    if (UNREACHED.includes(response.status)) throw await refusal(response);
   }
 
   /** Return the JSON of an answer. */

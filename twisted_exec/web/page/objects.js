@@ -61,11 +61,6 @@ export class Objects {
     this.#isCurrent = false;
   }
 
-  /** The watch goes on where it was. */
-  follow() {
-    this.#isCurrent = true;
-  }
-
   /** Whether the list was read. */
   get isKnown() {
     return this.#isCurrent || this.asOf !== null;

@@ -3,13 +3,11 @@
  *
  * Each list is the event `{type: "RESET", items}`; then come the events of the watch, which is a WebSocket.
  * A browser does not say why it could not open a WebSocket; so the list is read again: its answer says it.
- * Nor does a WebSocket say that its server is silent; so the page looks, while its user sees it.
  */
 
 const SUBPROTOCOL = "watch.console.twisted-exec";
 const FIRST_SECONDS = 1;
 const LONGEST_SECONDS = 30;
-const LOOK_MILLISECONDS = 2000; // without news the page looks whether the server still answers
 const SHORT_MILLISECONDS = 5000; // a watch that ends sooner did not work
 
 /**
@@ -18,20 +16,16 @@ const SHORT_MILLISECONDS = 5000; // a watch that ends sooner did not work
  * @param {import("./api.js").Api} api
  * @param {string} path of the list
  * @param {(event: object) => void} onEvent
- * @param {object} options `query`; `signal`; `onProblem(error | null)`: null when the list is current again;
+ * @param {object} options `query`; `signal`; `onProblem(error | null)`: null when the list is read again;
  *   `pause(seconds, signal)`, for tests
  */
 export async function watch(api, path, onEvent, options = {}) {
   const { query = {}, signal, onProblem = () => {}, pause = sleep } = options;
   let seconds = FIRST_SECONDS;
-  const silence = new Silence(api, onProblem, signal);
   while (!signal?.aborted) {
     try {
-      silence.isFollowing = false;
       const { items, resourceVersion } = await api.list(path, { query, signal });
       if (signal?.aborted) return;
-      silence.isFollowing = true;
-      silence.heard();
       onEvent({ type: "RESET", items });
       onProblem(null);
       let version = resourceVersion;
@@ -40,7 +34,6 @@ export async function watch(api, path, onEvent, options = {}) {
         const mayContinue = await watchOnce(api, path, { ...query, resourceVersion: version }, signal, (event) => {
           version = event.object.metadata?.resourceVersion ?? version;
           seconds = FIRST_SECONDS;
-          silence.heard();
           if (event.type !== "BOOKMARK") onEvent(event);
         });
         if (signal?.aborted) return;
@@ -48,47 +41,10 @@ export async function watch(api, path, onEvent, options = {}) {
       }
     } catch (error) {
       if (signal?.aborted) return;
-      silence.isTold = false; // but another problem
       onProblem(error);
     }
     await pause(seconds * (1 + Math.random() / 5), signal);
     seconds = Math.min(seconds * 2, LONGEST_SECONDS);
-  }
-}
-
-/** Tells that a server has become silent, during a list or a watch, and that it answers again. */
-class Silence {
-  isFollowing = false; // the list was read
-  isTold = false;
-  #onProblem;
-  #heard = Date.now();
-
-  constructor(api, onProblem, signal) {
-    this.#onProblem = onProblem;
-    const timer = /** @type {any} */ (setInterval(() => this.#look(api, signal), LOOK_MILLISECONDS));
-    timer.unref?.(); // in tests
-    signal?.addEventListener("abort", () => clearInterval(timer), { once: true });
-  }
-
-  /** There is news of the list. */
-  heard() {
-    this.#heard = Date.now();
-    // A list that is being read says it itself: it is not known before.
-    if (!this.isTold || !this.isFollowing) return;
-    this.isTold = false;
-    this.#onProblem(null);
-  }
-
-  async #look(api, signal) {
-    if (globalThis.document?.hidden || Date.now() - this.#heard < LOOK_MILLISECONDS / 2) return;
-    try {
-      await api.probe();
-      if (!signal?.aborted) this.heard();
-    } catch (error) {
-      if (signal?.aborted) return;
-      this.isTold = true;
-      this.#onProblem(error);
-    }
   }
 }
 

@@ -192,7 +192,6 @@ export class ListView {
       signal,
       onProblem: (error) => {
         if (error) objects.leave();
-        else objects.follow();
         onProblem(error);
       },
     });
