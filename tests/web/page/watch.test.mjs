@@ -29,7 +29,7 @@ function watching(answers) {
     onProblem: (error) => error && put({ problem: error.message }),
     pause: async (seconds) => put({ pause: Math.floor(seconds) }),
   });
-  return { next, calls, ended, stop: () => controller.abort() };
+  return { next, client, calls, ended, stop: () => controller.abort() };
 }
 
 const settle = () => new Promise((resolve) => setImmediate(resolve));
@@ -75,5 +75,24 @@ test("a WebSocket that cannot be opened is explained by the list", async () => {
   assert.deepEqual(await next(), { pause: 1 });
   assert.deepEqual(await next(), { problem: "forbidden" });
   stop();
+  await ended;
+});
+
+test("a quiet watch of a silent server is a problem, and the list is read again", async () => {
+  const silences = [];
+  const { next, client, ended, stop } = watching(() => ({ items: [], metadata: { resourceVersion: "5" } }));
+  client.untilSilent = (silent) => {
+    silences.push(silent);
+    return () => {};
+  };
+  assert.equal((await next()).type, "RESET");
+  await settle();
+  silences[0](new Error("silent"));
+  assert.deepEqual(await next(), { problem: "silent" });
+  assert.deepEqual(await next(), { pause: 1 });
+  assert.equal((await next()).type, "RESET");
+  stop();
+  await settle();
+  FakeSocket.made.at(-1).close();
   await ended;
 });

@@ -48,20 +48,26 @@ export async function watch(api, path, onEvent, options = {}) {
   }
 }
 
-/** Resolve when one watch has ended; true if another one may continue it at the last version. */
+/** Resolve when one watch has ended; true if another one may continue it at the last version. Reject if the server is silent. */
 function watchOnce(api, path, query, signal, onEvent) {
-  return new Promise((resolve) => {
+  return new Promise((resolve, reject) => {
     const all = { ...query, watch: "true", allowWatchBookmarks: "true" };
     const socket = new api.WebSocket(api.webSocketURL(path, all), api.webSocketProtocols(SUBPROTOCOL));
     const start = Date.now();
     let open = false;
     let failed = false;
     const leave = () => socket.close();
+    const endSilence = api.untilSilent((error) => {
+      failed = true;
+      socket.close(); // which a silent server does not answer for long
+      reject(error);
+    });
     signal?.addEventListener("abort", leave, { once: true });
     socket.onopen = () => {
       open = true;
     };
     socket.onmessage = ({ data }) => {
+      api.heard();
       if (failed || signal?.aborted) return;
       let event = null;
       try {
@@ -77,6 +83,7 @@ function watchOnce(api, path, query, signal, onEvent) {
       }
     };
     socket.onclose = ({ code }) => {
+      endSilence();
       signal?.removeEventListener("abort", leave);
       // 1000: the watch reached its time. Anything else may be a server that is going away.
       resolve(open && !failed && code === 1000 && Date.now() - start > SHORT_MILLISECONDS);

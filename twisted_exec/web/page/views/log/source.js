@@ -286,12 +286,23 @@ export class LogSource {
     return new Promise((resolve) => {
       const { api } = this;
       const socket = new api.WebSocket(api.webSocketURL(this.path, query), api.webSocketProtocols("binary.k8s.io"));
+      let isGood = true;
       socket.binaryType = "arraybuffer";
       const leave = () => socket.close();
+      const endSilence = api.untilSilent(() => {
+        isGood = false;
+        socket.close(); // which a silent server does not answer for long
+        ended(1006);
+      });
+      const ended = (code) => {
+        endSilence();
+        signal.removeEventListener("abort", leave);
+        resolve(isGood ? code : 1006);
+      };
       signal.addEventListener("abort", leave, { once: true });
-      let isGood = true;
       socket.onopen = opened;
       socket.onmessage = ({ data }) => {
+        api.heard();
         if (signal.aborted || !isGood) return;
         try {
           isGood = received(new Uint8Array(data));
@@ -300,10 +311,7 @@ export class LogSource {
         }
         if (!isGood) socket.close();
       };
-      socket.onclose = ({ code }) => {
-        signal.removeEventListener("abort", leave);
-        resolve(isGood ? code : 1006);
-      };
+      socket.onclose = ({ code }) => ended(code);
     });
   }
 
