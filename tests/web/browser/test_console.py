@@ -796,5 +796,16 @@ class ConsoleTests(WebTestCase):
         await ada.page.until("document.querySelector('.screen')?.innerText.includes('recorded-42')")
         await self.check_layout(ada, "screen", ".controls", ".controls .button", ".controls input")
         await ada.click_text("button", "Earlier")
-        await ada.until_page("Then: ")
+        await ada.until_page(r"Screen at [\d-]+ [\d:]+ UTC")
+        shown = "Date.parse(document.querySelector('.controls input[type=text]').value)"
+        first = await ada.page.evaluate(shown)
+        now = await ada.page.evaluate("Date.now()")
+        self.assertTrue(55_000 < now - first < 120_000, (first, now))  # from now, not from output
+        await ada.click_text("button", "Earlier")
+        await ada.page.until(f"{shown} === {first} - 60_000")
+        await ada.click_text("button", "Later")
+        await ada.page.until(f"{shown} === {first}")
+        await ada.click_text("button", "Later")
+        await ada.click_text("button", "Later")
+        await ada.until_page("Screen of now; last output")
         self.check_faults()
