@@ -251,6 +251,26 @@ class ConsoleTests(WebTestCase):
         await ada.until_page("You can type")
         self.check_faults()
 
+    async def test_end_of_an_observer(self) -> None:
+        """The end of the session of a user who has lost the console takes away what was said of the roles in it."""
+        ada, bob = await self.user(), await self.user("bob")
+        await self.open_terminal(ada)
+        await bob.open(VM)
+        await bob.click_text(".console-head button", "Take over")
+        await bob.click_text("dialog button", "Take over")
+        await ada.until_page("bob types here now")
+        await ada.open("machines")
+        sessions = kinds.CONSOLESESSIONS.resource
+        while len(kept := (await self.deployment.client.list(sessions, "default"))["items"]) < 2:
+            await pause()  # each appears a moment after the session
+        (session,) = [each for each in kept if each["spec"]["user"] == "ada"]
+        await self.deployment.client.delete(sessions, session["metadata"]["name"], "default")
+        await ada.open(VM)
+        await ada.until_page("admin has ended this session")
+        text = await ada.page.evaluate("document.body.innerText")
+        self.assertNotIn("types here now", text)
+        self.check_faults()
+
     async def test_exit(self) -> None:
         """The panel of a console whose program has ended says so, and with which code, each once."""
         ada = await self.user()
