@@ -96,3 +96,29 @@ test("a quiet watch of a silent server is a problem, and the list is read again"
   FakeSocket.made.at(-1).close();
   await ended;
 });
+
+test("the user makes a watch try at once, also one whose list has no answer", async () => {
+  const answers = [[503, { message: "busy" }], new Promise(() => {})];
+  FakeSocket.made = [];
+  const { api: client } = fakeApi(() => ({ items: [], metadata: { resourceVersion: "5" } }));
+  const list = client.list.bind(client);
+  client.list = (path, { signal, ...options }) => {
+    const stopped = new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)));
+    const answer = answers.shift() ?? list(path, options);
+    return Promise.race([stopped, Array.isArray(answer) ? Promise.reject(new Error(answer[1].message)) : answer]);
+  };
+  const controller = new AbortController();
+  const seen = [];
+  const onProblem = (error) => error && seen.push(error.message);
+  const ended = client.watch(MACHINES, ({ type }) => seen.push(type), { signal: controller.signal, onProblem });
+  await settle();
+  client.dispatchEvent(new Event("retry"));
+  await settle();
+  assert.equal(answers.length, 0);
+  client.dispatchEvent(new Event("retry"));
+  await settle();
+  assert.deepEqual(seen, ["busy", "RESET"]);
+  controller.abort();
+  FakeSocket.made.forEach((each) => each.close());
+  await ended;
+});

@@ -35,7 +35,8 @@ export class ApiError extends Error {
 
 /**
  * Requests as the page's user.  The event `unauthorized` says that the server has refused the token, `authorized` that
- * there is another one, and `reached` that a console has reached the server.
+ * there is another one, `reached` that a console has reached the server, and `retry` that the user wants lists to be
+ * read again at once.
  *
  * @param {object} options `origin` of the server; `token()`, null without one; `fetch` and `WebSocket`
  */

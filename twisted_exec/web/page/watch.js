@@ -23,8 +23,9 @@ export async function watch(api, path, onEvent, options = {}) {
   const { query = {}, signal, onProblem = () => {}, pause = sleep } = options;
   let seconds = FIRST_SECONDS;
   while (!signal?.aborted) {
+    const attempt = attemptUntil(signal, api);
     try {
-      const { items, resourceVersion } = await api.list(path, { query, signal });
+      const { items, resourceVersion } = await api.list(path, { query, signal: attempt.signal });
       if (signal?.aborted) return;
       onEvent({ type: "RESET", items });
       onProblem(null);
@@ -41,11 +42,25 @@ export async function watch(api, path, onEvent, options = {}) {
       }
     } catch (error) {
       if (signal?.aborted) return;
-      onProblem(error);
+      if (!attempt.signal.aborted) onProblem(error);
     }
-    await pause(seconds * (1 + Math.random() / 5), signal);
+    await pause(seconds * (1 + Math.random() / 5), attempt.signal);
+    attempt.end();
     seconds = Math.min(seconds * 2, LONGEST_SECONDS);
   }
+}
+
+/** Return what aborts with a signal, and when the user wants the next attempt at once; `end()` lets go of both. */
+function attemptUntil(signal, api) {
+  const controller = new AbortController();
+  const abort = () => controller.abort();
+  signal?.addEventListener("abort", abort);
+  api.addEventListener("retry", abort);
+  const end = () => {
+    signal?.removeEventListener("abort", abort);
+    api.removeEventListener("retry", abort);
+  };
+  return { signal: controller.signal, end };
 }
 
 /** Resolve when one watch has ended; true if another one may continue it at the last version. Reject if the server is silent. */

@@ -182,7 +182,7 @@ test("the problems of all lists are shown, each until its list is read again", a
   a.onProblem({ code: 403, message: 'things is forbidden: User "ada"' });
   b.onProblem({ code: 0, message: "the server cannot be reached" });
   assert.equal(view.isLoading, false);
-  assert.match(view.problem.text, /You may not list things in the namespace a\..*the role “edit”.*forbidden.*No list yet: the server cannot be reached/);
+  assert.match(view.problem.text, /No list yet: the server cannot be reached.*You may not list things in the namespace a\..*the role “edit”.*forbidden/);
   a.onProblem(null);
   assert.doesNotMatch(view.problem.text, /You may not/);
   assert.equal(view.hasProblem, true);
