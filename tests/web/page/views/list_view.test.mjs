@@ -207,6 +207,9 @@ test("a list that was read is not current when its server is away", async (t) =>
   onEvent({ type: "RESET", items: [] });
   onProblem({ code: 0, message: "the server cannot be reached" });
   assert.match(view.problem.text, /^This list is as of \d\d:\d\d: the server cannot be reached\. The page tries/);
+  assert.match(/** @type {any} */ (view.emptyOf(true, "All is well.")), /^All is well\. That was at \d\d:\d\d\.$/);
+  onProblem(null);
+  assert.equal(view.emptyOf(true, "All is well."), "All is well.");
 });
 
 test("a problem that stays is shown once, with what a user can do who may not list", async (t) => {
