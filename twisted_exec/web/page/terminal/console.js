@@ -278,7 +278,7 @@ export class Console {
         roundTrip: (milliseconds) => this.#status.roundTrip(milliseconds),
         quiet: (since) => this.#status.quiet(since),
         uncertain: (dropped) => this.#tell(droppedKeys(dropped), "warning"),
-        tell: (text, kind) => this.#tell(text, kind),
+        skipped: (what) => this.#tellSkipped(what),
         state: changed,
       },
     });
@@ -655,6 +655,13 @@ export class Console {
     clearTimeout(this.#messageTimer);
     if (!kind) this.#messageTimer = setTimeout(() => (this.#message.hidden = true), MESSAGE_MILLISECONDS);
     this.#announce(text);
+  }
+
+  /** Tell that output was left out, and where the user may read it. */
+  async #tellSkipped(what) {
+    const mayRead = this.logLink !== "" && (await this.mayRead("log"));
+    this.#tell(`${what[0].toUpperCase()}${what.slice(1)} was skipped${mayRead ? "; the log has it" : ""}.`, "warning");
+    if (mayRead && !this.#held) this.#message.firstElementChild?.append(" ", h("a", { href: this.logLink }, "Log"));
   }
 
   /** Tell what is in sight already only once: a user may press many keys. */
