@@ -251,6 +251,26 @@ class ConsoleTests(WebTestCase):
         await ada.until_page("You can type")
         self.check_faults()
 
+    async def test_end_of_an_observer(self) -> None:
+        """The end of the session of a user who has lost the console takes away what was said of the roles in it."""
+        ada, bob = await self.user(), await self.user("bob")
+        await self.open_terminal(ada)
+        await bob.open(VM)
+        await bob.click_text(".console-head button", "Take over")
+        await bob.click_text("dialog button", "Take over")
+        await ada.until_page("bob types here now")
+        await ada.open("machines")
+        sessions = kinds.CONSOLESESSIONS.resource
+        while len(kept := (await self.deployment.client.list(sessions, "default"))["items"]) < 2:
+            await pause()  # each appears a moment after the session
+        (session,) = [each for each in kept if each["spec"]["user"] == "ada"]
+        await self.deployment.client.delete(sessions, session["metadata"]["name"], "default")
+        await ada.open(VM)
+        await ada.until_page("admin has ended this session")
+        text = await ada.page.evaluate("document.body.innerText")
+        self.assertNotIn("types here now", text)
+        self.check_faults()
+
     async def test_exit(self) -> None:
         """The panel of a console whose program has ended says so, and with which code, each once."""
         ada = await self.user()
@@ -796,5 +816,16 @@ class ConsoleTests(WebTestCase):
         await ada.page.until("document.querySelector('.screen')?.innerText.includes('recorded-42')")
         await self.check_layout(ada, "screen", ".controls", ".controls .button", ".controls input")
         await ada.click_text("button", "Earlier")
-        await ada.until_page("Then: ")
+        await ada.until_page(r"Screen at [\d-]+ [\d:]+ UTC")
+        shown = "Date.parse(document.querySelector('.controls input[type=text]').value)"
+        first = await ada.page.evaluate(shown)
+        now = await ada.page.evaluate("Date.now()")
+        self.assertTrue(55_000 < now - first < 120_000, (first, now))  # from now, not from output
+        await ada.click_text("button", "Earlier")
+        await ada.page.until(f"{shown} === {first} - 60_000")
+        await ada.click_text("button", "Later")
+        await ada.page.until(f"{shown} === {first}")
+        await ada.click_text("button", "Later")
+        await ada.click_text("button", "Later")
+        await ada.until_page("Screen of now; last output")
         self.check_faults()

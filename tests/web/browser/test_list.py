@@ -590,8 +590,17 @@ class EmptyTests(FleetTestCase):
         await user.page.until(_BUTTONS + " === 0")
         self.assertEqual(await faults_of(user.page), [])
         await user.page.set_offline(False)
+        await user.click_text("button", "Try now")
         await user.page.until("!document.querySelector('.as-of')")
         await user.page.until(_BUTTONS + " === 3")
+        await user.open("alerts")
+        await user.until_page("No alert looks at what machines print")
+        await user.open("sessions")
+        await user.until_page("No console is open")
+        await user.page.set_offline(True)
+        await user.open("alerts")
+        await user.page.until("document.querySelectorAll('.view .as-of').length === 1")
+        self.assertEqual(await faults_of(user.page), [])
 
     async def test_loading(self) -> None:
         """While lists load, their places have bars, and nothing says that they are empty."""

@@ -83,6 +83,32 @@ class NetworkTests(WebTestCase):
         await ada.echo("after")
         self.check_faults()
 
+    async def test_silence(self) -> None:
+        """
+        Within 20 seconds a list and a log that are open say that the server is silent, and of what time they are; when
+        it answers again, they go on.
+        """
+        ada, bob = await self.user(), await self.user("bob")
+        await self.open_terminal(ada)
+        await ada.echo("before")
+        await ada.open(f"{VM}/logs")
+        await ada.until_page("before-42")
+        await bob.page.until(f"document.querySelector(\"a[href='#/{VM}']\")")
+        self.deployment.near.silence()
+        await bob.until_page(r"This list is as of \d\d:\d\d: the server does not answer\.")
+        await ada.until_page("the log continues when the server answers")
+        await self.check_layout(bob, "silent-list", ".notice")
+        await self.check_layout(ada, "silent-log", ".notice", ".log")
+        self.deployment.near.mend()
+        await bob.page.until("!document.querySelector('.as-of')")
+        await ada.page.until("!document.querySelector('.view .notice')")
+        await ada.open(VM)
+        await ada.until_page("You can type")
+        await ada.echo("after")
+        await ada.open(f"{VM}/logs")
+        await ada.until_page("after-42")
+        self.check_faults()
+
     async def test_reminder(self) -> None:
         """After a reconnection a writer who was an observer first is not told what has not changed."""
         ada, bob = await self.user(), await self.user("bob")

@@ -166,7 +166,7 @@ export function fakeApi(answers, token = () => "secret") {
     const [code, body] = Array.isArray(answer) ? answer : [200, answer];
     return new Response(typeof body === "string" ? body : JSON.stringify(body), { status: code });
   };
-  const api = new Api({ origin: "https://server.example", token, fetch, WebSocket: FakeSocket });
+  const api = new Api({ origin: "https://server.example", token, fetch, WebSocket: FakeSocket, clock: new FakeClock() });
   return { api, calls };
 }
 

@@ -29,7 +29,7 @@ function watching(answers) {
     onProblem: (error) => error && put({ problem: error.message }),
     pause: async (seconds) => put({ pause: Math.floor(seconds) }),
   });
-  return { next, calls, ended, stop: () => controller.abort() };
+  return { next, client, calls, ended, stop: () => controller.abort() };
 }
 
 const settle = () => new Promise((resolve) => setImmediate(resolve));
@@ -75,5 +75,50 @@ test("a WebSocket that cannot be opened is explained by the list", async () => {
   assert.deepEqual(await next(), { pause: 1 });
   assert.deepEqual(await next(), { problem: "forbidden" });
   stop();
+  await ended;
+});
+
+test("a quiet watch of a silent server is a problem, and the list is read again", async () => {
+  const silences = [];
+  const { next, client, ended, stop } = watching(() => ({ items: [], metadata: { resourceVersion: "5" } }));
+  client.untilSilent = (silent) => {
+    silences.push(silent);
+    return () => {};
+  };
+  assert.equal((await next()).type, "RESET");
+  await settle();
+  silences[0](new Error("silent"));
+  assert.deepEqual(await next(), { problem: "silent" });
+  assert.deepEqual(await next(), { pause: 1 });
+  assert.equal((await next()).type, "RESET");
+  stop();
+  await settle();
+  FakeSocket.made.at(-1).close();
+  await ended;
+});
+
+test("the user makes a watch try at once, also one whose list has no answer", async () => {
+  const answers = [[503, { message: "busy" }], new Promise(() => {})];
+  FakeSocket.made = [];
+  const { api: client } = fakeApi(() => ({ items: [], metadata: { resourceVersion: "5" } }));
+  const list = client.list.bind(client);
+  client.list = (path, { signal, ...options }) => {
+    const stopped = new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)));
+    const answer = answers.shift() ?? list(path, options);
+    return Promise.race([stopped, Array.isArray(answer) ? Promise.reject(new Error(answer[1].message)) : answer]);
+  };
+  const controller = new AbortController();
+  const seen = [];
+  const onProblem = (error) => error && seen.push(error.message);
+  const ended = client.watch(MACHINES, ({ type }) => seen.push(type), { signal: controller.signal, onProblem });
+  await settle();
+  client.dispatchEvent(new Event("retry"));
+  await settle();
+  assert.equal(answers.length, 0);
+  client.dispatchEvent(new Event("retry"));
+  await settle();
+  assert.deepEqual(seen, ["busy", "RESET"]);
+  controller.abort();
+  FakeSocket.made.forEach((each) => each.close());
   await ended;
 });

@@ -6,6 +6,7 @@
  */
 
 import { base64url } from "./base64url.js";
+import { Pulse } from "./pulse.js";
 import { watch } from "./watch.js";
 
 const BEARER = "base64url.bearer.authorization.k8s.io.";
@@ -34,7 +35,8 @@ export class ApiError extends Error {
 
 /**
  * Requests as the page's user.  The event `unauthorized` says that the server has refused the token, `authorized` that
- * there is another one, and `reached` that a console has reached the server.
+ * there is another one, `reached` that a console has reached the server, and `retry` that the user wants lists to be
+ * read again at once.
  *
  * @param {object} options `origin` of the server; `token()`, null without one; `fetch` and `WebSocket`
  */
@@ -42,15 +44,18 @@ export class Api extends EventTarget {
   #token;
   #fetch;
   #reviews;
+  #pulse;
 
-  constructor({ origin, token = () => null, fetch = globalThis.fetch, WebSocket = globalThis.WebSocket }) {
+  constructor({ origin, token = () => null, fetch = globalThis.fetch, WebSocket = globalThis.WebSocket, clock = undefined }) {
     super();
     this.origin = origin;
     this.WebSocket = WebSocket;
     this.group = ""; // of machines; set by discovery
+    this.small = "/apis"; // what is asked for to learn whether the server of the machines answers; set by discovery
     this.#token = token;
     this.#fetch = fetch;
     this.#reviews = new Map();
+    this.#pulse = new Pulse((signal) => this.#answers(signal), { clock });
   }
 
   /**
@@ -149,6 +154,25 @@ export class Api extends EventTarget {
   /** List and watch until `signal` aborts: see watch.js. */
   watch(path, onEvent, options = {}) {
     return watch(this, path, onEvent, options);
+  }
+
+  /** Call `silent(error)` when the server is silent; return what ends that. */
+  untilSilent(silent) {
+    return this.#pulse.follow(() => silent(new ApiError(0, "the server does not answer")));
+  }
+
+  /** Something has arrived from the server over a WebSocket. */
+  heard() {
+    this.#pulse.heard();
+  }
+
+  async #answers(signal) {
+    try {
+      await this.text(this.small, { signal });
+    } catch (error) {
+      return error instanceof ApiError && (error.code === 401 || !error.isPassing);
+    }
+    return true;
   }
 
   webSocketURL(path, query) {

@@ -93,7 +93,9 @@ async function main() {
   context.machines = new Machines(machineKinds, served);
   begin(context);
   frame.hideMissing(context.machines);
-  api.group = context.machines.resource.group;
+  const { group, version } = context.machines.resource;
+  api.group = group;
+  api.small = `/apis/${group}/${version}`;
   counts.push(
     new Count(context, UNHEALTHY, (number) => frame.count("alerts", number)),
     new Count(context, REQUESTS, (number) => frame.count("requests", number), (isOffered) => frame.offer("requests", isOffered)),

@@ -23,8 +23,9 @@ export async function watch(api, path, onEvent, options = {}) {
   const { query = {}, signal, onProblem = () => {}, pause = sleep } = options;
   let seconds = FIRST_SECONDS;
   while (!signal?.aborted) {
+    const attempt = attemptUntil(signal, api);
     try {
-      const { items, resourceVersion } = await api.list(path, { query, signal });
+      const { items, resourceVersion } = await api.list(path, { query, signal: attempt.signal });
       if (signal?.aborted) return;
       onEvent({ type: "RESET", items });
       onProblem(null);
@@ -41,27 +42,47 @@ export async function watch(api, path, onEvent, options = {}) {
       }
     } catch (error) {
       if (signal?.aborted) return;
-      onProblem(error);
+      if (!attempt.signal.aborted) onProblem(error);
     }
-    await pause(seconds * (1 + Math.random() / 5), signal);
+    await pause(seconds * (1 + Math.random() / 5), attempt.signal);
+    attempt.end();
     seconds = Math.min(seconds * 2, LONGEST_SECONDS);
   }
 }
 
-/** Resolve when one watch has ended; true if another one may continue it at the last version. */
+/** Return what aborts with a signal, and when the user wants the next attempt at once; `end()` lets go of both. */
+function attemptUntil(signal, api) {
+  const controller = new AbortController();
+  const abort = () => controller.abort();
+  signal?.addEventListener("abort", abort);
+  api.addEventListener("retry", abort);
+  const end = () => {
+    signal?.removeEventListener("abort", abort);
+    api.removeEventListener("retry", abort);
+  };
+  return { signal: controller.signal, end };
+}
+
+/** Resolve when one watch has ended; true if another one may continue it at the last version. Reject if the server is silent. */
 function watchOnce(api, path, query, signal, onEvent) {
-  return new Promise((resolve) => {
+  return new Promise((resolve, reject) => {
     const all = { ...query, watch: "true", allowWatchBookmarks: "true" };
     const socket = new api.WebSocket(api.webSocketURL(path, all), api.webSocketProtocols(SUBPROTOCOL));
     const start = Date.now();
     let open = false;
     let failed = false;
     const leave = () => socket.close();
+    const endSilence = api.untilSilent((error) => {
+      failed = true;
+      socket.close(); // which a silent server does not answer for long
+      reject(error);
+    });
     signal?.addEventListener("abort", leave, { once: true });
     socket.onopen = () => {
       open = true;
     };
     socket.onmessage = ({ data }) => {
+      api.heard();
       if (failed || signal?.aborted) return;
       let event = null;
       try {
@@ -77,6 +98,7 @@ function watchOnce(api, path, query, signal, onEvent) {
       }
     };
     socket.onclose = ({ code }) => {
+      endSilence();
       signal?.removeEventListener("abort", leave);
       // 1000: the watch reached its time. Anything else may be a server that is going away.
       resolve(open && !failed && code === 1000 && Date.now() - start > SHORT_MILLISECONDS);

@@ -39,7 +39,7 @@ async function attach(t, saved = null, place = PLACE, text = "") {
   const tell = (name) => [name, (...news) => told.push([name, ...news])];
   let written = "";
   const screen = { columns: 80, rows: 24, text: `${text}\n`, write: (bytes) => (written += Buffer.from(bytes).toString()) };
-  const on = Object.fromEntries(["placed", "state", "tell", "notice"].map(tell));
+  const on = Object.fromEntries(["placed", "state", "skipped", "notice"].map(tell));
   const attachment = new Attachment(context, place, { request: REQUEST, screen, on });
   attachment.start();
   await turn();
@@ -108,8 +108,8 @@ test("a session that another one replaces says nothing more", async (t) => {
 test("missing output is marked in the terminal, and told", async (t) => {
   const { told, socket, written } = await attach(t, SAVED);
   accept(socket, { at: 300, end: 300 });
-  assert.match(written(), /\[twisted-exec: 200 B skipped\]/);
-  assert.deepEqual(told.find(([name]) => name === "tell"), ["tell", "200 B skipped.", "warning"]);
+  assert.match(written(), /\[twisted-exec: 200 B of output skipped\]/);
+  assert.deepEqual(told.find(([name]) => name === "skipped"), ["skipped", "200 B of output"]);
 });
 
 test("a new session is marked below what another one has shown, which goes into the scrollback", async (t) => {

@@ -182,7 +182,7 @@ test("the problems of all lists are shown, each until its list is read again", a
   a.onProblem({ code: 403, message: 'things is forbidden: User "ada"' });
   b.onProblem({ code: 0, message: "the server cannot be reached" });
   assert.equal(view.isLoading, false);
-  assert.match(view.problem.text, /You may not list things in the namespace a\..*the role “edit”.*forbidden.*No list yet: the server cannot be reached/);
+  assert.match(view.problem.text, /No list yet: the server cannot be reached.*You may not list things in the namespace a\..*the role “edit”.*forbidden/);
   a.onProblem(null);
   assert.doesNotMatch(view.problem.text, /You may not/);
   assert.equal(view.hasProblem, true);
@@ -207,6 +207,9 @@ test("a list that was read is not current when its server is away", async (t) =>
   onEvent({ type: "RESET", items: [] });
   onProblem({ code: 0, message: "the server cannot be reached" });
   assert.match(view.problem.text, /^This list is as of \d\d:\d\d: the server cannot be reached\. The page tries/);
+  assert.match(/** @type {any} */ (view.emptyOf(true, "All is well.")), /^All is well\. That was at \d\d:\d\d\.$/);
+  onProblem(null);
+  assert.equal(view.emptyOf(true, "All is well."), "All is well.");
 });
 
 test("a problem that stays is shown once, with what a user can do who may not list", async (t) => {

@@ -14,9 +14,17 @@ const KEY = 1_000;
 /** Silence that is a loss after the page was hidden, or the network has changed. */
 const PROBE = 3_000;
 
+export const systemClock = {
+  now: () => Date.now(),
+  setTimeout: (callback, milliseconds) => setTimeout(callback, milliseconds),
+  clearTimeout: (timer) => clearTimeout(timer),
+};
+
 /** All times are in milliseconds. */
 export class Liveness {
   #clock;
+  #ping;
+  #silence;
   #ask;
   #quiet;
   #isQuiet = false;
@@ -28,9 +36,14 @@ export class Liveness {
    * @param {object} clock
    * @param {object} callbacks ask() sends a question; quiet(since): there was no answer for 4 s, null: there is one
    *     now; silent(seconds): the connection is lost.
+   * @param {object} [limits]
+   * @param {number} [limits.ping]
+   * @param {number} [limits.silence]
    */
-  constructor(clock, { ask, quiet, silent }) {
+  constructor(clock, { ask, quiet, silent }, { ping = PING, silence = SILENCE } = {}) {
     this.#clock = clock;
+    this.#ping = ping;
+    this.#silence = silence;
     this.#ask = ask;
     this.#quiet = quiet;
     this.#silent = silent;
@@ -43,7 +56,12 @@ export class Liveness {
 
   /** Begin with another connection. */
   start() {
-    this.#askNow(PING, SILENCE);
+    this.#askNow(this.#ping, this.#silence);
+  }
+
+  /** Begin with a connection that has answered: the first question comes later. */
+  watch() {
+    this.#wait(this.#ping, this.#silence);
   }
 
   /** Ask nothing more. */
@@ -63,7 +81,7 @@ export class Liveness {
   typed() {
     if (this.#waitsSince !== null) return;
     this.#waitsSince = this.#clock.now();
-    this.#wait(KEY, SILENCE);
+    this.#wait(KEY, this.#silence);
   }
 
   /** Find out soon whether the connection is still one. */
@@ -88,10 +106,10 @@ export class Liveness {
       this.#silent(Math.round(silent / 1000));
       return;
     }
-    if (silent >= PING && !this.#isQuiet) {
+    if (silent >= this.#ping && !this.#isQuiet) {
       this.#isQuiet = true;
       this.#quiet(this.#waitsSince);
     }
-    this.#askNow(silent < PING ? PING - silent : PING, SILENCE);
+    this.#askNow(silent < this.#ping ? this.#ping - silent : this.#ping, this.#silence);
   }
 }

@@ -28,7 +28,7 @@
 import * as channel from "./channel.js";
 import { Claim } from "./claim.js";
 import { Connection } from "./connection.js";
-import { Liveness } from "./liveness.js";
+import { Liveness, systemClock } from "./liveness.js";
 import { Reconnecting } from "./reconnecting.js";
 import { SessionState } from "./resume.js";
 
@@ -43,12 +43,6 @@ const UNREACHABLE =
   "The server is out of reach, or a proxy in front of it does not pass WebSockets on, as kubectl proxy does with a " +
   "client certificate.";
 const ROLES = { drive: "drive", observe: "watch", watch: "watch" };
-
-export const systemClock = {
-  now: () => Date.now(),
-  setTimeout: (callback, milliseconds) => setTimeout(callback, milliseconds),
-  clearTimeout: (timer) => clearTimeout(timer),
-};
 
 export class ConsoleSession {
   #options;

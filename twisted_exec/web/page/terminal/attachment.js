@@ -32,7 +32,7 @@ export class Attachment {
    * @param {{path: string, query: object}} options.request as rights.js returns it
    * @param {import("./screen.js").Screen} options.screen
    * @param {object} options.on callbacks as of ConsoleSession, all of them but output() and gap();
-   *     shown(): output goes to the terminal; and tell(text, kind) for the user
+   *     shown(): output goes to the terminal; skipped(what): output was left out, such as `2 KiB of output`
    */
   constructor(context, place, { request, screen, on }) {
     this.#context = context;
@@ -140,11 +140,11 @@ export class Attachment {
   }
 
   #gap({ bytes, exact }) {
-    const what = bytes === null ? "an unknown amount of output" : exact === false ? `about ${amount(bytes)}` : amount(bytes);
+    const what = bytes === null ? "an unknown amount of output" : `${exact === false ? "about " : ""}${amount(bytes)} of output`;
     // A mark in the output, and then the present screen: the former one is out of date.
     const mark = `\r\n\x1b[m[twisted-exec: ${what} skipped]\r\n`;
     this.#screen.write(new TextEncoder().encode(mark));
-    this.#on.tell(`${what} skipped.`, "warning");
+    this.#on.skipped(what);
     this.#first.ask();
   }
 

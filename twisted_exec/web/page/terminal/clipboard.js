@@ -68,6 +68,8 @@ export class Clipboard {
     }
     if (!paste.asks || (await confirmPaste(this.#console.place.name, paste))) {
       this.#type(encode(paste.text, this.#console.screen?.isBracketed ?? false));
+    } else {
+      this.#tell("Nothing was pasted.", "");
     }
     this.#console.focus();
   }

@@ -19,6 +19,7 @@ import { Screen, load } from "./screen.js";
 import { StatusLine } from "./status_line.js";
 import { NO_POOL, POWERED_OFF, REVOKED, anewText, droppedKeys, endText, endingOf, isServerStopped, lostText, readOnlyText, recordingNews, roleText, sentence } from "./texts.js";
 
+const ROLE_WARNING = "warning about-role"; // kind of a message
 const MESSAGE_MILLISECONDS = 10_000;
 const SHUTDOWN = "Shutdown"; // the state of a machine that is off
 const PENDING = "Pending";
@@ -282,7 +283,7 @@ export class Console {
         roundTrip: (milliseconds) => this.#status.roundTrip(milliseconds),
         quiet: (since) => this.#status.quiet(since),
         uncertain: (dropped) => this.#tell(droppedKeys(dropped), "warning"),
-        tell: (text, kind) => this.#tell(text, kind),
+        skipped: (what) => this.#tellSkipped(what),
         state: changed,
       },
     });
@@ -358,6 +359,7 @@ export class Console {
   }
 
   #ended(detail) {
+    if (this.#message.matches(".about-role")) this.#message.className = "message"; // the roles have ended with the session
     this.#former = null;
     this.#announce(`${endingOf(detail, this.context.user).title}. ${sentence(endText(detail))}`.trim());
     if (!this.#message.matches(".warning, .error")) this.#message.hidden = true; // the panel says what is true now
@@ -415,7 +417,7 @@ export class Console {
     if (mark.Kind === "banner") return; // shown above the terminal
     const shown = this.#roles.read(mark);
     const isLoss = this.#hasDriven && this.#roles.isObserver;
-    const [text, kind] = isLoss ? [lostText(this.#roles), "warning"] : [sentence(shown), ""];
+    const [text, kind] = isLoss ? [lostText(this.#roles), ROLE_WARNING] : [sentence(shown), ""];
     const isReminder = this.#hasDriven && !this.#roles.isObserver; // after a reconnection
     if (mark.Kind !== "role") this.#tell(text, kind);
     else if (!isReminder) this.#tellFact("role", text, kind);
@@ -436,7 +438,7 @@ export class Console {
     // A warning stays: it names the writer of now.
     const loss = printable(lostText(this.#roles));
     const shown = this.#message.hidden ? "" : (this.#message.textContent ?? "").slice(0, -1);
-    if (loss !== told && shown.includes(told)) this.#tell(shown.replace(told, () => loss), "warning");
+    if (loss !== told && shown.includes(told)) this.#tell(shown.replace(told, () => loss), shown === told ? ROLE_WARNING : "warning");
     // The first of these marks follows the first notice about the role.
     if (this.#former) this.#tellNew(this.#former);
     this.#hasDriven = !this.#roles.isObserver;
@@ -641,7 +643,7 @@ export class Console {
    * The newest one before the first screen waits for that; the panel shows a warning meanwhile.
    *
    * @param {string} text
-   * @param {string} kind "warning", "error", or empty
+   * @param {string} kind "warning", ROLE_WARNING, "error", or empty
    */
   #tell(text, kind) {
     this.#held = this.#panel.isConnecting ? { text, kind } : null;
@@ -667,6 +669,13 @@ export class Console {
     if (this.#message.hidden) return;
     const isFree = this.#free * this.#terminal.clientHeight > this.#message.offsetHeight;
     this.#message.classList.toggle("below", isFree);
+  }
+
+  /** Tell that output was left out, and where the user may read it. */
+  async #tellSkipped(what) {
+    const mayRead = this.logLink !== "" && (await this.mayRead("log"));
+    this.#tell(`${what[0].toUpperCase()}${what.slice(1)} was skipped${mayRead ? "; the log has it" : ""}.`, "warning");
+    if (mayRead && !this.#held) this.#message.firstElementChild?.append(" ", h("a", { href: this.logLink }, "Log"));
   }
 
   /** Tell what is in sight already only once: a user may press many keys. */

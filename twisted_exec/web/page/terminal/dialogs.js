@@ -37,8 +37,8 @@ export function confirmPaste(name, paste) {
         "div",
         { class: "actions" },
         // A user who goes on typing must not paste by the Enter key.
-        button("Cancel", () => close(false), { autofocus: true }),
-        button("Paste", () => close(true), { class: "primary" }),
+        button("Cancel", () => close(false), { autofocus: true, class: "primary" }),
+        button("Paste", () => close(true)),
       ),
     ),
   );

@@ -31,7 +31,10 @@ export class ListView {
   #endWaiting = () => {};
   #waiting = h("p", { class: "dim" });
   #said = h("div");
+  #outage = h("div");
   #notices = h("div");
+  /** @type {Map<string, {message: string, asOf: number | null}>} lists that the server does not give now, by path. */
+  #outages = new Map();
   /** @type {Map<HTMLElement, Map<string, HTMLElement>>} notices, by their place and their list's path. */
   #problems = new Map();
   /** @type {Map<string, Record<string, boolean>>} by namespace. */
@@ -65,7 +68,7 @@ export class ListView {
     this.filter = h("input", { ...typed, placeholder: "Any text of a row", value: query.get("filter") ?? kept.filter ?? "", oninput: () => this.filtered() });
     this.namespaces = h("input", { ...typed, value: named ?? "", placeholder: "All", oninput: () => this.typed() });
     /** Above all lists of the view: for whom it waits, and what it says. */
-    this.news = h("div", {}, this.#waiting, this.#said);
+    this.news = h("div", {}, this.#waiting, this.#said, this.#outage);
     /** The same, and what is wrong with lists that have no place of their own for that. */
     this.problem = h("div", {}, this.news, this.#notices);
     this.isServed = !missing || context.machines.serves(plural);
@@ -159,7 +162,9 @@ export class ListView {
         query,
         onProblem: (error) => {
           this.#answered(source);
-          this.#report(problem, source, error && explained(error, { plural, namespace, role, asOf: objects.asOf, instead, others }));
+          const isOutage = error && (error.code === 0 || error.code >= 500);
+          this.#tellOutage(source, isOutage ? { message: error.message, asOf: objects.asOf } : null);
+          this.#report(problem, source, error && !isOutage ? explained(error, { plural, namespace, role, instead, others }) : null);
         },
       });
       return objects;
@@ -260,7 +265,8 @@ export class ListView {
 
   /** The text or the notice of a list without rows; null while it is not known, empty beside a problem. */
   emptyOf(isKnown, empty) {
-    if (isKnown) return empty;
+    const asOf = this.#asOf;
+    if (isKnown) return asOf !== null && typeof empty === "string" ? `${empty} That was at ${minute(asOf, Date.now())}.` : empty;
     return this.hasProblem || !this.isServed ? "" : null;
   }
 
@@ -331,6 +337,7 @@ export class ListView {
     this.#loading.clear();
     for (const place of [this.#said, ...this.#problems.keys()]) fill(place);
     this.#problems.clear();
+    this.#outages.clear();
     if (!this.isServed) this.say("warning", this.#options.missing);
     this.keepAddress();
     const [first] = namespacesOf(this.namespaces.value);
@@ -353,6 +360,22 @@ export class ListView {
     this.changed();
   }
 
+  /** The server does not give a list now; null: it does. One notice is about all of them. */
+  #tellOutage(path, outage) {
+    if (outage) this.#outages.set(path, outage);
+    else this.#outages.delete(path);
+    const [first] = this.#outages.values();
+    const retry = () => this.context.api.dispatchEvent(new Event("retry"));
+    this.#report(this.#outage, "", first && notice("warning",
+      this.#asOf === null ? "No list yet" : asOfText(this.#asOf), `: ${printable(first.message)}. The page tries again by itself. `, button("Try now", retry)));
+  }
+
+  /** Since when lists may be old; null: they are current, or not known. */
+  get #asOf() {
+    const times = [...this.#outages.values()].flatMap(({ asOf }) => asOf ?? []);
+    return times.length ? Math.min(...times) : null;
+  }
+
   async #learn(namespace) {
     const rights = Object.entries(this.#options.rights ?? {});
     const answers = await Promise.all(
@@ -373,15 +396,12 @@ function asOfText(time) {
 }
 
 /** Return the notice of an error; `others` lets the user type other namespaces, null if the view has those of its address. */
-function explained(error, { plural, namespace, role, asOf, instead, others }) {
+function explained(error, { plural, namespace, role, instead, others }) {
   if (error.code === 401) return notice("warning", "Waiting for your login.");
   if (error.code === 403) {
     const where = namespace ? `in the namespace ${printable(namespace)}` : "in all namespaces";
     const advice = `${others ? "Type the namespaces in which you may list them, or ask" : "Ask"} your administrator for the role “${role}” there.`;
     return lacking(`You may not list ${plural} ${where}.`, advice, error, [instead?.(namespace), others && button("Type the namespaces", others)]);
-  }
-  if (error.code === 0 || error.code >= 500) {
-    return notice("warning", asOf === null ? "No list yet" : asOfText(asOf), `: ${printable(error.message)}. The page tries again by itself.`);
   }
   return notice("error", printable(error.message));
 }

@@ -2,10 +2,9 @@
 
 import { button, fill, h, notice, printable } from "../dom.js";
 import { readScreen } from "../screens.js";
-import { parseTime, TIME_FORMS, zonedTime } from "../times.js";
+import { dateTime, localDay, minute, parseTime, TIME_FORMS, zonedTime } from "../times.js";
 import { sleep } from "../watch.js";
-import { parseFraming } from "./log/frames.js";
-import { FORM } from "./log/ranges.js";
+import { LogSource } from "./log/source.js";
 import { askFor, copyButton, field, foldable, lacking, menu, save, showWaiting } from "./parts.js";
 import { nextWait, screenOf, segmentsOf } from "./screen_model.js";
 import { styledText } from "./styles.js";
@@ -27,8 +26,8 @@ export function show(container, context, parameters) {
 class ScreenView {
   #stopped = new AbortController();
   #reading = new AbortController();
-  /** @type {any} */
-  #log = null;
+  #oldest = NaN; // the time of the oldest output, in milliseconds since 1970
+  #at = NaN; // the time that is shown; NaN: it is not known
   /** @type {any} */
   #screen = null;
   #timer = 0;
@@ -41,8 +40,9 @@ class ScreenView {
     this.now = h("input", { type: "checkbox", checked: !query.get("time") && !query.get("offset"), onchange: () => this.#nowChanged() });
     this.time = h("input", { type: "text", size: 20, value: query.get("time") ?? "", "aria-label": "Time", placeholder: "Time, or 1h ago", title: TIME_FORMS, "aria-describedby": "screen-time" });
     this.reason = h("input", { type: "text", maxlength: 256, "aria-label": "Reason", placeholder: "Reason", hidden: true });
-    this.slider = h("input", { type: "range", min: 0, max: 0, value: 0, oninput: () => this.#slid(), "aria-label": "Position in the retained output" });
-    this.sliderField = h("div", { class: "slider", hidden: true }, h("span", { class: "dim" }, "Oldest"), this.slider, h("span", { class: "dim" }, "Newest"));
+    this.slider = h("input", { type: "range", min: 0, max: 0, value: 0, step: 1000, oninput: () => this.#slid(), "aria-label": "Time" });
+    this.oldest = h("span", { class: "dim", title: "The oldest output that is retained" });
+    this.sliderField = h("div", { class: "slider", hidden: true }, this.oldest, this.slider, h("span", { class: "dim" }, "Now"));
     this.stepSize = h("select", { "aria-label": "Step" }, STEPS.map(([label, seconds]) => h("option", { value: String(seconds) }, label)));
     this.problem = h("div");
     this.facts = h("p", { class: "dim log-facts", id: "screen-time" });
@@ -67,7 +67,7 @@ class ScreenView {
     sized.observe(this.frame);
     this.#stopped.signal.addEventListener("abort", () => sized.disconnect());
     this.endWaiting = showWaiting(this.problem, context.config);
-    this.#findRange();
+    this.#findOldest();
     const offset = query.get("offset");
     if (offset) this.#show(offset);
     else this.#showTyped();
@@ -80,28 +80,22 @@ class ScreenView {
     this.#stopped.abort();
   }
 
-  /** The slider needs the offsets of the log, so the permission to read that. */
-  async #findRange() {
-    try {
-      const query = { ...FORM, limitBytes: 1 };
-      const { signal } = this.#stopped;
-      const answer = await this.context.api.fetch(`${this.path}/log`, { query, signal, headers: { Accept: "*/*" } });
-      await answer.body?.cancel();
-      this.#log = parseFraming(answer.headers.get("Console-Log"));
-    } catch {
-      return;
-    }
-    if (!this.#log?.end) return;
-    this.#updateSlider(this.#log.end);
-    this.sliderField.hidden = false;
+  /** The slider needs the time of the oldest output, so the permission to read the log. */
+  async #findOldest() {
+    const log = new LogSource(this.context.api, `${this.path}/log`);
+    this.#oldest = Date.parse(await log.since(this.#stopped.signal).catch(() => ""));
+    this.#updateSlider();
   }
 
-  #updateSlider(offset) {
-    if (!this.#log) return;
-    this.#log.end = Math.max(this.#log.end, offset);
-    this.slider.min = this.#log.start;
-    this.slider.max = this.#log.end;
-    if (document.activeElement !== this.slider) this.slider.value = offset;
+  #updateSlider() {
+    const now = Date.now();
+    this.sliderField.hidden = !(this.#oldest < now);
+    if (this.sliderField.hidden) return;
+    this.oldest.textContent = minute(this.#oldest, now);
+    this.slider.min = String(this.#oldest);
+    this.slider.max = String(now);
+    if (document.activeElement !== this.slider) this.slider.value = String(this.now.checked ? now : this.#at);
+    this.slider.setAttribute("aria-valuetext", this.now.checked ? "Now" : zonedTime(this.#at));
   }
 
   #typed() {
@@ -136,27 +130,27 @@ class ScreenView {
 
   #slid() {
     clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => {
-      this.now.checked = false;
-      this.#show(this.slider.value);
-    }, SLIDE_MS);
+    const { value, max } = this.slider;
+    const isEnd = Number(value) + Number(this.slider.step) > Number(max);
+    this.#timer = setTimeout(() => this.#goTo(isEnd ? Infinity : Number(value)), SLIDE_MS);
   }
 
   /** @param {number} direction -1 or 1 */
   #step(direction) {
-    const shown = Date.parse(this.#screen?.time || new Date().toISOString());
-    const from = this.at ?? (Number.isNaN(shown) ? Date.now() : shown);
-    const at = from + direction * Number(this.stepSize.value) * 1000;
-    this.now.checked = at >= Date.now();
-    this.#show(this.now.checked ? "" : new Date(at).toISOString(), at);
+    const from = this.now.checked || Number.isNaN(this.#at) ? Date.now() : this.#at;
+    this.#goTo(from + direction * Number(this.stepSize.value) * 1000);
   }
 
-  /**
-   * @param {string} when an offset, a time, or empty for now.
-   * @param {number} [at] the time that was asked for, from which the next step counts.
-   */
-  async #show(when, at) {
-    this.at = when && at ? at : undefined;
+  /** Show the screen at a time, in milliseconds since 1970; now if that is not past. */
+  #goTo(at) {
+    this.now.checked = at >= Date.now();
+    this.time.value = this.now.checked ? "" : dateTime(at);
+    this.#show(this.now.checked ? "" : new Date(at).toISOString());
+  }
+
+  /** @param {string} when an offset, a time, or empty for now. */
+  async #show(when) {
+    this.#at = isOffset(when) ? NaN : Date.parse(when);
     this.#reading.abort();
     const reading = (this.#reading = new AbortController());
     let wait = 1;
@@ -171,9 +165,12 @@ class ScreenView {
   }
 
   async #read(when, signal) {
+    const request = new AbortController();
+    signal.addEventListener("abort", () => request.abort(), { once: true });
+    const endSilence = this.context.api.untilSilent((error) => request.abort(error));
     try {
       const query = { as: "json", at: when, reason: this.reason.value.trim() };
-      const answer = await readScreen(this.context, this.place, { query, signal });
+      const answer = await readScreen(this.context, this.place, { query, signal: request.signal });
       if (signal.aborted) return null;
       const isFirst = this.#screen === null;
       this.#screen = screenOf(answer);
@@ -186,6 +183,7 @@ class ScreenView {
       if (!signal.aborted) this.#refused(error, when);
       return error;
     } finally {
+      endSilence();
       this.endWaiting();
     }
   }
@@ -214,7 +212,10 @@ class ScreenView {
 
   #draw(when) {
     const screen = this.#screen;
-    this.#updateSlider(screen.offset);
+    const isNow = when === "";
+    if (isOffset(when)) this.#at = Date.parse(screen.time);
+    else if (isNow) this.#at = Date.now();
+    this.#updateSlider();
     this.frame.hidden = false;
     this.picture.style.setProperty("--columns", String(screen.columns));
     this.picture.style.setProperty("--lines", String(screen.rows));
@@ -226,8 +227,8 @@ class ScreenView {
       rows[screen.cursor.row]?.append(cursor);
     }
     fill(this.picture, rows);
-    const printed = screen.time ? `last output ${zonedTime(screen.time)}` : "no output yet";
-    this.facts.textContent = `${when === "" ? "Now" : "Then"}: ${screen.columns} by ${screen.rows}, ${printed}`;
+    const printed = screen.time ? `last output ${beside(screen.time, this.#at)}` : `no output ${isNow ? "yet" : "before"}`;
+    this.facts.textContent = `Screen ${isNow ? "of now" : `at ${zonedTime(this.#at)}`}; ${printed}; ${screen.columns} by ${screen.rows}`;
     this.facts.title = `At offset ${screen.offset} of the log`;
   }
 
@@ -258,6 +259,16 @@ function segment({ text, columns, style }) {
     element.style.width = `${columns}ch`;
   }
   return element;
+}
+
+/** Return a time beside another one, without its date if that is the same. */
+function beside(time, other) {
+  return localDay(time) === localDay(other) ? dateTime(time).slice(11) : zonedTime(time);
+}
+
+/** Whether a place of the log is an offset, not a time. */
+function isOffset(when) {
+  return /^\d+$/.test(when);
 }
 
 function isPassing(error) {

@@ -186,14 +186,19 @@ class Socket {
 /** Follow the log of a server; returns what happened, and the sockets that were opened. */
 async function following(server) {
   Socket.opened = [];
+  const seen = { states: [], lines: [], error: null, sockets: Socket.opened };
   Object.assign(server, {
     WebSocket: Socket,
     webSocketURL: (path, query) => `${path}?${new URLSearchParams(query)}`,
     webSocketProtocols: (...protocols) => protocols,
+    heard: () => {},
+    untilSilent: (silent) => {
+      seen.silence = silent;
+      return () => {};
+    },
   });
   const source = server.source();
   await source.open(null, signal);
-  const seen = { states: [], lines: [], error: null, sockets: Socket.opened };
   const on = {
     lines: (lines) => seen.lines.push(...lines),
     state: (state, error) => {
@@ -226,6 +231,14 @@ test("a followed log continues at the line that had no end", async () => {
   await seen.ended;
   assert.deepEqual(seen.states, ["open", "lost", "ended"]);
   assert.equal(seen.error, undefined);
+});
+
+test("a followed log is followed again when its server was silent", async () => {
+  const seen = await following(new Server("one\n"));
+  (await opened(seen, 1)).onopen();
+  seen.silence();
+  await opened(seen, 2);
+  assert.deepEqual(seen.states, ["open", "lost"]);
 });
 
 test("a followed log ends with the reason that the server gives for it", async () => {

@@ -12,6 +12,7 @@ import { decoded, plain } from "./text.js";
 const SEARCH_PIECE_BYTES = 512 << 10;
 /** Bytes that one search reads. */
 export const SEARCH_BYTES = 8 << 20;
+const STAMP_BYTES = 40; // a timestamp and one byte
 const MOST_BOOTS = 12;
 const TAIL_LINES = 1000;
 const TAIL_BYTES = 1 << 20;
@@ -88,6 +89,12 @@ export class LogSource {
     return this.range;
   }
 
+  /** Return the time of the oldest line that is retained; empty if there is none, or the server sends no offsets. */
+  async since(signal) {
+    const { framing, frames } = await this.#read({ ...FORM, limitBytes: STAMP_BYTES }, signal);
+    return (framing && linesOf(frames, framing.start)[0]?.time) || "";
+  }
+
   /** Learn the present end of the log. */
   async refresh(signal) {
     const epoch = this.range?.epoch;
@@ -118,8 +125,7 @@ export class LogSource {
     for (let boot = 0; boot > -MOST_BOOTS; boot -= 1) {
       let found;
       try {
-        // A timestamp and one byte.
-        found = await this.#read({ ...FORM, boot: String(boot), limitBytes: 40 }, signal);
+        found = await this.#read({ ...FORM, boot: String(boot), limitBytes: STAMP_BYTES }, signal);
       } catch (error) {
         if (error.code === 400) break;
         throw error;
@@ -286,12 +292,23 @@ export class LogSource {
     return new Promise((resolve) => {
       const { api } = this;
       const socket = new api.WebSocket(api.webSocketURL(this.path, query), api.webSocketProtocols("binary.k8s.io"));
+      let isGood = true;
       socket.binaryType = "arraybuffer";
       const leave = () => socket.close();
+      const endSilence = api.untilSilent(() => {
+        isGood = false;
+        socket.close(); // which a silent server does not answer for long
+        ended(1006);
+      });
+      const ended = (code) => {
+        endSilence();
+        signal.removeEventListener("abort", leave);
+        resolve(isGood ? code : 1006);
+      };
       signal.addEventListener("abort", leave, { once: true });
-      let isGood = true;
       socket.onopen = opened;
       socket.onmessage = ({ data }) => {
+        api.heard();
         if (signal.aborted || !isGood) return;
         try {
           isGood = received(new Uint8Array(data));
@@ -300,10 +317,7 @@ export class LogSource {
         }
         if (!isGood) socket.close();
       };
-      socket.onclose = ({ code }) => {
-        signal.removeEventListener("abort", leave);
-        resolve(isGood ? code : 1006);
-      };
+      socket.onclose = ({ code }) => ended(code);
     });
   }
 
