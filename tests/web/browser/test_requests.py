@@ -102,7 +102,9 @@ class RequestTests(WebTestCase):
         await bob.page.until(f"/Denied\\s*by bob: not now/.test({_TABLE}) && {_NUMBER} === ''")
         await self.ask(ada, "OPS-8")
         await bob.click_text("button", "Approve the request of ada for vm-1")
-        await bob.until_page("ConsolePolicy fits: an approval is for any[^]*OPS-.0-9[^]*#on-call")
+        await bob.until_page(
+            "ConsolePolicy fits: an approval is for any[^]*it needs a reason that matches OPS-.0-9[^]*#on-call"
+        )
         self.assertNotIn(
             "other", await bob.page.evaluate("document.querySelector('dialog').innerText")
         )
@@ -116,7 +118,7 @@ class RequestTests(WebTestCase):
 
     async def test_wait(self) -> None:
         """
-        Enter in the field of the reason asks. A page waits for the user's only request: also after a reload, and
+        A reason that the policy refuses bothers no approver. Enter in its field asks. A page waits for the user's only request: also after a reload, and
         if the user has stopped to wait and asks again; its approval opens the console.
         """
         ada = await self.user("ada")
@@ -125,7 +127,12 @@ class RequestTests(WebTestCase):
         await ada.page.focus(".panel input")
         await ada.page.type("because")
         await ada.click_text(".panel button", "Try again")
-        await ada.until_page('OPS-.0-9.[+], not "because"')
+        refusal = 'requires a reason that matches OPS-.0-9.[+], not "because"'
+        await ada.until_page(refusal)
+        await ada.page.until(f"{_NEWS} === ''")
+        await ada.click_text(".panel button", "Ask for approval")
+        await ada.page.until(f"/{refusal}/.test({_NEWS})")
+        self.assertEqual((await self.deployment.client.list(REQUESTS, "default"))["items"], [])
         await ada.page.focus(".panel input")
         await ada.page.evaluate("document.activeElement.select()")
         await ada.page.type("OPS-7\n")
@@ -208,6 +215,7 @@ class RequestTests(WebTestCase):
 
 
 _TABLE = "document.querySelector('.facing table').innerText"
+_NEWS = "document.querySelector('.panel [role=status]').innerText"
 _FIELD = "document.querySelector('.panel input')"
 _STATE = "document.querySelector('.status-line .badge').innerText"
 _PANEL_BUTTONS = (

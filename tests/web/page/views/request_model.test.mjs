@@ -59,7 +59,7 @@ test("requests that wait come first, then the newest", () => {
 test("a policy says what it demands", () => {
   const demand = (spec) => demandOf({ metadata: { name: "p" }, spec });
   assert.equal(demand({ approval: "None", maxSeconds: 60 }), "");
-  assert.match(demand({ approval: "Required", reason: "Required" }), /^ConsolePolicy p: an approval is for any number .*; with a reason\.$/);
+  assert.match(demand({ approval: "Required", reason: "Required" }), /^ConsolePolicy p: an approval is for any number .*; it needs a reason\.$/);
   const once = demand({ approval: "Once", reason: "Required", reasonPattern: "OPS-[0-9]+", maxSeconds: 3600, approvers: "#on-call" });
-  assert.match(once, /one session; the reason matches OPS-\[0-9\]\+; a session lasts 60m at most; approvers: #on-call\.$/);
+  assert.match(once, /one session; it needs a reason that matches OPS-\[0-9\]\+; a session lasts 60m at most; approvers: #on-call\.$/);
 });

@@ -1,5 +1,6 @@
 /** The panel over a terminal without a session: how far it is, or why it has ended and how to open it again. */
 
+import { causesOf } from "../details.js";
 import { button, fill, h, printable } from "../dom.js";
 import { duration } from "../times.js";
 import { copyButton } from "../views/parts.js";
@@ -347,7 +348,7 @@ export class Panel {
         request = null;
         draw(false);
         if (problem instanceof Denied) showDenied(problem.user);
-        say(problem.message);
+        say(explained(endText({ message: problem.message, causes: causesOf(problem.status) })).text);
       }
     };
     const submit = (event) => {

@@ -81,7 +81,7 @@ export function demandOf({ metadata, spec }) {
   if (!["Required", "Once"].includes(spec.approval)) return "";
   const facts = [
     spec.approval === "Once" ? "each approval is for one session" : "an approval is for any number of sessions until it ends",
-    spec.reasonPattern ? `the reason matches ${spec.reasonPattern}` : spec.reason === "Required" && "with a reason",
+    spec.reason === "Required" && `it needs a reason${spec.reasonPattern ? ` that matches ${spec.reasonPattern}` : ""}`,
     spec.maxSeconds && `a session lasts ${duration(spec.maxSeconds * 1000)} at most`,
     spec.approvers && `approvers: ${spec.approvers}`,
   ];
