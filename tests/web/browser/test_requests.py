@@ -63,7 +63,7 @@ class RequestTests(WebTestCase):
         await user.page.evaluate("document.activeElement.select()")
         await user.page.type(reason)
         await user.click_text(".panel button", "Ask for approval")
-        await user.until_page("waits for the approval of another user, in Requests of this page")
+        await user.until_page("Waiting for approval\\n[^]*waits for the approval of another user")
 
     async def check_waits(self, user: User, reason: str) -> None:
         """Wait until the panel waits for the only request, which has this reason."""

@@ -306,8 +306,8 @@ export class Panel {
       type: "text", value: place.reason ?? "", maxlength: "256", required: required.reason,
       autocomplete: "off", placeholder: "such as the number of a ticket",
     });
-    const heading = h("span", {}, required.approval ? "This console needs an approval" : "This console needs a reason");
-    const showDenied = (user) => fill(heading, `${printable(user)} has denied your request`);
+    const title = `This console needs ${required.approval ? "an approval" : "a reason"}`;
+    const heading = h("span", {}, title);
     const status = h("p", { role: "status" });
     const command = () => `twisted-exec request approve -n ${place.namespace} ${request?.metadata.name}`;
     const open = () => this.#owner.reopen({ reason: input.value.trim() });
@@ -315,7 +315,8 @@ export class Panel {
       status.textContent = printable(message);
       context.announce(message);
     };
-    const draw = (waits) => {
+    const draw = (waits, state = title) => {
+      fill(heading, printable(state));
       ask.disabled = input.readOnly = waits;
       again.hidden = waits;
       stop.hidden = copy.hidden = true; // until the request is there
@@ -330,6 +331,7 @@ export class Panel {
       const waits = `Request "${printable(name)}" waits for the approval of another user, in Requests of this page, or with `;
       fill(status, waits, h("code", {}, printable(command())), ".");
       context.announce(`${waits}${command()}.`);
+      fill(heading, "Waiting for approval");
       stop.hidden = copy.hidden = false;
       if (document.activeElement === this.element) stop.focus();
       this.#owner.waitsForApproval(Date.parse(creationTimestamp));
@@ -346,8 +348,7 @@ export class Panel {
       } catch (problem) {
         if (signal.aborted) return;
         request = null;
-        draw(false);
-        if (problem instanceof Denied) showDenied(problem.user);
+        draw(false, problem instanceof Denied ? `${problem.user} has denied your request` : title);
         say(explained(endText({ message: problem.message, causes: causesOf(problem.status) })).text);
       }
     };
