@@ -151,9 +151,9 @@ class RequestTests(WebTestCase):
         self.check_faults()
 
     async def test_one_session(self) -> None:
-        """The page has a session for an approval that is for one; a withdrawal ends it."""
+        """The page has a session for an approval that is for one, and shows the note; a withdrawal ends it."""
         await self.deployment.client.delete(POLICIES, "fits", "default")
-        await self.set_policy("once", {"approval": "Once"})
+        await self.set_policy("once", {"approval": "Once", "recording": {}})
         ada, bob = await self.user("ada"), await self.user("bob")
         await ada.open(VM)
         await ada.until_page("requires [^]*the approval of another user")
@@ -161,6 +161,7 @@ class RequestTests(WebTestCase):
         await bob.open("requests")
         await self.decide(bob, "Approve", "go on")
         await ada.until_terminal("[#$]$")
+        await ada.page.until(f"{_MESSAGE}.startsWith('bob approved: go on. This console is recorded')")
         await bob.page.until(f"/Used\\s*until [-0-9: ]+ by bob: go on/.test({_TABLE})")
         await self.decide(bob, "Withdraw", "enough")
         await ada.until_page("No session")
@@ -216,6 +217,7 @@ class RequestTests(WebTestCase):
 
 _TABLE = "document.querySelector('.facing table').innerText"
 _NEWS = "document.querySelector('.panel [role=status]').innerText"
+_MESSAGE = "(document.querySelector('.message:not([hidden])')?.innerText ?? '')"
 _FIELD = "document.querySelector('.panel input')"
 _STATE = "document.querySelector('.status-line .badge').innerText"
 _PANEL_BUTTONS = (

@@ -41,7 +41,7 @@ test("an approval is awaited, also over a server that is away", async () => {
   const away = Object.assign(new Error(""), { code: 503 });
   const { sent, context: page } = requests({}, away, { approved: true, decidedBy: "bob", message: "go on" });
   const seen = [];
-  assert.equal(await approved(page, METADATA, undefined, (request) => seen.push(request), now), 'bob approved request "vm-x7": go on');
+  assert.equal(await approved(page, METADATA, undefined, (request) => seen.push(request), now), "bob approved: go on");
   assert.deepEqual([seen.map(({ status }) => status), sent.length], [[{}], 3]);
 });
 

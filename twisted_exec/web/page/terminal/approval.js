@@ -57,7 +57,7 @@ function approvalOf(request) {
   const because = message ? `: ${message}` : "";
   const state = stateOf(request, Date.now());
   if (state === "Denied") throw new Denied(decidedBy, `${decidedBy} denied request "${name}"${because}`);
-  if (state === "Approved") return `${decidedBy} approved request "${name}"${because}`;
+  if (state === "Approved") return `${decidedBy} approved${because || " your request"}`;
   if (state !== WAITING) throw new Error(`request "${name}" counts no longer (${state}): ask again`);
   return "";
 }

@@ -343,8 +343,9 @@ export class Panel {
       draw(true);
       try {
         const { metadata } = await find(signal);
-        context.announce(await approved(context, metadata, signal, seen));
+        const message = await approved(context, metadata, signal, seen);
         this.#owner.reopen({ reason: input.value.trim() });
+        this.#owner.tellApproval(message);
       } catch (problem) {
         if (signal.aborted) return;
         request = null;
