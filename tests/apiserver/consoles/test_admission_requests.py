@@ -181,7 +181,7 @@ class ApprovalTests(PolicyTestCase):
         self.opened()
         self.decide(user="bob", code=403, denied=True)
         self.decide(user="admin", denied=True)
-        self.assertIn("admin denied it", self.not_opened())
+        self.assertIn("admin withdrew the approval", self.not_opened())
 
     def test_again(self) -> None:
         """A second approval does not make it last longer."""
@@ -611,7 +611,7 @@ class OnceTests(PolicyTestCase):
         reservation = self.successResultOf(self.reserved("s-1"))
         self.decide(denied=True)
         message = self.failureResultOf(reservation.use(), Forbidden).value.message
-        self.assertIn("bob denied it", message)
+        self.assertIn("bob withdrew the approval", message)
         reservation.not_opened(Forbidden(message))
         self.request("more")
         self.decide("more")
@@ -630,7 +630,7 @@ class OnceTests(PolicyTestCase):
             return write(resource, obj)
 
         self.storage.update = update  # type: ignore[method-assign]
-        self.assertIn("bob denied it", self.not_opened())
+        self.assertIn("bob withdrew the approval", self.not_opened())
 
     def test_second_approval(self) -> None:
         """Another approval is for another session."""

@@ -112,8 +112,8 @@ class RequestTests(WebTestCase):
         await ada.until_terminal("[#$]$")
         await bob.page.until(f"/Approved\\s*until [-0-9: ]+ by bob/.test({_TABLE})")
         await self.decide(bob, "Withdraw", "")
-        await ada.until_page("No session")
-        await bob.page.until(f"{_BUTTONS} === ''")
+        await ada.until_page(_WITHDRAWN)
+        await bob.page.until(f"{_BUTTONS} === '' && /Withdrawn/.test({_TABLE})")
         self.check_faults()
 
     async def test_wait(self) -> None:
@@ -161,11 +161,13 @@ class RequestTests(WebTestCase):
         await bob.open("requests")
         await self.decide(bob, "Approve", "go on")
         await ada.until_terminal("[#$]$")
-        await ada.page.until(f"{_MESSAGE}.startsWith('bob approved: go on. This console is recorded')")
+        await ada.page.until(
+            f"{_MESSAGE}.startsWith('bob approved: go on. This console is recorded')"
+        )
         await bob.page.until(f"/Used\\s*until [-0-9: ]+ by bob: go on/.test({_TABLE})")
         await self.decide(bob, "Withdraw", "enough")
-        await ada.until_page("No session")
-        await bob.page.until(f"/Denied\\s*by bob: enough/.test({_TABLE})")
+        await ada.until_page(f"{_WITHDRAWN}[^]*: enough")
+        await bob.page.until(f"/Withdrawn\\s*by bob: enough/.test({_TABLE})")
         self.check_faults()
 
     async def test_later_policy(self) -> None:
@@ -215,6 +217,7 @@ class RequestTests(WebTestCase):
         self.check_faults()
 
 
+_WITHDRAWN = "bob has withdrawn the approval; the session has ended"
 _TABLE = "document.querySelector('.facing table').innerText"
 _NEWS = "document.querySelector('.panel [role=status]').innerText"
 _MESSAGE = "(document.querySelector('.message:not([hidden])')?.innerText ?? '')"

@@ -21,6 +21,7 @@ from twisted_exec.api.kinds.consolerequests import (
     EXPIRED,
     PENDING,
     USED,
+    WITHDRAWN,
     expiry,
     state_of,
     used_at,
@@ -387,9 +388,11 @@ def _approval(policy: ParsedPolicy, session: _Session) -> Object:
             f": make your own with {ask}",
             APPROVAL_REQUIRED,
         )
+    by = status.get("decidedBy", "another user")
+    remark = f" ({status['message']})" if status.get("message") else ""
     because = {
-        DENIED: f"{status.get('decidedBy', 'another user')} denied it"
-        + (f" ({status['message']})" if status.get("message") else ""),
+        DENIED: f"{by} denied it{remark}",
+        WITHDRAWN: f"{by} withdrew the approval{remark}",
         USED: "its approval was for one session, which has begun",
         EXPIRED: "it has expired",
         DELETED: "it is being deleted",

@@ -51,6 +51,11 @@ test("a request that is denied or deleted says so", async () => {
     approved(denied.context, METADATA, undefined, now, now),
     (problem) => problem instanceof Denied && problem.user === "bob" && /bob denied .*: not now/.test(problem.message),
   );
+  const withdrawn = requests({ denied: true, decidedBy: "bob", expirationTime: "2099-01-01T00:00:00Z" });
+  await assert.rejects(
+    approved(withdrawn.context, METADATA, undefined, now, now),
+    (problem) => problem instanceof Denied && problem.isWithdrawn && /bob withdrew the approval/.test(problem.message),
+  );
   const deleted = requests(Object.assign(new Error(""), { code: 404 }));
   await assert.rejects(approved(deleted.context, METADATA, undefined, now, now), /was deleted/);
 });

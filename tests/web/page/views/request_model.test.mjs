@@ -21,7 +21,8 @@ test("the state of a request is that of the server", () => {
     [{ approved: true, expirationTime: LATER }, "Approved"],
     [{ approved: true, expirationTime: EARLIER }, "Expired"],
     [{ approved: true, expirationTime: EARLIER, session: "s" }, "Used"],
-    [{ denied: true, session: "s" }, "Denied"],
+    [{ denied: true }, "Denied"],
+    [{ denied: true, expirationTime: LATER, session: "s" }, "Withdrawn"],
   ];
   for (const [status, state] of states) assert.equal(stateOf(request(status), NOW), state, JSON.stringify(status));
   assert.equal(stateOf(request({}, { creationTimestamp: "2026-11-19T08:00:00Z" }), NOW), "Expired");

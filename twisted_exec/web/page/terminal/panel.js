@@ -6,7 +6,7 @@ import { duration } from "../times.js";
 import { copyButton } from "../views/parts.js";
 import { Denied, approved, createRequest, rightOf, waitingRequest } from "./approval.js";
 import { suggestion } from "./suggestion.js";
-import { MACHINE_DELETED, NOT_RUNNING, attemptText, demands, endText, endingOf, explained, isForbidden, isMachineMissing, isMachineStopped, isWithoutPool, requestOf, startText, stoppedText } from "./texts.js";
+import { MACHINE_DELETED, NOT_RUNNING, REVOKED, attemptText, demands, endText, endingOf, explained, isForbidden, isMachineMissing, isMachineStopped, isWithoutPool, requestOf, startText, stoppedText } from "./texts.js";
 
 const TERMINATING = "Terminating"; // the state of a machine that is being deleted
 const TICK_MILLISECONDS = 1000;
@@ -118,7 +118,7 @@ export class Panel {
         ? button("Open as observer", () => this.#owner.reopen({ mode: "observe" }), { class: "primary" })
         : null;
     if (required.reason || required.approval) {
-      this.#showForm(text, required, requestOf(ending));
+      this.#showForm(text, required, requestOf(ending), ending.reason === REVOKED);
     } else if (isMachineMissing(ending)) {
       const { namespace, name } = this.#owner.place;
       const isDeleted = ending.reason === MACHINE_DELETED;
@@ -297,8 +297,9 @@ export class Panel {
    * @param {string} text of the refusal
    * @param {{reason: boolean, approval: boolean}} required
    * @param {string} former name of the user's last request
+   * @param {boolean} hasEnded whether there was a session
    */
-  #showForm(text, required, former) {
+  #showForm(text, required, former, hasEnded) {
     const { place, context } = this.#owner;
     /** @type {any} */
     let request = null; // that the user has stopped waiting for
@@ -306,7 +307,12 @@ export class Panel {
       type: "text", value: place.reason ?? "", maxlength: "256", required: required.reason,
       autocomplete: "off", placeholder: "such as the number of a ticket",
     });
-    const title = `This console needs ${required.approval ? "an approval" : "a reason"}`;
+    const needs = `this console needs ${required.approval ? "an approval" : "a reason"}`;
+    const title = hasEnded ? `The session has ended: ${needs}` : `T${needs.slice(1)}`;
+    const denied = ({ user, isWithdrawn }) => {
+      if (!isWithdrawn) return `${user} has denied your request`;
+      return `${user} has withdrawn the approval${hasEnded ? "; the session has ended" : ""}`;
+    };
     const heading = h("span", {}, title);
     const status = h("p", { role: "status" });
     const command = () => `twisted-exec request approve -n ${place.namespace} ${request?.metadata.name}`;
@@ -349,7 +355,7 @@ export class Panel {
       } catch (problem) {
         if (signal.aborted) return;
         request = null;
-        draw(false, problem instanceof Denied ? `${problem.user} has denied your request` : title);
+        draw(false, problem instanceof Denied ? denied(problem) : title);
         say(explained(endText({ message: problem.message, causes: causesOf(problem.status) })).text);
       }
     };
