@@ -170,6 +170,32 @@ class RequestTests(WebTestCase):
         await bob.page.until(f"/Withdrawn\\s*by bob: enough/.test({_TABLE})")
         self.check_faults()
 
+    async def test_screen(self) -> None:
+        """
+        The view of the screen says that an approval is missing, and leads to the console; if only a reason is, it has a
+        field for it, also on a phone.
+        """
+        client = self.deployment.client
+        ada = await self.user("ada")
+        await ada.open(f"{VM}/screen")
+        await ada.until_page("needs an approval[^]*requires a reason[^]*approval of another user")
+        self.assertNotIn("kubectl", await ada.page.evaluate("document.body.innerText"))
+        self.assertTrue(await ada.page.evaluate(f"{_SCREEN_REASON}.hidden"))
+        await ada.page.resize(*PHONE)
+        self.assertEqual(await faults_of(ada.page), [])
+        await ada.click_text("a", "Go to the console")
+        await ada.until_page("Ask for approval")
+        await client.delete(POLICIES, "fits", "default")
+        await self.set_policy("reason", _REASON)
+        await ada.open(f"{VM}/screen")
+        await ada.until_page("needs a reason[^]*Give it above")
+        self.assertEqual(await faults_of(ada.page), [])
+        await ada.page.evaluate(f"{_SCREEN_REASON}.focus()")
+        await ada.page.type("OPS-7")
+        await ada.click_text(".controls button", "Show")
+        await ada.page.until("document.querySelector('.screen')?.innerText.includes('#')")
+        self.check_faults()
+
     async def test_later_policy(self) -> None:
         """
         A policy that ends a session, because it requires a reason from now on, leads to the form, which names the
@@ -218,6 +244,7 @@ class RequestTests(WebTestCase):
 
 
 _WITHDRAWN = "bob has withdrawn the approval; the session has ended"
+_SCREEN_REASON = "document.querySelector('.controls [aria-label=Reason]')"
 _TABLE = "document.querySelector('.facing table').innerText"
 _NEWS = "document.querySelector('.panel [role=status]').innerText"
 _MESSAGE = "(document.querySelector('.message:not([hidden])')?.innerText ?? '')"
