@@ -92,7 +92,9 @@ class RequestTests(WebTestCase):
         await ada.until_page("requires [^]*the approval of another user")
         await bob.page.until(_IS_OFFERED)
         await self.ask(ada, "OPS-7")
-        await bob.page.until(f"{_NUMBER} === '1'")
+        await bob.page.until(f"{_NUMBER} === '1' && document.title === '(1) Machines'")
+        await ada.page.until(f"{_NUMBER} === '1'")
+        self.assertEqual(await ada.page.evaluate("document.title"), "vm-1")
         await bob.page.click("nav a[href='#/requests']")
         await bob.until_page("vm-1[^]*ada[^]*Typing for 60m[^]*Waiting[^]*OPS-7")
         await self.decide(bob, "Deny", "not now")
@@ -100,6 +102,7 @@ class RequestTests(WebTestCase):
             'bob has denied your request[^]*bob denied request "vm-1-[^ ]+": not now'
         )
         await bob.page.until(f"/Denied\\s*by bob: not now/.test({_TABLE}) && {_NUMBER} === ''")
+        await bob.page.until("document.title === 'Requests'")
         await self.ask(ada, "OPS-8")
         await bob.click_text("button", "Approve the request of ada for vm-1")
         await bob.until_page(
