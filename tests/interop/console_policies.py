@@ -131,7 +131,7 @@ class PolicyTests(SynchronousTestCase):
         code, text = self.said(["twisted-exec", "request", "deny", "r", f"--kubeconfig={path}"])
         self.assertEqual((code, text), (0, 'request "r" denied\n'))
         code, text = self.kubectl("ada", "console", "vm", *RUN)
-        self.assertIn('your request "r" does not count, bob denied it', text)
+        self.assertIn('your request "r" does not count, bob withdrew the approval', text)
         code, text = self.kubectl("bob", "get", "events")
         for reason in ("ConsoleRequested", "ConsoleApproved", "ConsoleDenied"):
             self.assertIn(reason, text)

@@ -353,7 +353,7 @@ class _Server:
         authorizer = self._make_authorizer()
         self._gate = Gate(control_plane.authenticator, authorizer, self._make_policy())
         self.guard = self._make_guard()
-        requests = RequestRights(storage, dialects, authorizer, now)
+        requests = RequestRights(storage, dialects, authorizer, now, self._policies)
         self._admissions = [
             self._restrictions,
             *control_plane.admissions,

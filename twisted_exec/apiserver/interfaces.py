@@ -173,10 +173,12 @@ class Admitted:
 
     :param terms: of the session, whose right may be lower than requested.
     :param reservation: the approval that the session will use up.
+    :param reason: of the session: its user's, or that of an approval.
     """
 
     terms: Terms
     reservation: IReservation | None = None
+    reason: str = ""
 
 
 class IConsolePolicies(Interface):

@@ -112,6 +112,7 @@ class ConsoleRequestTests(KindTestCase):
             ({"approved": True, "expirationTime": until}, 7199, "Approved"),
             ({"approved": True, "expirationTime": until}, 7200, "Expired"),
             ({"approved": True, "expirationTime": until, "session": "s"}, 0, "Used"),
-            ({"approved": False, "denied": True, "expirationTime": until}, 0, "Denied"),
+            ({"approved": False, "denied": True, "expirationTime": until}, 0, "Withdrawn"),
+            ({"denied": True}, 0, "Denied"),
         ):
             self.assertEqual(state_of(self.stored(**status), now), state)

@@ -5,11 +5,13 @@ Tests for :mod:`twisted_exec.apiserver.consoles.admission`: who asks, who approv
 from __future__ import annotations
 
 from typing import Any
+from unittest import skipUnless
 
 from twisted.internet.defer import CancelledError, Deferred
 
 from tests.apiserver.consoles.policies_support import COMPUTE, REQUESTS, PolicyTestCase
 from tests.apiserver.support import EPOCH, EVENTS, MACHINES, MERGE, RBAC
+from twisted_exec.api import patterns
 from twisted_exec.api.dialects import DEFAULT
 from twisted_exec.api.kinds import CONSOLEREQUESTS
 from twisted_exec.api.status import Forbidden, GatewayTimeout, ServiceUnavailable
@@ -80,6 +82,24 @@ class CreationTests(PolicyTestCase):
         self.assertIn('cannot observe resource "machines/console"', refusal)
         self.assertIn("or get on the machine", refusal)
 
+    @skipUnless(patterns.SUPPORTED, patterns.UNSUPPORTED)
+    def test_useless_reason(self) -> None:
+        """A request whose reason a policy of the machine refuses bothers nobody."""
+        self.make_policy(reason="Required", reasonPattern="OPS-[0-9]+", approval="Once")
+        selector = {"matchLabels": {"tier": "none"}}
+        self.make_policy("other", selector=selector, reason="Required", reasonPattern="never")
+        needs = 'ConsolePolicy "default/p" requires a reason that matches OPS-[0-9]+'
+        remedy = "use kubectl console --request --reason TICKET -n default vm-1"
+        for reason, problem in (
+            ({}, f"{needs}: {remedy}"),
+            ({"reason": " "}, f"{needs}: {remedy}"),
+            ({"reason": "because"}, f'{needs}, not "because": {remedy}'),
+        ):
+            body = {"metadata": {"generateName": "r-"}, "spec": {"machine": "vm-1", **reason}}
+            self.assertEqual(self.refused(403, "POST", REQUESTS, body, user="jane"), problem)
+        self.assertEqual(self.answer("GET", REQUESTS)["items"], [])
+        self.request(reason="see OPS-7")
+
     def test_too_many(self) -> None:
         """A user has at most 50 requests that wait."""
         for number in range(50):
@@ -122,6 +142,12 @@ class ApprovalTests(PolicyTestCase):
         super().setUp()
         self.make_policy(approval="Required")
 
+    def reason(self, applicant: Applicant) -> str:
+        """Return the reason of a session that opens."""
+        opened = self.policies.open(applicant, self.machine, Right.DRIVE)
+        reason: str = self.successResultOf(opened).reason
+        return reason
+
     def cannot(self, user: str, code: int = 403, **more: Any) -> str:
         return str(self.decide(user=user, code=code, **more)["message"])
 
@@ -155,7 +181,7 @@ class ApprovalTests(PolicyTestCase):
         self.opened()
         self.decide(user="bob", code=403, denied=True)
         self.decide(user="admin", denied=True)
-        self.assertIn("admin denied it", self.not_opened())
+        self.assertIn("admin withdrew the approval", self.not_opened())
 
     def test_again(self) -> None:
         """A second approval does not make it last longer."""
@@ -325,6 +351,44 @@ class ApprovalTests(PolicyTestCase):
         self.assertIn("requires a reason", self.not_opened())  # not before it is approved
         self.decide()
         self.opened()
+
+    def test_bound_to_reason(self) -> None:
+        """
+        A session does not open with an approval for another reason; it has the approved reason if it is given none.
+        """
+        self.request(reason="OPS-1")
+        self.decide()
+        other = self.applicant(reason="OPS-2")
+        message = self.not_opened(other)
+        self.assertIn('request "r" is for the reason "OPS-1", not "OPS-2": give that', message)
+        self.assertEqual(self.causes(other), ["ApprovalRequired"])
+        for reason in ("", "OPS-1"):
+            self.assertEqual(self.reason(self.applicant(reason=reason)), "OPS-1")
+        self.clock.advance(1)
+        self.request("next", reason="OPS-2")
+        self.assertIn('your request "next" waits', self.not_opened(other))
+        self.decide("next")
+        self.assertEqual(self.reason(other), "OPS-2")
+
+    def test_any_reason(self) -> None:
+        """An approval for no reason is for each."""
+        self.request()
+        self.decide()
+        for reason in ("", "OPS-1"):
+            self.assertEqual(self.reason(self.applicant(reason=reason)), reason)
+
+    @skipUnless(patterns.SUPPORTED, patterns.UNSUPPORTED)
+    def test_later_pattern(self) -> None:
+        """Of several approvals the session has that whose reason the policies accept."""
+        self.request("old", reason="because", right="takeover")
+        self.request(reason="OPS-1")
+        for name in ("old", "r"):
+            self.decide(name)
+        self.assertEqual(self.reason(self.applicant()), "because")
+        self.make_policy("later", reason="Required", reasonPattern="OPS-[0-9]+")
+        self.assertEqual(self.reason(self.applicant()), "OPS-1")
+        self.decide("r", denied=True)
+        self.assertIn('matches OPS-[0-9]+, not "because": use', self.not_opened())
 
     def test_forged_status(self) -> None:
         """Approval cannot set when it ends or who decided."""
@@ -547,7 +611,7 @@ class OnceTests(PolicyTestCase):
         reservation = self.successResultOf(self.reserved("s-1"))
         self.decide(denied=True)
         message = self.failureResultOf(reservation.use(), Forbidden).value.message
-        self.assertIn("bob denied it", message)
+        self.assertIn("bob withdrew the approval", message)
         reservation.not_opened(Forbidden(message))
         self.request("more")
         self.decide("more")
@@ -566,7 +630,7 @@ class OnceTests(PolicyTestCase):
             return write(resource, obj)
 
         self.storage.update = update  # type: ignore[method-assign]
-        self.assertIn("bob denied it", self.not_opened())
+        self.assertIn("bob withdrew the approval", self.not_opened())
 
     def test_second_approval(self) -> None:
         """Another approval is for another session."""

@@ -140,7 +140,8 @@ class SessionTests(SessionCase):
         patch = {"status": {"denied": True}}
         await self.admin.patch(REQUESTS, name, patch, "default", subresource="approval")
         self.assertIn(
-            f'your request "{name}" does not count, admin denied it', await self.ended(session)
+            f'your request "{name}" does not count, admin withdrew the approval',
+            await self.ended(session),
         )
 
     async def test_once(self) -> None:
@@ -179,11 +180,11 @@ class SessionTests(SessionCase):
 
         self.patch(self.poollet_, "dispatch", withdrawn)
         message = await self.refused(403, user="jane", query=STDIN)
-        self.assertIn("admin denied it", message)
+        self.assertIn("admin withdrew the approval", message)
         await self.until(lambda: self.poollet_.requests[-1][0] == "DELETE")
         await self.until(lambda: self.poollet_.lines[0].lost)
         (end,) = self.ends()
-        self.assertIn("admin denied it", end[0])
+        self.assertIn("admin withdrew the approval", end[0])
         self.assertEqual(end[1], 403)
 
     async def test_screen(self) -> None:

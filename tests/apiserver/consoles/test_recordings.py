@@ -269,6 +269,22 @@ class RecordedTests(ChainTestCase):
         await self.until(lambda: session.terms.policy == "")
         self.assertEqual(session.terms.recording, term)
 
+    async def test_approved_reason(self) -> None:
+        """The recording, the audit records and the next hop have the reason that was approved."""
+        body = {"metadata": {"name": "p"}, "spec": {"recording": {}, "approval": "Once"}}
+        await self.admin.create(POLICIES, body, "default")
+        requests = kinds.CONSOLEREQUESTS.resource
+        asked = {"metadata": {"name": "r"}, "spec": {"machine": "vm", "reason": "OPS-1"}}
+        await self.client("jane").create(requests, asked, "default")
+        approved = {"status": {"approved": True}}
+        await self.admin.patch(requests, "r", approved, "default", subresource="approval")
+        await self.open(user="jane", query=STDIN)
+        (recording,) = await self.recordings()
+        self.assertEqual(recording["spec"]["reason"], "OPS-1")
+        self.assertEqual(self.audit[-1]["declared_reason"], "OPS-1")
+        headers = self.poollet_.requests[-1][2]
+        self.assertEqual(headers["x-twisted-exec-reason"], ["OPS-1"])
+
     async def test_wish(self) -> None:
         """A user asks for a recording: in the query, or in the command for stock kubectl."""
         await self.open(user="jane", query=f"{STDIN}&record=all")

@@ -63,7 +63,7 @@ class RequestTests(WebTestCase):
         await user.page.evaluate("document.activeElement.select()")
         await user.page.type(reason)
         await user.click_text(".panel button", "Ask for approval")
-        await user.until_page("waits for the approval of another user, in Requests of this page")
+        await user.until_page("Waiting for approval\\n[^]*waits for the approval of another user")
 
     async def check_waits(self, user: User, reason: str) -> None:
         """Wait until the panel waits for the only request, which has this reason."""
@@ -92,7 +92,9 @@ class RequestTests(WebTestCase):
         await ada.until_page("requires [^]*the approval of another user")
         await bob.page.until(_IS_OFFERED)
         await self.ask(ada, "OPS-7")
-        await bob.page.until(f"{_NUMBER} === '1'")
+        await bob.page.until(f"{_NUMBER} === '1' && document.title === '(1) Machines'")
+        await ada.page.until(f"{_NUMBER} === '1'")
+        self.assertEqual(await ada.page.evaluate("document.title"), "vm-1")
         await bob.page.click("nav a[href='#/requests']")
         await bob.until_page("vm-1[^]*ada[^]*Typing for 60m[^]*Waiting[^]*OPS-7")
         await self.decide(bob, "Deny", "not now")
@@ -100,9 +102,12 @@ class RequestTests(WebTestCase):
             'bob has denied your request[^]*bob denied request "vm-1-[^ ]+": not now'
         )
         await bob.page.until(f"/Denied\\s*by bob: not now/.test({_TABLE}) && {_NUMBER} === ''")
+        await bob.page.until("document.title === 'Requests'")
         await self.ask(ada, "OPS-8")
         await bob.click_text("button", "Approve the request of ada for vm-1")
-        await bob.until_page("ConsolePolicy fits: an approval is for any[^]*OPS-.0-9[^]*#on-call")
+        await bob.until_page(
+            "ConsolePolicy fits: an approval is for any[^]*it needs a reason that matches OPS-.0-9[^]*#on-call"
+        )
         self.assertNotIn(
             "other", await bob.page.evaluate("document.querySelector('dialog').innerText")
         )
@@ -110,13 +115,13 @@ class RequestTests(WebTestCase):
         await ada.until_terminal("[#$]$")
         await bob.page.until(f"/Approved\\s*until [-0-9: ]+ by bob/.test({_TABLE})")
         await self.decide(bob, "Withdraw", "")
-        await ada.until_page("No session")
-        await bob.page.until(f"{_BUTTONS} === ''")
+        await ada.until_page(_WITHDRAWN)
+        await bob.page.until(f"{_BUTTONS} === '' && /Withdrawn/.test({_TABLE})")
         self.check_faults()
 
     async def test_wait(self) -> None:
         """
-        Enter in the field of the reason asks. A page waits for the user's only request: also after a reload, and
+        A reason that the policy refuses bothers no approver. Enter in its field asks. A page waits for the user's only request: also after a reload, and
         if the user has stopped to wait and asks again; its approval opens the console.
         """
         ada = await self.user("ada")
@@ -125,7 +130,12 @@ class RequestTests(WebTestCase):
         await ada.page.focus(".panel input")
         await ada.page.type("because")
         await ada.click_text(".panel button", "Try again")
-        await ada.until_page('OPS-.0-9.[+], not "because"')
+        refusal = 'requires a reason that matches OPS-.0-9.[+], not "because"'
+        await ada.until_page(refusal)
+        await ada.page.until(f"{_NEWS} === ''")
+        await ada.click_text(".panel button", "Ask for approval")
+        await ada.page.until(f"/{refusal}/.test({_NEWS})")
+        self.assertEqual((await self.deployment.client.list(REQUESTS, "default"))["items"], [])
         await ada.page.focus(".panel input")
         await ada.page.evaluate("document.activeElement.select()")
         await ada.page.type("OPS-7\n")
@@ -144,9 +154,9 @@ class RequestTests(WebTestCase):
         self.check_faults()
 
     async def test_one_session(self) -> None:
-        """The page has a session for an approval that is for one; a withdrawal ends it."""
+        """The page has a session for an approval that is for one, and shows the note; a withdrawal ends it."""
         await self.deployment.client.delete(POLICIES, "fits", "default")
-        await self.set_policy("once", {"approval": "Once"})
+        await self.set_policy("once", {"approval": "Once", "recording": {}})
         ada, bob = await self.user("ada"), await self.user("bob")
         await ada.open(VM)
         await ada.until_page("requires [^]*the approval of another user")
@@ -154,10 +164,39 @@ class RequestTests(WebTestCase):
         await bob.open("requests")
         await self.decide(bob, "Approve", "go on")
         await ada.until_terminal("[#$]$")
+        await ada.page.until(
+            f"{_MESSAGE}.startsWith('bob approved: go on. This console is recorded')"
+        )
         await bob.page.until(f"/Used\\s*until [-0-9: ]+ by bob: go on/.test({_TABLE})")
         await self.decide(bob, "Withdraw", "enough")
-        await ada.until_page("No session")
-        await bob.page.until(f"/Denied\\s*by bob: enough/.test({_TABLE})")
+        await ada.until_page(f"{_WITHDRAWN}[^]*: enough")
+        await bob.page.until(f"/Withdrawn\\s*by bob: enough/.test({_TABLE})")
+        self.check_faults()
+
+    async def test_screen(self) -> None:
+        """
+        The view of the screen says that an approval is missing, and leads to the console; if only a reason is, it has a
+        field for it, also on a phone.
+        """
+        client = self.deployment.client
+        ada = await self.user("ada")
+        await ada.open(f"{VM}/screen")
+        await ada.until_page("needs an approval[^]*requires a reason[^]*approval of another user")
+        self.assertNotIn("kubectl", await ada.page.evaluate("document.body.innerText"))
+        self.assertTrue(await ada.page.evaluate(f"{_SCREEN_REASON}.hidden"))
+        await ada.page.resize(*PHONE)
+        self.assertEqual(await faults_of(ada.page), [])
+        await ada.click_text("a", "Go to the console")
+        await ada.until_page("Ask for approval")
+        await client.delete(POLICIES, "fits", "default")
+        await self.set_policy("reason", _REASON)
+        await ada.open(f"{VM}/screen")
+        await ada.until_page("needs a reason[^]*Give it above")
+        self.assertEqual(await faults_of(ada.page), [])
+        await ada.page.evaluate(f"{_SCREEN_REASON}.focus()")
+        await ada.page.type("OPS-7")
+        await ada.click_text(".controls button", "Show")
+        await ada.page.until("document.querySelector('.screen')?.innerText.includes('#')")
         self.check_faults()
 
     async def test_two_windows(self) -> None:
@@ -179,7 +218,7 @@ class RequestTests(WebTestCase):
         await other.until_page(f"{waits}[.] Another window of yours waits, too, and opens")
         await ada.page.evaluate("self.hold()")
         await self.decide_all({"approved": True})
-        await other.until_page('approved request "[^"]+"[^]*opens in another window')
+        await other.until_page("approved( your request|:)[^]*opens in another window")
         with open(f"{self.mktemp()}-elsewhere.png", "wb") as picture:
             picture.write(await other.page.screenshot())
         await ada.page.evaluate("self.go()")
@@ -257,7 +296,11 @@ _HELD_LOOKS = """{
         return request(url, ...more);
     };
 }"""
+_WITHDRAWN = "bob has withdrawn the approval; the session has ended"
+_SCREEN_REASON = "document.querySelector('.controls [aria-label=Reason]')"
 _TABLE = "document.querySelector('.facing table').innerText"
+_NEWS = "document.querySelector('.panel [role=status]').innerText"
+_MESSAGE = "(document.querySelector('.message:not([hidden])')?.innerText ?? '')"
 _FIELD = "document.querySelector('.panel input')"
 _STATE = "document.querySelector('.status-line .badge').innerText"
 _PANEL_BUTTONS = (

@@ -23,7 +23,7 @@ from twisted_exec.api.status import BadRequest
 RIGHTS = ("observe", "drive", "takeover")
 """The rights that a request can be for, lowest first: the verbs of ``machines/console``."""
 PENDING, APPROVED, DENIED, EXPIRED, USED = "Pending", "Approved", "Denied", "Expired", "Used"
-DELETED = "Deleted"
+WITHDRAWN, DELETED = "Withdrawn", "Deleted"
 DEFAULT_SECONDS = 3600
 LONGEST_SECONDS = 86_400
 PENDING_SECONDS = 86_400
@@ -111,12 +111,16 @@ def state_of(request: Object, now: float) -> str:
     if "deletionTimestamp" in request["metadata"]:
         return DELETED
     if status.get("denied"):
-        return DENIED
+        return _denied(status)
     if status.get("session"):
         return USED
     if expiry(request) <= now:
         return EXPIRED
     return APPROVED if status.get("approved") else PENDING
+
+
+def _denied(status: Object) -> str:
+    return WITHDRAWN if status.get("expirationTime") else DENIED  # which only approvals have
 
 
 def _validate(request: Object) -> list[Cause]:
@@ -174,7 +178,7 @@ def _state(request: Object) -> str:
     if "deletionTimestamp" in request["metadata"]:
         return DELETED
     if status.get("denied"):
-        return DENIED
+        return _denied(status)
     if not status.get("approved"):
         return PENDING
     return USED if status.get("session") else APPROVED
@@ -192,7 +196,7 @@ CONSOLEREQUESTS = Kind(
         Column("User", cell("spec", "user"), "The user of the request"),
         Column("Right", cell("spec", "right"), "The right that the user needs"),
         Column("Reason", cell("spec", "reason"), "Why"),
-        Column("State", _state, "Pending, Approved, Denied, Used or Deleted"),
+        Column("State", _state, "Pending, Approved, Denied, Used, Withdrawn or Deleted"),
         Column("Decided By", cell("status", "decidedBy"), "The user who decided"),
         Column("Expires", cell("status", "expirationTime"), "When the approval ends", priority=1),
     ),

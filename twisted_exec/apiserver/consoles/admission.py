@@ -36,7 +36,7 @@ from twisted_exec.api.status import (
 )
 from twisted_exec.api.users import SERVICE_ACCOUNT_PREFIX
 from twisted_exec.apiserver.consoles.policies import ConsolePolicies
-from twisted_exec.apiserver.consoles.policy_evaluation import ParsedPolicy
+from twisted_exec.apiserver.consoles.policy_evaluation import ParsedPolicy, check_request
 from twisted_exec.apiserver.interfaces import CREATE, UPDATE, Change, IAdmission
 from twisted_exec.auth.console_rights import CONSOLE
 from twisted_exec.auth.gate import forbidden, hidden
@@ -71,6 +71,8 @@ class RequestRights(StoreFollower):
     console of the machine. ServiceAccounts neither create nor approve requests, because users who
     edit a namespace can create tokens for several of them.
 
+    A session could not use an approval for a reason that a policy refuses, so the request is refused.
+
     The name of a deleted request is not free at once: an approver might read one request and
     approve another.
 
@@ -83,9 +85,10 @@ class RequestRights(StoreFollower):
         dialects: Sequence[Dialect],
         authorizer: IAuthorizer,
         now: Callable[[], float],
+        policies: ConsolePolicies,
     ) -> None:
         super().__init__(storage)
-        self._authorizer, self._now = authorizer, now
+        self._authorizer, self._now, self._policies = authorizer, now, policies
         self._references = MachineReferences(storage, dialects, authorizer)
         self._deleted: dict[Key, tuple[float, str]] = {}
         """By name: when a request was deleted, and its user; oldest first."""
@@ -140,6 +143,7 @@ class RequestRights(StoreFollower):
         for key in _SET_BY_SERVER:
             spec.pop(key, None)
         machine = await self._references.find(user, request, "console request")
+        check_request(self._policies.selecting(machine), request, machine)
         spec |= {"user": user.name, "machineUID": machine["metadata"]["uid"]}
         if user.uid:
             spec["userUID"] = user.uid

@@ -137,11 +137,12 @@ class MachineLocator:
         admitted = Admitted(FULL)
         if access is not None:
             admitted = await self._admitted(context, access, right, machine)
+        location = replace(location, subject=context.subject)  # with the reason of an approval
         uid = (UID_HEADER, quote(context.subject.uid, safe="").encode("ascii"))
         headers = (*headers, uid, *reason_headers(context.subject.reason))
         if context.recorded:
             recorded = (RECORDED_HEADER.encode("ascii"), context.recorded.encode("ascii"))
-            location = replace(location, subject=context.subject, answer_headers=(recorded,))
+            location = replace(location, answer_headers=(recorded,))
         confirm = None
         if admitted.reservation is not None:
             confirm = self._use(admitted.reservation, machine, context.subject)
@@ -223,6 +224,7 @@ class MachineLocator:
         except Forbidden as refusal:
             self._parts.refusals.by_policy(self._kind, machine, subject, refusal.message)
             raise
+        context.learn(reason=admitted.reason or subject.reason)
         if admitted.reservation is not None:
             context.call_opened(admitted.reservation.opened)
             context.call_unopened(admitted.reservation.not_opened)

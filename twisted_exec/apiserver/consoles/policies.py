@@ -30,6 +30,7 @@ from twisted_exec.apiserver.consoles.policy_evaluation import (
     evaluate,
     needs_use,
     parsed,
+    reason_of,
 )
 from twisted_exec.apiserver.interfaces import (
     Admitted,
@@ -203,9 +204,12 @@ class ConsolePolicies(StoreFollower):
         deadline = self._clock.seconds() + WAIT_SECONDS
         while True:
             policies, now = self.selecting(machine), self._now()
-            if not needs_use(policies):
-                return Admitted(self._evaluated(new_session, machine, right))
             requests = self.requests_of(applicant.user.name, machine["metadata"]["uid"])
+            if not needs_use(policies):
+                return Admitted(
+                    evaluate(policies, requests, new_session, machine, right, now),
+                    reason=reason_of(policies, requests, new_session, now),
+                )
             free = [each for each in requests if not self._reservations.has(each)]
             try:
                 terms = evaluate(policies, free, new_session, machine, right, now)
@@ -213,12 +217,17 @@ class ConsolePolicies(StoreFollower):
                 evaluate(
                     policies, requests, new_session, machine, right, now
                 )  # the message for all
-                reserved = filter(self._reservations.has, approvals(requests, new_session, now))
+                valid = approvals(policies, requests, new_session, now)
+                reserved = filter(self._reservations.has, valid)
                 await self._reservations.wait(key_of(next(reserved)), machine, deadline)
                 continue
-            (best, *_) = approvals(free, new_session, now)
+            (best, *_) = approvals(policies, free, new_session, now)
             check = partial(self._check_use, new_session, machine, right)
-            return Admitted(terms, self._reservations.reserve(best, applicant, check))
+            return Admitted(
+                terms,
+                self._reservations.reserve(best, applicant, check),
+                reason_of(policies, free, new_session, now),
+            )
 
     def _check_use(
         self, new_session: Applicant, machine: Object, right: Right, request: Object
@@ -226,7 +235,7 @@ class ConsolePolicies(StoreFollower):
         policies, now = self.selecting(machine), self._now()
         if not needs_use(policies):
             return False
-        if approvals([request], new_session, now):
+        if approvals(policies, [request], new_session, now):
             requests = self.requests_of(new_session.user.name, machine["metadata"]["uid"])
             evaluate(policies, requests, new_session, machine, right, now)
         else:

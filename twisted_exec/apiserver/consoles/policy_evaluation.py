@@ -21,6 +21,7 @@ from twisted_exec.api.kinds.consolerequests import (
     EXPIRED,
     PENDING,
     USED,
+    WITHDRAWN,
     expiry,
     state_of,
     used_at,
@@ -68,6 +69,20 @@ class ParsedPolicy:
         return bool(self.spec.get("verbs") == STRICT)
 
     @property
+    def requires_reason(self) -> bool:
+        return bool(self.spec.get("reason") == REQUIRED)
+
+    @property
+    def requires_approval(self) -> bool:
+        return bool(self.spec.get("approval", NONE) != NONE)
+
+    def accepts(self, reason: str) -> bool:
+        """Return whether a session may have a reason, or none if that is empty."""
+        if not self.requires_reason:
+            return True
+        return bool(reason) and (self.search is None or self.search.end_in(reason.encode()) >= 0)
+
+    @property
     def selects_all(self) -> bool:
         """The policy applies to all machines of its namespace."""
         return self.selector == LabelSelector()
@@ -112,10 +127,12 @@ def evaluate(
     """
     if not policies:
         return replace(FULL, right=right)
+    valid = approvals(policies, requests, applicant, now)
+    session = _Session(applicant, machine, right, requests, valid, now)
     terms, refusals = [replace(FULL, right=right)], []
     for policy in policies:
         try:
-            terms.append(_terms(policy, requests, applicant, machine, right, now))
+            terms.append(_terms(policy, session))
         except _Refused as refused:
             refusals.append(refused)
     if refusals:
@@ -128,14 +145,57 @@ def needs_use(policies: Iterable[ParsedPolicy]) -> bool:
     return any(policy.spec.get("approval") == ONCE for policy in policies)
 
 
-def approvals(requests: Iterable[Object], applicant: Applicant, now: float) -> list[Object]:
-    """Return the approved requests that count for a session, the best first."""
+def approvals(
+    policies: Sequence[ParsedPolicy],
+    requests: Iterable[Object],
+    applicant: Applicant,
+    now: float,
+) -> list[Object]:
+    """
+    Return the approved requests that count for a session, the best first.
 
-    def rank(request: Object) -> tuple[bool, Right, float]:
-        return "session" in request["status"], _right(request), expiry(request)
+    An approval for a reason does not count for a session that is given another one.
+    """
 
-    valid = [each for each in requests if _counts(each, applicant, now)]
+    def rank(request: Object) -> tuple[bool, bool, Right, float]:
+        reason = applicant.reason or _reason(request)
+        fits = all(policy.accepts(reason) for policy in policies)
+        return "session" in request["status"], fits, _right(request), expiry(request)
+
+    valid = [
+        each
+        for each in requests
+        if _counts(each, applicant, now) and _is_for_reason(each, applicant)
+    ]
     return sorted(valid, key=rank, reverse=True)
+
+
+def reason_of(
+    policies: Sequence[ParsedPolicy],
+    requests: Iterable[Object],
+    applicant: Applicant,
+    now: float,
+) -> str:
+    """Return the reason of a session: its user's, or that of the approval which the policies need."""
+    needed = any(each.requires_reason or each.requires_approval for each in policies)
+    valid = approvals(policies, requests, applicant, now) if needed else []
+    return applicant.reason or (_reason(valid[0]) if valid else "")
+
+
+def check_request(policies: Iterable[ParsedPolicy], request: Object, machine: Object) -> None:
+    """
+    Check that a session with the reason of a new request would be allowed to have it.
+
+    :raises Forbidden: a policy requires another reason.
+    """
+    refusals = []
+    for policy in policies:
+        try:
+            _check_reason(policy, _reason(request), _open(machine, "--request --reason TICKET"))
+        except _Refused as refused:
+            refusals.append(refused)
+    if refusals:
+        raise _forbidden(refusals)
 
 
 @dataclass(frozen=True)
@@ -170,23 +230,38 @@ def _forbidden(refusals: Sequence[_Refused]) -> Forbidden:
     return Forbidden("; ".join(texts), details={"causes": causes})
 
 
-def _terms(
-    policy: ParsedPolicy,
-    requests: Sequence[Object],
-    applicant: Applicant,
-    machine: Object,
-    right: Right,
-    now: float,
-) -> Terms:
+@dataclass(frozen=True)
+class _Session:
+    """
+    What the policies decide about.
+
+    :param requests: of its user for this machine.
+    :param valid: the requests that count, the best first.
+    """
+
+    applicant: Applicant
+    machine: Object
+    right: Right
+    requests: Sequence[Object]
+    valid: Sequence[Object]
+    now: float
+
+    @property
+    def reason(self) -> str:
+        return self.applicant.reason or (_reason(self.valid[0]) if self.valid else "")
+
+
+def _terms(policy: ParsedPolicy, session: _Session) -> Terms:
     if policy.problem:
         raise _refused(
             f"{policy} cannot be evaluated by this server: {policy.problem}; ask an administrator"
         )
+    applicant, right, now = session.applicant, session.right, session.now
     spec, ends, since = policy.spec, [_end_of_hours(policy, now)], applicant.since
     people = spec.get("people", 1)
     if people > 1:
         _check_person(policy, people, applicant)
-    request = _requested(policy, requests, applicant, machine, now)
+    request = _requested(policy, session)
     if request is not None:
         ends.append(expiry(request))
         right = min(right, _right(request))
@@ -218,22 +293,21 @@ def _end_of_hours(policy: ParsedPolicy, now: float) -> float:
     return closes
 
 
-def _requested(
-    policy: ParsedPolicy,
-    requests: Sequence[Object],
-    applicant: Applicant,
-    machine: Object,
-    now: float,
-) -> Object | None:
+def _requested(policy: ParsedPolicy, session: _Session) -> Object | None:
     problems: list[_Problem] = []
     request = None
     try:
-        _check_reason(policy, _reasons(applicant, requests, now), machine)
+        _check_reason(
+            policy,
+            session.reason,
+            _open(session.machine, "--reason TICKET"),
+            f", or kubectl exec -it {_named(session.machine)} -- console --reason TICKET",
+        )
     except _Refused as refused:
         problems += refused.problems
-    if policy.spec.get("approval", NONE) != NONE:
+    if policy.requires_approval:
         try:
-            request = _approval(policy, requests, applicant, machine, now)
+            request = _approval(policy, session)
         except _Refused as refused:
             problems += refused.problems
     if problems:
@@ -245,26 +319,20 @@ def _refused(text: str, remedy: str = "", cause: str = NOT_ALLOWED, request: str
     return _Refused(_Problem(text, remedy, cause, request))
 
 
-def _reasons(applicant: Applicant, requests: Sequence[Object], now: float) -> list[str]:
-    if applicant.reason:
-        return [applicant.reason]
-    reasons = (each["spec"].get("reason", "") for each in approvals(requests, applicant, now))
-    return [reason for reason in reasons if reason]
+def _check_reason(policy: ParsedPolicy, reason: str, command: str, otherwise: str = "") -> None:
+    """
+    Check a reason.
 
-
-def _check_reason(policy: ParsedPolicy, reasons: Sequence[str], machine: Object) -> None:
-    if policy.spec.get("reason") != REQUIRED:
+    :param command: gives a reason.
+    :param otherwise: is said besides if there is none.
+    """
+    if policy.accepts(reason):
         return
-    search, pattern = policy.search, policy.spec.get("reasonPattern")
-    if reasons and (search is None or any(search.end_in(each.encode()) >= 0 for each in reasons)):
-        return
+    pattern = policy.spec.get("reasonPattern")
     needs = f"{policy} requires a reason" + (f" that matches {pattern}" if pattern else "")
     raise _refused(
-        f"{needs}, not {fields.shown(reasons[0])}" if reasons else needs,
-        f": use {_open(machine, '--reason TICKET')}"
-        + (
-            "" if reasons else f", or kubectl exec -it {_named(machine)} -- console --reason TICKET"
-        ),
+        f"{needs}, not {fields.shown(reason)}" if reason else needs,
+        f": use {command}" + ("" if reason else otherwise),
         REASON_REQUIRED,
     )
 
@@ -284,22 +352,16 @@ def _check_no_service_account(needs: str, applicant: Applicant) -> None:
             )
 
 
-def _approval(
-    policy: ParsedPolicy,
-    requests: Sequence[Object],
-    applicant: Applicant,
-    machine: Object,
-    now: float,
-) -> Object:
+def _approval(policy: ParsedPolicy, session: _Session) -> Object:
+    applicant, now = session.applicant, session.now
     approvers = policy.spec.get("approvers")
     hint = f" ({approvers})" if approvers else ""
     needs = f"{policy} requires the approval of another user{hint}"
     _check_no_service_account(needs, applicant)
-    valid = approvals(requests, applicant, now)
-    if valid:
-        return valid[0]
-    ask = _open(machine, "--request --reason TICKET")
-    latest = _latest(requests, now)
+    if session.valid:
+        return session.valid[0]
+    ask = _open(session.machine, "--request --reason TICKET")
+    latest = _latest(session.requests, now)
     if latest is None:
         raise _refused(needs, f": request it with {ask}", APPROVAL_REQUIRED)
     name, namespace = latest["metadata"]["name"], latest["metadata"]["namespace"]
@@ -313,6 +375,13 @@ def _approval(
             APPROVAL_REQUIRED,
             name,
         )
+    if _counts(latest, applicant, now):
+        raise _refused(
+            f'{needs}: that of your request "{name}" is for the reason '
+            f"{fields.shown(_reason(latest))}, not {fields.shown(applicant.reason)}",
+            f": give that reason or none, or request again with {ask}",
+            APPROVAL_REQUIRED,
+        )
     if state == APPROVED:  # for a session under another identity
         raise _refused(
             f'{needs}: request "{name}" is for another account of this name, or for a user who '
@@ -320,9 +389,11 @@ def _approval(
             f": make your own with {ask}",
             APPROVAL_REQUIRED,
         )
+    by = status.get("decidedBy", "another user")
+    remark = f" ({status['message']})" if status.get("message") else ""
     because = {
-        DENIED: f"{status.get('decidedBy', 'another user')} denied it"
-        + (f" ({status['message']})" if status.get("message") else ""),
+        DENIED: f"{by} denied it{remark}",
+        WITHDRAWN: f"{by} withdrew the approval{remark}",
         USED: "its approval was for one session, which has begun",
         EXPIRED: "it has expired",
         DELETED: "it is being deleted",
@@ -363,6 +434,14 @@ def _counts(request: Object, applicant: Applicant, now: float) -> bool:
     uid = spec.get("userUID", "")
     is_user = spec.get("user") == user.name and (not uid or not user.uid or uid == user.uid)
     return bool(is_user and spec.get("caller", "") == applicant.caller)
+
+
+def _reason(request: Object) -> str:
+    return str(request["spec"].get("reason", "")).strip(" ")
+
+
+def _is_for_reason(request: Object, applicant: Applicant) -> bool:
+    return not applicant.reason or _reason(request) in ("", applicant.reason)
 
 
 def _right(request: Object) -> Right:

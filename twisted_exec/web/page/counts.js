@@ -23,6 +23,13 @@ export const REQUESTS = {
   counts: (request) => stateOf(request, Date.now()) === WAITING,
 };
 
+/** Return how many requests the user may decide: those of other users, where the user has the right. */
+export async function decidable({ api, user }, requests) {
+  const others = requests.filter(({ spec = {} }) => !user || ![spec.user, spec.caller].includes(user));
+  const answers = others.map(({ metadata }) => may(api, "patch", "consolerequests", "approval", metadata.namespace));
+  return (await Promise.all(answers)).filter(Boolean).length;
+}
+
 export class Count {
   #context;
   #what;
@@ -35,7 +42,8 @@ export class Count {
   /**
    * @param {object} context of the page
    * @param {any} what such as {@link UNHEALTHY}
-   * @param {(number: number | null) => void} changed is called with each change; null: it is not known
+   * @param {(number: number | null, objects: any[]) => void} changed is called with each change, and with what is counted;
+   *     null: it is not known
    * @param {(isOffered: boolean) => void} [offered] is told whether the user may list some of it
    */
   constructor(context, what, changed, offered = () => {}) {
@@ -73,7 +81,7 @@ export class Count {
     this.#leaving.abort();
     this.#leaving = new AbortController();
     this.#paths = "";
-    this.#changed(null);
+    this.#changed(null, []);
   }
 
   #watch(paths) {
@@ -81,8 +89,8 @@ export class Count {
     const { query, make, counts } = this.#what;
     const known = new Map(); // lists that are known now
     const tell = () => {
-      const all = [...known.values()].flatMap((objects) => objects.all);
-      this.#changed(known.size === paths.length ? all.filter(counts).length : null);
+      const counted = [...known.values()].flatMap((objects) => objects.all).filter(counts);
+      this.#changed(known.size === paths.length ? counted.length : null, counted);
     };
     const timer = setInterval(tell, TELL_MILLISECONDS);
     signal.addEventListener("abort", () => clearInterval(timer));

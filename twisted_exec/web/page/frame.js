@@ -26,6 +26,8 @@ export class Frame {
   #counts;
   #cluster = h("span", { class: "cluster" });
   #renewal = h("span");
+  #title = document.title;
+  #waiting = 0;
   #user;
   #leave;
 
@@ -87,6 +89,23 @@ export class Frame {
   /** Show or hide a view in the navigation. */
   offer(view, isOffered) {
     this.#links[view].hidden = !isOffered;
+  }
+
+  /** Name what the window shows. */
+  title(text) {
+    this.#title = text;
+    this.#drawTitle();
+  }
+
+  /** A user in another tab sees how many requests wait. */
+  #drawTitle() {
+    document.title = `${this.#waiting ? `(${this.#waiting}) ` : ""}${this.#title}`;
+  }
+
+  /** So many requests wait for the user. */
+  waiting(number) {
+    this.#waiting = number;
+    this.#drawTitle();
   }
 
   /** Show a number beside a view; nothing if it is 0, or null. */

@@ -1,7 +1,7 @@
 /** Start of the page: configuration, login, discovery; then the view of the route. */
 
 import { Api } from "./api.js";
-import { Count, REQUESTS, UNHEALTHY } from "./counts.js";
+import { Count, REQUESTS, UNHEALTHY, decidable } from "./counts.js";
 import { button, fill, h, notice, printable } from "./dom.js";
 import { Frame, machineHead } from "./frame.js";
 import { secretOf } from "./login/dialogs.js";
@@ -96,9 +96,16 @@ async function main() {
   const { group, version } = context.machines.resource;
   api.group = group;
   api.small = `/apis/${group}/${version}`;
+  let changes = 0; // so that a slow answer does not replace a newer one
+  const requestsWait = async (number, requests) => {
+    const change = ++changes;
+    frame.count("requests", number);
+    const decisions = await decidable(context, requests);
+    if (change === changes) frame.waiting(decisions);
+  };
   counts.push(
     new Count(context, UNHEALTHY, (number) => frame.count("alerts", number)),
-    new Count(context, REQUESTS, (number) => frame.count("requests", number), (isOffered) => frame.offer("requests", isOffered)),
+    new Count(context, REQUESTS, requestsWait, (isOffered) => frame.offer("requests", isOffered)),
   );
   context.count();
   addEventListener("hashchange", () => show(context));
@@ -177,7 +184,7 @@ async function show(context) {
   if (number !== routes) return;
   current?.stop?.();
   const machine = parameters.name ?? "";
-  document.title = [printable(machine), TITLES[name]].filter(Boolean).join(" · ") || "Consoles";
+  context.frame.title([printable(machine), TITLES[name]].filter(Boolean).join(" · ") || "Consoles");
   const container = h("div", { class: `view view-${name}` });
   const head = parameters.part
     ? [consoles?.restore(context).strip(parameters), machineHead(context, parameters.namespace, machine, parameters.part)]

@@ -42,7 +42,7 @@ test("an approval is awaited, also over a server that is away", async () => {
   const away = Object.assign(new Error(""), { code: 503 });
   const { sent, context: page } = requests({}, away, { approved: true, decidedBy: "bob", message: "go on" });
   const seen = [];
-  assert.equal(await approved(page, METADATA, undefined, (request) => seen.push(request), ours, now), 'bob approved request "vm-x7": go on');
+  assert.equal(await approved(page, METADATA, undefined, (request) => seen.push(request), ours, now), "bob approved: go on");
   assert.deepEqual([seen.map(({ status }) => status), sent.length], [[{}], 3]);
 });
 
@@ -51,7 +51,7 @@ test("an approval is left to the window that has claimed it, until that is gone,
   const claims = (...answers) => async () => answers.shift();
   const seen = [];
   const note = (_, message, isOurs) => seen.push([message, isOurs]);
-  const text = 'bob approved request "vm-x7"';
+  const text = "bob approved your request";
   const gone = requests({}, approval, approval, approval);
   assert.equal(await approved(gone.context, METADATA, undefined, note, claims(false, false, true), now), text);
   assert.deepEqual([seen, gone.sent.length], [[["", false], [text, false], [text, false]], 4]);
@@ -64,6 +64,11 @@ test("a request that is denied or deleted says so", async () => {
   await assert.rejects(
     approved(denied.context, METADATA, undefined, now, ours, now),
     (problem) => problem instanceof Denied && problem.user === "bob" && /bob denied .*: not now/.test(problem.message),
+  );
+  const withdrawn = requests({ denied: true, decidedBy: "bob", expirationTime: "2099-01-01T00:00:00Z" });
+  await assert.rejects(
+    approved(withdrawn.context, METADATA, undefined, now, now),
+    (problem) => problem instanceof Denied && problem.isWithdrawn && /bob withdrew the approval/.test(problem.message),
   );
   const deleted = requests(Object.assign(new Error(""), { code: 404 }));
   await assert.rejects(approved(deleted.context, METADATA, undefined, now, ours, now), /was deleted/);

@@ -21,7 +21,8 @@ test("the state of a request is that of the server", () => {
     [{ approved: true, expirationTime: LATER }, "Approved"],
     [{ approved: true, expirationTime: EARLIER }, "Expired"],
     [{ approved: true, expirationTime: EARLIER, session: "s" }, "Used"],
-    [{ denied: true, session: "s" }, "Denied"],
+    [{ denied: true }, "Denied"],
+    [{ denied: true, expirationTime: LATER, session: "s" }, "Withdrawn"],
   ];
   for (const [status, state] of states) assert.equal(stateOf(request(status), NOW), state, JSON.stringify(status));
   assert.equal(stateOf(request({}, { creationTimestamp: "2026-11-19T08:00:00Z" }), NOW), "Expired");
@@ -59,7 +60,7 @@ test("requests that wait come first, then the newest", () => {
 test("a policy says what it demands", () => {
   const demand = (spec) => demandOf({ metadata: { name: "p" }, spec });
   assert.equal(demand({ approval: "None", maxSeconds: 60 }), "");
-  assert.match(demand({ approval: "Required", reason: "Required" }), /^ConsolePolicy p: an approval is for any number .*; with a reason\.$/);
+  assert.match(demand({ approval: "Required", reason: "Required" }), /^ConsolePolicy p: an approval is for any number .*; it needs a reason\.$/);
   const once = demand({ approval: "Once", reason: "Required", reasonPattern: "OPS-[0-9]+", maxSeconds: 3600, approvers: "#on-call" });
-  assert.match(once, /one session; the reason matches OPS-\[0-9\]\+; a session lasts 60m at most; approvers: #on-call\.$/);
+  assert.match(once, /one session; it needs a reason that matches OPS-\[0-9\]\+; a session lasts 60m at most; approvers: #on-call\.$/);
 });

@@ -11,11 +11,12 @@ const RIGHTS = { observe: "observe", takeover: "takeover" };
 /** The right that a place asks for. */
 export const rightOf = ({ mode }) => RIGHTS[mode] ?? "drive";
 
-/** Another user has denied a request. */
+/** Another user has denied a request, or withdrawn its approval. */
 export class Denied extends Error {
-  constructor(user, message) {
+  constructor(user, message, isWithdrawn = false) {
     super(message);
     this.user = user;
+    this.isWithdrawn = isWithdrawn;
   }
 }
 
@@ -57,7 +58,8 @@ function approvalOf(request) {
   const because = message ? `: ${message}` : "";
   const state = stateOf(request, Date.now());
   if (state === "Denied") throw new Denied(decidedBy, `${decidedBy} denied request "${name}"${because}`);
-  if (state === "Approved") return `${decidedBy} approved request "${name}"${because}`;
+  if (state === "Withdrawn") throw new Denied(decidedBy, `${decidedBy} withdrew the approval of request "${name}"${because}`, true);
+  if (state === "Approved") return `${decidedBy} approved${because || " your request"}`;
   if (state === "Used") throw new Error(`the approval of request "${name}" was used for another session, such as in another window: ask again`);
   if (state !== WAITING) throw new Error(`request "${name}" counts no longer (${state}): ask again`);
   return "";

@@ -62,6 +62,7 @@ export class Console {
   isEmpty = true;
   /** @type {{text: string, kind: string} | null} */
   #held = null; // the newest message behind the panel of an attempt to connect
+  #approval = ""; // what the approver has said, while it is to be read
   /** @type {Record<string, string>} what the user was told of the session: its newest text by subject. */
   #facts = {};
   /**
@@ -362,7 +363,7 @@ export class Console {
     if (this.#message.matches(".about-role")) this.#message.className = "message"; // the roles have ended with the session
     this.#former = null;
     this.#announce(`${endingOf(detail, this.context.user).title}. ${sentence(endText(detail))}`.trim());
-    if (!this.#message.matches(".warning, .error")) this.#message.hidden = true; // the panel says what is true now
+    if (!this.#message.matches(".warning, .error")) this.#endMessage(); // the panel says what is true now
     this.#panel.show(detail, this.#rights, this.#status.isReadOnly);
     if (this.#panel.followsMachine) this.#watchMachine();
     else this.#leaveMachine();
@@ -589,6 +590,12 @@ export class Console {
     if (this.isActive) this.#screen?.focus();
   }
 
+  /** Show what the approver has said, before other messages about the session that begins. */
+  tellApproval(text) {
+    this.#approval = sentence(text);
+    this.#tell("", "");
+  }
+
   // Parts that the user sees.
 
   /** Whether commands for the writer make sense. */
@@ -653,15 +660,15 @@ export class Console {
     }
     fill(
       this.#message,
-      h("span", {}, printable(text)),
+      h("span", {}, printable(`${this.#approval} ${text}`.trim())),
       button("×", () => this.#hideMessage(), { class: "quiet icon", "aria-label": "Dismiss this message" }),
     );
     this.#message.className = `message ${kind}`;
     this.#message.hidden = false;
     this.#placeMessage();
     clearTimeout(this.#messageTimer);
-    if (!kind) this.#messageTimer = setTimeout(() => (this.#message.hidden = true), MESSAGE_MILLISECONDS);
-    this.#announce(text);
+    if (!kind) this.#messageTimer = setTimeout(() => this.#endMessage(), MESSAGE_MILLISECONDS);
+    this.#announce(text || this.#approval);
   }
 
   /** Where there is room below the cursor, a message covers no output; elsewhere it covers the oldest. */
@@ -691,8 +698,13 @@ export class Console {
     if (!isFirst || this.place.closed?.[subject] !== text) this.#tell(text, kind);
   }
 
-  #hideMessage() {
+  #endMessage() {
     this.#message.hidden = true;
+    this.#approval = "";
+  }
+
+  #hideMessage() {
+    this.#endMessage();
     this.place.closed = { ...this.#facts };
     this.#on.keep();
     this.focus();

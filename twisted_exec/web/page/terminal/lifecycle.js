@@ -260,11 +260,11 @@ export class Lifecycle {
       return;
     }
     this.#on.ended(detail);
-    if (isWithdrawn) this.#withdrawn(ended, attachment, follow);
+    if (isWithdrawn) this.#withdrawn(ended, attachment, detail, follow);
   }
 
   /** The server has withdrawn the session: if because of its token, open it again with the next one. */
-  async #withdrawn(ended, attachment, follow) {
+  async #withdrawn(ended, attachment, detail, follow) {
     // The answer to any request with this token; if it is 401, the page asks for another one.
     const refusal = await attachment.explain();
     if (this.#state !== ended) return;
@@ -278,7 +278,7 @@ export class Lifecycle {
       else this.#enter(new LoggedOut(follow));
     } else {
       const { reason, approval } = demands(refusal);
-      if (reason || approval) this.#on.ended(refusal); // what the user can give now
+      if (reason || approval) this.#on.ended({ ...refusal, reason: detail.reason }); // what the user can give now
     }
   }
 }

@@ -1,12 +1,13 @@
 /** The panel over a terminal without a session: how far it is, or why it has ended and how to open it again. */
 
+import { causesOf } from "../details.js";
 import { button, fill, h, printable } from "../dom.js";
 import { Claim } from "../session/claim.js";
 import { duration } from "../times.js";
 import { copyButton } from "../views/parts.js";
 import { Denied, approved, createRequest, rightOf, waitingRequest } from "./approval.js";
 import { suggestion } from "./suggestion.js";
-import { MACHINE_DELETED, NOT_RUNNING, attemptText, demands, endText, endingOf, explained, isForbidden, isMachineMissing, isMachineStopped, isWithoutPool, requestOf, startText, stoppedText } from "./texts.js";
+import { MACHINE_DELETED, NOT_RUNNING, REVOKED, attemptText, demands, endText, endingOf, explained, isForbidden, isMachineMissing, isMachineStopped, isWithoutPool, requestOf, startText, stoppedText } from "./texts.js";
 
 const TERMINATING = "Terminating"; // the state of a machine that is being deleted
 const TICK_MILLISECONDS = 1000;
@@ -127,7 +128,7 @@ export class Panel {
         ? button("Open as observer", () => this.#owner.reopen({ mode: "observe" }), { class: "primary" })
         : null;
     if (required.reason || required.approval) {
-      this.#showForm(text, required, requestOf(ending));
+      this.#showForm(text, required, requestOf(ending), ending.reason === REVOKED);
     } else if (isMachineMissing(ending)) {
       const { namespace, name } = this.#owner.place;
       const isDeleted = ending.reason === MACHINE_DELETED;
@@ -306,8 +307,9 @@ export class Panel {
    * @param {string} text of the refusal
    * @param {{reason: boolean, approval: boolean}} required
    * @param {string} former name of the user's last request
+   * @param {boolean} hasEnded whether there was a session
    */
-  #showForm(text, required, former) {
+  #showForm(text, required, former, hasEnded) {
     const { place, context } = this.#owner;
     /** @type {any} */
     let request = null; // that the user has stopped waiting for
@@ -315,8 +317,13 @@ export class Panel {
       type: "text", value: place.reason ?? "", maxlength: "256", required: required.reason,
       autocomplete: "off", placeholder: "such as the number of a ticket",
     });
-    const heading = h("span", {}, required.approval ? "This console needs an approval" : "This console needs a reason");
-    const showDenied = (user) => fill(heading, `${printable(user)} has denied your request`);
+    const needs = `this console needs ${required.approval ? "an approval" : "a reason"}`;
+    const title = hasEnded ? `The session has ended: ${needs}` : `T${needs.slice(1)}`;
+    const denied = ({ user, isWithdrawn }) => {
+      if (!isWithdrawn) return `${user} has denied your request`;
+      return `${user} has withdrawn the approval${hasEnded ? "; the session has ended" : ""}`;
+    };
+    const heading = h("span", {}, title);
     const status = h("p", { role: "status" });
     const command = () => `twisted-exec request approve -n ${place.namespace} ${request?.metadata.name}`;
     const open = () => this.#owner.reopen({ reason: input.value.trim() });
@@ -324,7 +331,8 @@ export class Panel {
       status.textContent = printable(message);
       context.announce(message);
     };
-    const draw = (waits) => {
+    const draw = (waits, state = title) => {
+      fill(heading, printable(state));
       ask.disabled = input.readOnly = waits;
       again.hidden = waits;
       stop.hidden = copy.hidden = true; // until the request is there
@@ -344,6 +352,7 @@ export class Panel {
       context.announce(approval ? text : `${text}${command()}.`);
       stop.hidden = false;
       copy.hidden = Boolean(approval);
+      fill(heading, "Waiting for approval");
       if (document.activeElement === this.element) stop.focus();
       this.#owner.waitsForApproval(Date.parse(creationTimestamp));
     };
@@ -357,15 +366,15 @@ export class Panel {
       try {
         const { metadata } = await find(signal);
         const take = () => claim.take(`request ${metadata.uid}`, navigator.locks, globalThis);
-        context.announce(await approved(context, metadata, signal, seen, take));
+        const message = await approved(context, metadata, signal, seen, take);
         this.#owner.reopen({ reason: input.value.trim() });
+        this.#owner.tellApproval(message);
       } catch (problem) {
         claim.release();
         if (signal.aborted) return;
         request = null;
-        draw(false);
-        if (problem instanceof Denied) showDenied(problem.user);
-        say(problem.message);
+        draw(false, problem instanceof Denied ? denied(problem) : title);
+        say(explained(endText({ message: problem.message, causes: causesOf(problem.status) })).text);
       }
     };
     const submit = (event) => {

@@ -5,7 +5,7 @@
 import { duration, minute } from "../times.js";
 
 export const WAITING = "Waiting";
-export const STATE_KINDS = { [WAITING]: "waiting", Approved: "good", Denied: "bad", Used: "off", Expired: "off", Deleted: "off" };
+export const STATE_KINDS = { [WAITING]: "waiting", Approved: "good", Denied: "bad", Withdrawn: "bad", Used: "off", Expired: "off", Deleted: "off" };
 
 const WAITING_MILLISECONDS = 86_400_000; // twisted_exec/api/kinds/consolerequests.py: PENDING_SECONDS
 const RIGHTS = { observe: "Observing", drive: "Typing", takeover: "Taking over" };
@@ -14,7 +14,7 @@ const RIGHTS = { observe: "Observing", drive: "Typing", takeover: "Taking over" 
 export function stateOf(request, now) {
   const { metadata, status = {} } = request;
   if (metadata.deletionTimestamp) return "Deleted";
-  if (status.denied) return "Denied";
+  if (status.denied) return status.expirationTime ? "Withdrawn" : "Denied"; // only approvals have that time
   if (status.session) return "Used";
   if (endOf(request) <= now) return "Expired";
   return status.approved ? "Approved" : WAITING;
@@ -81,7 +81,7 @@ export function demandOf({ metadata, spec }) {
   if (!["Required", "Once"].includes(spec.approval)) return "";
   const facts = [
     spec.approval === "Once" ? "each approval is for one session" : "an approval is for any number of sessions until it ends",
-    spec.reasonPattern ? `the reason matches ${spec.reasonPattern}` : spec.reason === "Required" && "with a reason",
+    spec.reason === "Required" && `it needs a reason${spec.reasonPattern ? ` that matches ${spec.reasonPattern}` : ""}`,
     spec.maxSeconds && `a session lasts ${duration(spec.maxSeconds * 1000)} at most`,
     spec.approvers && `approvers: ${spec.approvers}`,
   ];

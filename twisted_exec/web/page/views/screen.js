@@ -1,7 +1,9 @@
 /** The screen of a machine's console, now or at any time that its journal retains. */
 
+import { causesOf } from "../details.js";
 import { button, fill, h, notice, printable } from "../dom.js";
 import { readScreen } from "../screens.js";
+import { demands, endText } from "../terminal/texts.js";
 import { dateTime, localDay, minute, parseTime, TIME_FORMS, zonedTime } from "../times.js";
 import { sleep } from "../watch.js";
 import { LogSource } from "./log/source.js";
@@ -192,10 +194,7 @@ class ScreenView {
     const more = [];
     if (error.code === 501) this.controls.hidden = this.frame.hidden = true;
     if (error.code === 403) {
-      this.reason.hidden = false;
-      const lacksRight = error.message.includes(" cannot observe resource ");
-      const advice = lacksRight ? askFor("console-observer", this.place.namespace) : "If a policy asks for a reason, give it above and show the screen again.";
-      fill(this.problem, lacking("You may not see this screen.", advice, error));
+      this.#forbidden(error);
       return;
     }
     if (error.code === 501 || error.code === 503) {
@@ -208,6 +207,27 @@ class ScreenView {
     } else {
       fill(this.problem, notice("error", `${printable(error.message)}.`, more));
     }
+  }
+
+  /** Say what is missing, and where the user gets it: a reason here, and an approval at the console. */
+  #forbidden(error) {
+    const { namespace, name } = this.place;
+    const causes = causesOf(error.status);
+    const needs = demands({ causes });
+    this.reason.hidden = !needs.reason || needs.approval;
+    this.frame.hidden = true;
+    const toConsole = h("p", {}, h("a", { class: "button", href: this.context.link(namespace, name) }, "Go to the console"));
+    if (!needs.reason && !needs.approval) {
+      const lacksRight = error.message.includes(" cannot observe resource ");
+      const advice = lacksRight ? askFor("console-observer", namespace) : "If you may open the console, it shows the same.";
+      fill(this.problem, lacking("You may not see this screen.", advice, error, lacksRight ? null : toConsole));
+      return;
+    }
+    const [title, advice] = needs.approval
+      ? ["This screen needs an approval.", "Ask for it at the console, which shows the same."]
+      : ["This screen needs a reason.", "Give it above and show the screen again."];
+    fill(this.problem, notice("warning", h("p", {}, title), h("p", {}, printable(endText({ message: error.message, causes }))), h("p", {}, advice), needs.approval && toConsole));
+    this.context.announce(`${title} ${advice}`);
   }
 
   #draw(when) {
