@@ -271,6 +271,22 @@ class ConsoleTests(WebTestCase):
         self.assertNotIn("types here now", text)
         self.check_faults()
 
+    async def test_paste_question(self) -> None:
+        """Enter at the question about a paste does what the button that stands out says: nothing is pasted."""
+        ada = await self.user()
+        await self.open_terminal(ada)
+        await ada.page.allow("clipboard-read", "clipboard-write")
+        await ada.focus_terminal()
+        await ada.page.evaluate(r"navigator.clipboard.writeText('echo one\necho two\n')")
+        await ada.open_commands()
+        await ada.page.press("i")
+        await ada.until_page("Paste into vm-1[^]*2 lines")
+        await ada.page.until("document.activeElement.matches('dialog .primary')")
+        await ada.page.press("Enter")
+        await ada.until_page("Nothing was pasted")
+        self.assertNotIn("one", await ada.text())
+        self.check_faults()
+
     async def test_exit(self) -> None:
         """The panel of a console whose program has ended says so, and with which code, each once."""
         ada = await self.user()

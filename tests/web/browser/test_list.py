@@ -491,15 +491,15 @@ class ObserverTests(FleetTestCase):
         """The notice leads to the field that it names, also where that is behind a button."""
         user = await self.user(size=(390, 844))
         await user.until_page(
-            "Type the namespaces in which you may list them[^]*Open[^]*Type the namespaces"
+            "Type the namespaces in which you may list them[^]*Open[^]*Choose other namespaces"
         )
-        await user.click_text("button", "Type the namespaces")
+        await user.click_text("button", "Choose other namespaces")
         named = "[...document.querySelectorAll('.field')].find((each) => each.innerText.trim() === 'Namespaces')"
         await user.page.until(f"{named}?.contains(document.activeElement)")
         self.assertEqual(await faults_of(user.page), [])
         await user.page.type("other")
         await user.until_page("You may not list machines in the namespace.*other")
-        await user.click_text("button", "Type the namespaces")
+        await user.click_text("button", "Choose other namespaces")
         await user.page.until(f"{named}.contains(document.activeElement)")
 
     async def test_all_namespaces(self) -> None:

@@ -191,7 +191,7 @@ test("the problems of all lists are shown, each until its list is read again", a
 });
 
 test("a user without the right to a list is led to the field of the namespaces, if the view has one", async (t) => {
-  for (const [namespace, labels] of [[undefined, ["Type the namespaces"]], ["a", []]]) {
+  for (const [namespace, labels] of [[undefined, ["Choose other namespaces"]], ["a", []]]) {
     const { view, server } = await open(t, { namespace });
     server.watches[0].onProblem({ code: 403, message: "things is forbidden" });
     assert.deepEqual(view.problem.all("button").map((each) => each.text), labels);

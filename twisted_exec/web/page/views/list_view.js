@@ -164,7 +164,7 @@ export class ListView {
           this.#answered(source);
           const isOutage = error && (error.code === 0 || error.code >= 500);
           this.#tellOutage(source, isOutage ? { message: error.message, asOf: objects.asOf } : null);
-          this.#report(problem, source, error && !isOutage ? explained(error, { plural, namespace, role, instead, others }) : null);
+          this.#report(problem, source, error && !isOutage ? explained(error, { plural, namespace, role, labels: query?.labelSelector, instead, others }) : null);
         },
       });
       return objects;
@@ -396,12 +396,13 @@ function asOfText(time) {
 }
 
 /** Return the notice of an error; `others` lets the user type other namespaces, null if the view has those of its address. */
-function explained(error, { plural, namespace, role, instead, others }) {
+function explained(error, { plural, namespace, role, labels, instead, others }) {
   if (error.code === 401) return notice("warning", "Waiting for your login.");
   if (error.code === 403) {
     const where = namespace ? `in the namespace ${printable(namespace)}` : "in all namespaces";
     const advice = `${others ? "Type the namespaces in which you may list them, or ask" : "Ask"} your administrator for the role “${role}” there.`;
-    return lacking(`You may not list ${plural} ${where}.`, advice, error, [instead?.(namespace), others && button("Type the namespaces", others)]);
+    return lacking(`You may not list ${plural} ${where}.`, advice, error, [instead?.(namespace), others && button("Choose other namespaces", others)]);
   }
+  if (error.code === 400 && labels) return lacking("These labels cannot be read.", "Write a label as tier=production, tier!=production or tier, and a comma between two of them.", error);
   return notice("error", printable(error.message));
 }
