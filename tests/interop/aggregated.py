@@ -229,7 +229,7 @@ Logs of machines are read with ``kubectl get --raw``, see :doc:`logs`.
 Commands
 --------
 
-All {number} commands that are also tested against the API server in standalone mode, grouped by
+All commands that are also tested against the API server in standalone mode, grouped by
 verb.  If kube-apiserver itself answers (its version, its Services), that answer is compared.  If only
 the server's answer matters, only the newest kubectl is tested.
 
@@ -243,11 +243,9 @@ Tested versions
 
 def page(found: Found, date: str) -> str:
     """The whole page."""
-    number = max(sum(each.tried.values()) for each in found.verbs)
     told = _PAGE.format(
         command=COMMAND,
         table=_clients(found.clients),
-        number=number,
         verbs=_table(found.verbs),
         versions=render_versions(found.clients, date),
     )
