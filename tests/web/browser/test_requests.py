@@ -122,7 +122,8 @@ class RequestTests(WebTestCase):
     async def test_wait(self) -> None:
         """
         A reason that the policy refuses bothers no approver. Enter in its field asks. A page waits for the user's only request: also after a reload, and
-        if the user has stopped to wait and asks again; its approval opens the console.
+        if the user has stopped to wait and asks again; its approval opens the console. On a phone the wait is on one
+        line, without a row of keys.
         """
         ada = await self.user("ada")
         await ada.open(VM)
@@ -147,8 +148,15 @@ class RequestTests(WebTestCase):
         await ada.page.until(f"{_STATE} === 'No session' && {_PANEL_BUTTONS} === {_ASK_AGAIN}")
         await ada.click_text(".panel button", "Ask for approval")
         await self.check_waits(ada, "OPS-7")
-        with open(f"{self.mktemp()}-waits.png", "wb") as picture:
-            picture.write(await ada.page.screenshot())
+        await ada.page.set_touch()
+        await ada.page.resize(*PHONE)
+        await ada.page.until(
+            f"{_LINES} < 2 && !document.querySelector('.key-bar').checkVisibility()"
+        )
+        await ada.page.resize(844, 390)
+        await ada.page.until(
+            f"{_LINES} < 2 && !document.querySelector('.key-bar').checkVisibility()"
+        )
         await self.decide_all({"approved": True})
         await ada.until_terminal("[#$]$")
         self.check_faults()
@@ -303,6 +311,8 @@ _NEWS = "document.querySelector('.panel [role=status]').innerText"
 _MESSAGE = "(document.querySelector('.message:not([hidden])')?.innerText ?? '')"
 _FIELD = "document.querySelector('.panel input')"
 _STATE = "document.querySelector('.status-line .badge').innerText"
+_BADGE = "document.querySelector('.status-line .badge')"
+_LINES = f"{_BADGE}.clientHeight / parseFloat(getComputedStyle({_BADGE}).lineHeight)"
 _PANEL_BUTTONS = (
     "[...document.querySelectorAll('.panel .button')]"
     ".filter((each) => each.checkVisibility() && !each.disabled).map((each) => each.innerText).join()"

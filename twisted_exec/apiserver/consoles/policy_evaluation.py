@@ -77,7 +77,7 @@ class ParsedPolicy:
         return bool(self.spec.get("approval", NONE) != NONE)
 
     def accepts(self, reason: str) -> bool:
-        """Return whether a session may have a reason, or none if that is empty."""
+        """Return whether a session may have a reason; empty: none."""
         if not self.requires_reason:
             return True
         return bool(reason) and (self.search is None or self.search.end_in(reason.encode()) >= 0)
@@ -154,7 +154,7 @@ def approvals(
     """
     Return the approved requests that count for a session, the best first.
 
-    An approval for a reason does not count for a session that is given another one.
+    An approval for a reason does not count for a session with another reason.
     """
 
     def rank(request: Object) -> tuple[bool, bool, Right, float]:
@@ -233,7 +233,7 @@ def _forbidden(refusals: Sequence[_Refused]) -> Forbidden:
 @dataclass(frozen=True)
 class _Session:
     """
-    What the policies decide about.
+    A session about which policies decide.
 
     :param requests: of its user for this machine.
     :param valid: the requests that count, the best first.

@@ -23,7 +23,12 @@ export const REQUESTS = {
   counts: (request) => stateOf(request, Date.now()) === WAITING,
 };
 
-/** Return how many requests the user may decide: those of other users, where the user has the right. */
+/**
+ * Return how many requests the user may decide: those of other users, where the user has the right.
+ *
+ * @param {any} context of the page
+ * @param {any[]} requests
+ */
 export async function decidable({ api, user }, requests) {
   const others = requests.filter(({ spec = {} }) => !user || ![spec.user, spec.caller].includes(user));
   const answers = others.map(({ metadata }) => may(api, "patch", "consolerequests", "approval", metadata.namespace));

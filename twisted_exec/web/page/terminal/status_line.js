@@ -278,7 +278,7 @@ export class StatusLine {
     this.#drawPeople();
     this.#drawDetails();
     // Where there is little room the styles depend on what is news: if all is good, only the role.
-    this.element.className = `status-line ${this.#machineText.textContent && kind === "good" ? "stopped" : kind}`;
+    this.element.className = `status-line ${this.#machineText.textContent && kind === "good" ? "stopped" : kind} ${this.#state.name === "ended" ? "ended" : ""}`;
     const { echo, roundTrip } = this.#facts;
     const speeds = [
       echo === undefined ? null : `Echo ${(echo / 1000).toFixed(1)} ms`,
