@@ -255,12 +255,15 @@ class PromptTests(SynchronousTestCase):
         self.assertEqual(scripted_outcome(run, timed_out).line, line)
         run.received(b"\x1b]28747;R%s\x1b\\$ " % nonce_of(terminal.sent))
         clock.pump([0.1] * 20)
-        self.assertEqual(scripted_outcome(run, timed_out).line, f"{TIMED_OUT}: {GOES_ON}")
+        remedy = r"--send '\x03' sends it Ctrl-C"
+        line = f"{TIMED_OUT}: {GOES_ON}; {remedy}"
+        self.assertEqual(scripted_outcome(run, timed_out).line, line)
         interrupted = scripted_outcome(run, Outcome(signal=2))
-        self.assertEqual(interrupted, Outcome(line=f"interrupted: {GOES_ON}", signal=2))
+        line = f"interrupted: {GOES_ON}; {remedy}"
+        self.assertEqual(interrupted, Outcome(line=line, signal=2))
         for line, more in (
-            ("session ended: LineLost: gone", f"; {MAY_GO_ON}"),
-            ("connection lost before the session's status", f"; {MAY_GO_ON}"),
+            ("session ended: LineLost: gone", f"; {MAY_GO_ON}; {remedy}"),
+            ("connection lost before the session's status", f"; {MAY_GO_ON}; {remedy}"),
             ("session ended: PoweredOff: by ada", ""),
         ):
             lost = scripted_outcome(run, Outcome(1, line))
@@ -269,7 +272,9 @@ class PromptTests(SynchronousTestCase):
         run.noticed(Notice(text, NoticeKind.ROLE, NoticeRole.OBSERVER, "ada"))
         lost = scripted_outcome(run, Outcome())
         self.assertEqual(lost.exit_code, OCCUPIED_CODE)
-        self.assertTrue(lost.line.endswith(f"(--force takes over); {MAY_GO_ON}"), lost.line)
+        self.assertTrue(
+            lost.line.endswith(f"(--force takes over); {MAY_GO_ON}; {remedy}"), lost.line
+        )
 
     def test_interrupted_early(self) -> None:
         """Ctrl-C before the command is typed needs no message."""

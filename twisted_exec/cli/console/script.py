@@ -71,6 +71,7 @@ class Script:
     :ivar outcome: how the script ended; ``None`` while it lasts, and if the session decides.
     :ivar is_over: the script has nothing left to do.
     :ivar waiting: what the script waits for, for the message after ``--timeout``.
+    :ivar remedy: how to end a command that goes on.
     """
 
     def __init__(self, clock: IReactorTime) -> None:
@@ -83,7 +84,7 @@ class Script:
         self._raw_line = b""
         self.outcome: Outcome | None = None
         self.is_over = False
-        self.waiting = ""
+        self.waiting = self.remedy = ""
 
     def drive(self, session: Driven) -> None:
         """Set the session; it resumes this source when it is attached."""
@@ -348,8 +349,8 @@ _OCCUPIED = (
     "ended, or add --force"
 )
 _CTRL_C = "--send '\\x03' sends it Ctrl-C"
-GOES_ON = f"the command has not ended and goes on in the console; {_CTRL_C}"
-MAY_GO_ON = f"the command may still run in the console; {_CTRL_C}"
+GOES_ON = "the command has not ended and goes on in the console"
+MAY_GO_ON = "the command may still run in the console"
 
 PROBE_SECONDS = 10.0
 """Time for a shell to answer the probe."""
@@ -401,11 +402,14 @@ class ShellRun(Script):
 
     :param command: see :func:`typed_command`.
     :param force: run it also in a shell that another run has.
+    :param remedy: for the user of a program that does not end.
     """
 
-    def __init__(self, clock: IReactorTime, command: str, *, force: bool = False) -> None:
+    def __init__(
+        self, clock: IReactorTime, command: str, *, force: bool = False, remedy: str = _CTRL_C
+    ) -> None:
         super().__init__(clock)
-        self._is_forced = force
+        self._is_forced, self.remedy = force, remedy
         self._tail = self._holder = b""  # the mark of the run that has the shell
         self._has_waited = False  # for the number of sessions
         self._nonce = secrets.token_hex(4).encode()  # short: other viewers see what is typed
@@ -503,7 +507,7 @@ class ShellRun(Script):
 
     def _unanswered(self) -> None:
         if not self._cannot_answer():
-            line = f"no shell answered within {PROBE_SECONDS:.0f} s; a program may be running there ({_CTRL_C})"
+            line = f"no shell answered within {PROBE_SECONDS:.0f} s; a program may be running there ({self.remedy})"
             last = f'; the last line is "{self.last_line}"' if self.last_line else ""
             self._fail(NO_SHELL_CODE, line + last)
 
