@@ -298,11 +298,24 @@ class PromptTests(SynchronousTestCase):
             _, _, terminal = self.begin(shown, force=True)
             self.assertEqual((terminal.sent, terminal.outcome), (b"\x15\r", None))
 
+    def test_earlier_run(self) -> None:
+        """The program of a command that goes on may be gone: waiting is not the only remedy."""
+        _, _, terminal = self.begin(b"\x1b]28747;B0123abcd\x1b\\\r\n")
+        assert terminal.outcome is not None
+        self.assertIn("the command of an earlier --run has not ended", terminal.outcome.line)
+        _, _, terminal = self.begin(b"\x1b]28747;R0123abcd\x1b\\\r\n")
+        assert terminal.outcome is not None
+        self.assertIn("another kubectl console --run has the shell", terminal.outcome.line)
+
     def is_occupied(self, terminal: Terminal) -> bool:
         """Return whether a run ended because of another."""
         if terminal.outcome is None:
             return False
-        self.assertIn("another kubectl console --run has the shell", terminal.outcome.line)
+        self.assertRegex(
+            terminal.outcome.line,
+            "^another kubectl console --run has the shell, so the command was not typed: try again|"
+            r"^the command of an earlier --run has not ended, so .*; --send '\\x03' sends it Ctrl-C, ",
+        )
         return terminal.outcome.exit_code == OCCUPIED_CODE
 
     def test_run_without_others(self) -> None:

@@ -348,6 +348,10 @@ _OCCUPIED = (
     "another kubectl console --run has the shell, so the command was not typed: try again when that has "
     "ended, or add --force"
 )
+_NOT_ENDED = (
+    "the command of an earlier --run has not ended, so this command was not typed: try again when it has "
+    "ended; {remedy}, or --force types in any case"
+)
 _CTRL_C = "--send '\\x03' sends it Ctrl-C"
 GOES_ON = "the command has not ended and goes on in the console"
 MAY_GO_ON = "the command may still run in the console"
@@ -440,7 +444,10 @@ class ShellRun(Script):
     def _is_occupied(self) -> bool:
         if self._is_forced or self._holder[1:] in (b"", self._nonce):
             return False
-        self._fail(OCCUPIED_CODE, _OCCUPIED)
+        # The program of a command that has begun may be gone.
+        has_begun = self._holder.startswith(b"B")
+        line = _NOT_ENDED.format(remedy=self.remedy) if has_begun else _OCCUPIED
+        self._fail(OCCUPIED_CODE, line)
         return True
 
     def _output(self, data: bytes, plain: bytes) -> bytes:
