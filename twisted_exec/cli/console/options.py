@@ -231,6 +231,9 @@ class Parser(CheckedParser):
         extra = message.removeprefix("unrecognized arguments: ")
         if extra != message and not extra.startswith("-"):
             message += "; give one NAME or KIND/NAME; -l and --all select several machines"
+            # ssh and kubectl exec take the words of a command after the name.
+            command = extra.replace("'", r"'\''")
+            message += f"; to run a command: --run '{command}'"
         self.exit(self.failure_code, f"{for_stderr(self.error_line(message))}\n")
 
 
