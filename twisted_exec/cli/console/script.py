@@ -221,7 +221,9 @@ class Expect(Script):
         return any(isinstance(step, bytes) for step in self._steps)
 
     def _begin(self) -> None:
-        self._buffer, self._to_print = self._line, self._raw_line
+        self._buffer = self._line
+        if not _DRAWN.search(self._raw_line):  # a screen has no last line
+            self._to_print = _ANY_RUN.sub(b"", self._raw_line)
         self._proceed()
 
     def _output(self, data: bytes, plain: bytes) -> bytes:
@@ -394,6 +396,9 @@ _MARK = 28747
 """The number of the OSC."""
 _ANY_MARK = re.compile(rb"\x1b\]%d;([RBE][0-9a-f]{8})[:\x1b]" % _MARK)
 _MARK_BYTES = 18
+_ANY_RUN = re.compile(rb"\x1b\]%d;[^\x1b]*\x1b\\" % _MARK)
+_DRAWN = re.compile(rb"\x1b\[[\d;]*[Hf]|\x1b\[\?1049")
+"""Sequences of programs that draw a whole screen."""
 _KILL_LINE = b"\x15"
 _PLAIN = frozenset(
     b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789 +,-./:;<=>?@_|&()[]{}#*$~^"
