@@ -472,6 +472,11 @@ class PipeTests(ProcessCase):
                 children: dict[int, Any] = {0: file.fileno(), 1: "r", 2: "r"}
                 process = self.start("--expect", "up", *words, childFDs=children)
                 await self.ends_with(process, 0, line)
+            children = {0: file.fileno(), 1: "r", 2: "r"}
+            command = f"import sys; sys.argv[1] = '--all'; {COMMAND}"
+            process = self.start("--run", "true", command=command, childFDs=children)
+            await process.ended  # this server has no list
+            self.assertEqual(process.stderr.decode().splitlines()[0], unread)
 
     async def test_disk_full(self) -> None:
         """Failure to write output fails the command."""

@@ -189,6 +189,8 @@ def _fleet_task(
     if options.script_command is not None:
         from twisted_exec.cli.fleet.run import RunTask
 
+        if terminal.has_data and not options.quiet:
+            say(_NOT_READ)
         return RunTask(options, config, reactor)
     from twisted_exec.cli.fleet.prefixed import Prefixed
 
