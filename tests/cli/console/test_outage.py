@@ -452,6 +452,20 @@ class SilenceTests(OutageCase):
         self.clock.advance(1)
         self.assertEqual(self.said[1:], ["the server answers again"])
 
+    def test_leave(self) -> None:
+        """After such a line the escape key does not wait for the server, and before it only a second."""
+        for overdue, seconds in ((0.0, 1), (5.0, 0)):
+            self.begin()
+            stream: Any = ResumableStream()
+            stream.overdue_seconds = overdue
+            self.session.attached(stream)
+            self.clock.advance(1)
+            self.session.typed(b"\x1d")
+            if seconds:
+                self.assertFalse(self.session.finished.called)
+            self.clock.advance(seconds)
+            self.assertTrue(self.session.finished.called)
+
     def test_dialog(self) -> None:
         """
         A dialog neither ends the silence nor its count, which goes on from the oldest ping without an answer.

@@ -675,9 +675,9 @@ class ConsoleSession:
         if self._acting is not None:
             self._acting.cancel()
         if in_haste:
-            self._timers.after(
-                "farewell", _FAREWELL_SECONDS, lambda: self._finish(outcome), steady=True
-            )
+            # A server that is known to be silent does not take the last bytes either.
+            seconds = 0 if self._is_silent else _FAREWELL_SECONDS
+            self._timers.after("farewell", seconds, lambda: self._finish(outcome), steady=True)
         if self._input is not None:
             self._input.close()
         attempt, self._connecting = self._connecting, None
