@@ -288,7 +288,7 @@ class ScriptOutageTests(OutageCase):
         self.clock.advance(5)
         self.session.detached("left")
         self.sink.flush()
-        self.assertEqual(self.outcome(), Outcome(124, TIMED_OUT))
+        self.assertEqual(self.outcome(), Outcome(124, f"{TIMED_OUT}: the connection is lost"))
 
     def test_interrupt(self) -> None:
         """Ctrl-C ends a script during an outage, and the line about the loss says so."""

@@ -411,6 +411,7 @@ class ConsoleProgram:
             observe=self._observes,
             force=options.force,
         )
+        session.step = lambda: f"connecting to {one_line(self.place)}: {self.step}"
         attempt = patiently(
             lambda: self.attempt(session, reactor, stream_options), reactor, self._inform
         )

@@ -132,6 +132,7 @@ class ConsoleSession:
     :param tell_recorded: gets messages about recordings, instead of the terminal.
     :param watch_network: calls its argument after each change of the network; returns a function
         that stops this.
+    :ivar step: returns the step that the connection is at.
     :ivar finished: fires with the :class:`Outcome` after the output is flushed, or soon after the
         user decided to go.
     """
@@ -153,6 +154,7 @@ class ConsoleSession:
         watch_network: Callable[[Callable[[], None]], Callable[[], None]] = lambda _: lambda: None,
     ) -> None:
         self.problem = ""
+        self.step: Callable[[], str] = lambda: ""
         self.finished: Deferred[Outcome] = Deferred()
         self._clock = clock
         self._interactive = interactive
@@ -661,11 +663,23 @@ class ConsoleSession:
         if self._outcome is None:
             self._end(outcome)
         else:
+        if self._outcome is None and (why := self._hindrance()):
+            line = f"{line}: {why}"
             self._finish(outcome)
 
     def _end(self, outcome: Outcome, *, in_haste: bool = True) -> None:
         """
         Set the outcome, once, and end both sides.
+
+    def _hindrance(self) -> str:
+        """Return why the machine sends nothing, if that is known; or an empty string."""
+        # Without seconds, because a fleet prints equal messages once.
+        if self._outage is not None:
+            return "the connection is lost"
+        if self._stream is None:
+            return self.problem or self.step()
+        is_silent = (getattr(self._stream, "overdue_seconds", 0.0) or 0.0) >= 1
+        return "the server does not answer" * is_silent
 
         :param in_haste: the user left: do not wait long.
         """
