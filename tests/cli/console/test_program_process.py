@@ -752,7 +752,9 @@ class TerminalTests(TerminalCase):
             rb"waiting for the server, \d+ s; 7 keys will not be sent: http://127\.0\.0\.1:1"
         )
         process.type(b"~s")
-        await process.until(rb"not connected yet: http://127\.0\.0\.1:1: connection refused")
+        await process.until(
+            rb"not connected for \d+\.\d s: http://127\.0\.0\.1:1: connection refused"
+        )
         with open(path, "w") as file:
             file.write(there)
         attachment = self.serve(EchoAttachment(b"two$ "))

@@ -161,7 +161,7 @@ class ConsoleSession:
         self._terminal = terminal
         self._escapes = escapes if interactive else None
         self._read_only, self._takes_over = read_only, False
-        self._discards_interrupts = False
+        self._discarded_since: float | None = None  # Ctrl-C, too
         self._linger_seconds, self._is_limited = linger_seconds, limited
         self._script, self._watch_network = script, watch_network
         self._tell_recorded = tell_recorded or self._inform_recorded
@@ -215,7 +215,8 @@ class ConsoleSession:
         :param interrupts: also Ctrl-C, which otherwise ends the program.
         """
         assert self._input is not None
-        self._discards_interrupts |= interrupts
+        if interrupts:
+            self._discarded_since = self._clock.seconds()
         self._input.discard()
 
     def _last_line(self) -> bytes:
@@ -445,7 +446,7 @@ class ConsoleSession:
 
     def _do(self, typed: Typed) -> None:
         if isinstance(typed, bytes):
-            ends = self._interactive and not self._discards_interrupts and _INTERRUPT in typed
+            ends = self._interactive and self._discarded_since is None and _INTERRUPT in typed
             if ends and self._stream is None:
                 self.interrupted(signal.SIGINT)  # there is no machine yet to receive Ctrl-C
             else:
@@ -576,13 +577,16 @@ class ConsoleSession:
 
     def _status(self) -> list[str]:
         # Imported here, because the program starts faster without it.
-        from twisted_exec.cli.console.status import status
+        from twisted_exec.cli.console.status import duration, status
 
         now, since = self._clock.seconds(), self._attached_at
+        outage = self._outage.status() if self._outage is not None else ""
+        if self._discarded_since is not None and since is None:
+            outage = f"not connected for {duration(now - self._discarded_since)}"
         return status(
             self._stream,
             seconds=now - since if since is not None else None,
-            outage=self._outage.status() if self._outage is not None else "",
+            outage=outage,
             problem=self.problem,
             notices=self._display.notices,
             read_only=self._read_only,
@@ -659,17 +663,13 @@ class ConsoleSession:
             self._end(Outcome(), in_haste=False)
 
     def timed_out(self, line: str = TIMED_OUT) -> None:
+        if self._outcome is None and (why := self._hindrance()):
+            line = f"{line}: {why}"
         outcome = Outcome(TIMED_OUT_CODE, line)
         if self._outcome is None:
             self._end(outcome)
         else:
-        if self._outcome is None and (why := self._hindrance()):
-            line = f"{line}: {why}"
             self._finish(outcome)
-
-    def _end(self, outcome: Outcome, *, in_haste: bool = True) -> None:
-        """
-        Set the outcome, once, and end both sides.
 
     def _hindrance(self) -> str:
         """Return why the machine sends nothing, if that is known; or an empty string."""
@@ -680,6 +680,10 @@ class ConsoleSession:
             return self.problem or self.step()
         is_silent = (getattr(self._stream, "overdue_seconds", 0.0) or 0.0) >= 1
         return "the server does not answer" * is_silent
+
+    def _end(self, outcome: Outcome, *, in_haste: bool = True) -> None:
+        """
+        Set the outcome, once, and end both sides.
 
         :param in_haste: the user left: do not wait long.
         """
