@@ -257,8 +257,9 @@ class SessionsTests(AuditCase):
         self.start("apiserver", session="s-2", machine="other")
         self.start("apiserver", session="s-3", user="eve", caller="ada")
         self.start("apiserver", session="s-4", user="eve")
-        out, _ = self.run_main("sessions", "--user", "ada", "--file", self.path(), "-o", "json")
-        self.assertEqual([each["session"] for each in json.loads(out)], ["s-1", "s-2", "s-3"])
+        for words in (["ada"], ["--user", "ada"]):
+            out, _ = self.run_main("sessions", *words, "--file", self.path(), "-o", "json")
+            self.assertEqual([each["session"] for each in json.loads(out)], ["s-1", "s-2", "s-3"])
 
     def test_caller(self) -> None:
         """A session that a user opened for another user is found with the records of all hops."""

@@ -132,8 +132,8 @@ class ServerTests(ChainTestCase):
     async def test_no_kubeconfig(self) -> None:
         """A kubeconfig that does not exist is an error with a remedy."""
         message, remedy = await self.failure("kubeconfig", "--kubeconfig", "/nix")
-        self.assertIn("/nix", message)
-        self.assertIn("KUBECONFIG", remedy)
+        self.assertEqual(message, "no kubeconfig: /nix does not exist")
+        self.assertEqual(remedy, "set KUBECONFIG or give --kubeconfig")
 
     async def test_nobody_listens(self) -> None:
         """A closed port is an error at the server."""

@@ -137,6 +137,8 @@ class ParseOptionsTests(SynchronousTestCase):
             (["vm", "--readonly"], "--readonly; did you mean --read-only? See"),
             (["vm", "--frob"], "--frob; see"),
             (["pod", "vm"], "give one NAME or KIND/NAME"),
+            (["vm", "uptime"], "to run a command: --run 'uptime'"),
+            (["vm", "--", "grep", "it's", "-v"], r"to run a command: --run 'grep it'\''s -v'"),
             (["vm", "other"], "see kubectl console --help\n"),
             (["vm", "--run", " "], "--run has no command: give one, such as"),
             (["vm", "--run", "a", "--send", "b"], "--run goes without --expect and --send: give"),

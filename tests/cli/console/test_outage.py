@@ -288,7 +288,7 @@ class ScriptOutageTests(OutageCase):
         self.clock.advance(5)
         self.session.detached("left")
         self.sink.flush()
-        self.assertEqual(self.outcome(), Outcome(124, TIMED_OUT))
+        self.assertEqual(self.outcome(), Outcome(124, f"{TIMED_OUT}: the connection is lost"))
 
     def test_interrupt(self) -> None:
         """Ctrl-C ends a script during an outage, and the line about the loss says so."""
@@ -451,6 +451,20 @@ class SilenceTests(OutageCase):
         stream.overdue_seconds = 0.0
         self.clock.advance(1)
         self.assertEqual(self.said[1:], ["the server answers again"])
+
+    def test_leave(self) -> None:
+        """After such a line the escape key does not wait for the server, and before it only a second."""
+        for overdue, seconds in ((0.0, 1), (5.0, 0)):
+            self.begin()
+            stream: Any = ResumableStream()
+            stream.overdue_seconds = overdue
+            self.session.attached(stream)
+            self.clock.advance(1)
+            self.session.typed(b"\x1d")
+            if seconds:
+                self.assertFalse(self.session.finished.called)
+            self.clock.advance(seconds)
+            self.assertTrue(self.session.finished.called)
 
     def test_dialog(self) -> None:
         """

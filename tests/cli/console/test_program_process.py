@@ -472,6 +472,11 @@ class PipeTests(ProcessCase):
                 children: dict[int, Any] = {0: file.fileno(), 1: "r", 2: "r"}
                 process = self.start("--expect", "up", *words, childFDs=children)
                 await self.ends_with(process, 0, line)
+            children = {0: file.fileno(), 1: "r", 2: "r"}
+            command = f"import sys; sys.argv[1] = '--all'; {COMMAND}"
+            process = self.start("--run", "true", command=command, childFDs=children)
+            await process.ended  # this server has no list
+            self.assertEqual(process.stderr.decode().splitlines()[0], unread)
 
     async def test_disk_full(self) -> None:
         """Failure to write output fails the command."""
@@ -747,7 +752,9 @@ class TerminalTests(TerminalCase):
             rb"waiting for the server, \d+ s; 7 keys will not be sent: http://127\.0\.0\.1:1"
         )
         process.type(b"~s")
-        await process.until(rb"not connected yet: http://127\.0\.0\.1:1: connection refused")
+        await process.until(
+            rb"not connected for \d+\.\d s: http://127\.0\.0\.1:1: connection refused"
+        )
         with open(path, "w") as file:
             file.write(there)
         attachment = self.serve(EchoAttachment(b"two$ "))

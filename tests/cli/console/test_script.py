@@ -93,6 +93,16 @@ class ExpectTests(SynchronousTestCase):
         self.begin("old", shown=b"old\r\n$ ")
         self.assertIsNone(self.terminal.outcome)
 
+    def test_old_screen(self) -> None:
+        """Of the line on which the machine waits, marks of --run and drawn screens are not printed."""
+        for shown, printed in (
+            (b"\x1b]28747;E0123abcd:0\x1b\\\x1b[1m$ \x1b[m", b"\x1b[1m$ \x1b[m"),
+            (b"\x1b[?1049h\x1b[Hfile~\x1b[24;1H-- INSERT --", b""),
+        ):
+            self.begin(b"\x03", shown=shown)
+            self.sink.loseConnection()
+            self.assertEqual(self.paper.printed, printed)
+
     def test_one_output_for_several_steps(self) -> None:
         """
         Output after a match counts for the next step, and not twice.

@@ -667,6 +667,14 @@ class TimeoutTests(SessionCase):
         self.sink.flush()
         self.assertEqual(self.outcome(), Outcome(124, TIMED_OUT))
 
+    def test_step(self) -> None:
+        """The message names the step of a connection that is not open yet."""
+        self.begin(timeout=5)
+        self.session.step = lambda: "TLS"
+        self.clock.advance(5)
+        self.sink.flush()
+        self.assertEqual(self.outcome(), Outcome(124, f"{TIMED_OUT}: TLS"))
+
     def test_open_session(self) -> None:
         """The timeout ends an open session."""
         self.begin(timeout=5, interactive=False)

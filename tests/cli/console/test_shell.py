@@ -255,12 +255,15 @@ class PromptTests(SynchronousTestCase):
         self.assertEqual(scripted_outcome(run, timed_out).line, line)
         run.received(b"\x1b]28747;R%s\x1b\\$ " % nonce_of(terminal.sent))
         clock.pump([0.1] * 20)
-        self.assertEqual(scripted_outcome(run, timed_out).line, f"{TIMED_OUT}: {GOES_ON}")
+        remedy = r"--send '\x03' sends it Ctrl-C"
+        line = f"{TIMED_OUT}: {GOES_ON}; {remedy}"
+        self.assertEqual(scripted_outcome(run, timed_out).line, line)
         interrupted = scripted_outcome(run, Outcome(signal=2))
-        self.assertEqual(interrupted, Outcome(line=f"interrupted: {GOES_ON}", signal=2))
+        line = f"interrupted: {GOES_ON}; {remedy}"
+        self.assertEqual(interrupted, Outcome(line=line, signal=2))
         for line, more in (
-            ("session ended: LineLost: gone", f"; {MAY_GO_ON}"),
-            ("connection lost before the session's status", f"; {MAY_GO_ON}"),
+            ("session ended: LineLost: gone", f"; {MAY_GO_ON}; {remedy}"),
+            ("connection lost before the session's status", f"; {MAY_GO_ON}; {remedy}"),
             ("session ended: PoweredOff: by ada", ""),
         ):
             lost = scripted_outcome(run, Outcome(1, line))
@@ -269,7 +272,9 @@ class PromptTests(SynchronousTestCase):
         run.noticed(Notice(text, NoticeKind.ROLE, NoticeRole.OBSERVER, "ada"))
         lost = scripted_outcome(run, Outcome())
         self.assertEqual(lost.exit_code, OCCUPIED_CODE)
-        self.assertTrue(lost.line.endswith(f"(--force takes over); {MAY_GO_ON}"), lost.line)
+        self.assertTrue(
+            lost.line.endswith(f"(--force takes over); {MAY_GO_ON}; {remedy}"), lost.line
+        )
 
     def test_interrupted_early(self) -> None:
         """Ctrl-C before the command is typed needs no message."""
@@ -293,11 +298,24 @@ class PromptTests(SynchronousTestCase):
             _, _, terminal = self.begin(shown, force=True)
             self.assertEqual((terminal.sent, terminal.outcome), (b"\x15\r", None))
 
+    def test_earlier_run(self) -> None:
+        """The program of a command that goes on may be gone: waiting is not the only remedy."""
+        _, _, terminal = self.begin(b"\x1b]28747;B0123abcd\x1b\\\r\n")
+        assert terminal.outcome is not None
+        self.assertIn("the command of an earlier --run has not ended", terminal.outcome.line)
+        _, _, terminal = self.begin(b"\x1b]28747;R0123abcd\x1b\\\r\n")
+        assert terminal.outcome is not None
+        self.assertIn("another kubectl console --run has the shell", terminal.outcome.line)
+
     def is_occupied(self, terminal: Terminal) -> bool:
         """Return whether a run ended because of another."""
         if terminal.outcome is None:
             return False
-        self.assertIn("another kubectl console --run has the shell", terminal.outcome.line)
+        self.assertRegex(
+            terminal.outcome.line,
+            "^another kubectl console --run has the shell, so the command was not typed: try again|"
+            r"^the command of an earlier --run has not ended, so .*; --send '\\x03' sends it Ctrl-C, ",
+        )
         return terminal.outcome.exit_code == OCCUPIED_CODE
 
     def test_run_without_others(self) -> None:

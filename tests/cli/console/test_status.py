@@ -169,7 +169,7 @@ class StatusTests(OutageCase):
         self.assertEqual(self.status()[2:4], ["  role        observer", "  writer      al"])
         stream.attendance = Attendance(3, "eve", 0)
         self.session.attendance_changed(stream.attendance)
-        self.assertIn("  writer      eve, for 0.0 s", self.status())
+        self.assertIn("  writer      eve, for 0 s", self.status())
         self.session.notice(Notice("x", NoticeKind.ROLE, NoticeRole.WRITER))
         self.assertFalse([each for each in self.status() if "  writer  " in each])
 
@@ -276,3 +276,11 @@ class StatusTests(OutageCase):
         self.assertEqual(self.status(), ["not connected yet"])
         self.session.problem = "https://server: connection refused"
         self.assertEqual(self.status(), ["not connected yet: https://server: connection refused"])
+
+    def test_stopped(self) -> None:
+        """While the server of an earlier session is stopped, the status has the time since then."""
+        self.begin()
+        self.session.discard_input(interrupts=True)
+        self.session.problem = "no kubeconfig"
+        self.clock.advance(125)
+        self.assertEqual(self.status(), ["not connected for 2 min 5 s: no kubeconfig"])

@@ -15,6 +15,7 @@ from twisted.internet.utils import getProcessOutput
 from tests.cli.fleet.support import FleetCase, FleetsCase
 from tests.clocks import expire
 from twisted_exec.api.status import Forbidden
+from twisted_exec.cli.console.script import ScriptSink
 from twisted_exec.cli.fleet import run
 from twisted_exec.cli.fleet.run import RunTask
 from twisted_exec.cli.fleet.targets import FleetTarget, open_target
@@ -46,6 +47,14 @@ class Shell(RecordingAttachment):
     def _ran(self, output: bytes) -> None:
         if not self.detached_with:
             self.transport.write(output.replace(b"\n", b"\r\n") + b"# ")
+
+
+class Endless(Shell):
+    """A machine whose commands do not end."""
+
+    def _ran(self, output: bytes) -> None:
+        output, end, _ = output.partition(b"\x1b]28747;E")
+        self.transport.write(output.replace(b"\n", b"\r\n") + b"# " * (not end))
 
 
 class RunCase(FleetCase):
@@ -169,6 +178,33 @@ class RunTests(RunCase):
         task.interrupted(signal.SIGINT)
         self.assertEqual(await ended, 1)
         self.assertIn("exit code 130: a\n  | [kubectl console: interrupted]\n", read())
+
+    async def test_goes_on(self) -> None:
+        """The result of a command that goes on has its output so far, and says how to end it."""
+        written: list[bytes] = []
+
+        def watched(script: Any, sink: Any) -> ScriptSink:
+            write = sink.write
+            sink.write = lambda data: (write(data), written.append(data))
+            return ScriptSink(script, sink)
+
+        self.patch(run, "ScriptSink", watched)
+        self.add("a", make=Endless)
+        for code, reason in ((130, "interrupted"), (124, "timed out, as --timeout says")):
+            written.clear()
+            task, ended, read = self.run_task("--run", "echo partial", "--timeout", "3600")
+            while b"partial" not in b"".join(written):
+                await self._settle()
+            if code == 130:
+                task.interrupted(signal.SIGINT)
+            else:
+                expire(reactor, 3000)
+            self.assertEqual(await ended, 1)
+            self.assertIn(
+                f"exit code {code}: a\n  | partial\n  | [kubectl console: {reason}: the command has not "
+                "ended and goes on in the console; --tiled sends Ctrl-C to many machines]\n",
+                read(),
+            )
 
     async def test_interrupted_early(self) -> None:
         """So does Ctrl-C before any command was typed."""

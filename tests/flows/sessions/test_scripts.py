@@ -44,7 +44,7 @@ class ScriptTests(LogCase):
         await first.until(b"started\n")
         second = self.console("--run", "echo two")
         self.assertEqual((await second.ended, second.stdout), (123, b""))
-        self.assertIn(b"another kubectl console --run has the shell", second.output)
+        self.assertIn(b"the command of an earlier --run has not ended", second.output)
         await self.result("--send", "\\x04")  # the end of cat's input
         self.assertEqual((await first.ended, first.stdout), (0, b"started\n"))
 

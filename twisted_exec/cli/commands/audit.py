@@ -53,9 +53,15 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     sessions = commands.add_parser(
         "sessions", help="print the sessions of a user", description=_SESSIONS, epilog=_EPILOG
     )
-    sessions.add_argument(
-        "--user", required=True, help="the user, or the proxy or user that acted for another user"
+    user = sessions.add_mutually_exclusive_group(required=True)
+    user.add_argument(
+        "user",
+        metavar="USER",
+        nargs="?",
+        default=argparse.SUPPRESS,  # None would replace the value of --user
+        help="the user, or the proxy or user that acted for another user",
     )
+    user.add_argument("--user", help="the same as USER")
     sessions.set_defaults(run=_sessions)
     for each in (who, sessions):
         _add_options(each)

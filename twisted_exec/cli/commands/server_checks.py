@@ -98,10 +98,12 @@ async def _configuration(
     try:
         config = config_of(options)
     except KubeConfigError as problem:
-        remedy = (
+        # Some problems come with a remedy of their own.
+        why, separator, remedy = str(problem).partition("; ")
+        other = (
             "correct the kubeconfig, or choose another with KUBECONFIG, --kubeconfig or --context"
         )
-        raise report.fatal("kubeconfig", str(problem), remedy) from None
+        raise report.fatal("kubeconfig", why, remedy if separator else other) from None
     source = config.source or "the command line"
     report.ok("kubeconfig", f"{source}: {config.server}, namespace {config.namespace}")
     if config.insecure_skip_tls_verify:

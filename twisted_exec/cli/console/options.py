@@ -160,7 +160,7 @@ def scripted_outcome(script: Script, outcome: Outcome) -> Outcome:
     from twisted_exec.cli.console.script import GOES_ON, MAY_GO_ON
     from twisted_exec.cli.console.session import TIMED_OUT, TIMED_OUT_CODE
 
-    more = f"; {MAY_GO_ON}" * (
+    more = f"; {MAY_GO_ON}; {script.remedy}" * (
         script.waiting == GOES_ON and not outcome.line.startswith(_MACHINE_ENDED)
     )
     if script.outcome is not None:
@@ -168,11 +168,12 @@ def scripted_outcome(script: Script, outcome: Outcome) -> Outcome:
             return outcome
         return replace(script.outcome, line=script.outcome.line and script.outcome.line + more)
     if outcome.signal and script.waiting == GOES_ON:
-        return replace(outcome, line=f"interrupted: {GOES_ON}")
+        return replace(outcome, line=f"interrupted: {GOES_ON}; {script.remedy}")
     if outcome.signal or script.is_over:
         return outcome
     if outcome.exit_code == TIMED_OUT_CODE:
         line = f"{outcome.line}: {script.waiting}" if script.waiting else outcome.line
+        line += f"; {script.remedy}" * (script.waiting == GOES_ON)
         return replace(outcome, line=line)
     if not outcome.line and not outcome.exit_code:  # the reader of the output closed it
         return outcome
@@ -231,6 +232,9 @@ class Parser(CheckedParser):
         extra = message.removeprefix("unrecognized arguments: ")
         if extra != message and not extra.startswith("-"):
             message += "; give one NAME or KIND/NAME; -l and --all select several machines"
+            # ssh and kubectl exec take the words of a command after the name.
+            command = extra.replace("'", r"'\''")
+            message += f"; to run a command: --run '{command}'"
         self.exit(self.failure_code, f"{for_stderr(self.error_line(message))}\n")
 
 

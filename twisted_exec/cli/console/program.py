@@ -189,6 +189,8 @@ def _fleet_task(
     if options.script_command is not None:
         from twisted_exec.cli.fleet.run import RunTask
 
+        if terminal.has_data and not options.quiet:
+            say(_NOT_READ)
         return RunTask(options, config, reactor)
     from twisted_exec.cli.fleet.prefixed import Prefixed
 
@@ -409,6 +411,7 @@ class ConsoleProgram:
             observe=self._observes,
             force=options.force,
         )
+        session.step = lambda: f"connecting to {one_line(self.place)}: {self.step}"
         attempt = patiently(
             lambda: self.attempt(session, reactor, stream_options), reactor, self._inform
         )
@@ -515,6 +518,7 @@ class _Console(ConsoleProgram):
         self._hint = ""
         self._at: tuple[ClientConfig, Dialect, str] | None = None
         self._is_reset, self._stopped = False, ""
+        self._problem = ""  # why the server cannot be reached, in brief
 
     @property
     def subject(self) -> str:
@@ -587,7 +591,7 @@ class _Console(ConsoleProgram):
     def _follow(self, following: NextSession) -> None:
         super()._follow(following)
         self._hint = ""
-        self._is_reset, self._stopped = following.reset, following.stopped
+        self._is_reset, self._stopped, self._problem = following.reset, following.stopped, ""
         if self._at is not None:
             self._options.among = [self._at[1]]
 
@@ -637,15 +641,18 @@ class _Console(ConsoleProgram):
             except KubeConfigError as error:
                 # exec-standalone writes the file when it is ready.
                 # The remedy first, because a long path would fill the row.
-                reason, _, remedy = one_line(str(error)).rpartition("; ")
-                self._session.problem = f"{remedy}: {reason}" if reason else remedy
+                problem = one_line(str(error))
+                reason, _, remedy = problem.rpartition("; ")
+                self._problem = f"{remedy}: {reason}" if reason else remedy
+                self._session.problem = problem
             except APIError as error:
                 if error.code < 500:
                     now = reactor.seconds()
                     not_ready_since = not_ready_since or now
                     if error.code not in _NOT_READY or now - not_ready_since > NOT_READY_SECONDS:
                         raise
-                self._session.problem = one_line(explain(error)).removeprefix("cannot reach ")
+                self._problem = one_line(explain(error)).removeprefix("cannot reach ")
+                self._session.problem = self._problem
             else:
                 self._stopped = ""
                 return stream
@@ -659,7 +666,7 @@ class _Console(ConsoleProgram):
             return super().progress(seconds)
         from twisted_exec.wire.control_messages import keys_counted
 
-        line, problem = f"waiting for the server, {seconds} s", self._session.problem
+        line, problem = f"waiting for the server, {seconds} s", self._problem
         if count := self._session.discarded_keys:
             line += f"; {keys_counted(count)} will not be sent"
         return f"{line}: {problem}" if problem else line

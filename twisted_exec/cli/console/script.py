@@ -71,6 +71,7 @@ class Script:
     :ivar outcome: how the script ended; ``None`` while it lasts, and if the session decides.
     :ivar is_over: the script has nothing left to do.
     :ivar waiting: what the script waits for, for the message after ``--timeout``.
+    :ivar remedy: how to end a command that goes on.
     """
 
     def __init__(self, clock: IReactorTime) -> None:
@@ -83,7 +84,7 @@ class Script:
         self._raw_line = b""
         self.outcome: Outcome | None = None
         self.is_over = False
-        self.waiting = ""
+        self.waiting = self.remedy = ""
 
     def drive(self, session: Driven) -> None:
         """Set the session; it resumes this source when it is attached."""
@@ -220,7 +221,9 @@ class Expect(Script):
         return any(isinstance(step, bytes) for step in self._steps)
 
     def _begin(self) -> None:
-        self._buffer, self._to_print = self._line, self._raw_line
+        self._buffer = self._line
+        if not _DRAWN.search(self._raw_line):  # a screen has no last line
+            self._to_print = _ANY_RUN.sub(b"", self._raw_line)
         self._proceed()
 
     def _output(self, data: bytes, plain: bytes) -> bytes:
@@ -347,9 +350,13 @@ _OCCUPIED = (
     "another kubectl console --run has the shell, so the command was not typed: try again when that has "
     "ended, or add --force"
 )
+_NOT_ENDED = (
+    "the command of an earlier --run has not ended, so this command was not typed: try again when it has "
+    "ended; {remedy}, or --force types in any case"
+)
 _CTRL_C = "--send '\\x03' sends it Ctrl-C"
-GOES_ON = f"the command has not ended and goes on in the console; {_CTRL_C}"
-MAY_GO_ON = f"the command may still run in the console; {_CTRL_C}"
+GOES_ON = "the command has not ended and goes on in the console"
+MAY_GO_ON = "the command may still run in the console"
 
 PROBE_SECONDS = 10.0
 """Time for a shell to answer the probe."""
@@ -389,6 +396,9 @@ _MARK = 28747
 """The number of the OSC."""
 _ANY_MARK = re.compile(rb"\x1b\]%d;([RBE][0-9a-f]{8})[:\x1b]" % _MARK)
 _MARK_BYTES = 18
+_ANY_RUN = re.compile(rb"\x1b\]%d;[^\x1b]*\x1b\\" % _MARK)
+_DRAWN = re.compile(rb"\x1b\[[\d;]*[Hf]|\x1b\[\?1049")
+"""Sequences of programs that draw a whole screen."""
 _KILL_LINE = b"\x15"
 _PLAIN = frozenset(
     b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789 +,-./:;<=>?@_|&()[]{}#*$~^"
@@ -401,11 +411,14 @@ class ShellRun(Script):
 
     :param command: see :func:`typed_command`.
     :param force: run it also in a shell that another run has.
+    :param remedy: for the user of a program that does not end.
     """
 
-    def __init__(self, clock: IReactorTime, command: str, *, force: bool = False) -> None:
+    def __init__(
+        self, clock: IReactorTime, command: str, *, force: bool = False, remedy: str = _CTRL_C
+    ) -> None:
         super().__init__(clock)
-        self._is_forced = force
+        self._is_forced, self.remedy = force, remedy
         self._tail = self._holder = b""  # the mark of the run that has the shell
         self._has_waited = False  # for the number of sessions
         self._nonce = secrets.token_hex(4).encode()  # short: other viewers see what is typed
@@ -436,7 +449,10 @@ class ShellRun(Script):
     def _is_occupied(self) -> bool:
         if self._is_forced or self._holder[1:] in (b"", self._nonce):
             return False
-        self._fail(OCCUPIED_CODE, _OCCUPIED)
+        # The program of a command that has begun may be gone.
+        has_begun = self._holder.startswith(b"B")
+        line = _NOT_ENDED.format(remedy=self.remedy) if has_begun else _OCCUPIED
+        self._fail(OCCUPIED_CODE, line)
         return True
 
     def _output(self, data: bytes, plain: bytes) -> bytes:
@@ -503,7 +519,7 @@ class ShellRun(Script):
 
     def _unanswered(self) -> None:
         if not self._cannot_answer():
-            line = f"no shell answered within {PROBE_SECONDS:.0f} s; a program may be running there ({_CTRL_C})"
+            line = f"no shell answered within {PROBE_SECONDS:.0f} s; a program may be running there ({self.remedy})"
             last = f'; the last line is "{self.last_line}"' if self.last_line else ""
             self._fail(NO_SHELL_CODE, line + last)
 

@@ -132,6 +132,7 @@ class ConsoleSession:
     :param tell_recorded: gets messages about recordings, instead of the terminal.
     :param watch_network: calls its argument after each change of the network; returns a function
         that stops this.
+    :ivar step: returns the step that the connection is at.
     :ivar finished: fires with the :class:`Outcome` after the output is flushed, or soon after the
         user decided to go.
     """
@@ -153,13 +154,14 @@ class ConsoleSession:
         watch_network: Callable[[Callable[[], None]], Callable[[], None]] = lambda _: lambda: None,
     ) -> None:
         self.problem = ""
+        self.step: Callable[[], str] = lambda: ""
         self.finished: Deferred[Outcome] = Deferred()
         self._clock = clock
         self._interactive = interactive
         self._terminal = terminal
         self._escapes = escapes if interactive else None
         self._read_only, self._takes_over = read_only, False
-        self._discards_interrupts = False
+        self._discarded_since: float | None = None  # Ctrl-C, too
         self._linger_seconds, self._is_limited = linger_seconds, limited
         self._script, self._watch_network = script, watch_network
         self._tell_recorded = tell_recorded or self._inform_recorded
@@ -213,7 +215,8 @@ class ConsoleSession:
         :param interrupts: also Ctrl-C, which otherwise ends the program.
         """
         assert self._input is not None
-        self._discards_interrupts |= interrupts
+        if interrupts:
+            self._discarded_since = self._clock.seconds()
         self._input.discard()
 
     def _last_line(self) -> bytes:
@@ -443,7 +446,7 @@ class ConsoleSession:
 
     def _do(self, typed: Typed) -> None:
         if isinstance(typed, bytes):
-            ends = self._interactive and not self._discards_interrupts and _INTERRUPT in typed
+            ends = self._interactive and self._discarded_since is None and _INTERRUPT in typed
             if ends and self._stream is None:
                 self.interrupted(signal.SIGINT)  # there is no machine yet to receive Ctrl-C
             else:
@@ -574,13 +577,16 @@ class ConsoleSession:
 
     def _status(self) -> list[str]:
         # Imported here, because the program starts faster without it.
-        from twisted_exec.cli.console.status import status
+        from twisted_exec.cli.console.status import duration, status
 
         now, since = self._clock.seconds(), self._attached_at
+        outage = self._outage.status() if self._outage is not None else ""
+        if self._discarded_since is not None and since is None:
+            outage = f"not connected for {duration(now - self._discarded_since)}"
         return status(
             self._stream,
             seconds=now - since if since is not None else None,
-            outage=self._outage.status() if self._outage is not None else "",
+            outage=outage,
             problem=self.problem,
             notices=self._display.notices,
             read_only=self._read_only,
@@ -657,11 +663,23 @@ class ConsoleSession:
             self._end(Outcome(), in_haste=False)
 
     def timed_out(self, line: str = TIMED_OUT) -> None:
+        if self._outcome is None and (why := self._hindrance()):
+            line = f"{line}: {why}"
         outcome = Outcome(TIMED_OUT_CODE, line)
         if self._outcome is None:
             self._end(outcome)
         else:
             self._finish(outcome)
+
+    def _hindrance(self) -> str:
+        """Return why the machine sends nothing, if that is known; or an empty string."""
+        # Without seconds, because a fleet prints equal messages once.
+        if self._outage is not None:
+            return "the connection is lost"
+        if self._stream is None:
+            return self.problem or self.step()
+        is_silent = (getattr(self._stream, "overdue_seconds", 0.0) or 0.0) >= 1
+        return "the server does not answer" * is_silent
 
     def _end(self, outcome: Outcome, *, in_haste: bool = True) -> None:
         """
@@ -675,9 +693,9 @@ class ConsoleSession:
         if self._acting is not None:
             self._acting.cancel()
         if in_haste:
-            self._timers.after(
-                "farewell", _FAREWELL_SECONDS, lambda: self._finish(outcome), steady=True
-            )
+            # A server that is known to be silent does not take the last bytes either.
+            seconds = 0 if self._is_silent else _FAREWELL_SECONDS
+            self._timers.after("farewell", seconds, lambda: self._finish(outcome), steady=True)
         if self._input is not None:
             self._input.close()
         attempt, self._connecting = self._connecting, None

@@ -33,11 +33,12 @@ def status(
     Return the status, one line per fact.
 
     :param seconds: since the session was connected first, if it was.
-    :param outage: a line about the present loss of the connection, if any.
+    :param outage: a line about the present loss of the connection, or the wait for a server that
+        was stopped, if any.
     :param problem: why it is not connected yet, if known.
     """
     if stream is None or seconds is None:
-        return [f"not connected yet{problem and f': {problem}'}"]
+        return [f"{outage or 'not connected yet'}{problem and f': {problem}'}"]
     attendance = getattr(stream, "attendance", None)
     facts = {
         "session": getattr(stream, "session", ""),
@@ -62,7 +63,8 @@ def _writer(notices: RoleNotices, attendance: Attendance | None) -> str:
     name = notices.writer
     if attendance is None or not attendance.writer or display_name(attendance.writer) != name:
         return name
-    return f"{name}, for {duration(attendance.seconds)}"
+    # The server's clock counts whole seconds.
+    return f"{name}, for {duration(attendance.seconds).replace('.0', '')}"
 
 
 def _round_trip(stream: MachineStream) -> str:

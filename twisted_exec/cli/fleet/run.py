@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
+import signal
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from twisted.internet.defer import (
@@ -33,6 +34,8 @@ OUTPUT_BYTES = 256 << 10
 """Most output of one machine that is kept."""
 _PROGRESS_SECONDS = 1.0
 _INTERRUPTED_CODE = 130
+_INTERRUPTED = "interrupted"
+_CTRL_C = "--tiled sends Ctrl-C to many machines"
 
 
 class RunTask(Task):
@@ -67,13 +70,13 @@ class RunTask(Task):
         finally:
             self._timer.cancel()
             self._inform_recorded()
-            if self._informed != (0, 0):  # a quick run needs no progress
+            if is_complete and self._informed != (0, 0):  # a quick run needs no progress
                 self._inform_done(targets)
             # The servers would keep the sessions of a program that is gone for a while.
             await DeferredList([run.left() for run in self._active])
-            unfinished = Result("", _INTERRUPTED_CODE, b"", problem="interrupted")
             results = [
-                self._results.get(target) or replace(unfinished, label=target.label)
+                self._results.get(target)
+                or Result(target.label, _INTERRUPTED_CODE, b"", problem=_INTERRUPTED)
                 for target in sorted(targets, key=lambda target: target.label)
             ]
             self.is_partial |= not is_complete or any(result.code for result in results)
@@ -118,10 +121,14 @@ class RunTask(Task):
         run = MachineRun(self.options, target, self.reactor, recorded)
         self._active.add(run)
 
-        def done(result: Result) -> None:
+        def left(outcome: Outcome) -> Outcome:
             self._active.remove(run)
+            return outcome
+
+        def done(result: Result) -> None:
             self._results[target] = result
 
+        run.left().addCallback(left)
         return run.start().addCallback(done)
 
 
@@ -140,7 +147,9 @@ class MachineRun:
         recorded: Callable[[str], None],
     ) -> None:
         self._options, self._target, self._reactor = options, target, reactor
-        self._script = script = ShellRun(reactor, options.script_command, force=options.force)
+        self._script = script = ShellRun(
+            reactor, options.script_command, force=options.force, remedy=_CTRL_C
+        )
         self._session = session = ConsoleSession(
             reactor,
             interactive=False,
@@ -152,7 +161,7 @@ class MachineRun:
         self._output = _Collected(lambda: reactor.callLater(0, session.output_lost, None))
 
     def start(self) -> Deferred[Result]:
-        """Run the command; cancelling the result ends the session, and not the command."""
+        """Run the command; cancelling ends the session, and not the command: the result so far."""
         options, session, script = self._options, self._session, self._script
         script.drive(session)
         limit = SECONDS if options.timeout is None else options.timeout
@@ -161,8 +170,12 @@ class MachineRun:
         session.connecting(attempt)
         attempt.addErrback(self._refused)
 
-        def leave(result: Deferred[Result]) -> None:
-            result.errback(CancelledError())
+        def end(code: int, problem: str) -> None:
+            result.callback(self._output.result(self._target.label, code, problem))
+
+        def leave(_: Deferred[Result]) -> None:
+            problem = scripted_outcome(script, Outcome(signal=signal.SIGINT)).line
+            end(_INTERRUPTED_CODE, problem or _INTERRUPTED)
             session.conclude(Outcome(_INTERRUPTED_CODE))
 
         result: Deferred[Result] = Deferred(leave)
@@ -170,9 +183,7 @@ class MachineRun:
         def finished(outcome: Outcome) -> Outcome:
             if not result.called:
                 final = scripted_outcome(script, outcome)
-                result.callback(
-                    self._output.result(self._target.label, final.exit_code, final.line)
-                )
+                end(final.exit_code, final.line)
             return outcome
 
         session.finished.addCallback(finished)
