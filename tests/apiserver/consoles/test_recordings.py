@@ -25,6 +25,8 @@ STDIN = "?stdin=true&stdout=true&tty=true"
 class RecordedTests(ChainTestCase):
     """Jane edits a namespace with a machine."""
 
+    poollet_seconds = 10.0  # some of them wait for this end
+
     poollet_: Poollet
 
     async def setUp(self) -> None:
