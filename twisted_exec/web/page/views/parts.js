@@ -208,6 +208,18 @@ export function reveal(input) {
   input.focus();
 }
 
+/** Let `/` move to a field until the signal aborts, as on many pages. */
+export function reachBySlash(input, signal) {
+  const pressed = (event) => {
+    const { key, target, ctrlKey, altKey, metaKey } = event;
+    if (key !== "/" || ctrlKey || altKey || metaKey || target.closest?.("input, textarea, select, dialog")) return;
+    event.preventDefault();
+    input.focus();
+    input.select();
+  };
+  addEventListener("keydown", pressed, { signal });
+}
+
 /** Show bars in an element, and for how long the page waits; return what is to be called when there is an answer. */
 export function showWaiting(element, config) {
   const text = h("p", { class: "dim" });
