@@ -109,7 +109,7 @@ export class ListView {
     const began = Date.now();
     let reason = "";
     if (this.isServed && this.#isAnywhere) {
-      this.#endWaiting = tellWaiting(this.#waiting, this.context.config);
+      this.#endWaiting = tellWaiting(this.#waiting, this.context);
       try {
         const mayListAll = await this.context.api.can("list", this.plural, "", "", "", this.#options.group);
         this.namespaces.value = mayListAll ? "" : this.home;
@@ -337,7 +337,7 @@ export class ListView {
     this.begin();
     if (!this.isLoading) return;
     const known = [...this.#loading.values()].flatMap(({ asOf }) => asOf ?? []);
-    this.#endWaiting = tellWaiting(this.#waiting, this.context.config, { ...waiting, more: known.length > 0 && [asOfText(Math.min(...known)), "."] });
+    this.#endWaiting = tellWaiting(this.#waiting, this.context, { ...waiting, more: known.length > 0 && [asOfText(Math.min(...known)), "."] });
   }
 
   #report(place, path, problem) {

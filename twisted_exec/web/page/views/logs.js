@@ -135,7 +135,7 @@ class LogView {
   async #start() {
     const { signal } = this.#stopped;
     const boot = this.query.get("boot");
-    const endWaiting = showWaiting(this.problem, this.context.config);
+    const endWaiting = showWaiting(this.problem, this.context);
     const range = await this.#openWhenServed(boot === null ? null : Number(boot), signal).finally(endWaiting);
     this.frame.hidden = false;
     if (!range) {
