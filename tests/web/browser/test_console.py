@@ -708,7 +708,10 @@ class ConsoleTests(WebTestCase):
         self.check_faults()
 
     async def test_log_search(self) -> None:
-        """A search says how many lines it finds and which of them is marked; a link to that line can be copied."""
+        """
+        A search marks all lines that it finds, says how many they are and at which of them it is; a link to that line
+        can be copied.
+        """
         ada = await self.user()
         await self.open_terminal(ada)
         for word in ("one", "two", "three"):
@@ -721,10 +724,16 @@ class ConsoleTests(WebTestCase):
         await ada.page.until(f"/^6 of 6\\s+Copy link/.test({found})")
         await ada.click_text("button", "Previous match")
         await ada.page.until(f"/^5 of 6/.test({found})")
+        others = "document.querySelectorAll('.line:not(.match) mark').length"
+        await ada.page.until(f"{others} === 5 && document.querySelectorAll('mark').length === 6")
+        await ada.page.press("/")
+        await ada.page.until("document.activeElement.matches(\"[aria-label='Search the log']\")")
         await self.check_layout(ada, "found", ".log-foot", ".found", ".log")
         await ada.page.set_touch()
         for width, height in ((844, 390), (390, 500)):
             await ada.page.resize(width, height)
+            has_time = "document.querySelector('[aria-label=Time]').checkVisibility()"
+            await ada.page.until(f"{has_time} === {json.dumps(width > 700)}")
             self.assertEqual(await faults_of(ada.page, taps=True), [], width)
             with open(f"{self.mktemp()}-found-{width}.png", "wb") as picture:
                 picture.write(await ada.page.screenshot())

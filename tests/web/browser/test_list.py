@@ -272,6 +272,7 @@ class ListTests(FleetTestCase):
             self.assertEqual(await lasting(user.page, _COVERED_STATES), [], size)
             if size[0] < 700:
                 await user.page.until(f"{_ABOVE_STATES} < 2")
+                self.assertEqual(await lasting(user.page, _WITHOUT_AGE), [])
             await user.click_text(".states .button[aria-pressed=true]", "3 Pending")
             await user.page.until(f"{_ROWS}.length > 3 && !location.hash.includes('filter')")
         await user.page.set_touch()
@@ -700,6 +701,8 @@ _COVERED_STATES = """[...document.querySelectorAll('.states .button')].filter((e
     const {left, right, top, bottom} = each.getBoundingClientRect();
     return ![top + 1, bottom - 1].every((y) => each.contains(document.elementFromPoint((left + right) / 2, y)));
 }).map((each) => each.innerText)"""
+_WITHOUT_AGE = """[...document.querySelectorAll('.visible-rows tr')].filter((each) =>
+    !each.querySelector('.created').checkVisibility()).map((each) => each.innerText)"""
 _ABOVE_STATES = """(([bar, states]) => states.top - bar.bottom)(['#bar', '.states'].map((each) =>
     document.querySelector(each).getBoundingClientRect()))"""
 # What of the page is not in view, or covered.

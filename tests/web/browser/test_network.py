@@ -85,21 +85,32 @@ class NetworkTests(WebTestCase):
 
     async def test_silence(self) -> None:
         """
-        Within 20 seconds a list and a log that are open say that the server is silent, and of what time they are; when
-        it answers again, they go on.
+        Within 20 seconds a list and a log that are open say that the server is silent, and of what time they are, and so
+        do those that are opened meanwhile; when it answers again, they go on.
         """
         ada, bob = await self.user(), await self.user("bob")
+        late = [await self.user() for _ in range(2)]
+        for each in late:
+            await each.page.until(f"document.querySelector(\"a[href='#/{VM}']\")")
         await self.open_terminal(ada)
         await ada.echo("before")
         await ada.open(f"{VM}/logs")
         await ada.until_page("before-42")
         await bob.page.until(f"document.querySelector(\"a[href='#/{VM}']\")")
         self.deployment.near.silence()
+        for each, view in zip(late, ("sessions", f"{VM}/logs"), strict=True):
+            await each.open(view)
         await bob.until_page(r"This list is as of \d\d:\d\d: the server does not answer\.")
         await ada.until_page("the log continues when the server answers")
         await self.check_layout(bob, "silent-list", ".notice")
         await self.check_layout(ada, "silent-log", ".notice", ".log")
+        for number, each in enumerate(late):
+            await each.until_page(r"so far\. It does not answer\.")
+            await self.check_layout(each, f"silent-{number}", ".view p .button")
+            await each.click_text("button", "Try now")
         self.deployment.near.mend()
+        await late[0].until_page("ada")
+        await late[1].until_page("before-42")
         await bob.page.until("!document.querySelector('.as-of')")
         await ada.page.until("!document.querySelector('.view .notice')")
         await ada.open(VM)

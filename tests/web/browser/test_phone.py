@@ -121,6 +121,11 @@ _CELLS = "[terminals[0].cols, terminals[0].rows].join()"
 _BARS = "innerHeight - document.querySelector('.terminal-box').getBoundingClientRect().height"
 
 
+# Where the text of a console or of its log begins.
+_TEXT_TOP = """Math.round([...document.querySelectorAll('.terminal-frame, .log, .screen')]
+    .find((each) => each.checkVisibility())?.getBoundingClientRect().top)"""
+
+
 class PhoneTests(WebTestCase):
     """A shell, and a user whose main pointer is a finger."""
 
@@ -202,7 +207,27 @@ class PhoneTests(WebTestCase):
                 await ada.open(f"{VM}/{view}")
                 await ada.page.until("document.querySelector('.log, .screen, .facing table')")
                 self.assertEqual(await faults_of(ada.page, taps=True), [], f"{view}, {size}")
-                await ada.page.until("document.querySelector('.tabs .button').offsetWidth >= 44")
+        self.check_faults()
+
+    async def test_head(self) -> None:
+        """
+        Above the text of a console and of its log, a phone in portrait has few rows, each as high as a finger:
+        the name is there once, in the title, or in a tab beside those of other consoles.
+        """
+        ada = await self.user(width=390, height=844)
+        await ada.page.set_touch()
+        for name, most in (("vm-1", 140), ("vm-2", 190)):
+            await self.deployment.create_machine(name, "shell")
+            await ada.open(f"machines/default/{name}")
+            await ada.until_page("You can type")
+            for view, most_pixels in (("", most), ("/logs", 190), ("/screen", 190)):
+                await ada.open(f"machines/default/{name}{view}")
+                await ada.page.until("document.querySelector('.parts [aria-current]')")
+                await ada.page.until(f"{_TEXT_TOP} <= {most_pixels}")
+                self.assertEqual(await faults_of(ada.page, taps=True), [], name + view)
+                with open(f"{self.mktemp()}-head-{name}{view[1:]}.png", "wb") as picture:
+                    picture.write(await ada.page.screenshot())
+        await ada.page.until("document.querySelector('.tabs .button').offsetWidth >= 44")
         self.check_faults()
 
     async def test_low_desktop(self) -> None:

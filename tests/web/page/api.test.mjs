@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { Api, ApiError } from "../../../twisted_exec/web/page/api.js";
-import { fakeApi } from "./fakes.mjs";
+import { FakeClock, fakeApi } from "./fakes.mjs";
 
 const object = (name, version) => ({ metadata: { name, resourceVersion: version } });
 
@@ -51,6 +51,27 @@ test("an answer of a proxy, and no answer, are errors that can be read", async (
   await assert.rejects(proxied.request("/x"), /the server answered 502/);
   const { api: lost } = fakeApi(() => new TypeError("Failed to fetch"));
   await assert.rejects(lost.request("/x"), { code: 0, message: "the server cannot be reached" });
+});
+
+test("what is read is read again at once if the user wants it before there is an answer", async () => {
+  const methods = [];
+  const fetch = (_, { method, signal }) => {
+    methods.push(method);
+    return new Promise((resolve, reject) => {
+      signal?.addEventListener("abort", () => reject(signal.reason));
+      if (methods.length === 4) resolve(new Response("{}"));
+    });
+  };
+  const api = new Api({ origin: "https://server.example", fetch, clock: new FakeClock() });
+  const left = new AbortController();
+  const answered = api.request("/x");
+  api.patch("/x", {}).catch(() => {});
+  const leaving = api.request("/x", { signal: left.signal });
+  left.abort();
+  await assert.rejects(leaving, { name: "AbortError" });
+  api.dispatchEvent(new Event("retry"));
+  assert.deepEqual(await answered, {});
+  assert.deepEqual(methods, ["GET", "PATCH", "GET", "GET"]);
 });
 
 test("only a refusal of the present token asks for a login", async () => {

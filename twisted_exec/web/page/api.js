@@ -12,6 +12,7 @@ import { watch } from "./watch.js";
 const BEARER = "base64url.bearer.authorization.k8s.io.";
 const PAGE_ITEMS = 500;
 const REVIEW_SECONDS = 60;
+const REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"; // which change nothing
 const CONSOLE_GROUP = "console.twisted-exec.dev";
 
 /** A refusal by the API server, or `code` 0 if the server cannot be reached. */
@@ -35,8 +36,8 @@ export class ApiError extends Error {
 
 /**
  * Requests as the page's user.  The event `unauthorized` says that the server has refused the token, `authorized` that
- * there is another one, `reached` that a console has reached the server, and `retry` that the user wants lists to be
- * read again at once.
+ * there is another one, `reached` that a console has reached the server, and `retry` that the user wants what was
+ * not answered to be read again at once.
  *
  * @param {object} options `origin` of the server; `token()`, null without one; `fetch` and `WebSocket`
  */
@@ -71,17 +72,10 @@ export class Api extends EventTarget {
     const all = { Accept: "application/json", ...headers };
     if (token) all.Authorization = `Bearer ${token}`;
     if (body !== undefined) all["Content-Type"] ??= "application/json";
+    const options = { method, headers: all, body: body === undefined ? undefined : JSON.stringify(body), credentials: "same-origin", cache: "no-store", redirect: "error" };
     let response;
     try {
-      response = await this.#fetch.call(globalThis, this.origin + withQuery(path, query), {
-        method,
-        headers: all,
-        body: body === undefined ? undefined : JSON.stringify(body),
-        signal,
-        credentials: "same-origin",
-        cache: "no-store",
-        redirect: "error",
-      });
+      response = await this.#answer(this.origin + withQuery(path, query), options, signal);
     } catch (problem) {
       if (signal?.aborted) throw problem;
       throw new ApiError(0, "the server cannot be reached");
@@ -89,6 +83,23 @@ export class Api extends EventTarget {
     if (response.ok) return response;
     if (response.status === 401) this.#unauthorized(token);
     throw await refusal(response);
+  }
+
+  /** Fetch; what is only read is read over another connection when the user wants that before there is an answer. */
+  async #answer(url, options, signal) {
+    if (options.method !== "GET" && !url.endsWith(REVIEWS)) return this.#fetch.call(globalThis, url, { ...options, signal });
+    for (;;) {
+      const again = new AbortController();
+      const retry = () => again.abort();
+      this.addEventListener("retry", retry, { once: true });
+      try {
+        return await this.#fetch.call(globalThis, url, { ...options, signal: signal ? AbortSignal.any([signal, again.signal]) : again.signal });
+      } catch (problem) {
+        if (!again.signal.aborted || signal?.aborted) throw problem;
+      } finally {
+        this.removeEventListener("retry", retry);
+      }
+    }
   }
 
   /** Return the JSON of an answer. */
@@ -199,13 +210,12 @@ export class Api extends EventTarget {
     const key = JSON.stringify([this.#token(), attributes]);
     const cached = this.#reviews.get(key);
     if (cached && cached.until > Date.now()) return cached.answer;
-    const path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
     const body = {
       apiVersion: "authorization.k8s.io/v1",
       kind: "SelfSubjectAccessReview",
       spec: { resourceAttributes: attributes },
     };
-    const answer = this.request(path, { method: "POST", body }).then(
+    const answer = this.request(REVIEWS, { method: "POST", body }).then(
       (review) => Boolean(review.status?.allowed),
     );
     this.#reviews.set(key, { answer, until: Date.now() + REVIEW_SECONDS * 1000 });

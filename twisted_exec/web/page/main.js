@@ -89,7 +89,7 @@ async function main() {
   });
   const waiting = h("p", { class: "dim" });
   fill(view, h("div", { class: "view" }, waiting, skeleton()));
-  const [machineKinds, served] = await whatIsServed(api, logInAgain, () => tellWaiting(waiting, config));
+  const [machineKinds, served] = await whatIsServed(api, logInAgain, () => tellWaiting(waiting, context));
   context.machines = new Machines(machineKinds, served);
   begin(context);
   frame.hideMissing(context.machines);

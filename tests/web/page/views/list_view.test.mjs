@@ -232,6 +232,8 @@ test("a list that waits for two seconds says for whom, until it has an answer", 
   assert.equal(view.problem.text, "");
   t.mock.timers.tick(2000);
   assert.equal(view.problem.text, "Waiting for the server (lab), for 3s so far. ");
+  t.mock.timers.tick(18_000);
+  assert.match(view.problem.text, /for 21s so far\. It does not answer\. .*Try now$/);
   server.watches[0].onEvent({ type: "RESET", items: [] });
   assert.equal(view.problem.text, "");
 });

@@ -277,6 +277,7 @@ class Workspace {
     this.#split.setAttribute("aria-pressed", String(this.#isSplit));
     this.#split.hidden = count < 2 || this.#other !== null || !ROOM.matches;
     this.#strip.hidden = count === 0 && this.#other !== null;
+    this.#strip.classList.toggle("single", this.#consoles.every((each) => this.#isSelected(each)));
     this.#empty.hidden = count > 0;
     this.#panes.hidden = !count;
     this.#context.frame.count("consoles", count);
@@ -284,10 +285,15 @@ class Workspace {
     this.#keep();
   }
 
+  /** Whether the view is one of this console's machine. */
+  #isSelected(console) {
+    return console === (this.#other ? this.#find(this.#other) : this.active);
+  }
+
   #tab(each) {
     const { namespace, name } = each.place;
     const label = printable(name);
-    const isSelected = each === (this.#other ? this.#find(this.#other) : this.active);
+    const isSelected = this.#isSelected(each);
     const href = this.#context.link(namespace, name);
     // An address that stays opens nothing.
     const onclick = () => location.hash === href && each.focus();

@@ -4,7 +4,7 @@ import { button, fill, h, notice, printable } from "../dom.js";
 import { Objects, listPath, may } from "../objects.js";
 import { minute } from "../times.js";
 import { homeOf, matches, namespacesOf } from "./filter.js";
-import { emptyState, lacking, reveal, toolbar, tellWaiting } from "./parts.js";
+import { emptyState, lacking, reachBySlash, reveal, toolbar, tellWaiting } from "./parts.js";
 
 const AGES_MILLISECONDS = 5000;
 const TYPED_MILLISECONDS = 400;
@@ -109,7 +109,7 @@ export class ListView {
     const began = Date.now();
     let reason = "";
     if (this.isServed && this.#isAnywhere) {
-      this.#endWaiting = tellWaiting(this.#waiting, this.context.config);
+      this.#endWaiting = tellWaiting(this.#waiting, this.context);
       try {
         const mayListAll = await this.context.api.can("list", this.plural, "", "", "", this.#options.group);
         this.namespaces.value = mayListAll ? "" : this.home;
@@ -119,7 +119,7 @@ export class ListView {
       }
     }
     if (this.signal.aborted) return;
-    addEventListener("keydown", (event) => this.#keyPressed(event), { signal: this.signal });
+    reachBySlash(this.filter, this.signal);
     this.#follow({ began, reason });
     const known = Object.keys(this.address);
     const unknown = [...this.#query.keys()].filter((key) => !known.includes(key)).map(printable);
@@ -320,15 +320,6 @@ export class ListView {
     return toolbar(this.filter, [["Namespaces", this.namespaces]]);
   }
 
-  /** `/` moves to the filter, as on many pages. */
-  #keyPressed(event) {
-    const { key, target, ctrlKey, altKey, metaKey } = event;
-    if (key !== "/" || ctrlKey || altKey || metaKey || target.closest?.("input, textarea, select, dialog")) return;
-    event.preventDefault();
-    this.filter.focus();
-    this.filter.select();
-  }
-
   /** List what the user has named; see {@link tellWaiting}. */
   #follow(waiting = {}) {
     this.#watches.abort();
@@ -346,7 +337,7 @@ export class ListView {
     this.begin();
     if (!this.isLoading) return;
     const known = [...this.#loading.values()].flatMap(({ asOf }) => asOf ?? []);
-    this.#endWaiting = tellWaiting(this.#waiting, this.context.config, { ...waiting, more: known.length > 0 && [asOfText(Math.min(...known)), "."] });
+    this.#endWaiting = tellWaiting(this.#waiting, this.context, { ...waiting, more: known.length > 0 && [asOfText(Math.min(...known)), "."] });
   }
 
   #report(place, path, problem) {

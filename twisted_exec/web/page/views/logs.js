@@ -3,10 +3,9 @@
 import { button, fill, h, notice, printable } from "../dom.js";
 import { dateTime, parseTime, size, TIME_FORMS, zonedTime } from "../times.js";
 import { sleep } from "../watch.js";
-import { mark } from "./log/rows.js";
 import { deletedLog, LogReplaced, LogSource, SEARCH_BYTES } from "./log/source.js";
 import { LogWindow } from "./log/window.js";
-import { askFor, copyButton, field, foldable, lacking, menu, save, showWaiting, skeleton } from "./parts.js";
+import { askFor, copyButton, field, foldable, lacking, menu, reachBySlash, save, showWaiting, skeleton } from "./parts.js";
 
 const MOST_DOWNLOAD_BYTES = 256 << 20;
 const MOST_PENDING_LINES = 1000;
@@ -55,7 +54,8 @@ class LogView {
     this.following = h("input", { type: "checkbox", disabled: true, onchange: () => this.#act(() => this.#followChanged()) });
     this.colours = h("input", { type: "checkbox", checked: true, onchange: () => this.#coloursChanged() });
     this.time = h("input", { type: "text", size: 20, "aria-label": "Time", placeholder: "Time, or 1h ago", title: TIME_FORMS });
-    this.text = h("input", { type: "search", size: 16, "aria-label": "Search the log", placeholder: "Search the log" });
+    this.text = h("input", { type: "search", size: 16, "aria-label": "Search the log", placeholder: "Search the log", oninput: () => this.text.value || this.#mark("") });
+    reachBySlash(this.text, this.#stopped.signal);
     this.bootList = h("div");
     this.boots = menu("Boots", this.bootList, () => this.#run(() => this.#listBoots(), true));
     this.boots.title = "The machine's starts: show the output of one of them";
@@ -135,7 +135,7 @@ class LogView {
   async #start() {
     const { signal } = this.#stopped;
     const boot = this.query.get("boot");
-    const endWaiting = showWaiting(this.problem, this.context.config);
+    const endWaiting = showWaiting(this.problem, this.context);
     const range = await this.#openWhenServed(boot === null ? null : Number(boot), signal).finally(endWaiting);
     this.frame.hidden = false;
     if (!range) {
@@ -334,9 +334,7 @@ class LogView {
     if (answer.found !== null) {
       fill(this.problem);
       await this.#goTo(answer.found, true);
-      window.redraw();
-      const row = window.find(answer.found);
-      if (row) mark(row, text);
+      this.#mark(text);
       if (!this.#hits || this.#hits.text !== text || !isCounted(this.#hits, answer.found)) this.#count(text);
       context.announce(`Found. ${this.#showFound()}`);
       return;
@@ -348,6 +346,12 @@ class LogView {
       ? `No line ${place}has "${printable(text)}".`
       : `No line in the next ${size(SEARCH_BYTES)} has "${printable(text)}": search again to go on.`;
     fill(this.problem, notice("", message));
+  }
+
+  /** Mark a text in all lines, also in those that are shown later. */
+  #mark(text) {
+    this.window.options.wanted = text;
+    this.window.redraw();
   }
 
   #coloursChanged() {

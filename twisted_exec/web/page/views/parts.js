@@ -6,6 +6,7 @@ import { duration } from "../times.js";
 const TICK_MILLISECONDS = 1000;
 const PATIENCE_MILLISECONDS = 2000; // before the page says that it waits
 const LONG_MILLISECONDS = 10_000; // before it says what may be in the way
+const SILENT_MILLISECONDS = 20_000; // before it says that the server does not answer, and lets the user try at once
 const SILENT = "It may be busy or stopped, or the network may be down.";
 const STEP = 200; // rows that are drawn at once; more follow when the user asks for them
 const SKELETON_ROWS = 6;
@@ -137,18 +138,24 @@ export function skeleton(rows = SKELETON_ROWS) {
  * Say for whom the page waits and for how long, unless the answer comes at once, and what may be in the way.
  *
  * @param {HTMLElement} element
- * @param {{cluster?: string}} config of the page
+ * @param {{config: {cluster?: string}, api: EventTarget}} context of the page
  * @param {object} [options]
  * @param {any} [options.more] text or an element behind it.
  * @param {string} [options.reason] what is in the way, if that is known.
  * @param {number} [options.began] when the page has begun to wait, in milliseconds since 1970.
  * @returns {() => void} to be called when there is an answer.
  */
-export function tellWaiting(element, { cluster }, { more = null, reason = "", began = Date.now() } = {}) {
+export function tellWaiting(element, { config: { cluster }, api }, { more = null, reason = "", began = Date.now() } = {}) {
+  const text = h("span");
+  const retry = button("Try now", () => api.dispatchEvent(new Event("retry")));
   const tell = () => {
     const waited = Date.now() - began;
-    const why = reason || (waited >= LONG_MILLISECONDS ? SILENT : "");
-    if (waited >= PATIENCE_MILLISECONDS) fill(element, `Waiting for the server (${printable(cluster || location.host)}), for ${duration(waited)} so far. `, why && `${why} `, more);
+    const isSilent = waited >= SILENT_MILLISECONDS;
+    const why = reason || (waited >= LONG_MILLISECONDS ? `${isSilent ? "It does not answer. " : ""}${SILENT}` : "");
+    if (waited < PATIENCE_MILLISECONDS) return;
+    fill(text, `Waiting for the server (${printable(cluster || location.host)}), for ${duration(waited)} so far. `, why && `${why} `, more, isSilent && " ");
+    const parts = isSilent ? [text, retry] : [text];
+    if (element.children.length !== parts.length) fill(element, parts); // a button that is drawn again loses the focus
   };
   const timer = setInterval(tell, TICK_MILLISECONDS);
   tell();
@@ -208,11 +215,23 @@ export function reveal(input) {
   input.focus();
 }
 
+/** Let `/` move to a field until the signal aborts, as on many pages. */
+export function reachBySlash(input, signal) {
+  const pressed = (event) => {
+    const { key, target, ctrlKey, altKey, metaKey } = event;
+    if (key !== "/" || ctrlKey || altKey || metaKey || target.closest?.("input, textarea, select, dialog")) return;
+    event.preventDefault();
+    input.focus();
+    input.select();
+  };
+  addEventListener("keydown", pressed, { signal });
+}
+
 /** Show bars in an element, and for how long the page waits; return what is to be called when there is an answer. */
-export function showWaiting(element, config) {
+export function showWaiting(element, context) {
   const text = h("p", { class: "dim" });
   fill(element, text, skeleton());
-  return tellWaiting(text, config);
+  return tellWaiting(text, context);
 }
 
 /**

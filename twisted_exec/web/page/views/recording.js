@@ -89,9 +89,9 @@ class RecordingView {
   }
 
   async #start() {
-    const { api, config } = this.context;
+    const { api } = this.context;
     const { signal } = this.#stopped;
-    const endWaiting = showWaiting(this.problem, config);
+    const endWaiting = showWaiting(this.problem, this.context);
     try {
       this.recording = await api.request(itemPath("consolerecordings", this.namespace, this.name), { signal });
       this.#showFacts(rowOf(this.recording));

@@ -68,7 +68,7 @@ class ScreenView {
     const sized = new ResizeObserver(() => this.now.checked && this.#showNewest());
     sized.observe(this.frame);
     this.#stopped.signal.addEventListener("abort", () => sized.disconnect());
-    this.endWaiting = showWaiting(this.problem, context.config);
+    this.endWaiting = showWaiting(this.problem, context);
     this.#findOldest();
     const offset = query.get("offset");
     if (offset) this.#show(offset);

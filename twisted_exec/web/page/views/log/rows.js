@@ -8,6 +8,12 @@ import { decoded, runsOf } from "./text.js";
 const MOST_CHARACTERS = 4000;
 
 /**
+ * `wanted` is a text that is marked in all rows.
+ *
+ * @typedef {{hasColours: boolean, link: (offset: number) => string, wanted?: string}} Options
+ */
+
+/**
  * A row of the log; `next` is the line behind it, as far as it is known.
  *
  * @typedef {{line: import("./lines.js").Line, next: import("./lines.js").Line | null, element: HTMLElement, style: any, after: any}} Row
@@ -16,7 +22,7 @@ const MOST_CHARACTERS = 4000;
 /**
  * @param {import("./lines.js").Line} line
  * @param {any} style at the beginning of the line.
- * @param {{hasColours: boolean, link: (offset: number) => string}} options
+ * @param {Options} options
  * @returns {Row}
  */
 export function rowOf(line, style, options) {
@@ -30,7 +36,7 @@ export function rowOf(line, style, options) {
  * Draw a row whose line has changed.
  *
  * @param {Row} row
- * @param {{hasColours: boolean, link: (offset: number) => string}} options
+ * @param {Options} options
  */
 export function redraw(row, options, most = MOST_CHARACTERS) {
   const { line } = row;
@@ -47,6 +53,7 @@ export function redraw(row, options, most = MOST_CHARACTERS) {
   const hidden = runs.reduce((sum, run) => sum + run.text.length, 0) - most;
   const more = hidden > 0 && button(`${hidden} more characters`, () => redraw(row, options, Infinity));
   row.element.replaceChildren(timeOf(row, options), h("span", { class: "line-text" }, pieces, more));
+  if (options.wanted) mark(row.element, options.wanted);
 }
 
 /** Return the text of a tooltip: the time of a line is that of its first byte, and a prompt may wait long for a user. */
@@ -76,23 +83,24 @@ function timeOf(row, options) {
 }
 
 /**
- * Mark a text in a row.
+ * Mark a text in a row, as often as it is there.
  *
  * @param {HTMLElement} element
  * @param {string} wanted
  */
-export function mark(element, wanted) {
+function mark(element, wanted) {
   const needle = wanted.toLowerCase();
   const walker = document.createTreeWalker(element.querySelector(".line-text") ?? element, NodeFilter.SHOW_TEXT);
   const nodes = [];
   while (walker.nextNode()) nodes.push(/** @type {Text} */ (walker.currentNode));
-  for (const node of nodes) {
-    const at = node.data.toLowerCase().indexOf(needle);
-    if (at < 0 || node.data.toLowerCase().length !== node.data.length) continue;
-    const found = node.splitText(at);
-    found.splitText(needle.length);
-    const marked = h("mark");
-    found.replaceWith(marked);
-    marked.append(found);
+  for (let node of nodes) {
+    if (node.parentElement?.closest("button") || node.data.toLowerCase().length !== node.data.length) continue;
+    for (let at; (at = node.data.toLowerCase().indexOf(needle)) >= 0; ) {
+      const found = node.splitText(at);
+      node = found.splitText(needle.length);
+      const marked = h("mark");
+      found.replaceWith(marked);
+      marked.append(found);
+    }
   }
 }

@@ -16,7 +16,7 @@ export class LogWindow {
 
   /**
    * @param {string} label
-   * @param {{hasColours: boolean, link: (offset: number) => string}} options
+   * @param {import("./rows.js").Options} options
    */
   constructor(label, options) {
     this.options = options;
