@@ -67,13 +67,13 @@ class Sessions extends ListView {
   #columns() {
     return [
       { title: "Machine", cell: (row) => nameLink(this.machineLink(row), row.machine), class: "name" },
-      { title: "Namespace", cell: (row) => row.namespace, class: "rare" },
-      { title: "User", cell: (row) => [printable(row.user), row.caller && h("span", { class: "dim" }, ` by ${printable(row.caller)}`), row.isOwn && h("span", { class: "dim" }, ` (${THIS_PAGE})`)] },
+      { title: "Namespace", cell: (row) => row.namespace, class: "rare in-details" },
+      { title: "User", cell: (row) => [printable(row.user), row.caller && h("span", { class: "dim" }, ` by ${printable(row.caller)}`), row.isOwn && h("span", { class: "dim" }, ` (${THIS_PAGE})`)], class: "plain" },
       { title: "Types", cell: (row) => row.types || "Unknown" },
-      { title: "Asked for", cell: (row) => row.mode },
-      { title: "Age", cell: (row) => h("span", { title: zonedTime(row.since) }, row.age) },
-      { title: "Connection", cell: (row) => h("span", { title: connectionOf(row) }, badge(connectionOf(row).split(",")[0], row.away ? "waiting" : "good")) },
-      { title: "From", cell: (row) => row.address, class: "rare" },
+      { title: "Asked for", cell: (row) => row.mode, class: "in-details" },
+      { title: "Age", cell: (row) => h("span", { title: zonedTime(row.since) }, row.age), class: "plain" },
+      { title: "Connection", cell: (row) => h("span", { title: connectionOf(row) }, badge(connectionOf(row).split(",")[0], row.away ? "waiting" : "good")), class: "plain" },
+      { title: "From", cell: (row) => row.address, class: "rare in-details" },
       { title: "Details", cell: details, class: "details" },
       {
         title: "",
@@ -105,6 +105,7 @@ class Sessions extends ListView {
 function details(row) {
   const facts = [
     ["Namespace", row.namespace],
+    ["Asked for", row.mode],
     ["Connection", connectionOf(row)],
     ["From", row.address],
     ["Client", row.agent],
