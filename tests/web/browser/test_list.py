@@ -247,6 +247,15 @@ class ListTests(FleetTestCase):
         await user.page.click_at(left + 120, bottom - 8)
         await user.page.until("location.hash === '#/machines/default/web-2'")
 
+    async def test_recording_without_content(self) -> None:
+        """Without a player the title of a recording is above its facts on a phone on its side, too, and these are in rows."""
+        user = await self.user("recordings/default/web-3")
+        await user.page.set_touch()
+        await user.page.resize(844, 390)
+        await user.until_page("Ticket 4711")
+        await user.page.until(f"{_TITLE_LEFT} === 0")
+        self.assertEqual(await lasting(user.page, _NEAR_ROWS), [])
+
     async def test_states(self) -> None:
         """
         The list counts the machines of each state that the filter finds, and those that are not healthy; a
@@ -704,6 +713,11 @@ _COVERED_STATES = """[...document.querySelectorAll('.states .button')].filter((e
     const {left, right, top, bottom} = each.getBoundingClientRect();
     return ![top + 1, bottom - 1].every((y) => each.contains(document.elementFromPoint((left + right) / 2, y)));
 }).map((each) => each.innerText)"""
+_TITLE_LEFT = """(([title, facts]) => title.left - facts.left)(['h1', '.facts'].map((each) =>
+    document.querySelector(each).getBoundingClientRect()))"""
+# Facts that are nearly beside others, but not quite.
+_NEAR_ROWS = """[...document.querySelectorAll('.facts dt')].map((each) => [each.getBoundingClientRect().top, each.innerText])
+    .filter(([top], _, all) => all.some(([other]) => Math.abs(top - other) > 1 && Math.abs(top - other) < 15)).map(([, text]) => text)"""
 _WITHOUT_AGE = """[...document.querySelectorAll('.visible-rows tr')].filter((each) =>
     !each.querySelector('.created').checkVisibility()).map((each) => each.innerText)"""
 _ABOVE_STATES = """(([bar, states]) => states.top - bar.bottom)(['#bar', '.states'].map((each) =>
