@@ -2,7 +2,7 @@
 Patterns that are searched in the output of machines: literal text and regular expressions.
 
 Regular expressions have the syntax of RE2, which needs linear time for every expression and every
-text.  They need the package ``google-re2``; literal text works without.  Python's own ``re`` is no
+text.  Most need the package ``google-re2``; literal text works without.  Python's own ``re`` is no
 substitute: a hostile expression or line stops the whole program.
 
 Source: https://github.com/google/re2/wiki/Syntax.

@@ -201,6 +201,7 @@ class IConsolePolicies(Interface):
 
         :return: the present terms of the session.
         :raises Forbidden: a policy refuses the session now.
+        :raises NotFound: the machine is not known.
         :raises APIError: no decision is possible now.
         """
 

@@ -25,7 +25,7 @@ Asking = Callable[[Any], Coroutine[Any, Any, int]]
 
 
 class InputError(Exception):
-    """The arguments are not usable; the message is one line."""
+    """A command cannot do what its arguments ask for; the message is one line."""
 
 
 def server_command(

@@ -174,6 +174,6 @@ def listen_gate(
 
 
 async def stop_gate(port: IListeningPort, gate: UnixGate) -> None:
-    """Stop a gate; returns when the path is free again."""
+    """Stop a gate and its connections; then another gate may listen."""
     await stop_unix_port(port)
     await gate.close()

@@ -79,7 +79,7 @@ class Tail:
 
     def after_newline(self, count: int, end: int) -> tuple[int | None, int]:
         """
-        Find newline ``count`` (from 1), counted back from offset ``end``.
+        Find the ``count``-th newline (from 1) before offset ``end``, searching backwards.
 
         :return: the offset after it, or ``None`` if there are fewer; and the number of counted
             newlines.

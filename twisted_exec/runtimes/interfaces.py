@@ -196,7 +196,7 @@ class IHotPlug(Interface):
         """:return: fires when the guest has released the volume and its data is deleted."""
 
     def resize_volume(volume: pb.Volume) -> Deferred[None]:
-        """:return: fires when the volume has its new size."""
+        """:return: fires when the volume has its new size; fails with an ``APIError``."""
 
 
 class IRunsHostProcesses(Interface):

@@ -1,7 +1,7 @@
 """
 Spare connections: connections with a finished handshake for the next openings.
 
-A spare connection has our credentials only, and no byte has passed over it.
+No byte of a request has passed over a spare connection.
 
 A spare connection is taken once, and only if a new connection would have the same CA, certificate
 and key.

@@ -102,7 +102,7 @@ class IssuerLogin:
     Serves ``/console/oidc/``.
 
     :param issuers: returns the configured issuers.
-    :param allowed_origins: as for :class:`~twisted_exec.auth.gate.GatePolicy`.
+    :param allowed_origins: other sites whose pages may send requests.
     """
 
     _log = Logger()

@@ -316,7 +316,7 @@ class QueryFilter:
 
 
 def _is_query(sequence: bytes) -> bool:
-    """Return whether a terminal answers a control sequence, given without its introducer."""
+    """Return whether a terminal may answer a control sequence, given without its introducer."""
     if len(sequence) > _MOST_PARAMETERS:
         return True
     kind = sequence.translate(None, b"0123456789;:")

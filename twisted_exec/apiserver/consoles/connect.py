@@ -1,5 +1,6 @@
 """
-Consoles of machines: their routes, the poollets they lead to, and Events about refused users.
+Consoles, logs and screens of machines: their routes, the poollets they lead to, and Events about
+refused users.
 """
 
 from __future__ import annotations

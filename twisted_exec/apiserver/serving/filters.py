@@ -59,7 +59,7 @@ class APIRequest(Request):
 
     @cached_property
     def is_yaml(self) -> bool:
-        """True if the response is YAML; a verb that negotiates more sets it."""
+        """True if the response is YAML: as ``Accept`` says, or as a handler of Tables has set it."""
         return prefers_yaml(self.accept)
 
     @property

@@ -205,8 +205,8 @@ def write_options(
     Parse the options of a create, update or delete.
 
     :param body: a body of ``DeleteOptions``, whose ``dryRun`` counts too.
-    :param agent: the ``User-Agent``, the default of ``fieldManager``.
-    :raises Invalid: an option has an unknown value.
+    :param agent: the ``User-Agent``; its beginning is the default of ``fieldManager``.
+    :raises Invalid: an option is not valid.
     """
     options, causes = _write_options(query, agent, body or {})
     _refuse(kind, causes)

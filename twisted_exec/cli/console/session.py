@@ -369,7 +369,8 @@ class ConsoleSession:
         """
         Handle the new connection.
 
-        :param uncertain: number of dropped keys: they, or earlier ones, may have reached the machine.
+        :param uncertain: number of dropped keys that the machine may have received, and of those that
+            were not sent.
         """
         outage, self._outage = self._outage, None
         if outage is not None:

@@ -152,7 +152,7 @@ async def digest(read: ReadText, most: int | None = None) -> Stored:
     """
     Return size and hash of a recording.
 
-    :param most: a larger recording is not read to its end, which may not exist.
+    :param most: stop when more bytes than this were read; the hash is then of the part read.
     """
     size, content = 0, sha256()
     while (most is None or size <= most) and (piece := await read(size, MAX_READ_BYTES)):

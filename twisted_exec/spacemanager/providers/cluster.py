@@ -45,7 +45,7 @@ class ProviderCluster:
     """
     A cluster, with its name and remedies for messages.
 
-    :param remedy: where to put credentials that the cluster accepts.
+    :param remedy: what to do about refused credentials, such as ``put credentials into secret NAME``.
     """
 
     def __init__(
