@@ -184,8 +184,6 @@ class MenuTests(SynchronousTestCase):
         self.assertEqual(menu.feed(b"~f", is_sent=False), [EscapeCommand.TAKE_OVER])
         menu.feed(b"ls", is_sent=False)
         self.assertEqual(menu.feed(b"~?", is_sent=False), [EscapeCommand.HELP])
-        # Keys that are typed quickly arrive together.
-        self.assertEqual(menu.feed(b"q~.", is_sent=False), [b"q", EscapeCommand.LEAVE])
         self.assertEqual(joined([*menu.feed(b"l"), *menu.feed(b"~?")]), [b"l~?"])
 
     def test_doubled(self) -> None:

@@ -201,7 +201,6 @@ class Menu:
     def __init__(self, mark: str) -> None:
         self.mark = mark.encode()
         self._state = _State.START
-        self._anywhere = re.compile(re.escape(self.mark))
         self._behind_line = re.compile(rb"(?<=[\r\n])" + re.escape(self.mark))
 
     def __str__(self) -> str:
@@ -224,7 +223,7 @@ class Menu:
             elif self._state is _State.START and data.startswith(self.mark):
                 self._state = _State.KEY
             else:
-                data = self._plain(data, typed, is_sent=is_sent)
+                data = self._plain(data, typed)
                 continue
             data = data[1:]
         return typed
@@ -232,12 +231,11 @@ class Menu:
     def begin_line(self) -> None:
         self._state = _State.START
 
-    def _plain(self, data: bytes, typed: list[Typed], *, is_sent: bool) -> bytes:
-        match = (self._behind_line if is_sent else self._anywhere).search(data, 1)
+    def _plain(self, data: bytes, typed: list[Typed]) -> bytes:
+        match = self._behind_line.search(data, 1)
         end = match.start() if match else len(data)
         typed.append(data[:end])
-        is_start = not is_sent or data[end - 1 : end] in b"\r\n"
-        self._state = _State.START if is_start else _State.LINE
+        self._state = _State.START if data[end - 1 : end] in b"\r\n" else _State.LINE
         return data[end:]
 
     def _key(self, key: bytes, typed: list[Typed]) -> None:
