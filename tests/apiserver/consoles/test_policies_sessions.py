@@ -114,6 +114,24 @@ class SessionTests(SessionCase):
         await self.until(lambda: self.audit[-1]["event"] == "end")
         self.assertEqual(self.audit[-1]["policy"], "default/p")
 
+    async def test_other_approval(self) -> None:
+        """
+        A session that got its reason from an approval gets no more rights from an approval for another reason,
+        and ends when its own is withdrawn.
+        """
+        await self.make_policy(approval="Required")
+        name = await self.approve(reason="OPS-1")
+        session = await self.opened()
+        self.assertEqual(session.subject.reason, "OPS-1")
+        before = session.terms
+        await self.approve(reason="lunch", right="takeover", seconds=86000)
+        await self.make_policy("other", viewers=3)
+        await self.until(lambda: session.terms.viewers)  # reviewed again
+        self.assertEqual((session.terms.right, session.terms.until), (before.right, before.until))
+        patch = {"status": {"denied": True}}
+        await self.admin.patch(REQUESTS, name, patch, "default", subresource="approval")
+        self.assertIn("withdrew the approval", await self.ended(session))
+
     async def test_terms(self) -> None:
         """The poollet gets the terms."""
         await self.make_policy(people=2, viewers=3, idleSeconds=60)

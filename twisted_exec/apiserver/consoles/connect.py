@@ -226,6 +226,10 @@ class MachineLocator:
             self._parts.refusals.by_policy(self._kind, machine, subject, refusal.message)
             raise
         context.learn(reason=admitted.reason or subject.reason)
+        # A session without a reason has got that of its approval: others do not count later.
+        conditions = replace(conditions, applicant=replace(applicant, reason=context.subject.reason))
+        access = access.under(conditions)
+        self._parts.gate.allow_console(context, access)
         if admitted.reservation is not None:
             context.call_opened(admitted.reservation.opened)
             context.call_unopened(admitted.reservation.not_opened)

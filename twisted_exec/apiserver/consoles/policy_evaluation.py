@@ -361,7 +361,8 @@ def _approval(policy: ParsedPolicy, session: _Session) -> Object:
     if session.valid:
         return session.valid[0]
     ask = _open(session.machine, "--request --reason TICKET")
-    latest = _latest(session.requests, now)
+    of_reason = [each for each in session.requests if _is_for_reason(each, applicant)]
+    latest = _latest(of_reason or session.requests, now)
     if latest is None:
         raise _refused(needs, f": request it with {ask}", APPROVAL_REQUIRED)
     name, namespace = latest["metadata"]["name"], latest["metadata"]["namespace"]
@@ -379,7 +380,7 @@ def _approval(policy: ParsedPolicy, session: _Session) -> Object:
         raise _refused(
             f'{needs}: that of your request "{name}" is for the reason '
             f"{fields.shown(_reason(latest))}, not {fields.shown(applicant.reason)}",
-            f": give that reason or none, or request again with {ask}",
+            f": {'' if 'session' in status else 'give that reason or none, or '}request again with {ask}",
             APPROVAL_REQUIRED,
         )
     if state == APPROVED:  # for a session under another identity
