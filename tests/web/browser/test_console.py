@@ -374,6 +374,21 @@ class ConsoleTests(WebTestCase):
         await self.follow_tabs(ada)
         self.check_faults()
 
+    async def test_first_screen(self) -> None:
+        """A console that has printed much shows each line once when it is opened, also after a reload."""
+        ada = await self.user()
+        await self.open_terminal(ada)
+        await ada.type_line("seq -f 'line %g of it' 900")
+        await ada.until_terminal("line 900 of it\\s+[#$]$")
+        other = await self.user()
+        await self.open_terminal(other)
+        for _ in range(2):
+            await other.until_terminal("line 900 of it\\s+[#$]$")
+            lines = (await other.text()).splitlines()
+            self.assertEqual([lines.count(f"line {number} of it") for number in (860, 899)], [1, 1])
+            await other.page.reload()
+        self.check_faults()
+
     async def test_early_keys(self) -> None:
         """The files of the terminal are there before a console is opened, so that it takes keys at once."""
         ada = await self.user()

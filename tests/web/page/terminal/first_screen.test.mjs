@@ -11,6 +11,7 @@ const settle = () => new Promise((resolve) => setImmediate(resolve));
 /** A screen whose state arrives when the test says so. */
 function screen() {
   const shown = [];
+  const kept = [];
   let counted = 0;
   let answer;
   let timer = null;
@@ -20,13 +21,16 @@ function screen() {
       const text = new TextDecoder().decode(data);
       shown.push(count ? text : `[${text.slice(text.indexOf("\x1b[2J") + 4)}]`);
       counted += count;
+      if (!count) kept.push(text.split("\x1b[999;1H")[1].split("\x1b[H\x1b[2J")[0].length / 2);
     },
+    rows: () => 5,
     clock: { setTimeout: (callback) => ((timer = callback), 1), clearTimeout: () => (timer = null) },
   });
   first.ask();
   return {
     first,
     shown,
+    kept,
     counted: () => counted,
     arrive: async (state) => {
       answer.resolve({ epoch: "e", columns: 80, rows: 2, output: "state", ...state });
@@ -53,6 +57,29 @@ test("output before the state fills the scrollback, and output behind it follows
   assert.deepEqual(shown, ["old1", "old2", "[state]", "new"]);
   first.output(bytes("more"));
   assert.equal(counted(), 15);
+});
+
+test("rows that the state repeats do not go into the scrollback", async () => {
+  const rows = "one\r\n\x1b[1mtwo\x1b[m\r\nthree, which is wider than ten\r\n\r\n\x1b[3;4H";
+  const states = [["", 5], ["one", 4], [rows, 1], ["a\r\nb\r\n\x1b[?1049ha", 5]];
+  for (const [output, count] of states) {
+    const { first, kept, arrive } = screen();
+    first.placed(at(50_000));
+    first.output(bytes("abc"));
+    await arrive({ offset: 50_003, columns: 20, output });
+    assert.deepEqual(kept, [count], output);
+  }
+});
+
+test("rows before a gap stay", async () => {
+  const { first, kept, arrive } = screen();
+  first.placed(at(50_000));
+  await arrive({ offset: 50_000 });
+  first.output(bytes("abc"));
+  first.ask();
+  first.placed(at(90_000));
+  await arrive({ offset: 90_000, output: "a\r\nb" });
+  assert.deepEqual(kept, [4, 5]);
 });
 
 test("the state may arrive before the session is open, and be ahead of the output", async () => {
@@ -122,8 +149,8 @@ test("behind missing output the screen is read again", async () => {
 });
 
 test("the state begins with a terminal whose modes are new, below the former rows", () => {
-  const text = new TextDecoder().decode(stateOutput({ columns: 24, rows: 3, output: "x" }));
+  const text = new TextDecoder().decode(stateOutput({ columns: 24, output: "x" }, 3));
   assert.ok(text.startsWith("\x18\x1b[?1049l"));
   assert.match(text, /;1000;[0-9;]*l/);
-  assert.ok(text.endsWith("\x1b[3g\x1b[9G\x1bH\x1b[17G\x1bH\x1b[3;1H\r\n\r\n\r\n\x1b[H\x1b[2Jx"));
+  assert.ok(text.endsWith("\x1b[3g\x1b[9G\x1bH\x1b[17G\x1bH\x1b[999;1H\r\n\r\n\r\n\x1b[H\x1b[2Jx"));
 });

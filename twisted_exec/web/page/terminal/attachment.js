@@ -49,6 +49,7 @@ export class Attachment {
         on.shown?.();
         screen.write(bytes, () => count && this.session?.taken(count));
       },
+      rows: () => screen.rows,
     });
   }
 
@@ -136,7 +137,7 @@ export class Attachment {
   /** Put what another session has shown into the scrollback: the output of this one repeats some of it. */
   #separate() {
     const { columns, rows, text } = this.#screen;
-    if (text.trim()) this.#screen.write(stateOutput({ output: `[twisted-exec: new session at ${dateTime(Date.now())}]\r\n`, columns, rows }));
+    if (text.trim()) this.#screen.write(stateOutput({ output: `[twisted-exec: new session at ${dateTime(Date.now())}]\r\n`, columns }, rows));
   }
 
   #gap({ bytes, exact }) {

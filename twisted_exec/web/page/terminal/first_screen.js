@@ -19,18 +19,36 @@ const NEW_TERMINAL =
   "\x18\x1b[?1049l\x1b[?9;1000;1002;1003;1004;1005;1006;1015;1016l\x1b[?1;5;6;45;66;2004;2026l\x1b[4;20l" +
   "\x1b[?7;25h\x1b>\x1b[r\x1b[m\x1b(B\x1b)B\x0f\x1b[!p\x1b[3g";
 
-/** Return what makes a terminal of any state that of the console, with its rows in the scrollback. */
-export function stateOutput({ output, columns, rows }) {
+/**
+ * Return what makes a terminal of any state that of the console.
+ *
+ * @param {object} state
+ * @param {number} kept how many of the terminal's rows go into the scrollback, from the first one
+ */
+export function stateOutput({ output, columns }, kept) {
   const stops = Array.from({ length: Math.ceil(columns / 8) - 1 }, (_, index) => `\x1b[${8 * index + 9}G\x1bH`);
   return new TextEncoder().encode(
-    `${NEW_TERMINAL}${stops.join("")}\x1b[${rows};1H${"\r\n".repeat(rows)}\x1b[H\x1b[2J${output}`,
+    `${NEW_TERMINAL}${stops.join("")}\x1b[999;1H${"\r\n".repeat(kept)}\x1b[H\x1b[2J${output}`,
   );
+}
+
+const SEQUENCE = /\x1b(?:\[[0-?]*[ -/]*[@-~]|[ -/]*[0-~])/g;
+const ALTERNATE = /\x1b\[\?(?:47|1047|1049)h/;
+
+/** Return how many rows a state fills, about; 0 if it is that of the alternate screen. */
+function filledRows({ output, columns }) {
+  if (ALTERNATE.test(output)) return 0;
+  const text = output.replace(SEQUENCE, "").trimEnd();
+  const rows = text.split("\r\n").map((row) => Math.max(1, Math.ceil(row.trimEnd().length / columns)));
+  return text ? rows.reduce((sum, count) => sum + count, 0) : 0;
 }
 
 export class FirstScreen {
   #read;
   #show;
   #clock;
+  #rows;
+  #isFirst = true; // no output is missing before the state
   /** @type {object | null} */
   #reading = null; // identifies the newest request
   /** @type {any} */
@@ -46,11 +64,13 @@ export class FirstScreen {
    * @param {() => Promise<object|null>} options.read the state for the terminal's present size
    * @param {(bytes: Uint8Array, count: number) => void} options.show `count`: how much of it is output of
    *     the session
+   * @param {() => number} options.rows of the terminal
    * @param {any} [options.clock]
    */
-  constructor({ read, show, clock = globalThis }) {
+  constructor({ read, show, rows, clock = globalThis }) {
     this.#read = read;
     this.#show = show;
+    this.#rows = rows;
     this.#clock = clock;
   }
 
@@ -58,6 +78,7 @@ export class FirstScreen {
   ask() {
     const reading = (this.#reading = {});
     this.#state = null;
+    this.#isFirst = this.#epoch === "";
     this.#read()
       .catch(() => null) // whatever the problem is, the user gets the output
       .then((state) => {
@@ -120,6 +141,10 @@ export class FirstScreen {
   #apply() {
     const state = this.#state;
     this.#state = null;
-    if (state !== null) this.#show(stateOutput(state), 0);
+    if (state === null) return;
+    const rows = this.#rows();
+    // The output before the state ends with the rows that the state shows.
+    const repeated = this.#isFirst ? filledRows(state) : 0;
+    this.#show(stateOutput(state, Math.max(0, rows - repeated)), 0);
   }
 }
