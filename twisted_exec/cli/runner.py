@@ -85,16 +85,17 @@ async def ask_server(command: str, ask: Ask, options: argparse.Namespace, reacto
     return 0
 
 
-def run_in_reactor(command: str, asking: Asking, error_code: int = 1) -> int:
+def run_in_reactor(command: str, asking: Asking, error_code: int = 1, *, quiet: bool = True) -> int:
     """
     Run a reactor until the command has finished.
 
+    :param quiet: an interrupted command prints nothing more; else it is cancelled, and says what is undone.
     :return: the exit code: that of ``asking``, ``error_code``, or 130 after SIGINT.
     """
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # nothing to clean up during the imports
     from twisted.internet import reactor
-    from twisted.internet.defer import Deferred
+    from twisted.internet.defer import Deferred, gatherResults
     from twisted.logger import globalLogBeginner
     from twisted.python.failure import Failure
 
@@ -103,6 +104,7 @@ def run_in_reactor(command: str, asking: Asking, error_code: int = 1) -> int:
 
     globalLogBeginner.beginLoggingTo([], redirectStandardIO=False, discardBuffer=True)
     codes: list[int] = []
+    begun: list[Deferred[Any]] = []
 
     def crashed(failure: Failure) -> int:
         if isinstance(failure.value, ModuleNotFoundError):
@@ -113,19 +115,26 @@ def run_in_reactor(command: str, asking: Asking, error_code: int = 1) -> int:
         return failed(command, f"internal error: {message}", error_code)
 
     def begin() -> None:
-        answering = Deferred.fromCoroutine(asking(reactor)).addErrback(crashed)
+        answering: Deferred[Any] = Deferred.fromCoroutine(asking(reactor)).addErrback(crashed)
+        begun.append(answering)
         answering.addCallback(codes.append)
         answering.addBoth(lambda _: reactor.stop())
 
     with ExitStack() as silence:
 
-        def stopping() -> None:
-            if not codes:
-                codes.append(_INTERRUPTED)
+        def stopping() -> Deferred[Any] | None:
+            if codes:
+                return None
+            codes.append(_INTERRUPTED)
+            if quiet:
                 # The stop closes connections, which the command would report as an error.
                 nowhere = silence.enter_context(open(os.devnull, "w", encoding="utf-8"))
                 silence.enter_context(redirect_stdout(nowhere))
                 silence.enter_context(redirect_stderr(nowhere))
+                return None
+            for answering in begun:
+                answering.cancel()
+            return gatherResults(begun, consumeErrors=True)  # connections stay until then
 
         reactor.addSystemEventTrigger("before", "shutdown", stopping)
         reactor.callWhenRunning(begin)
