@@ -99,23 +99,18 @@ def run_in_reactor(command: str, asking: Asking, error_code: int = 1, *, quiet: 
     from twisted.logger import globalLogBeginner
     from twisted.python.failure import Failure
 
-    from twisted_exec.program.libraries import missing_library
     from twisted_exec.program.maker import stop_on_interrupt
 
     globalLogBeginner.beginLoggingTo([], redirectStandardIO=False, discardBuffer=True)
     codes: list[int] = []
     begun: list[Deferred[Any]] = []
 
-    def crashed(failure: Failure) -> int:
-        if isinstance(failure.value, ModuleNotFoundError):
-            return failed(command, missing_library(failure.value), error_code)
-        if failure.value is not None and (why := output_failure(failure.value)):
-            return failed(command, why, error_code)
-        message = f"{type(failure.value).__name__}: {failure.getErrorMessage()}"
-        return failed(command, f"internal error: {message}", error_code)
+    def report(failure: Failure) -> int:
+        assert failure.value is not None
+        return crashed(command, failure.value, error_code)
 
     def begin() -> None:
-        answering: Deferred[Any] = Deferred.fromCoroutine(asking(reactor)).addErrback(crashed)
+        answering: Deferred[Any] = Deferred.fromCoroutine(asking(reactor)).addErrback(report)
         begun.append(answering)
         answering.addCallback(codes.append)
         answering.addBoth(lambda _: reactor.stop())
@@ -141,6 +136,16 @@ def run_in_reactor(command: str, asking: Asking, error_code: int = 1, *, quiet: 
         stop_on_interrupt(reactor)
         reactor.run()
     return codes[0]
+
+
+def crashed(command: str, error: BaseException, code: int = 1) -> int:
+    """Print an error that a command does not expect; return the exit code."""
+    if isinstance(error, ModuleNotFoundError):
+        from twisted_exec.program.libraries import missing_library
+
+        return failed(command, missing_library(error), code)
+    why = output_failure(error) or f"internal error: {type(error).__name__}: {error}"
+    return failed(command, why, code)
 
 
 def failed(command: str, why: str, code: int = 1) -> int:

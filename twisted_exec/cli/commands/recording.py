@@ -213,6 +213,8 @@ def _answering(options: argparse.Namespace, command: Callable[[], int]) -> int:
         return failed(options.command, f"{error.filename or options.file}: {error.strerror}")
     except InvalidRecording as error:
         return failed(options.command, f"{options.file}: not valid: {error}")
+    except ModuleNotFoundError as error:
+        return runner.crashed(options.command, error)
     except (
         InputError,
         NotAJournal,
