@@ -27,10 +27,10 @@ class AskOnceTests(SynchronousTestCase):
     def setUp(self) -> None:
         hear_signals(self)
 
-    def ends(self, asking: str, code: int, told: str) -> None:
+    def ends(self, asking: str, code: int, told: str, more: str = "") -> None:
         """Run a program that prints nothing; check its exit code and its standard error."""
         program = f"import os, signal\nfrom twisted_exec.cli.runner import run_in_reactor\n{dedent(asking)}"
-        program += "raise SystemExit(run_in_reactor('x', ask))\n"
+        program += f"raise SystemExit(run_in_reactor('x', ask{more}))\n"
         done = subprocess.run(
             [sys.executable, "-c", program],
             capture_output=True,
@@ -84,6 +84,23 @@ class AskOnceTests(SynchronousTestCase):
             return failed("x", "the server closed the connection")
         """
         self.ends(asking, 130, "")
+
+    def test_interrupted_change(self) -> None:
+        """A command that is not quiet ends its work when it is interrupted, and says what is undone."""
+        asking = """
+        async def ask(reactor):
+            from twisted.internet.defer import CancelledError, Deferred
+            from twisted.internet.task import deferLater
+            from twisted_exec.cli.runner import failed
+
+            reactor.callLater(0, os.kill, os.getpid(), signal.SIGINT)
+            try:
+                await Deferred()
+            except CancelledError:
+                await deferLater(reactor, 0.01)
+                return failed("x", "not complete")
+        """
+        self.ends(asking, 130, "twisted-exec x: not complete\n", ", quiet=False")
 
 
 class AskServerTests(TestCase):

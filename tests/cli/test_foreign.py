@@ -115,6 +115,23 @@ class LocalTests(SynchronousTestCase):
             err, r"^twisted-exec iri: needs grpcio, .*: install twisted-exec with pip\n$"
         )
 
+    def test_missing_emulator(self) -> None:
+        """So does a picture, which needs pyavt."""
+        file, result = (os.path.abspath(self.mktemp()) for _ in range(2))
+        with open(file, "wb"):
+            pass
+        words = ("recording", "export", "--svg", file, result)
+        without = "import sys; sys.modules['avt'] = None\n"
+        for frozen, remedy in (
+            ("", f"needs pyavt: {sys.executable} -m pip install pyavt"),
+            (
+                "sys.frozen = True\n",
+                "needs pyavt, which the self-contained archive does not have: install twisted-exec with pip",
+            ),
+        ):
+            said = self.run_python(without + frozen + TWISTED_EXEC, *words)
+            self.assertEqual(said, (1, "", f"twisted-exec recording export: {remedy}\n"))
+
     def test_windows(self) -> None:
         """On Windows the commands say what to use instead."""
         for module in ("main", "console.program", "commands.completion"):

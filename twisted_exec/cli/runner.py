@@ -85,53 +85,67 @@ async def ask_server(command: str, ask: Ask, options: argparse.Namespace, reacto
     return 0
 
 
-def run_in_reactor(command: str, asking: Asking, error_code: int = 1) -> int:
+def run_in_reactor(command: str, asking: Asking, error_code: int = 1, *, quiet: bool = True) -> int:
     """
     Run a reactor until the command has finished.
 
+    :param quiet: an interrupted command prints nothing more; else it is cancelled, and says what is undone.
     :return: the exit code: that of ``asking``, ``error_code``, or 130 after SIGINT.
     """
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # nothing to clean up during the imports
     from twisted.internet import reactor
-    from twisted.internet.defer import Deferred
+    from twisted.internet.defer import Deferred, gatherResults
     from twisted.logger import globalLogBeginner
     from twisted.python.failure import Failure
 
-    from twisted_exec.program.libraries import missing_library
     from twisted_exec.program.maker import stop_on_interrupt
 
     globalLogBeginner.beginLoggingTo([], redirectStandardIO=False, discardBuffer=True)
     codes: list[int] = []
+    begun: list[Deferred[Any]] = []
 
-    def crashed(failure: Failure) -> int:
-        if isinstance(failure.value, ModuleNotFoundError):
-            return failed(command, missing_library(failure.value), error_code)
-        if failure.value is not None and (why := output_failure(failure.value)):
-            return failed(command, why, error_code)
-        message = f"{type(failure.value).__name__}: {failure.getErrorMessage()}"
-        return failed(command, f"internal error: {message}", error_code)
+    def report(failure: Failure) -> int:
+        assert failure.value is not None
+        return crashed(command, failure.value, error_code)
 
     def begin() -> None:
-        answering = Deferred.fromCoroutine(asking(reactor)).addErrback(crashed)
+        answering: Deferred[Any] = Deferred.fromCoroutine(asking(reactor)).addErrback(report)
+        begun.append(answering)
         answering.addCallback(codes.append)
         answering.addBoth(lambda _: reactor.stop())
 
     with ExitStack() as silence:
 
-        def stopping() -> None:
-            if not codes:
-                codes.append(_INTERRUPTED)
+        def stopping() -> Deferred[Any] | None:
+            if codes:
+                return None
+            codes.append(_INTERRUPTED)
+            if quiet:
                 # The stop closes connections, which the command would report as an error.
                 nowhere = silence.enter_context(open(os.devnull, "w", encoding="utf-8"))
                 silence.enter_context(redirect_stdout(nowhere))
                 silence.enter_context(redirect_stderr(nowhere))
+                return None
+            for answering in begun:
+                answering.cancel()
+            return gatherResults(begun, consumeErrors=True)  # connections stay until then
 
         reactor.addSystemEventTrigger("before", "shutdown", stopping)
         reactor.callWhenRunning(begin)
         stop_on_interrupt(reactor)
         reactor.run()
     return codes[0]
+
+
+def crashed(command: str, error: BaseException, code: int = 1) -> int:
+    """Print an error that a command does not expect; return the exit code."""
+    if isinstance(error, ModuleNotFoundError):
+        from twisted_exec.program.libraries import missing_library
+
+        return failed(command, missing_library(error), code)
+    why = output_failure(error) or f"internal error: {type(error).__name__}: {error}"
+    return failed(command, why, code)
 
 
 def failed(command: str, why: str, code: int = 1) -> int:

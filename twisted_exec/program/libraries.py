@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import sys
 
-_OF_SERVERS = ("grpc", "google")
+_GRPC = ("grpcio", "protobuf")
+_PACKAGES = {"grpc": _GRPC, "google": _GRPC, "avt": ("pyavt",)}
+"""Packages by module."""
 
 
 def install(*packages: str) -> str:
@@ -17,8 +19,9 @@ def install(*packages: str) -> str:
 def missing_library(error: ModuleNotFoundError) -> str:
     """Return the one line for a module that cannot be imported."""
     name = (error.name or "").partition(".")[0]
-    if name in _OF_SERVERS:
-        if hasattr(sys, "frozen"):  # by PyInstaller
-            return "needs grpcio, which the self-contained archive does not have: install twisted-exec with pip"
-        return f"needs grpcio: {install('grpcio', 'protobuf')}"
-    return f"needs the Python module {error.name}: {error}"
+    packages = _PACKAGES.get(name)
+    if packages is None:
+        return f"needs the Python module {error.name}: {error}"
+    if hasattr(sys, "frozen"):  # by PyInstaller
+        return f"needs {packages[0]}, which the self-contained archive does not have: install twisted-exec with pip"
+    return f"needs {packages[0]}: {install(*packages)}"

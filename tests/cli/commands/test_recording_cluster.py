@@ -124,6 +124,21 @@ class ClusterTests(MachineTestCase):
                 err, f"^twisted-exec recording {name}: cannot write to .*: No space left on device$"
             )
 
+    async def test_no_temporary_directory(self) -> None:
+        """A host without a directory for temporary files gets the remedy."""
+
+        def unusable() -> None:
+            raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']")
+
+        self.patch(recording, "TemporaryFile", unusable)
+        code, out, err = await self.typed("export", "r", os.path.abspath(self.mktemp()))
+        self.assertEqual((code, out), (1, ""))
+        self.assertEqual(
+            err,
+            "twisted-exec recording export: cannot make a temporary file: No usable temporary directory found "
+            "in ['/tmp']: set TMPDIR to a directory that you may write to\n",
+        )
+
     async def test_missing(self) -> None:
         """The message names the file and the recording, neither of which exists."""
         code, _, err = await self.typed("play", "x.cast")

@@ -206,6 +206,27 @@ class RunTests(RunCase):
                 read(),
             )
 
+    async def test_interrupted_late(self) -> None:
+        """A command that has ended keeps its exit code when Ctrl-C comes before the session is over."""
+
+        def watched(script: Any, sink: Any) -> Any:
+            made: Any = ScriptSink(script, sink)
+            write = made.write
+
+            def and_interrupt(data: bytes) -> None:
+                write(data)
+                if script.outcome is not None:
+                    task.interrupted(signal.SIGINT)
+
+            made.write = and_interrupt
+            return made
+
+        self.patch(run, "ScriptSink", watched)
+        self.add("a")
+        task, ended, read = self.run_task("--run", "echo hello; exit 3")
+        self.assertEqual(await ended, 1)
+        self.assertIn("exit code 3: a\n  | hello\n", read())
+
     async def test_interrupted_early(self) -> None:
         """So does Ctrl-C before any command was typed."""
         self.add("a")

@@ -236,6 +236,27 @@ class InterruptedTests(RestoreCase):
         storage = await self.open(target)
         self.assertEqual(len((await storage.list(MACHINES)).items), COUNT)
 
+    async def test_cancelled(self) -> None:
+        """A restore that the user interrupts says that no server starts on what is there."""
+        target, write, count = self.target(), EtcdClient.write, []
+
+        async def and_cancel(client: EtcdClient, *arguments: object) -> object:
+            count.append(1)
+            if len(count) == 3:
+                reactor.callLater(0, restoring.cancel)  # type: ignore[attr-defined]
+                await Deferred()
+            return await write(client, *arguments)  # type: ignore[arg-type]
+
+        self.patch(EtcdClient, "write", and_cancel)
+        restoring = self.restore(target)
+        problem = str(await self.assertFailure(restoring, StorageError))
+        self.patch(EtcdClient, "write", write)
+        self.assertEqual(
+            problem,
+            "interrupted; the store is not complete, and no server starts on it: repeat this with --force",
+        )
+        await self.not_startable(target)
+
     async def test_two(self) -> None:
         """Of two restores at once one fails, and does not harm the other."""
         target = self.target()

@@ -250,7 +250,8 @@ def animated_svg(file: BinaryIO, first: int, last: int, idle_seconds: float) -> 
 
     :param first: only what was printed at this time or later, in milliseconds since the epoch.
     :param idle_seconds: pauses of the console are shortened to this.
-    :raises InputError: nothing was printed then, or too much, or the package pyavt is missing.
+    :raises InputError: nothing was printed then, or too much.
+    :raises ModuleNotFoundError: the package pyavt is missing.
     :raises InvalidRecording: a line is not of the format.
     """
     from twisted_exec.screens.rendering import Animation, AnimationTooLarge
@@ -271,10 +272,7 @@ def animated_svg(file: BinaryIO, first: int, last: int, idle_seconds: float) -> 
 
 
 def _screens(file: BinaryIO, first: int, last: int) -> Iterator[tuple[int, Screen]]:
-    try:
-        from twisted_exec.screens.process import AvtScreen, size_within_limits
-    except ModuleNotFoundError:
-        raise InputError("--svg needs the Python package pyavt: pip install pyavt") from None
+    from twisted_exec.screens.process import AvtScreen, size_within_limits
 
     block = block_before(file, first)
     if block is None:

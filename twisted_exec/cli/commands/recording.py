@@ -213,6 +213,8 @@ def _answering(options: argparse.Namespace, command: Callable[[], int]) -> int:
         return failed(options.command, f"{error.filename or options.file}: {error.strerror}")
     except InvalidRecording as error:
         return failed(options.command, f"{options.file}: not valid: {error}")
+    except ModuleNotFoundError as error:
+        return runner.crashed(options.command, error)
     except (
         InputError,
         NotAJournal,
@@ -254,7 +256,7 @@ def _export(options: argparse.Namespace) -> int:
         last=last,
     )
     if options.svg:
-        with TemporaryFile() as file:
+        with _temporary() as file:
             file.writelines(pieces)
             _write_svg(options, options.file, file)
     elif options.asciicast == _VERSION_2:
@@ -297,6 +299,15 @@ def _export_object(options: argparse.Namespace) -> int:
         with open(options.file, "rb") as file:
             return save(options, file, "")
     return _use_content(options, _answered(save))
+
+
+def _temporary() -> BinaryIO:
+    try:
+        return TemporaryFile()
+    except OSError as problem:
+        raise InputError(
+            f"cannot make a temporary file: {problem.strerror}: set TMPDIR to a directory that you may write to"
+        ) from None
 
 
 def _write_version_2(path: str, lines: Iterable[bytes]) -> None:
@@ -547,7 +558,7 @@ async def _using(options: argparse.Namespace, use: Use, reactor: Any) -> int:
         config = config_of(options)
         client = CommandClient(config, reactor, timeout_seconds=timeout, agent="twisted-exec")
         try:
-            with TemporaryFile() as file:
+            with _temporary() as file:
                 # The object first: its head is not newer than the content.
                 recording = await client.get(CONSOLERECORDINGS.resource, name, config.namespace)
                 try:
@@ -569,6 +580,8 @@ async def _using(options: argparse.Namespace, use: Use, reactor: Any) -> int:
             await client.close()
     except argparse.ArgumentTypeError:
         return failed(options.command, f"{no_file}, and {name} cannot be a ConsoleRecording")
+    except InputError as problem:
+        return failed(options.command, str(problem))
     except (KubeConfigError, TLSConfigError) as problem:
         return failed(options.command, f"{no_file}, and the cluster cannot be asked: {problem}")
     except APIError as refusal:

@@ -94,7 +94,7 @@ def _restore_into(options: argparse.Namespace) -> int:
         print(f"{location}: {summary.objects} objects, version {summary.version}")
         return 0
 
-    return run_in_reactor("restore", asking)
+    return run_in_reactor("restore", asking, quiet=False)
 
 
 def _report(command: str, target: str, copy: Callable[[], Summary]) -> int:

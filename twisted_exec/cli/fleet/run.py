@@ -174,8 +174,11 @@ class MachineRun:
             result.callback(self._output.result(self._target.label, code, problem))
 
         def leave(_: Deferred[Result]) -> None:
-            problem = scripted_outcome(script, Outcome(signal=signal.SIGINT)).line
-            end(_INTERRUPTED_CODE, problem or _INTERRUPTED)
+            if (known := script.outcome) is not None:  # only the session has not ended yet
+                end(known.exit_code, scripted_outcome(script, known).line)
+            else:
+                problem = scripted_outcome(script, Outcome(signal=signal.SIGINT)).line
+                end(_INTERRUPTED_CODE, problem or _INTERRUPTED)
             session.conclude(Outcome(_INTERRUPTED_CODE))
 
         result: Deferred[Result] = Deferred(leave)

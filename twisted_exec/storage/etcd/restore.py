@@ -13,6 +13,8 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
+from twisted.internet.defer import CancelledError
+
 from twisted_exec.storage.backup import SKIPPED_VERSIONS, Summary, open_backup
 from twisted_exec.storage.database import last_version, read_objects
 from twisted_exec.storage.etcd.client import RANGE, TXN, EtcdClient, EtcdError, hint, refused
@@ -79,7 +81,7 @@ async def restore_to_etcd(
     Copy all objects of a backup into an etcd, with their UIDs.
 
     :param backup: a backup, or the database of a stopped server.
-    :raises StorageError: the backup or etcd cannot be used.
+    :raises StorageError: the backup or etcd cannot be used, or this was cancelled.
     """
     source = _read(backup, accept_loss)
     client = EtcdClient(target, reactor)
@@ -91,13 +93,13 @@ async def restore_to_etcd(
         why = f"etcd at {target}: {error}{hint(str(error), target)}"
         if error.is_refusal:
             why = refused(error, target)
-        if restoring.has_begun:
-            why += (
-                "; the store is not complete, and no server starts on it: repeat this with --force"
-            )
-        raise StorageError(why) from None
+    except CancelledError:
+        why = "interrupted"
     finally:
         client.close()
+    if restoring.has_begun:
+        why += "; the store is not complete, and no server starts on it: repeat this with --force"
+    raise StorageError(why)
 
 
 def _read(backup: str, accept_loss: bool) -> _Source:
