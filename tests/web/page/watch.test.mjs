@@ -1,6 +1,7 @@
 /** Watches against a fake server. */
 
 import assert from "node:assert/strict";
+import { getEventListeners } from "node:events";
 import { test } from "node:test";
 
 import { FakeSocket, fakeApi } from "./fakes.mjs";
@@ -121,4 +122,25 @@ test("the user makes a watch try at once, also one whose list has no answer", as
   controller.abort();
   FakeSocket.made.forEach((each) => each.close());
   await ended;
+});
+
+test("a watch that works reports the next silence after the user wanted another attempt, and leaves no listener", async () => {
+  const silences = [];
+  const { next, client, ended, stop } = watching(() => ({ items: [], metadata: { resourceVersion: "5" } }));
+  client.untilSilent = (silent) => {
+    silences.push(silent);
+    return () => {};
+  };
+  assert.equal((await next()).type, "RESET");
+  await settle();
+  client.dispatchEvent(new Event("retry"));
+  silences[0](new Error("silent"));
+  assert.deepEqual(await next(), { problem: "silent" });
+  assert.deepEqual(await next(), { pause: 1 });
+  assert.equal((await next()).type, "RESET");
+  stop();
+  await settle();
+  FakeSocket.made.at(-1).close();
+  await ended;
+  assert.equal(getEventListeners(client, "retry").length, 0);
 });

@@ -26,6 +26,7 @@ export async function watch(api, path, onEvent, options = {}) {
     const attempt = attemptUntil(signal, api);
     try {
       const { items, resourceVersion } = await api.list(path, { query, signal: attempt.signal });
+      attempt.end(); // a watch that works goes on when the user wants another attempt
       if (signal?.aborted) return;
       onEvent({ type: "RESET", items });
       onProblem(null);
@@ -42,10 +43,13 @@ export async function watch(api, path, onEvent, options = {}) {
       }
     } catch (error) {
       if (signal?.aborted) return;
-      if (!attempt.signal.aborted) onProblem(error);
+      if (attempt.signal.aborted) continue;
+      onProblem(error);
+    } finally {
+      attempt.end();
     }
-    await pause(seconds * (1 + Math.random() / 5), attempt.signal);
-    attempt.end();
+    const rest = attemptUntil(signal, api);
+    await pause(seconds * (1 + Math.random() / 5), rest.signal).finally(rest.end);
     seconds = Math.min(seconds * 2, LONGEST_SECONDS);
   }
 }

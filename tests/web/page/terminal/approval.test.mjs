@@ -53,10 +53,21 @@ test("an approval is left to the window that has claimed it, until that is gone,
   const note = (_, message, isOurs) => seen.push([message, isOurs]);
   const text = "bob approved your request";
   const gone = requests({}, approval, approval, approval);
-  assert.equal(await approved(gone.context, METADATA, undefined, note, claims(false, false, true), now), text);
+  assert.equal(await approved(gone.context, METADATA, undefined, note, claims(false, false, false, true), now), text);
   assert.deepEqual([seen, gone.sent.length], [[["", false], [text, false], [text, false]], 4]);
   const used = requests(approval, { ...approval, session: "s-1" });
   await assert.rejects(approved(used.context, METADATA, undefined, now, claims(false, true), now), /was used for another session/);
+});
+
+const APPROVAL = { approved: true, decidedBy: "bob" };
+
+test("a request that waits is claimed as soon as the other window is gone", async () => {
+  const { context: page } = requests({}, {}, APPROVAL, APPROVAL);
+  const claims = [false, true];
+  const seen = [];
+  const note = (_, message, isOurs) => seen.push([message, isOurs]);
+  assert.equal(await approved(page, METADATA, undefined, note, async () => claims.shift(), now), "bob approved your request");
+  assert.deepEqual(seen, [["", false], ["", true]]);
 });
 
 test("a request that is denied or deleted says so", async () => {

@@ -196,3 +196,18 @@ test("a console that connects shows the machine, for how long, and what is in th
   made.hide();
   assert.ok(!made.isConnecting);
 });
+
+test("a console opens with the reason of its last request, also if that is approved before it is seen to wait", async () => {
+  const causes = [{ reason: "ApprovalRequired", message: 'ConsolePolicy "default/p" requires an approval', request: "vm-x7" }];
+  const { made, owner, opened } = panel(null);
+  const answers = [{}, { approved: true, decidedBy: "bob" }];
+  const request = (status) => ({ metadata: { namespace: "default", name: "vm-x7", uid: "1", creationTimestamp: new Date().toISOString() }, spec: { reason: "OPS-1" }, status });
+  owner.context.api.request = async () => request(answers.shift());
+  owner.tellApproval = () => {};
+  owner.place.reason = "OPS-2";
+  Object.defineProperty(globalThis, "navigator", { configurable: true, value: {} });
+  made.show({ reason: "Forbidden", code: 403, message: "", causes }, { drives: true }, false);
+  await turn();
+  await turn();
+  assert.deepEqual([opened, answers], [[{ reason: "OPS-1" }], []]);
+});

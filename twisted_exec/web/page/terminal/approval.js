@@ -94,7 +94,7 @@ export async function approved({ api }, { namespace, name }, signal, seen, claim
     const message = approvalOf(request);
     if (message && isOurs) return message;
     seen(request, message, isOurs);
-    // The approval may be for one session. If the other window is gone, or has its session, look again.
-    if (message) isOurs = await claim();
+    // The other window may be gone, or have its session, which may be all that the approval is for: look again.
+    if (!isOurs) isOurs = await claim();
   }
 }

@@ -364,7 +364,8 @@ export class Panel {
       if (document.activeElement === ask) this.element.focus(); // a disabled button has none
       draw(true);
       try {
-        const { metadata } = await find(signal);
+        const { metadata, spec } = await find(signal);
+        input.value = spec.reason || input.value; // which an approval is for, also before it is seen
         const take = () => claim.take(`request ${metadata.uid}`, navigator.locks, globalThis);
         const message = await approved(context, metadata, signal, seen, take);
         this.#owner.reopen({ reason: input.value.trim() });
