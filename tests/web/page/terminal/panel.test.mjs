@@ -164,6 +164,19 @@ test("a machine that is deleted while its console needs a reason has no form any
   assert.deepEqual([announced, made.element.all("form"), made.followsMachine], [["vm: the machine was deleted."], [], true]);
 });
 
+test("a reason that was given before is replaced by what the user types, but not what is typed already", () => {
+  const causes = [{ reason: "ReasonRequired", message: "" }];
+  const { made } = panel({ reason: "Forbidden", code: 403, message: "", causes });
+  const [input] = made.element.all("input");
+  let selected = 0;
+  input.select = () => (selected += 1);
+  input.send("focus");
+  assert.equal(selected, 1);
+  input.send("input");
+  input.send("focus");
+  assert.equal(selected, 1);
+});
+
 test("other endings have nothing to do with the machine", () => {
   const { made, labels } = panel({ reason: "SessionDeleted", code: 0, message: "ada deleted the console session vm-x7" });
   assert.match(made.element.text, /^ada has ended this sessionYou may open a new one\./);

@@ -313,7 +313,9 @@ export class Panel {
     const { place, context } = this.#owner;
     /** @type {any} */
     let request = null; // that the user has stopped waiting for
+    let isFormer = true; // the reason: what the user types replaces it
     const input = h("input", {
+      oninput: () => (isFormer = false), onfocus: () => isFormer && input.select(),
       type: "text", value: place.reason ?? "", maxlength: "256", required: required.reason,
       autocomplete: "off", placeholder: "such as the number of a ticket",
     });
