@@ -375,6 +375,7 @@ export class Panel {
         claim.release();
         if (signal.aborted) return;
         request = null;
+        refusal.hidden = problem instanceof Denied; // it may be of a request before
         draw(false, problem instanceof Denied ? denied(problem) : title);
         say(explained(endText({ message: problem.message, causes: causesOf(problem.status) })).text);
       }
@@ -396,9 +397,10 @@ export class Panel {
       ask.focus();
     });
     const copy = copyButton("Copy the command", command);
+    const refusal = h("p", {}, printable(text));
     this.#fill(
       heading,
-      h("p", {}, printable(text)),
+      refusal,
       status,
       h(
         "form",
