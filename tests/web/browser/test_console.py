@@ -57,6 +57,8 @@ _HOLLOW = """(() => {
 _PLAYED_COLUMNS = (
     """document.querySelector('.player .ap-term')?.style.getPropertyValue('--term-cols')"""
 )
+# The focus is at the line that a search of the log has found.
+_AT_MATCH = "document.activeElement.matches('.line.match')"
 # The bar ends where the frame does, directly below the screen.
 _PLAYER_FITS = """(() => {
     const [frame, bar, screen] = ['.player', '.ap-control-bar', '.ap-term'].map((each) => document.querySelector(each).getBoundingClientRect());
@@ -737,6 +739,21 @@ class ConsoleTests(WebTestCase):
         await ada.page.type("needle\n")
         found = "document.querySelector('.found:not([hidden])')?.innerText ?? ''"
         await ada.page.until(f"/^6 of 6\\s+Copy link/.test({found})")
+        await ada.page.press("Enter")
+        await ada.page.until(f"/^5 of 6/.test({found})")
+        await ada.page.press("Shift+Enter")
+        await ada.page.until(f"/^6 of 6/.test({found})")
+        is_in_field = "document.activeElement.matches('[type=search]')"
+        self.assertTrue(await ada.page.evaluate(is_in_field))
+        await ada.page.focus(".line.match")
+        await ada.page.press("n")
+        await ada.page.until(f"/^5 of 6/.test({found}) && {_AT_MATCH}")
+        await ada.page.press("Enter")
+        await ada.page.until(f"/^4 of 6/.test({found}) && {_AT_MATCH}")
+        await ada.page.press("Shift+n")
+        await ada.page.until(f"/^5 of 6/.test({found}) && {_AT_MATCH}")
+        await ada.click_text("button", "Next match")
+        await ada.page.until(f"/^6 of 6/.test({found})")
         await ada.click_text("button", "Previous match")
         await ada.page.until(f"/^5 of 6/.test({found})")
         others = "document.querySelectorAll('.line:not(.match) mark').length"

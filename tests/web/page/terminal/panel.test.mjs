@@ -164,6 +164,33 @@ test("a machine that is deleted while its console needs a reason has no form any
   assert.deepEqual([announced, made.element.all("form"), made.followsMachine], [["vm: the machine was deleted."], [], true]);
 });
 
+test("a reason that was given before is replaced by what the user types, but not what is typed already", () => {
+  const causes = [{ reason: "ReasonRequired", message: "" }];
+  const { made } = panel({ reason: "Forbidden", code: 403, message: "", causes });
+  const [input] = made.element.all("input");
+  let selected = 0;
+  input.select = () => (selected += 1);
+  input.send("focus");
+  assert.equal(selected, 1);
+  input.send("input");
+  input.send("focus");
+  assert.equal(selected, 1);
+});
+
+test("of a request that was denied its user reads the note, not the refusal before", async () => {
+  const message = 'ConsolePolicy "p" requires an approval: your request "vm-1" does not count; ask again';
+  const causes = [{ reason: "ApprovalRequired", message, request: "vm-1" }];
+  const { made, owner } = panel(null);
+  const metadata = { namespace: "default", name: "vm-1", creationTimestamp: new Date().toISOString() };
+  owner.context.api.request = async () => ({ metadata, spec: {}, status: { denied: true, decidedBy: "bob", message: "not now" } });
+  made.show({ reason: "Forbidden", code: 403, message: "", causes }, { drives: true }, false);
+  const seen = () => made.element.all("p").filter((each) => !each.hidden && each.text).map((each) => each.text);
+  assert.match(seen()[0], /does not count/);
+  await turn();
+  assert.equal(made.element.all("h3")[0].text, "bob has denied your request");
+  assert.deepEqual(seen(), ['bob denied request "vm-1": not now.']);
+});
+
 test("other endings have nothing to do with the machine", () => {
   const { made, labels } = panel({ reason: "SessionDeleted", code: 0, message: "ada deleted the console session vm-x7" });
   assert.match(made.element.text, /^ada has ended this sessionYou may open a new one\./);

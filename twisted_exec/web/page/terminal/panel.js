@@ -313,7 +313,9 @@ export class Panel {
     const { place, context } = this.#owner;
     /** @type {any} */
     let request = null; // that the user has stopped waiting for
+    let isFormer = true; // the reason: what the user types replaces it
     const input = h("input", {
+      oninput: () => (isFormer = false), onfocus: () => isFormer && input.select(),
       type: "text", value: place.reason ?? "", maxlength: "256", required: required.reason,
       autocomplete: "off", placeholder: "such as the number of a ticket",
     });
@@ -374,6 +376,7 @@ export class Panel {
         claim.release();
         if (signal.aborted) return;
         request = null;
+        refusal.hidden = problem instanceof Denied; // it may be of a request before
         draw(false, problem instanceof Denied ? denied(problem) : title);
         say(explained(endText({ message: problem.message, causes: causesOf(problem.status) })).text);
       }
@@ -395,9 +398,10 @@ export class Panel {
       ask.focus();
     });
     const copy = copyButton("Copy the command", command);
+    const refusal = h("p", {}, printable(text));
     this.#fill(
       heading,
-      h("p", {}, printable(text)),
+      refusal,
       status,
       h(
         "form",

@@ -70,10 +70,11 @@ class LogView {
       this.earlier, this.later,
       move("End", "Go to the newest output", () => this.#showNewest()));
     const submit = (label, value, title) => h("button", { type: "submit", class: "button", value, title, "aria-label": title }, label);
+    this.search = h("form", { class: "joined", role: "search", onsubmit: (event) => this.#searchTyped(event), onkeydown: (event) => this.#searchKey(event) },
+      this.text, submit("↑", "back", "Previous match"), submit("↓", "forward", "Next match"));
     this.controls = h("fieldset", { class: "toolbar controls", disabled: true },
       h("form", { class: "joined", onsubmit: (event) => this.#timeTyped(event) }, this.time, submit("Go", "", "Go to this time")),
-      h("form", { class: "joined", role: "search", onsubmit: (event) => this.#searchTyped(event) },
-        this.text, submit("↑", "back", "Previous match"), submit("↓", "forward", "Next match")),
+      this.search,
       foldable("More", [moves, this.boots, this.files, field("Colours", this.colours)]));
     window.element.addEventListener("scroll", () => this.#scrolled(), { passive: true });
     window.element.addEventListener("keydown", (event) => this.#keyPressed(event));
@@ -236,7 +237,9 @@ class LogView {
     this.#match = offset;
     row.classList.add("match");
     row.setAttribute("tabindex", "-1");
-    row.focus({ preventScroll: true });
+    // A finger wants the keyboard of the phone away; other users go on from where they are.
+    const isSearching = this.search.contains(document.activeElement) && !matchMedia("(pointer: coarse)").matches;
+    if (!isSearching) row.focus({ preventScroll: true });
     this.#showFound();
   }
 
@@ -301,8 +304,9 @@ class LogView {
     else if (!this.following.checked && this.window.isAtEnd && this.window.end < this.source.range.end) this.#run(() => this.#more("newer"));
   }
 
-  /** At the first line no scrolling tells that the user wants to go further back. */
+  /** At the first line no scrolling tells that the user wants to go further back. At a match are keys that find another. */
   #keyPressed(event) {
+    if (event.target.matches(".line.match")) this.#searchKey(event, ["enter", "n"]);
     if (["PageUp", "ArrowUp", "Home"].includes(event.key) && this.window.element.scrollTop === 0) this.#scrolled();
   }
 
@@ -315,7 +319,18 @@ class LogView {
 
   #searchTyped(event) {
     event.preventDefault();
-    const direction = event.submitter?.value === "forward" ? "forward" : "back";
+    this.#find(event.submitter?.value === "forward" ? "forward" : "back");
+  }
+
+  #searchKey(event, keys = ["enter"]) {
+    const direction = event.target.matches("button") ? "" : stepOf(event, keys);
+    if (!direction) return;
+    event.preventDefault();
+    this.#find(direction);
+  }
+
+  /** @param {string} direction */
+  #find(direction) {
     if (!this.text.value) return;
     this.#act(() => {
       this.#searching = new AbortController();
@@ -473,6 +488,12 @@ class LogView {
       if (!signal.aborted) this.#failed(error);
     }
   }
+}
+
+/** Return the direction in which a key searches, as in a terminal; empty if it is none of the keys. */
+export function stepOf({ key = "", shiftKey, ctrlKey, altKey, metaKey, isComposing }, keys) {
+  if (ctrlKey || altKey || metaKey || isComposing || !keys.includes(key.toLowerCase())) return "";
+  return shiftKey ? "forward" : "back";
 }
 
 /** What was printed since the last frame of the display. */
