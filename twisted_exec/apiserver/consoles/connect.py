@@ -227,7 +227,9 @@ class MachineLocator:
             raise
         context.learn(reason=admitted.reason or subject.reason)
         # A session without a reason has got that of its approval: others do not count later.
-        conditions = replace(conditions, applicant=replace(applicant, reason=context.subject.reason))
+        conditions = replace(
+            conditions, applicant=replace(applicant, reason=context.subject.reason)
+        )
         access = access.under(conditions)
         self._parts.gate.allow_console(context, access)
         if admitted.reservation is not None:
