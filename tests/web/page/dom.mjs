@@ -26,6 +26,7 @@ class Text {
 
 class Element extends Text {
   children = [];
+  value = "";
   #listeners = new Map();
 
   constructor(tag) {

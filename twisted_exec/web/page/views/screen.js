@@ -168,11 +168,10 @@ class ScreenView {
 
   async #read(when, signal) {
     const request = new AbortController();
-    signal.addEventListener("abort", () => request.abort(), { once: true });
     const endSilence = this.context.api.untilSilent((error) => request.abort(error));
     try {
       const query = { as: "json", at: when, reason: this.reason.value.trim() };
-      const answer = await readScreen(this.context, this.place, { query, signal: request.signal });
+      const answer = await readScreen(this.context, this.place, { query, signal: AbortSignal.any([signal, request.signal]) });
       if (signal.aborted) return null;
       const isFirst = this.#screen === null;
       this.#screen = screenOf(answer);
