@@ -270,6 +270,13 @@ test("rights are asked once for each namespace, and drawn when they are known", 
   assert.deepEqual(server.reviews, ["delete things  a"]);
 });
 
+test("a right may be to another resource", async (t) => {
+  const { view, server } = await open(t, { options: { rights: { mayChange: ["update", "", "others"] } } });
+  view.rightsIn("a");
+  await turn();
+  assert.deepEqual([server.reviews.at(-1), view.rightsIn("a")], ["update others  a", { mayChange: false }]);
+});
+
 test("a server that does not have the resource is not asked for it", async (t) => {
   const { view, server } = await open(t, { served: new Set() });
   assert.equal(view.problem.text, "No things.");
