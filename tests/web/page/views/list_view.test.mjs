@@ -117,7 +117,7 @@ test("the address follows the filter and the namespaces", async (t) => {
 test("another list is followed where the user may list it", async (t) => {
   const seen = [];
   const { view, server } = await open(t, { allowed: ["list"] });
-  view.beside("consolesessions", (objects) => seen.push(objects));
+  view.beside("consolesessions", (objects, isWhole) => seen.push(isWhole && objects));
   await turn();
   const { path, onEvent } = server.watches.at(-1);
   assert.match(path, /consolesessions$/);

@@ -224,13 +224,13 @@ export class ListView {
    * Keep the objects of a list that says more about the rows, where the user may list them.
    *
    * @param {string} plural of the group of sessions and recordings.
-   * @param {(objects: any[]) => void} onChange is called before `draw()`.
+   * @param {(objects: any[], isWhole: boolean) => void} onChange is called before `draw()`; `isWhole`: all lists were read.
    */
   beside(plural, onChange) {
     const { api, machines } = this.context;
     if (!machines.serves(plural)) return;
     const { signal } = this.#watches;
-    const update = () => onChange(lists.flatMap((each) => each.all));
+    const update = () => onChange(lists.flatMap((each) => each.all), lists.every((each) => each.isKnown));
     const lists = namespacesOf(this.namespaces.value).map((namespace) => {
       const source = listPath(plural, namespace);
       const objects = this.#kept(source);
