@@ -117,7 +117,7 @@ test("the address follows the filter and the namespaces", async (t) => {
 test("another list is followed where the user may list it", async (t) => {
   const seen = [];
   const { view, server } = await open(t, { allowed: ["list"] });
-  view.beside("consolesessions", (objects) => seen.push(objects));
+  view.beside("consolesessions", (objects, isWhole) => seen.push(isWhole && objects));
   await turn();
   const { path, onEvent } = server.watches.at(-1);
   assert.match(path, /consolesessions$/);
@@ -268,6 +268,13 @@ test("rights are asked once for each namespace, and drawn when they are known", 
   assert.deepEqual(view.rightsIn("a"), { mayEnd: true });
   assert.equal(view.drawn, 1);
   assert.deepEqual(server.reviews, ["delete things  a"]);
+});
+
+test("a right may be to another resource", async (t) => {
+  const { view, server } = await open(t, { options: { rights: { mayChange: ["update", "", "others"] } } });
+  view.rightsIn("a");
+  await turn();
+  assert.deepEqual([server.reviews.at(-1), view.rightsIn("a")], ["update others  a", { mayChange: false }]);
 });
 
 test("a server that does not have the resource is not asked for it", async (t) => {

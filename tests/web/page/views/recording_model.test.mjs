@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { beginOf, parseCast, proofOf, rowOf as recordingRow, stateOf, textsOf as recordingTexts, Timeline, withoutKeys } from "../../../../twisted_exec/web/page/views/recording_model.js";
+import { beginOf, isEndable, parseCast, proofOf, rowOf as recordingRow, stateOf, textsOf as recordingTexts, Timeline, withoutKeys } from "../../../../twisted_exec/web/page/views/recording_model.js";
 import { METADATA, assertFinds } from "./finding.mjs";
 
 const object = (name, more = {}) => ({ metadata: { namespace: "default", name }, ...more });
@@ -27,6 +27,14 @@ test("a filter finds recordings by their columns", () => {
   const status = { phase: "Failed", message: "no space", startTime: "2026-11-20T08:00:00Z" };
   const texts = recordingTexts(recordingRow({ metadata: METADATA, spec, status }));
   assertFinds(texts, ["thing", "bob ada", "audited", "ticket", "failed", "space", "2026"], ["true", "7777", "virtualmachines"]);
+});
+
+test("a recording that a policy requires is ended only by users who may update policies", () => {
+  const row = (policies, rights) => ({ ...recordingRow(object("r", { spec: { policies }, status: { phase: "Recording" } })), ...rights });
+  assert.equal(isEndable(row([], {})), false); // the rights are not known yet
+  assert.equal(isEndable(row([], { mayEnd: true, mayUpdatePolicies: false })), true);
+  for (const mayUpdatePolicies of [true, false]) assert.equal(isEndable(row(["p"], { mayEnd: true, mayUpdatePolicies })), mayUpdatePolicies);
+  assert.equal(isEndable({ ...row([], { mayEnd: true }), isOpen: false }), false);
 });
 
 test("a recording has the state that kubectl shows", () => {

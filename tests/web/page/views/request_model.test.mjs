@@ -47,6 +47,14 @@ test("other users may approve or deny a request that waits, and withdraw an appr
   assert.equal(actions({}, ""), "Approve,Deny");
 });
 
+test("nothing is left to withdraw of an approval whose session is over", () => {
+  const used = request({ approved: true, expirationTime: LATER, session: "s-2", previousSession: "s-1" });
+  const actions = (sessions, object = used) => rowOf(object, NOW, "bob", sessions).actions.join();
+  assert.deepEqual([null, new Set(["s-1"]), new Set(["s-2"])].map((each) => actions(each)), ["Withdraw", "Withdraw", "Withdraw"]);
+  assert.equal(actions(new Set(["s-3"])), "");
+  assert.equal(actions(new Set(), request({ approved: true, expirationTime: LATER })), "Withdraw"); // not used yet
+});
+
 test("a filter finds requests by their columns", () => {
   const texts = textsOf(rowOf(request({ denied: true, decidedBy: "bob" }), NOW, "bob"));
   assertFinds(texts, ["", "vm-1", "team", "ADA", "proxy", "taking over", "ops-7", "denied", "by bob"], ["waiting", "thing", "7777"]);

@@ -49,7 +49,8 @@ export class ListView {
    * @param {string} [options.group] of the resource; see Api.can.
    * @param {string} options.role that may list the resource.
    * @param {string} [options.missing] the notice if the server does not have the resource.
-   * @param {Record<string, string[]>} [options.rights] verb and subresource by the names in {@link rightsIn}.
+   * @param {Record<string, string[]>} [options.rights] verb, subresource and resource, if that is another one, by the
+   *   names in {@link rightsIn}.
    * @param {(namespace: string) => HTMLElement} [options.instead] what a user can do who may not list the objects of a
    *   namespace.
    * @param {{filter?: string, namespaces?: string | null}} [options.kept] what the user has typed before.
@@ -223,13 +224,13 @@ export class ListView {
    * Keep the objects of a list that says more about the rows, where the user may list them.
    *
    * @param {string} plural of the group of sessions and recordings.
-   * @param {(objects: any[]) => void} onChange is called before `draw()`.
+   * @param {(objects: any[], isWhole: boolean) => void} onChange is called before `draw()`; `isWhole`: all lists were read.
    */
   beside(plural, onChange) {
     const { api, machines } = this.context;
     if (!machines.serves(plural)) return;
     const { signal } = this.#watches;
-    const update = () => onChange(lists.flatMap((each) => each.all));
+    const update = () => onChange(lists.flatMap((each) => each.all), lists.every((each) => each.isKnown));
     const lists = namespacesOf(this.namespaces.value).map((namespace) => {
       const source = listPath(plural, namespace);
       const objects = this.#kept(source);
@@ -370,7 +371,7 @@ export class ListView {
   async #learn(namespace) {
     const rights = Object.entries(this.#options.rights ?? {});
     const answers = await Promise.all(
-      rights.map(([, [verb, subresource]]) => may(this.context.api, verb, this.plural, subresource, namespace)),
+      rights.map(([, [verb, subresource, plural = this.plural]]) => may(this.context.api, verb, plural, subresource, namespace)),
     );
     this.#rights.set(namespace, Object.fromEntries(rights.map(([name], at) => [name, answers[at]])));
     if (!this.signal.aborted) this.draw();

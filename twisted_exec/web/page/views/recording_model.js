@@ -70,6 +70,11 @@ export function rowOf(recording, cast = null) {
   };
 }
 
+/** Whether the user may end a recording: one that policies require only with the right to update these. */
+export function isEndable({ isOpen, policies, mayEnd, mayUpdatePolicies }) {
+  return isOpen && mayEnd === true && (policies.length === 0 || mayUpdatePolicies === true);
+}
+
 /**
  * The texts of a row in which the filter looks.
  *

@@ -8,13 +8,13 @@ import { age, dateTime, duration, size, zone, zonedTime } from "../times.js";
 import { ListView } from "./list_view.js";
 import { badge, countOf, emptyState, Table, toolbar } from "./parts.js";
 import { recordingLink, showRecording } from "./recording.js";
-import { rowOf, STATE_KINDS, textsOf } from "./recording_model.js";
+import { isEndable, rowOf, STATE_KINDS, textsOf } from "./recording_model.js";
 
 const OPTIONS = {
   plural: "consolerecordings",
   role: "console-session-reader",
   missing: "This server has no recordings: it is of an older release.",
-  rights: { mayRead: ["get", "content"], mayEnd: ["patch", ""] },
+  rights: { mayRead: ["get", "content"], mayEnd: ["patch", ""], mayUpdatePolicies: ["update", "", "consolepolicies"] },
 };
 
 /**
@@ -104,7 +104,7 @@ class Recordings extends ListView {
       { title: "Reason", cell: (row) => [row.policies.length > 0 && h("div", {}, `policy ${printable(row.policies.join(", "))}`), printable(row.reason)], class: "wide" },
       {
         title: "",
-        cell: (row) => row.isOpen && row.mayEnd && button("End", () => this.#end(row), { "data-action": "end", "aria-label": `End the recording ${printable(row.name)}` }),
+        cell: (row) => isEndable(row) && button("End", () => this.#end(row), { "data-action": "end", "aria-label": `End the recording ${printable(row.name)}` }),
       },
     ];
     return this.machine ? columns.filter(({ title }) => !["Machine", "Namespace"].includes(title)) : columns;

@@ -32,13 +32,15 @@ function endOf({ metadata, status }) {
  * @param {any} request
  * @param {number} now
  * @param {string} reader name of the user of the page; empty if it is not known.
+ * @param {Set<string> | null} [sessions] that are open; null if that is not known.
  */
-export function rowOf(request, now, reader) {
+export function rowOf(request, now, reader, sessions = null) {
   const { spec = {}, status = {}, metadata } = request;
   const state = stateOf(request, now);
   const isOwn = reader !== "" && [spec.user, spec.caller].includes(reader);
   const isWaiting = state === WAITING;
   const isInForce = ["Approved", "Used"].includes(state) && endOf(request) > now;
+  const isOver = state === "Used" && sessions !== null && ![status.session, status.previousSession].some((each) => sessions.has(each));
   const decided = [isInForce && `until ${minute(endOf(request), now)}`, status.decidedBy && `by ${status.decidedBy}`];
   const decision = [decided.filter(Boolean).join(" "), status.message].filter(Boolean).join(": ");
   return {
@@ -56,7 +58,7 @@ export function rowOf(request, now, reader) {
     since: metadata.creationTimestamp ?? "",
     state,
     decision: isOwn && isWaiting ? "Another user must approve it." : decision,
-    actions: isOwn ? [] : [isWaiting && "Approve", isWaiting && "Deny", isInForce && "Withdraw"].filter(Boolean),
+    actions: isOwn ? [] : [isWaiting && "Approve", isWaiting && "Deny", isInForce && !isOver && "Withdraw"].filter(Boolean),
   };
 }
 

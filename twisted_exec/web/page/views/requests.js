@@ -32,6 +32,8 @@ export function show(container, context, parameters) {
 class Requests extends ListView {
   /** @type {any[] | null} */
   #requests = null;
+  /** @type {Set<string> | null} */
+  #sessions = null; // that are open, if all of them are known
 
   constructor(container, context, parameters) {
     super(context, parameters, OPTIONS);
@@ -41,15 +43,16 @@ class Requests extends ListView {
   }
 
   begin() {
-    this.#requests = null;
+    this.#requests = this.#sessions = null;
     if (!this.isServed) return;
     this.list((namespace) => listPath(this.plural, namespace), { onChange: (objects) => (this.#requests = objects) });
+    this.beside("consolesessions", (sessions, isWhole) => (this.#sessions = isWhole ? new Set(sessions.map(({ spec }) => spec.session)) : null));
     this.draw();
   }
 
   draw() {
     const now = Date.now();
-    const all = (this.#requests ?? []).map((each) => rowOf(each, now, this.context.user)).sort(order);
+    const all = (this.#requests ?? []).map((each) => rowOf(each, now, this.context.user, this.#sessions)).sort(order);
     const rows = this.matching(all, textsOf).map((row) => ({ ...row, ...this.rightsIn(row.namespace), age: age(row.since, now) }));
     const empty = all.length ? this.noMatch("request") : emptyState("No user has asked for the approval that a ConsolePolicy may require.");
     this.table.update(rows, this.emptyOf(this.#requests, empty));

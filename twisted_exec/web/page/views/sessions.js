@@ -102,7 +102,7 @@ class Sessions extends ListView {
   }
 }
 
-function details(row) {
+export function details(row) {
   const facts = [
     ["Namespace", row.namespace],
     ["Asked for", row.mode],
@@ -111,8 +111,8 @@ function details(row) {
     ["Client", row.agent],
     ["Request", row.via],
     ["API server", row.replica],
-    ["To the machine", size(row.toMachine)],
-    ["To the user", size(row.toUser)],
+    ["To the machine", `${size(row.toMachine)}, with the framing`],
+    ["To the user", `${size(row.toUser)}, with the framing`],
     ["Session", row.session],
   ];
   return h(
