@@ -62,7 +62,7 @@ export class Console {
   isEmpty = true;
   /** @type {{text: string, kind: string} | null} */
   #held = null; // the newest message behind the panel of an attempt to connect
-  #approval = ""; // what the approver has said, while it is to be read
+  #approval = ""; // what the approver has said, before messages of the first seconds
   /** @type {Record<string, string>} what the user was told of the session: its newest text by subject. */
   #facts = {};
   /**
@@ -438,7 +438,8 @@ export class Console {
     if (this.#roles.isObserver || !viewers.writer) this.#roles.writer = viewers.writer || null;
     // A warning stays: it names the writer of now.
     const loss = printable(lostText(this.#roles));
-    const shown = this.#message.hidden ? "" : (this.#message.textContent ?? "").slice(0, -1);
+    const whole = this.#message.hidden ? "" : (this.#message.textContent ?? "").slice(0, -1);
+    const shown = whole.replace(printable(this.#approval), "").trim();
     if (loss !== told && shown.includes(told)) this.#tell(shown.replace(told, () => loss), shown === told ? ROLE_WARNING : "warning");
     // The first of these marks follows the first notice about the role.
     if (this.#former) this.#tellNew(this.#former);
@@ -593,6 +594,7 @@ export class Console {
   /** Show what the approver has said, before other messages about the session that begins. */
   tellApproval(text) {
     this.#approval = sentence(text);
+    setTimeout(() => (this.#approval = ""), MESSAGE_MILLISECONDS);
     this.#tell("", "");
   }
 
@@ -680,9 +682,10 @@ export class Console {
 
   /** Tell that output was left out, and where the user may read it. */
   async #tellSkipped(what) {
-    const mayRead = this.logLink !== "" && (await this.mayRead("log"));
-    this.#tell(`${what[0].toUpperCase()}${what.slice(1)} was skipped${mayRead ? "; the log has it" : ""}.`, "warning");
-    if (mayRead && !this.#held) this.#message.firstElementChild?.append(" ", h("a", { href: this.logLink }, "Log"));
+    this.#tell(`${what[0].toUpperCase()}${what.slice(1)} was skipped.`, "warning");
+    const told = this.#held ? null : this.#message.firstElementChild;
+    const mayRead = told && this.logLink !== "" && (await this.mayRead("log"));
+    if (mayRead) told.append(" ", h("a", { href: this.logLink }, "The log has it"), ".");
   }
 
   /** Tell what is in sight already only once: a user may press many keys. */
