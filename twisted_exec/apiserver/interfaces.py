@@ -161,8 +161,7 @@ class IReservation(Interface):
 
     def not_opened(problem: BaseException) -> None:
         """
-        The session was not opened; another session may use the approval, even if it is marked as
-        used.
+        The session was not opened: give the approval back, also if :meth:`use` has marked it.
         """
 
 

@@ -85,8 +85,7 @@ class Known:
     """
     The user of a token.
 
-    :param audiences: those of the requested audiences that it is for; empty if it comes from a
-        source without audiences.
+    :param audiences: those of the requested audiences that it is for.
     """
 
     user: User

@@ -53,7 +53,7 @@ def server_command(
 
 async def ask_server(command: str, ask: Ask, options: argparse.Namespace, reactor: Any) -> int:
     """
-    Run a command with a client, print its answer or an error on one line, and return the exit code.
+    Run a command with a client, print its answer or one message, and return the exit code.
 
     :param options: those of :func:`~twisted_exec.cli.options.add_cluster_options`; the command also
         finds the reactor in them.

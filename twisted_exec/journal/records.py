@@ -1,7 +1,7 @@
 """
 The codecs of segments, sans I/O: records of open ones, compressed blocks of sealed ones.
 
-Functions that decode raise :class:`Damaged`. ``docs/reference/journal-format.rst`` has both
+Functions that decode raise :class:`Damaged`, or :class:`NewerFormat` for headers. ``docs/reference/journal-format.rst`` has both
 formats.
 """
 

@@ -80,7 +80,7 @@ _CIPHERS = b"ECDHE+AESGCM:ECDHE+CHACHA20"
 
 def certificates(pem: bytes, what: str) -> list[x509.Certificate]:
     """
-    Return the certificates of a text, at least 1, in order.
+    Return the certificates of a text, at least 1, in order.  Their extensions are not checked.
 
     :raises TLSConfigError: the text has no certificate, or a malformed or incomplete one.
     """

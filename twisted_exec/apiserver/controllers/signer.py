@@ -1,7 +1,7 @@
 """
 The controller that approves, signs and removes CertificateSigningRequests.
 
-Decided requests are deleted after an hour, others after a day.
+Signed, denied and failed requests are deleted after an hour, others after a day.
 """
 
 from __future__ import annotations

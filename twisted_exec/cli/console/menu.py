@@ -262,10 +262,9 @@ async def _power(dialog: Dialog, access: MachineAccess) -> NextSession | None:
 
 async def switch_on_again(access: MachineAccess) -> None:
     """
-    Switch a machine on when it is off, and wait until it runs, with a limit.
+    Wait until a machine has stopped, switch it on, and wait until it runs; each wait has a limit.
 
-    :raises APIError: the server refuses a request, or the machine did not stop; it is still to be
-        on afterwards.
+    :raises APIError: the server refuses a request, or the machine did not stop.
     """
     async with access.client() as client:
         deadline = access.reactor.seconds() + OFF_SECONDS

@@ -147,7 +147,7 @@ def spec_of(cluster: Object) -> tuple[LeafSpec, str]:
     """
     Return the leaf of a Cluster, and the problem of its Nodes or an empty string.
 
-    An invalid kubeconfig still yields a leaf, with a problem.
+    A leaf without a usable kubeconfig has the problem in its ``kubeconfig``.
     """
     name = cluster["metadata"]["name"]
     origin = f"cluster {name}"

@@ -67,7 +67,7 @@ class RecordingView {
       this.toggle,
       foldable("More", [
         field("Skip idle time", this.idle), keys, field("100 %", fullSize), field("Speed", this.speed),
-        field("Go to", this.seek), h("button", { type: "submit", class: "button" }, "Go"),
+        h("span", { class: "joined" }, field("Go to", this.seek), h("button", { type: "submit", class: "button" }, "Go")),
         button("Copy link to this moment", () => this.#copyLink()), this.file,
       ]),
     );
