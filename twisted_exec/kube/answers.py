@@ -28,7 +28,7 @@ _END = re.compile(rb"\n\r?\n")
 
 class AnswerHead:
     """
-    A filter before the parser of one exchange, for the response's head.
+    Limits the heads of the response to one request; it stands before the parser.
 
     :param refuse: called with the problem; ends the connection.
     """

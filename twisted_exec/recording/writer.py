@@ -69,7 +69,12 @@ class Signing(Protocol):
         """The certificate in DER."""
 
     def require_valid(self, time: int) -> None:
-        """:raises UnusableCertificate: the certificate is not valid then."""
+        """
+        Check the certificate.
+
+        :param time: milliseconds since the epoch.
+        :raises UnusableCertificate: the certificate is not valid then.
+        """
 
     def sign(self, head: HeadContent) -> bytes:
         """Return the signature of a head."""

@@ -103,7 +103,7 @@ class Heads:
                     waiting.callback(None)
 
     def stop(self) -> None:
-        """Sign nothing any more; a signature that is under way is dropped."""
+        """Sign nothing any more; a signature that is under way is not reported."""
         self._is_stopped = True
         for recording in list(self._readers):
             recording.is_due = False

@@ -1,5 +1,5 @@
 """
-Requests of the hop before that rejoin an open stream; see :mod:`twisted_exec.wire.resume`.
+Requests with which the previous hop rejoins an open stream; see :mod:`twisted_exec.wire.resume`.
 """
 
 from __future__ import annotations

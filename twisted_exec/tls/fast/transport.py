@@ -320,10 +320,10 @@ _RECORD_BYTES = 1 << 14
 
 class LimitedTLS(TLSMemoryBIOProtocol):
     """
-    Twisted's TLS, with time limits for the handshake and for the peer's end of the stream.
+    Twisted's TLS, with time limits.
 
-    A peer whose handshake is unfinished is cut after the factory's ``handshake_seconds``, and a
-    peer that does not answer our end after half a minute.
+    A peer is cut if it has not finished the handshake after the factory's ``handshake_seconds``, or
+    has not closed the connection half a minute after :meth:`loseConnection`.
     """
 
     factory: StreamTLSFactory
