@@ -59,7 +59,7 @@ class AsyncService(Service):
         self._starting.addCallbacks(lambda _: self._settle(True), self._failed)
 
     def when_ready(self) -> Deferred[None]:
-        """Fires when :meth:`start` has completed; fails with its error."""
+        """Fires when :meth:`start` has completed, unless it is stopped; fails with its error."""
         waiting: Deferred[None] = Deferred()
         self._waiting.append(waiting)
         if self._outcome:

@@ -36,7 +36,7 @@ class Framing:
     """
     The facts of a framed log.
 
-    :param end: ``None`` for a log that is followed.
+    :param end: ``None`` for a log that is followed, unless it is of an earlier boot.
     """
 
     epoch: str

@@ -52,7 +52,7 @@ def forwarded_session_id(request: IRequest) -> str | None:
     """
     Return the session's id from the previous hop (``Audit-Id``); ``None`` without a valid id.
 
-    The gate decides whether the caller may choose it.
+    A gate decides later whether the sender of the request may choose it.
     """
     return _session_id(request.requestHeaders.getRawHeaders(b"audit-id", [b""])[-1])
 
