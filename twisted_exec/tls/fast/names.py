@@ -84,7 +84,7 @@ NAMES = (
         _disconnectSelectable="ends the connection of a read that failed",
         _started="ends the loop",
         _justStopped="a stop needs Twisted's handling of timers",
-        _newTimedCalls="so does a new timer",
+        _newTimedCalls="a new timer needs Twisted's handling of timers",
         _pendingTimedCalls="the next timer ends the wait; Twisted looks at the clock twice",
     ),
     *_of(
