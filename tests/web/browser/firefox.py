@@ -42,6 +42,10 @@ _COMMITTED = "browsingContext.navigationCommitted"
 _POLICY = "Content-Security-Policy"
 _LEFT = re.compile(r"The connection to (\S+) was interrupted while the page was loading\.")
 """Firefox also reports a WebSocket that was still connecting when its page was left."""
+_UNCONNECTED = re.compile(
+    r"Firefox can.t establish a connection to the server at ws\S+watch=true\S*"
+)
+"""Firefox reports so also a watch that its page ends before it is connected, as when a view is left."""
 # Firefox cannot report an exception without a stack, such as a rejection that is no Error.
 _EVALUATED = """(async () => {
     try { return JSON.stringify({value: await (%s)}); }
@@ -156,6 +160,8 @@ class FirefoxPage(ActionsPage):
             found = self.violations if event["text"].startswith(_POLICY) else self.exceptions
             if left := _LEFT.fullmatch(event["text"]):
                 self._left.append(f" the server at {left[1]}.")
+            elif _UNCONNECTED.fullmatch(event["text"]):
+                self.messages.append(event["text"])
             else:
                 found.append(event["text"])
             found[:] = [each for each in found if not each.endswith(tuple(self._left))]
