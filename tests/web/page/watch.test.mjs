@@ -79,15 +79,21 @@ test("a WebSocket that cannot be opened is explained by the list", async () => {
   await ended;
 });
 
-test("a quiet watch of a silent server is a problem, and the list is read again", async () => {
+/** A watch without news; `silences` has what to call when its server is silent. */
+async function quiet() {
   const silences = [];
-  const { next, client, ended, stop } = watching(() => ({ items: [], metadata: { resourceVersion: "5" } }));
-  client.untilSilent = (silent) => {
+  const made = watching(() => ({ items: [], metadata: { resourceVersion: "5" } }));
+  made.client.untilSilent = (silent) => {
     silences.push(silent);
     return () => {};
   };
-  assert.equal((await next()).type, "RESET");
+  assert.equal((await made.next()).type, "RESET");
   await settle();
+  return { ...made, silences };
+}
+
+test("a quiet watch of a silent server is a problem, and the list is read again", async () => {
+  const { next, ended, stop, silences } = await quiet();
   silences[0](new Error("silent"));
   assert.deepEqual(await next(), { problem: "silent" });
   assert.deepEqual(await next(), { pause: 1 });
@@ -125,14 +131,7 @@ test("the user makes a watch try at once, also one whose list has no answer", as
 });
 
 test("a watch that works reports the next silence after the user wanted another attempt, and leaves no listener", async () => {
-  const silences = [];
-  const { next, client, ended, stop } = watching(() => ({ items: [], metadata: { resourceVersion: "5" } }));
-  client.untilSilent = (silent) => {
-    silences.push(silent);
-    return () => {};
-  };
-  assert.equal((await next()).type, "RESET");
-  await settle();
+  const { next, client, ended, stop, silences } = await quiet();
   client.dispatchEvent(new Event("retry"));
   silences[0](new Error("silent"));
   assert.deepEqual(await next(), { problem: "silent" });

@@ -7,7 +7,7 @@
 
 import { base64url } from "./base64url.js";
 import { Pulse } from "./pulse.js";
-import { watch } from "./watch.js";
+import { attemptUntil, watch } from "./watch.js";
 
 const BEARER = "base64url.bearer.authorization.k8s.io.";
 const PAGE_ITEMS = 500;
@@ -89,15 +89,13 @@ export class Api extends EventTarget {
   async #answer(url, options, signal) {
     if (options.method !== "GET" && !url.endsWith(REVIEWS)) return this.#fetch.call(globalThis, url, { ...options, signal });
     for (;;) {
-      const again = new AbortController();
-      const retry = () => again.abort();
-      this.addEventListener("retry", retry, { once: true });
+      const attempt = attemptUntil(signal, this);
       try {
-        return await this.#fetch.call(globalThis, url, { ...options, signal: signal ? AbortSignal.any([signal, again.signal]) : again.signal });
+        return await this.#fetch.call(globalThis, url, { ...options, signal: attempt.signal });
       } catch (problem) {
-        if (!again.signal.aborted || signal?.aborted) throw problem;
+        if (!attempt.signal.aborted || signal?.aborted) throw problem;
       } finally {
-        this.removeEventListener("retry", retry);
+        attempt.end();
       }
     }
   }

@@ -54,17 +54,13 @@ export async function watch(api, path, onEvent, options = {}) {
   }
 }
 
-/** Return what aborts with a signal, and when the user wants the next attempt at once; `end()` lets go of both. */
-function attemptUntil(signal, api) {
-  const controller = new AbortController();
-  const abort = () => controller.abort();
-  signal?.addEventListener("abort", abort);
-  api.addEventListener("retry", abort);
-  const end = () => {
-    signal?.removeEventListener("abort", abort);
-    api.removeEventListener("retry", abort);
-  };
-  return { signal: controller.signal, end };
+/** Return a signal that aborts with another one and, until `end()` is called, when the user wants an attempt at once. */
+export function attemptUntil(signal, api) {
+  const again = new AbortController();
+  const retry = () => again.abort();
+  api.addEventListener("retry", retry);
+  const end = () => api.removeEventListener("retry", retry);
+  return { signal: signal ? AbortSignal.any([signal, again.signal]) : again.signal, end };
 }
 
 /** Resolve when one watch has ended; true if another one may continue it at the last version. Reject if the server is silent. */
