@@ -135,6 +135,15 @@ class ServerTests(ChainTestCase):
         self.assertEqual(message, "no kubeconfig: /nix does not exist")
         self.assertEqual(remedy, "set KUBECONFIG or give --kubeconfig")
 
+    async def test_no_context(self) -> None:
+        """The contexts that can be chosen are no remedy, but a part of the message."""
+        path = self.kubeconfig("user-admin")
+        message, remedy = await self.failure(
+            "kubeconfig", "--kubeconfig", path, "--context", "nope"
+        )
+        self.assertRegex(message, 'no context "nope"; there are: ')
+        self.assertRegex(remedy, "^correct the kubeconfig, or choose another")
+
     async def test_nobody_listens(self) -> None:
         """A closed port is an error at the server."""
         url = f"https://127.0.0.1:{reserved_port(self)}"

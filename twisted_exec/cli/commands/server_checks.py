@@ -98,12 +98,10 @@ async def _configuration(
     try:
         config = config_of(options)
     except KubeConfigError as problem:
-        # Some problems come with a remedy of their own.
-        why, separator, remedy = str(problem).partition("; ")
-        other = (
+        remedy = problem.remedy or (
             "correct the kubeconfig, or choose another with KUBECONFIG, --kubeconfig or --context"
         )
-        raise report.fatal("kubeconfig", why, remedy if separator else other) from None
+        raise report.fatal("kubeconfig", problem.reason, remedy) from None
     source = config.source or "the command line"
     report.ok("kubeconfig", f"{source}: {config.server}, namespace {config.namespace}")
     if config.insecure_skip_tls_verify:

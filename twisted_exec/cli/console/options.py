@@ -232,9 +232,10 @@ class Parser(CheckedParser):
         extra = message.removeprefix("unrecognized arguments: ")
         if extra != message and not extra.startswith("-"):
             message += "; give one NAME or KIND/NAME; -l and --all select several machines"
+            import shlex  # few messages need it
+
             # ssh and kubectl exec take the words of a command after the name.
-            command = extra.replace("'", r"'\''")
-            message += f"; to run a command: --run '{command}'"
+            message += f"; to run a command: --run {shlex.quote(extra)}"
         self.exit(self.failure_code, f"{for_stderr(self.error_line(message))}\n")
 
 

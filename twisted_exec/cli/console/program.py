@@ -640,11 +640,10 @@ class _Console(ConsoleProgram):
                 stream = await self._attempt(user, reactor, options)
             except KubeConfigError as error:
                 # exec-standalone writes the file when it is ready.
-                # The remedy first, because a long path would fill the row.
-                problem = one_line(str(error))
-                reason, _, remedy = problem.rpartition("; ")
-                self._problem = f"{remedy}: {reason}" if reason else remedy
-                self._session.problem = problem
+                self._session.problem = self._problem = one_line(str(error))
+                if error.remedy:
+                    # The remedy first, because a long path would fill the row.
+                    self._problem = one_line(f"{error.remedy}: {error.reason}")
             except APIError as error:
                 if error.code < 500:
                     now = reactor.seconds()

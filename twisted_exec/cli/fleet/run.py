@@ -174,8 +174,8 @@ class MachineRun:
             result.callback(self._output.result(self._target.label, code, problem))
 
         def leave(_: Deferred[Result]) -> None:
-            if (known := script.outcome) is not None:  # only the session has not ended yet
-                end(known.exit_code, scripted_outcome(script, known).line)
+            if (outcome := script.outcome) is not None:  # only the session has not ended yet
+                end(outcome.exit_code, scripted_outcome(script, outcome).line)
             else:
                 problem = scripted_outcome(script, Outcome(signal=signal.SIGINT)).line
                 end(_INTERRUPTED_CODE, problem or _INTERRUPTED)

@@ -26,11 +26,18 @@ NEVER, IF_AVAILABLE, ALWAYS = "Never", "IfAvailable", "Always"
 
 
 class KubeConfigError(Exception):
-    """A kubeconfig cannot be used; the message is one line that names the source."""
+    """
+    A kubeconfig cannot be used; the message is one line that names the source.
 
-    def __init__(self, message: str) -> None:
+    :param remedy: the end of the message; empty if users get a general one.
+    :ivar reason: the message without the remedy.
+    """
+
+    def __init__(self, reason: str, remedy: str = "") -> None:
         # Names come from the file and may contain newlines and terminal control characters.
-        super().__init__("".join(mark if mark.isprintable() else " " for mark in message))
+        self.reason = "".join(mark if mark.isprintable() else " " for mark in reason)
+        self.remedy = remedy
+        super().__init__("; ".join(filter(None, (self.reason, remedy))))
 
 
 @dataclass(frozen=True)

@@ -50,14 +50,16 @@ def file_names(path: str | None, environ: Mapping[str, str]) -> list[str]:
     paths = [os.path.abspath(name) for name in dict.fromkeys(listed) if os.path.exists(name)]
     if not paths:
         full = os.pathsep.join(map(os.path.abspath, listed))
-        hint = _standalone_hint(listed[0]) or "set KUBECONFIG or give --kubeconfig"
+        reason = f"no kubeconfig: {full} does not exist"
         if not os.path.isabs(listed[0]):
-            hint = f"the path {listed[0]} is relative to the present directory; {hint}"
-        raise NoKubeConfig(f"no kubeconfig: {full} does not exist; {hint}")
+            reason += f"; the path {listed[0]} is relative to the present directory"
+        raise NoKubeConfig(
+            reason, _standalone_remedy(listed[0]) or "set KUBECONFIG or give --kubeconfig"
+        )
     return paths
 
 
-def _standalone_hint(path: str) -> str:
+def _standalone_remedy(path: str) -> str:
     if os.path.basename(path) != _STANDALONE:
         return ""
     return (
@@ -241,5 +243,5 @@ class ConfigFiles:
 
     def _others(self, section: str, noun: str) -> str:
         names = [entry.name for file in self._files for entry in file.entries(section, noun)]
-        shown = [name for name in dict.fromkeys(names) if name.isprintable() and len(name) < 100]
-        return f"; there are: {listed(shown, _SHOWN)}" if shown else ""
+        short = [name for name in dict.fromkeys(names) if name.isprintable() and len(name) < 100]
+        return f"; there are: {listed(short, _SHOWN)}" if short else ""

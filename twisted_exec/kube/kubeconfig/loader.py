@@ -256,7 +256,7 @@ def _files(
         if path or not files.are_empty or overrides.server:
             return files
         missing = KubeConfigError(
-            f"{files.names}: names no cluster and no user; set KUBECONFIG or give --kubeconfig"
+            f"{files.names}: names no cluster and no user", "set KUBECONFIG or give --kubeconfig"
         )
     except NoKubeConfig as error:
         if path:
