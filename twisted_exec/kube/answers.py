@@ -28,7 +28,7 @@ _END = re.compile(rb"\n\r?\n")
 
 class AnswerHead:
     """
-    Limits the heads of the response to one request; it stands before the parser.
+    Limits the heads of the response to one request, before the parser reads them.
 
     :param refuse: called with the problem; ends the connection.
     """

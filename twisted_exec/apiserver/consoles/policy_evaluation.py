@@ -178,8 +178,9 @@ def reason_of(
 ) -> str:
     """Return the reason of a session: its user's, or that of the approval which the policies need."""
     needed = any(each.requires_reason or each.requires_approval for each in policies)
-    valid = approvals(policies, requests, applicant, now) if needed else []
-    return applicant.reason or (_reason(valid[0]) if valid else "")
+    return _own_or_approved(
+        applicant, approvals(policies, requests, applicant, now) if needed else []
+    )
 
 
 def check_request(policies: Iterable[ParsedPolicy], request: Object, machine: Object) -> None:
@@ -248,7 +249,7 @@ class _Session:
 
     @property
     def reason(self) -> str:
-        return self.applicant.reason or (_reason(self.valid[0]) if self.valid else "")
+        return _own_or_approved(self.applicant, self.valid)
 
 
 def _terms(policy: ParsedPolicy, session: _Session) -> Terms:
@@ -324,7 +325,7 @@ def _check_reason(policy: ParsedPolicy, reason: str, command: str, otherwise: st
     Check a reason.
 
     :param command: gives a reason.
-    :param otherwise: is said besides if there is none.
+    :param otherwise: ends the message if there is no reason.
     """
     if policy.accepts(reason):
         return
@@ -439,6 +440,10 @@ def _counts(request: Object, applicant: Applicant, now: float) -> bool:
 
 def _reason(request: Object) -> str:
     return str(request["spec"].get("reason", "")).strip(" ")
+
+
+def _own_or_approved(applicant: Applicant, valid: Sequence[Object]) -> str:
+    return applicant.reason or (_reason(valid[0]) if valid else "")
 
 
 def _is_for_reason(request: Object, applicant: Applicant) -> bool:
