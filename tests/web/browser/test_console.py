@@ -166,7 +166,8 @@ class ConsoleTests(WebTestCase):
         self.assertEqual(
             await ada.page.evaluate("/no such machine/i.test(document.body.innerText)"), False
         )
-        await ada.page.until(f"{labels} === 'Events'")
+        # The scheduler reports a missing pool after some seconds; then the command says more.
+        await ada.page.until(f"/^Events(,Copy the command)?$/.test({labels})")
         await ada.open("machines/default/vm-2")
         bound = {"spec": {"machinePoolRef": {"name": POOL}}}
         await self.deployment.client.patch(MACHINES, "vm-2", bound, "default")
