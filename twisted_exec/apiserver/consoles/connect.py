@@ -211,8 +211,6 @@ class MachineLocator:
         access = access.under(conditions)
         if conditions.is_strict():
             right = min(right, await self._parts.gate.authorize_console(context, access))
-        else:
-            self._parts.gate.allow_console(context, access)
         if not self._what.is_stream and self._parts.policies.uses_approvals(machine):
             # A screen would take the approval from the session that its user opens beside it.
             self._parts.policies.review(applicant, machine["metadata"]["uid"], right)
@@ -230,21 +228,15 @@ class MachineLocator:
         conditions = replace(
             conditions, applicant=replace(applicant, reason=context.subject.reason)
         )
-        access = access.under(conditions)
-        self._parts.gate.allow_console(context, access)
         if admitted.reservation is not None:
             context.call_opened(admitted.reservation.opened)
             context.call_unopened(admitted.reservation.not_opened)
         terms = access.terms(admitted.terms)
-        if recording is None:
-            return replace(admitted, terms=terms)
-        recording = await self._recorded(context, machine)
-        if not recording:
-            return replace(admitted, terms=terms)
-        self._parts.gate.allow_console(
-            context, access.under(replace(conditions, recording=recording))
-        )
-        return replace(admitted, terms=replace(terms, recording=recording))
+        if recording is not None and (recording := await self._recorded(context, machine)):
+            conditions = replace(conditions, recording=recording)
+            terms = replace(terms, recording=recording)
+        self._parts.gate.allow_console(context, access.under(conditions))
+        return replace(admitted, terms=terms)
 
     async def _recorded(self, context: RequestContext, machine: Object) -> str:
         demand = await session_demand(
