@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
 from twisted_exec.api.kinds import MACHINES
-from twisted_exec.api.status import APIError, Forbidden, NotFound
+from twisted_exec.api.status import APIError, Forbidden, NotFound, ServiceUnavailable
 from twisted_exec.auth.console_rights import VERBS, ConsoleAccess, ConsoleVerbs
 from twisted_exec.auth.credentials import UnionAuthenticator
 from twisted_exec.auth.gate import Gate
@@ -74,6 +74,23 @@ class ConsoleVerbsTests(SynchronousTestCase):
         self.assertEqual(self.allowed(READ, strict=True), [])
         everything = Rule(("*",), ("*",), ("*",))
         self.assertEqual(self.allowed(everything, strict=True), list(VERBS))
+
+    def test_unknown(self) -> None:
+        """
+        A user whose right depends on policies that are not known yet is to try again, and is not refused.
+        """
+
+        def is_strict(attributes: Attributes) -> bool:
+            raise ServiceUnavailable("not known yet")
+
+        drive = Attributes(ANN, "drive", GROUP, "v1alpha1", "machines", "console", "lab", "vm")
+        for rule, allowed in ((console("drive"), True), (READ, False), (OPEN, None)):
+            verbs = ConsoleVerbs(Rules(rule), [MACHINES.resource], is_strict=is_strict)
+            decided = verbs.authorize(drive)
+            if allowed is None:
+                self.failureResultOf(decided, ServiceUnavailable)
+            else:
+                self.assertEqual(self.successResultOf(decided).allowed, allowed)
 
     def test_can_i(self) -> None:
         """``kubectl auth can-i observe machines/console`` sends the subresource as the name."""

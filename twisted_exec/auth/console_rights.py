@@ -44,7 +44,8 @@ class ConsoleVerbs:
 
     :param machines: resources whose consoles are meant, besides Pods.
     :param strict: ``create`` on ``machines/exec`` includes no verb.
-    :param is_strict: the same for the machine of a request.
+    :param is_strict: the same for the machine of a request; may raise an
+        :class:`~twisted_exec.api.status.APIError` that the request then gets.
     :param pods: Pods are machines: ``exec`` and ``attach`` of Pods need ``drive`` or ``takeover``.
     """
 
@@ -92,11 +93,12 @@ class ConsoleVerbs:
         return decision
 
     async def _authorize(self, attributes: Attributes) -> Decision:
-        if not (self.strict or attributes.strict or self._is_strict(attributes)):
+        if not (self.strict or attributes.strict):
             verb, subresource = _OPEN
             opening = replace(attributes, verb=verb, subresource=subresource)
             decision = await self._decide(opening)
-            if decision.allowed or decision.hidden:
+            # Last: it raises while the policies are not known, and may not matter.
+            if (decision.allowed or decision.hidden) and not self._is_strict(attributes):
                 return decision
         return await self._decide(attributes)
 

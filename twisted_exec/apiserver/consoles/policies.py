@@ -50,7 +50,7 @@ from twisted_exec.wire.session_terms import Right, Terms
 MOST_SECONDS = 60.0
 """Longest wait of the timer: the time of day may be set."""
 _SPARE_MOMENTS = 16
-_UNKNOWN = "the server does not know its ConsolePolicies yet: try again"
+_UNKNOWN = "the server does not know its ConsolePolicies and machines yet: try again"
 
 _Asker = tuple[str, str]
 """Name of a user, and UID of a machine."""
@@ -135,10 +135,12 @@ class ConsolePolicies(StoreFollower):
         """
         As :meth:`is_strict`, for the machine that a request names, or for its namespace.
 
-        True while the lists that it depends on are incomplete; later false for an unknown machine.
+        False for an unknown machine.
+
+        :raises ServiceUnavailable: the lists that it depends on are incomplete.
         """
         if self._unlisted or (attributes.group, attributes.resource) in self._unlisted_machines:
-            return True
+            raise ServiceUnavailable(_UNKNOWN, retry_after_seconds=1)
         if not attributes.name:
             return self.strictness(attributes.namespace).strict
         name = (attributes.group, attributes.resource, (attributes.namespace, attributes.name))
@@ -249,7 +251,7 @@ class ConsolePolicies(StoreFollower):
 
     def _check(self) -> None:
         if self._unlisted:
-            raise ServiceUnavailable(_UNKNOWN)
+            raise ServiceUnavailable(_UNKNOWN, retry_after_seconds=1)
 
     def _policy_changed(self, event: Event) -> None:
         namespace, name = key = key_of(event.obj)
