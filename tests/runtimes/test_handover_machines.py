@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from tests.contracts.machine_runtime import machine
 from tests.retained import only
 from tests.runtimes.lines.test_serial_port import Device
 from tests.runtimes.test_keep_machines import KeptCase
@@ -164,6 +165,28 @@ class MachinesTests(KeptCase):
         await state.close()
         await handed.unsuspend()
         await self.until(lambda: len(self.pids()) == 1)
+
+    async def test_one_does_not_go_on(self) -> None:
+        """If a machine does not go on, the others do, and the log names it."""
+
+        async def fail(*_: object) -> None:
+            raise OSError("too many open files")
+
+        first = await self.start()
+        for uid in ("u1", "u2"):
+            vm = machine("x", "vm", uid=uid)
+            await first.create_machine(pb.CreateMachineRequest(machine=vm))
+        records = [record.id for record in first.machines.records]
+        other = self.attach(first, records[1])
+        await self.until(lambda: b"ok" in other.got)
+        handed = MachinesHandOver(first)
+        await handed.settle()
+        await handed.suspend()
+        self.patch(first.machines.supervisors[records[0]], "unsuspend", fail)
+        await handed.unsuspend()
+        self.assertEqual(len(self.flushLoggedErrors(OSError)), 1)
+        other.viewer.data_received(b"a")
+        await self.until(lambda: b"a." in other.got)
 
     async def test_locked(self) -> None:
         """A runtime does not go on while another one has the state directory."""

@@ -114,6 +114,22 @@ class HandOverTests(HostCase):
         lines = [line for text in texts for line in text.splitlines() if line.endswith("two")]
         self.assertLessEqual(len(lines), 1)
 
+    async def test_thawed_in_part(self) -> None:
+        """If a part of a runtime does not go on, the others do, and the log says why."""
+
+        def fail() -> None:
+            raise OSError("too many open files")
+
+        path = os.path.join(self.directory, "lines")
+        shipping = parse_shipping({"sinks": {"f": {"kind": "files", "directory": path}}})
+        first = await self.ready(shipping=shipping)
+        await first.freeze()
+        self.patch(first, "start_shipping", fail)
+        await first.thaw()
+        self.assertEqual(len(self.flushLoggedErrors(OSError)), 1)
+        _, user = await self.shell(first)
+        await self.says(user, "one")
+
     async def test_recorded(self) -> None:
         """A recording goes on at each successor: nothing is missing or twice, and its end is signed."""
         pki = create_pki(os.path.join(self.directory, "pki"))

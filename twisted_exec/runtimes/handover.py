@@ -20,7 +20,7 @@ from twisted.internet.interfaces import IPushProducer, IReactorTime, IStreamClie
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from twisted_exec.api.status import BadRequest, NotFound
+from twisted_exec.api.status import APIError, BadRequest, NotFound
 from twisted_exec.console.shared_console import SharedConsole
 from twisted_exec.console.viewer import Viewer, export_viewer, restore_viewer
 from twisted_exec.iri.protos import event_pb2
@@ -395,7 +395,7 @@ class MachinesHandOver:
 
     async def unsuspend(self) -> None:
         """
-        Go on after :meth:`suspend`, also if it has failed half way.
+        Go on after :meth:`suspend`, also if it has failed half way, or a machine does not go on.
 
         :raises StateInUse: another process uses the state directory.
         :raises TLSConfigError: a directory is not private or cannot be created.
@@ -412,7 +412,10 @@ class MachinesHandOver:
             supervisor = machines.supervisors[record.id]
             if record.id in self._unsent:
                 left = machines.state.adoptable(record.id, leaders)
-                await supervisor.unsuspend(left, self._unsent.pop(record.id))
+                try:
+                    await supervisor.unsuspend(left, self._unsent.pop(record.id))
+                except (OSError, APIError):
+                    self._log.failure("machine {label} does not go on", label=record.label)
 
     # The new process.
 

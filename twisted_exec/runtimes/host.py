@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from twisted.internet.defer import Deferred, TimeoutError
+from twisted.logger import Logger
 from twisted.python.components import proxyForInterface
 from zope.interface import implementer
 
@@ -33,9 +34,7 @@ from twisted_exec.program.options import OPTION, ProgramOption, Required, whole_
 from twisted_exec.runtimes.config import ClassConfig, load
 from twisted_exec.runtimes.handover import MachinesHandOver, SessionsHandOver
 from twisted_exec.runtimes.processes import ProcessTable
-from twisted_exec.runtimes.recordings.service import (
-    RecordingMetrics,
-)
+from twisted_exec.runtimes.recordings.service import RecordingMetrics
 from twisted_exec.runtimes.service import MARK, MachineRuntime
 from twisted_exec.runtimes.serving.options import (
     ALLOW_UID,
@@ -316,6 +315,7 @@ class RuntimeHandOver:
     """Hands one runtime over to another process, or continues that of another process."""
 
     is_retired = False
+    _log = Logger()
 
     def __init__(self, host: RuntimeHost, reactor: Any) -> None:
         self._host, self._reactor = host, reactor
@@ -351,9 +351,9 @@ class RuntimeHandOver:
                 await settled.addTimeout(_SETTLE_SECONDS, self._reactor)
             except TimeoutError:
                 pass  # a machine that does not answer is started again later
-        self._listen()
+        await self._listen()
 
-    def _listen(self) -> None:
+    async def _listen(self) -> None:
         self._sessions.listen(self._host.runtime.directory)
 
     async def stop_listening(self) -> None:
@@ -375,7 +375,7 @@ class RuntimeHandOver:
         if host.shipping is not None:
             self._undo.append(self._ship_again)
             await host.shipping.stopService()  # before the journals close
-        self._undo.append(self._listen_again)
+        self._undo.append(self._listen)
         await self._sessions.stop_listening()
         self._machines.check()
         self._undo.append(self._machines.unsuspend)
@@ -384,7 +384,12 @@ class RuntimeHandOver:
 
     async def thaw(self) -> None:
         while self._undo:
-            await self._undo.pop()()
+            try:
+                await self._undo.pop()()
+            except OSError:
+                if not self._host.runtime.machines.state.is_open:
+                    raise  # another process may have the machines
+                self._log.failure("a part did not go on after a hand-over that failed")
 
     @property
     def is_frozen(self) -> bool:
@@ -404,6 +409,3 @@ class RuntimeHandOver:
 
     async def _ship_again(self) -> None:
         self._host.start_shipping()
-
-    async def _listen_again(self) -> None:
-        self._listen()
