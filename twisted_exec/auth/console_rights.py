@@ -34,7 +34,6 @@ CONSOLE = "console"
 VERBS = tuple(right.verb for right in Right)
 OPENS_PODS = ("exec", "attach")
 """Subresources of Pods that open the machine's console, where Pods are machines."""
-_OPEN = ("create", "exec")
 
 
 @implementer(IAuthorizer)
@@ -94,8 +93,7 @@ class ConsoleVerbs:
 
     async def _authorize(self, attributes: Attributes) -> Decision:
         if not (self.strict or attributes.strict):
-            verb, subresource = _OPEN
-            opening = replace(attributes, verb=verb, subresource=subresource)
+            opening = replace(attributes, verb="create", subresource="exec")
             decision = await self._decide(opening)
             # Last: it raises while the policies are not known, and may not matter.
             if (decision.allowed or decision.hidden) and not self._is_strict(attributes):
@@ -343,7 +341,7 @@ def _recording_options(request: Request, machine: str) -> SubresourceOptions:
 
 _OLDER = "it is of an older release, or not an exec-poollet"
 
-EXEC = Subresource("exec", *_OPEN, _stream_options, ConsoleAccess, is_stream=True)
+EXEC = Subresource("exec", "create", "exec", _stream_options, ConsoleAccess, is_stream=True)
 # ironcore's own poollet serves consoles only.
 LOG = Subresource("log", "get", "log", _log_options, lacking="logs: it is not an exec-poollet")
 SCREEN = Subresource(

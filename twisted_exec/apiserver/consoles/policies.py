@@ -139,8 +139,7 @@ class ConsolePolicies(StoreFollower):
 
         :raises ServiceUnavailable: the lists that it depends on are incomplete.
         """
-        if self._unlisted or (attributes.group, attributes.resource) in self._unlisted_machines:
-            raise ServiceUnavailable(_UNKNOWN, retry_after_seconds=1)
+        self._check((attributes.group, attributes.resource))
         if not attributes.name:
             return self.strictness(attributes.namespace).strict
         name = (attributes.group, attributes.resource, (attributes.namespace, attributes.name))
@@ -249,8 +248,8 @@ class ConsolePolicies(StoreFollower):
         requests = self.requests_of(applicant.user.name, uid)
         return evaluate(policies, requests, applicant, machine, right, self._now())
 
-    def _check(self) -> None:
-        if self._unlisted:
+    def _check(self, machines: tuple[str, str] | None = None) -> None:
+        if self._unlisted or machines in self._unlisted_machines:
             raise ServiceUnavailable(_UNKNOWN, retry_after_seconds=1)
 
     def _policy_changed(self, event: Event) -> None:
