@@ -72,9 +72,10 @@ class SlotsTests(QemuCase):
         self.assertEqual(await self.nodes(run), [])
 
     async def test_file_stays(self) -> None:
-        """A file that cannot be deleted is named."""
+        """A file that cannot be deleted is named; another attempt deletes it without a power off."""
         run, line = await self.machine()
-        await run.attach_volume(pb.Volume(name="data", local_disk=pb.LocalDisk(size_bytes=1 << 20)))
+        volume = pb.Volume(name="data", local_disk=pb.LocalDisk(size_bytes=1 << 20))
+        await run.attach_volume(volume)
         line.transport.write(b"-")
         await line.until(b"-")
         (path,) = Path(self.facts().storage, "disks").iterdir()
@@ -82,10 +83,22 @@ class SlotsTests(QemuCase):
         path.mkdir()
         with self.assertRaises(Conflict) as caught:
             await run.detach_volume("data")
-        self.assertIn(
-            "'data' cannot be deleted: [Errno 21] Is a directory", caught.exception.message
-        )
+        failure = "'data' cannot be deleted: [Errno 21] Is a directory"
+        self.assertIn(failure, caught.exception.message)
         self.assertEqual(await self.nodes(run), [])
+        for attempt, expected in (
+            (run.detach_volume("data"), failure),
+            (run.resize_volume(volume), "'data' is unplugged"),
+        ):
+            with self.assertRaises(Conflict) as caught:
+                await attempt
+            self.assertIn(expected, caught.exception.message)
+        path.rmdir()
+        path.touch()
+        await run.detach_volume("data")
+        self.assertFalse(path.exists())
+        await run.attach_volume(volume)
+        self.assertEqual(await self.nodes(run), [node_name("data")])
 
     async def test_guest_holds_on(self) -> None:
         """A guest that does not let go keeps its disk; the message says what helps."""

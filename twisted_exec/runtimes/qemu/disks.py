@@ -135,8 +135,8 @@ class Disks:
             pass
         except OSError as error:
             raise Conflict(
-                f"the disk of volume {name!r} cannot be deleted: {error}; the next start of the machine "
-                "tries it again"
+                f"the disk of volume {name!r} cannot be deleted: {error}; it is tried again, also at the "
+                "next start of the machine"
             ) from None
 
     def size(self, volume: pb.Volume) -> int:
@@ -343,8 +343,10 @@ class HotPlugSlots:
         card = Disk(name, "").device()["id"]
         released = self._waiting.setdefault(card, Deferred())
         try:
-            await self._unplug(card, released)
-            await self._ask("blockdev-del", **{"node-name": node_name(name)})
+            # A disk that is unplugged, and could not be deleted, has no node any more.
+            if await self._current_size(node_name(name)) is not None:
+                await self._unplug(card, released)
+                await self._ask("blockdev-del", **{"node-name": node_name(name)})
         except TimeoutError:
             raise Conflict(
                 f"the guest has not released volume {name!r} for {self._unplug_seconds:.0f} s: unmount it "
@@ -375,20 +377,25 @@ class HotPlugSlots:
         name, size = node_name(volume.name), int(volume.local_disk.size_bytes)
         try:
             current = await self._current_size(name)
-            if size > current:
+            if current is not None and size > current:
                 await self._ask("block_resize", **{"node-name": name, "size": size})
         except QMPError as error:
             raise Conflict(f"volume {volume.name!r} cannot be resized: {error}") from None
+        if current is None:
+            raise Conflict(
+                f"volume {volume.name!r} is unplugged, but its disk could not be deleted: power the "
+                "machine off and on, so that it has the volume again"
+            )
         if 0 < size < current:
             raise Conflict(
                 f"the disk of volume {volume.name!r} has {current} bytes and cannot become smaller"
             )
 
-    async def _current_size(self, name: str) -> int:
+    async def _current_size(self, name: str) -> int | None:
         for node in await self._ask("query-named-block-nodes"):
             if node["node-name"] == name:
                 return int(node["image"]["virtual-size"])
-        return 0
+        return None
 
     def _must_be_pluggable(self) -> None:
         if self._machine != "pc":
