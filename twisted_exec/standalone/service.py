@@ -454,7 +454,7 @@ class Standalone(AsyncService):
             spaces.manager(
                 client,
                 directory,
-                certificates.pki.client_ca,
+                self._client_cas(certificates.pki),
                 self._reactor,
                 lambda: self._now().timestamp(),
                 exclusive=is_exclusive(self._storage),

@@ -41,7 +41,7 @@ def manager(
     """
     Return the manager, not started.
 
-    :param client_ca: path of our client CA, with which local spaces authenticate the same users.
+    :param client_ca: path of our client CAs, with which local spaces authenticate the same users.
     :param exclusive: the API server's store is exclusive, so this is the only embedded manager.  A
         separate manager process still waits for the Lease: two managers would create each physical
         space twice.

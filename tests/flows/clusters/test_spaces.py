@@ -18,6 +18,7 @@ from tests.contracts.space_world import pause
 from tests.flows import kubectls, programs
 from tests.spacemanager.providers.local_world import command
 from tests.standalone.test_program import StandaloneCase
+from twisted_exec.tls.pki import create_pki
 
 TUTORIAL = Path(__file__).parents[3] / "docs" / "tutorial"
 BY_HAND = ("twistd ", "export ", "pkill ")
@@ -41,7 +42,9 @@ class SpaceCase(StandaloneCase):
             "HOME": self.directory,
             "PYTHONPATH": str(TUTORIAL.parents[1]),
         }
-        self.program = await self.ready("--without-demo")
+        self.others = create_pki(os.path.join(self.directory, "others"))
+        client_ca = f"--client-ca-file={self.others.client_ca}"
+        self.program = await self.ready("--without-demo", client_ca)
 
     async def shell(self, line: str, stdin: bytes = b"", code: int = 0) -> str:
         """Run a command line in this directory, check its exit code, and return its output."""
@@ -83,9 +86,14 @@ class ShowTests(SpaceCase):
     async def test_show(self) -> None:
         """
         A console in a Space survives a rotation of the credentials; deleting the Space ends its
-        sessions with a reason and leaves no process, file, Space or Secret.
+        sessions with a reason and leaves no process, file, Space or Secret. A Space knows the users of
+        --client-ca-file.
         """
         await self.made()
+        ada = self.others.issue_user("ada", [])
+        pair = f"--client-certificate={ada.certificate} --client-key={ada.key}"
+        known = f"kubectl --kubeconfig that.kubeconfig {pair} get machines"
+        self.assertIn('User "ada" cannot list', await self.shell(known, code=1))
         console = self.console("--space-credentials")
         await console.until(rb"[#$] ")  # the first session types
         own = self.console()
