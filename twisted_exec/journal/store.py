@@ -146,7 +146,7 @@ class JournalStore:
         """
         private_directory(self.path)
         self._check_format()
-        self._is_closing = self.writer.is_given_up = False
+        self._is_closing = self.writer.is_given_up = self._is_run_written = False
         for place in self._places.values():
             place.journal.reread()
         last = read_run(self._layer, self._directories.file("run"))
