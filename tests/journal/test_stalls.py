@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from hypothesis import given, settings
@@ -296,7 +297,7 @@ class StallTests(StallCase):
         self.assertFalse(self.is_clean())
 
     def test_written_late(self) -> None:
-        """After a stop was given up, no output is written: another process may own the files."""
+        """After a stop was given up, nothing is written: another process may own the files."""
         store = self.store()
         journal, other = store.journal(KEY), store.journal(OTHER)
         for each in (journal, other):
@@ -308,11 +309,12 @@ class StallTests(StallCase):
         closing = Deferred.fromCoroutine(store.close())
         self.clock.advance(STOP_SECONDS)
         self.assertFalse(self.successResultOf(closing))
+        paths = [Path(each.files.open.path) for each in (journal, other)]
+        before = [path.read_bytes() for path in paths]
+        self.assertNotIn(b"two", b"".join(before))
         self.thaw()
         self.clock.pump([1] * 10)
-        for each in (journal, other):
-            with open(each.files.open.path, "rb") as file:
-                self.assertNotIn(b"two", file.read())
+        self.assertEqual([path.read_bytes() for path in paths], before)
         self.assertEqual(len(self.front_files()), 1)
 
     def test_goes_on(self) -> None:

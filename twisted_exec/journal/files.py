@@ -60,6 +60,7 @@ class JournalPlace:
     The directory of a journal, and the circumstances of its use.
 
     :param begin: called before anything is written; raises :class:`OSError` if that cannot begin.
+    :param is_given_up: returns whether another process may own the files.
     """
 
     layer: Any
@@ -68,6 +69,7 @@ class JournalPlace:
     cut: int = 0
     removing: Callable[[str], None] = lambda path: None
     begin: Callable[[], None] = lambda: None
+    is_given_up: Callable[[], bool] = lambda: False
 
 
 def ahead_of_all(now: int) -> int:
@@ -295,7 +297,7 @@ class JournalFiles:
         if not self._is_created and not self.open.first:
             return True
         newest = self.open if self._is_created else self.pending.get(max(self.pending, default=-1))
-        if newest is None:
+        if newest is None or self.place.is_given_up():
             return False
         try:
             newest.reserve(until)

@@ -166,8 +166,7 @@ class JournalStore:
         except OSError as error:
             self._log.warn("journals are not on disk at present: {why}", why=error.strerror)
         self._take_over(left or (), last)
-        last_ns = last.time_ns if last is not None else None
-        self._clock_trust.begin(self._clock.seconds(), self._now(), last_ns)
+        self._clock_trust.begin(self._clock.seconds(), self._now(), last.time_ns if last else None)
         self._start_timers()
 
     def _start_timers(self) -> None:
@@ -666,6 +665,7 @@ class _Place:
             run.cut,
             lambda path: self._store._directories.removing(path),
             self._store._begin,
+            lambda: self._store.writer.is_given_up,
         )
         return JournalFiles(place, journal.now(), self._is_full, journal.memory_epoch)
 
