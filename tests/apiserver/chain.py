@@ -47,6 +47,7 @@ from twisted_exec.streaming.interfaces import Ending
 from twisted_exec.streaming.sessions.guard import SessionGuard
 from twisted_exec.tls.endpoints import server_endpoint
 from twisted_exec.tls.server import ServerTLS
+from twisted_exec.wire.resume import RESUME_HEADER
 from twisted_exec.wire.session_terms import TERMS_HEADER
 from twisted_exec.wire.upgrade import accept_key, switching_protocols
 
@@ -77,6 +78,7 @@ class Poollet(Dispatcher):
     :ivar answer: what it answers instead of an upgrade, if anything.
     :ivar holds: whether it holds sessions to their terms, and can change them.
     :ivar protocol: the subprotocol of a complete WebSocket handshake; empty for none.
+    :ivar resumable: its answer to clients that can resume their sessions; empty for none.
     """
 
     def __init__(self) -> None:
@@ -89,12 +91,13 @@ class Poollet(Dispatcher):
         self.silent = False
         self.content = b'{"version":3}\n'
         self.holds = True
-        self.protocol = ""
+        self.protocol = self.resumable = ""
 
     def _chosen(self, request: Request) -> list[tuple[bytes, bytes]]:
         terms = request.getHeader(TERMS_HEADER)
+        resumable = [(RESUME_HEADER.encode(), self.resumable.encode())] if self.resumable else []
         if terms is not None and self.holds:
-            return [(TERMS_HEADER.encode(), terms.encode())]
+            return [(TERMS_HEADER.encode(), terms.encode()), *resumable]
         if not self.protocol:
             return []
         key = request.getHeader(b"Sec-WebSocket-Key") or b""

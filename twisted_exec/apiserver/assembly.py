@@ -574,6 +574,7 @@ class _Server:
             now=now,
             refusals=ConsoleRefusals(self._storage, reports, self._trail, reactor.seconds),
             recordings=self._recordings,
+            reason_of=self.session_objects.reason_of,
         )
 
     def _add_view_of_pods(self) -> None:

@@ -10,7 +10,7 @@ from urllib.parse import parse_qs
 
 from twisted.internet.defer import CancelledError, Deferred, DeferredList
 
-from tests.apiserver.chain import EXEC, POD, ChainTestCase, Poollet
+from tests.apiserver.chain import EXEC, POD, WEBSOCKET, ChainTestCase, Poollet
 from tests.chain import reactor
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Object
@@ -21,6 +21,7 @@ from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.interfaces import REVOKED
 from twisted_exec.streaming.sessions.registry import Session
 from twisted_exec.testing.console import RecordingUser
+from twisted_exec.wire.resume import RESUME_HEADER, Position, Resumable, Resume
 from twisted_exec.wire.session_terms import TERMS_HEADER
 from twisted_exec.wire.stream_options import CONSOLE
 
@@ -68,9 +69,14 @@ class SessionCase(ChainTestCase):
         (text,) = headers.get(TERMS_HEADER.lower(), [""])
         return parse_qs(text)
 
-    async def opened(self, query: str = STDIN) -> Session:
-        """A session of jane."""
-        await self.open(user="jane", query=query)
+    async def opened(self, query: str = STDIN, resumption: str = "") -> Session:
+        """
+        A session of jane.
+
+        :param resumption: says that her client can resume it, or which session it resumes.
+        """
+        headers = [(RESUME_HEADER.encode(), resumption.encode())] if resumption else []
+        await self.open(user="jane", query=query, headers=[*WEBSOCKET, *headers])
         return self.server.sessions.live()[-1]
 
     async def ended(self, session: Session) -> str:
@@ -128,6 +134,22 @@ class SessionTests(SessionCase):
         await self.make_policy("other", viewers=3)
         await self.until(lambda: session.terms.viewers)  # reviewed again
         self.assertEqual((session.terms.right, session.terms.until), (before.right, before.until))
+        patch = {"status": {"denied": True}}
+        await self.admin.patch(REQUESTS, name, patch, "default", subresource="approval")
+        self.assertIn("withdrew the approval", await self.ended(session))
+
+    async def test_resumed(self) -> None:
+        """A resumed session keeps to the approval that it was opened with."""
+        self.poollet_.resumable = Resumable("k" * 43, 60).text()
+        await self.make_policy(approval="Required")
+        name = await self.approve(reason="OPS-1")
+        session = await self.opened(resumption="marks")
+        await self.approve(reason="lunch", right="takeover", seconds=86000)
+        for _ in range(2):
+            position = Position("0123456789abcdef", 7)
+            resume = Resume("k" * 43, session.subject.session, position)
+            session = await self.opened(resumption=resume.text())
+            self.assertEqual(session.subject.reason, "OPS-1")
         patch = {"status": {"denied": True}}
         await self.admin.patch(REQUESTS, name, patch, "default", subresource="approval")
         self.assertIn("withdrew the approval", await self.ended(session))

@@ -79,6 +79,7 @@ class LocatorParts:
     The parts of a server that decide about consoles and texts of machines.
 
     :param policies: apply to consoles and screens, not to logs.
+    :param reason_of: returns the reason of a session by its id, its user and its machine's UID.
     :param now: seconds since the epoch.
     """
 
@@ -93,6 +94,7 @@ class LocatorParts:
     now: Callable[[], float]
     refusals: ConsoleRefusals
     recordings: OpenRecordings
+    reason_of: Callable[[str, str, str], str]
 
 
 @implementer(IStreamLocator)
@@ -144,9 +146,11 @@ class MachineLocator:
         if context.recorded:
             recorded = (RECORDED_HEADER.encode("ascii"), context.recorded.encode("ascii"))
             location = replace(location, answer_headers=(recorded,))
-        confirm = None
-        if admitted.reservation is not None:
-            confirm = self._use(admitted.reservation, machine, context.subject)
+        confirm = (
+            self._use(admitted.reservation, machine, context.subject)
+            if admitted.reservation is not None
+            else None
+        )
         more: dict[str, Any] = {}
         if self._what.is_stream:
             more = {"resumes": True, "anew": self._anew(target, location)}
@@ -198,13 +202,15 @@ class MachineLocator:
         self, context: RequestContext, access: ConsoleAccess, right: Right, machine: Object
     ) -> Admitted:
         subject = context.subject
+        resumes = context.resumption.session if context.resumption is not None else ""
         applicant = Applicant(
             context.user,
             subject.session,
             self._parts.now(),
-            reason=subject.reason,
+            # A session without a reason might go on with an approval for another task.
+            reason=subject.reason or self._parts.reason_of(resumes, subject.user, subject.uid),
             caller=context.caller.name if context.caller is not None else "",
-            resumes=context.resumption.session if context.resumption is not None else "",
+            resumes=resumes,
         )
         recording = "" if self._what.is_stream else None
         conditions = SessionConditions(self._parts.policies, applicant, machine, recording)

@@ -96,12 +96,12 @@ class SessionRecord:
         """The user has resumed the session over another connection."""
         self.stop_waiting_for_user()
         if self.away_since is None:
-            self._count()
+            self._before = self._counts()
         self.away_since, self._former, self.session = None, self.id, session
 
     def lost(self, now: float) -> None:
         """The connection is lost, and the user may come back."""
-        self._count()
+        self._before = self._counts()
         self.away_since = now
 
     def stop_waiting_for_user(self) -> None:
@@ -115,9 +115,6 @@ class SessionRecord:
         delay, self.delay = self.delay, None
         if delay is not None:
             delay.cancel()
-
-    def _count(self) -> None:
-        self._before = self._counts()
 
     def _counts(self) -> _Counts:
         to_machine, to_user = (0, 0) if self.away_since is not None else self.session.counts()
@@ -364,7 +361,7 @@ class SessionObjects(StoreFollower):
         self._records: dict[Session, SessionRecord] = {}
         self._named: dict[tuple[str, str], SessionRecord] = {}
         self._resumable: dict[str, SessionRecord] = {}  # by the id of the session
-        self._foreign = ForeignObjects(storage, clock, self._failed)
+        self._foreign = ForeignObjects(storage, clock, self._trouble)
         self._predecessors: tuple[str, ...] = ()
         self._loop = LoopingCall(self.look)
         self._loop.clock = clock
@@ -380,6 +377,17 @@ class SessionObjects(StoreFollower):
     def replicas(self) -> Sequence[str]:
         """The names of this server and its predecessors, the latest first."""
         return [self.replica, *self._predecessors]
+
+    def reason_of(self, resumes: str, user: str, uid: str) -> str:
+        """
+        Return the reason of a session that its user resumes; empty if it began at another server.
+
+        :param resumes: the id of the session.
+        :param uid: of the machine.
+        """
+        record = self._resumable.get(resumes)
+        before = None if record is None else record.session.subject
+        return before.reason if before and (before.user, before.uid) == (user, uid) else ""
 
     def startService(self) -> None:
         super().startService()
@@ -623,7 +631,7 @@ class SessionObjects(StoreFollower):
 
     def look(self) -> Deferred[None]:
         """Renew our objects, and delete expired ones of others."""
-        return Deferred.fromCoroutine(self._look()).addErrback(self._failed)
+        return Deferred.fromCoroutine(self._look()).addErrback(self._trouble)
 
     async def _look(self) -> None:
         due = self._clock.seconds() - self._renew_seconds
@@ -649,9 +657,6 @@ class SessionObjects(StoreFollower):
             why = failure.getErrorMessage()
             self._log.warn("cannot write console sessions: {why}", why=why)
         self._troubled = failure is not None
-
-    def _failed(self, failure: Failure) -> None:
-        self._trouble(failure)
 
 
 def _done(working: Deferred[None]) -> Deferred[None]:
