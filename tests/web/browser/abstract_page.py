@@ -53,15 +53,30 @@ _SETTLED = """(async () => {
     }
     return JSON.parse(before);
 })()"""
-# The centre of an element that is enabled and not covered, after it has been scrolled into view.
-_CENTRE = """((element) => {
+# A point of an element that is enabled and not covered, after it has been scrolled into view.  Until the click is
+# over, a click on anything else does nothing: the page may move the element away before the browser gets the click.
+_AIM = """((element) => {
     if (!element?.matches(':not(:disabled)')) return null;
     element.scrollIntoView({block: 'center', inline: 'center', behavior: 'instant'});
-    const {left, top, width, height} = element.getBoundingClientRect();
-    const [x, y] = [left + width / 2, top + height / 2];
+    const {left, top, width, height, bottom} = element.getBoundingClientRect();
+    const [x, y] = %s;
     const hit = document.elementFromPoint(x, y);
-    return hit && (element.contains(hit) || hit.contains(element)) ? [x, y] : null;
+    if (!hit || !(element.contains(hit) || hit.contains(element))) return null;
+    const aim = self.aim = {over: new AbortController(), hasMissed: false};
+    const guard = (event) => {
+        aim.hasMissed ||= !element.contains(event.target) && event.target !== hit;
+        if (!aim.hasMissed) return;
+        event.preventDefault();
+        event.stopImmediatePropagation();
+    };
+    for (const each of ['pointerdown', 'mousedown', 'pointerup', 'mouseup', 'click'])
+        addEventListener(each, guard, {capture: true, signal: aim.over.signal});
+    return [x, y];
 })(%s)"""
+_CENTRE = "[left + width / 2, top + height / 2]"
+# Whether the click has missed; a document that the click has opened knows of none.
+_MISSED = "(() => { self.aim?.over.abort(); return Boolean(self.aim?.hasMissed); })()"
+_CLICKS = 20
 # Waits and acts in one step: the page may replace the element between two.
 _FOCUS = "((element) => element?.offsetParent && (element.focus(), true))(%s)"
 
@@ -165,9 +180,20 @@ class AbstractPage(ABC):
         """Wait for an element, and click in its centre; see :meth:`click_element`."""
         await self.click_element(f"document.querySelector({json.dumps(selector)})")
 
-    async def click_element(self, expression: str) -> None:
-        """Wait until an element is enabled and nothing covers it, and click in its centre."""
-        await self.click_at(*await self.until(_CENTRE % expression))
+    async def click_element(self, expression: str, place: str = _CENTRE) -> None:
+        """
+        Wait until an element is enabled and nothing covers it, and click on it.
+
+        :param place: where, by its ``left``, ``top``, ``width``, ``height`` and ``bottom``.
+        """
+        for _ in range(_CLICKS):
+            await self.click_at(*await self.until(_AIM % (place, expression)))
+            try:
+                if not await self.evaluate(_MISSED):
+                    return
+            except PageError:
+                return  # the document is gone
+        raise AssertionError(f"{_CLICKS} clicks missed: {expression}\n{await self.report()}")
 
     async def type(self, text: str) -> None:
         """Type into the element that has the focus; a line feed is the Enter key."""

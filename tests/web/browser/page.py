@@ -151,7 +151,10 @@ class Page(AbstractPage):
             raise DevToolsError(f"{url}: {result['errorText']}")
 
     async def reload(self) -> None:
+        # The browser answers at once, and the document before stays until the new one has arrived.
+        await self.evaluate("self.isOfTheDocumentBefore = true")
         await self.call("Page.reload")
+        await self.until("!self.isOfTheDocumentBefore")
 
     async def click_at(self, x: float, y: float) -> None:
         # All at once: while the test waits for an answer, the page could move what is to be clicked.

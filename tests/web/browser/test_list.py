@@ -143,10 +143,7 @@ class ListTests(FleetTestCase):
         ):
             await user.open(view)
             cell = f"document.querySelector('tbody td[data-title={title}]')"
-            left, top = await user.page.until(
-                f"(({{left, top, height}}) => height && [left, top + height / 2])({cell}?.getBoundingClientRect() ?? {{}})"
-            )
-            await user.page.click_at(left + 10, top)
+            await user.page.click_element(cell, "[left + 10, top + height / 2]")
             await user.page.until(f"location.hash.startsWith('#/{target}')")
         await user.open("sessions")
         await user.click_text("button", "End the session of bob at web-1")
@@ -241,10 +238,8 @@ class ListTests(FleetTestCase):
         await user.page.until("!document.querySelector('dialog')")
         await user.open("machines")
         await user.page.until(f"{row('build-7')}?.querySelector('.power:enabled')")
-        left, bottom = await user.page.until(
-            f"(({{left, bottom, height}}) => height < 64 && [left, bottom])({row('web-2')}.getBoundingClientRect())"
-        )
-        await user.page.click_at(left + 120, bottom - 8)
+        await user.page.until(f"{row('web-2')}.offsetHeight < 64")
+        await user.page.click_element(row("web-2"), "[left + 120, bottom - 8]")
         await user.page.until("location.hash === '#/machines/default/web-2'")
 
     async def test_recording_without_content(self) -> None:
@@ -399,6 +394,7 @@ class ListTests(FleetTestCase):
         user = await self.user(size=(844, 390))
         await user.page.until(row("web-1"))
         named = "[...document.querySelectorAll('#bar :is(.cluster, .user)')]"
+        await user.page.until(f"{named}[1].textContent === 'ada'")
         await user.page.evaluate(
             f"{named}[0].textContent = 'exec-standalone'; {named}[1].textContent = 'administrator'"
         )
@@ -583,7 +579,7 @@ class EmptyTests(FleetTestCase):
         await user.page.until(row("vm-0000"))
         await user.page.before_scripts(_AWAY)
         await user.page.reload()
-        await user.until_page("Waiting for the server [(]127.0.0.1:[0-9]+[)], for [0-9]+s")
+        await user.until_page("Waiting for the server [(]127.0.0.1:[0-9]+[)], for [0-9]+[sm]")
         self.assertEqual(await faults_of(user.page), [])
         await user.page.evaluate("comeBack()")
         await user.page.until(row("vm-0000"))
@@ -596,6 +592,7 @@ class EmptyTests(FleetTestCase):
         await user.page.until(_BUTTONS + " === 3")
         await user.open("sessions")
         await user.until_page("No console is open")
+        await user.page.evaluate(_NO_ATTEMPTS)  # but those that the user asks for
         await user.page.set_offline(True)
         await user.open("machines")
         await user.until_page(r"This list is as of \d\d:\d\d: the server cannot be reached\.")
@@ -643,7 +640,7 @@ class EmptyTests(FleetTestCase):
             await user.open(view)
             await user.page.until("document.querySelector('.skeleton:not([hidden])')?.offsetParent")
             await user.page.evaluate("self.later += 11_000")
-            await user.page.until(_WAITING % "for 1\\ds so far\\. It may be busy")
+            await user.page.until(_WAITING % "for 11s so far\\. It may be busy")
         await user.page.before_scripts(_NO_REVIEWS)
         await user.page.reload()
         await user.page.until("self.areListsLost && document.querySelector('nav a')")
@@ -652,8 +649,7 @@ class EmptyTests(FleetTestCase):
             await user.page.until("document.querySelector('.skeleton:not([hidden])')?.offsetParent")
             await user.page.evaluate("self.later += 3_000")
             await user.page.until(
-                _WAITING
-                % "for \\ds so far\\. No list yet: the API server did not answer in time\\."
+                _WAITING % "for 3s so far\\. No list yet: the API server did not answer in time\\."
             )
 
 
@@ -774,12 +770,17 @@ _SCROLL = f"""(async () => {{
     }}
     return {{wrong, most, milliseconds: spent / steps}};
 }})()"""
-# The clock of the page goes on by as much as a test says.
+# The clock of the page stands still, and goes on by as much as a test says.
 _LATER = """{
-    const now = Date.now;
+    const began = Date.now();
     self.later = 0;
-    Date.now = () => now() + self.later;
+    Date.now = () => began + self.later;
 }"""
+# What follows the server makes no further attempt by itself.
+_NO_ATTEMPTS = """(() => {
+    const before = self.setTimeout;
+    self.setTimeout = (act, ...more) => (act.name === 'done' ? 0 : before(act, ...more));
+})()"""
 _NO_REVIEWS = """{
     const request = self.fetch;
     const refused = JSON.stringify({message: 'the API server did not answer in time'});

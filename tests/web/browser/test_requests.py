@@ -69,7 +69,7 @@ class RequestTests(WebTestCase):
         """Wait until the panel waits for the only request, which has this reason."""
         await user.until_page("waits for the approval of another user, in Requests of this page")
         await user.page.until(f"{_FIELD}.value === '{reason}' && {_FIELD}.readOnly")
-        await user.page.until(f"/^Waiting for approval, [0-9]+s/.test({_STATE})")
+        await user.page.until(f"/^Waiting for approval, [0-9]+[sm]/.test({_STATE})")
         self.assertEqual(await user.page.evaluate(_PANEL_BUTTONS), "Stop waiting,Copy the command")
         self.assertEqual(len((await self.deployment.client.list(REQUESTS, "default"))["items"]), 1)
 
@@ -166,6 +166,7 @@ class RequestTests(WebTestCase):
         await self.deployment.client.delete(POLICIES, "fits", "default")
         await self.set_policy("once", {"approval": "Once", "recording": {}})
         ada, bob = await self.user("ada"), await self.user("bob")
+        await ada.keep_messages()
         await ada.open(VM)
         await ada.until_page("requires [^]*the approval of another user")
         await self.ask(ada, "OPS-7")
@@ -294,14 +295,19 @@ class RequestTests(WebTestCase):
         self.check_faults()
 
 
-# Looks at requests for approvals wait while the test holds them.
+# Looks at requests for approvals wait while the test holds them, which begins behind the last answer.
 _HELD_LOOKS = """{
     const request = self.fetch;
-    self.held = null;
-    self.hold = () => { self.held = new Promise((go) => (self.go = go)); };
+    let [held, last] = [null, null];
+    self.hold = async () => {
+        held = new Promise((go) => (self.go = go));
+        await Promise.allSettled([last]);
+    };
     self.fetch = async (url, ...more) => {
-        if (/consolerequests[/]./.test(url)) await self.held;
-        return request(url, ...more);
+        if (!/consolerequests[/]./.test(url)) return request(url, ...more);
+        await held;
+        last = request(url, ...more);
+        return last;
     };
 }"""
 _WITHDRAWN = "bob has withdrawn the approval; the session has ended"

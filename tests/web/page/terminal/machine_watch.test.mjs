@@ -54,10 +54,12 @@ test("a machine that runs at first has not started, and one that is to be off do
 
 test("a machine that is gone is not known any more", async () => {
   const { watch, seen } = watching(() => list(machine("vm-1")));
+  assert.ok(!watch.isGone);
   await turn();
+  assert.ok(!watch.isGone);
   FakeSocket.made[0].onopen();
   FakeSocket.made[0].onmessage({ data: JSON.stringify({ type: "DELETED", object: machine("vm-1") }) });
-  assert.equal(watch.machine, null);
+  assert.deepEqual([watch.machine, watch.isGone], [null, true]);
   assert.deepEqual(seen, [false, false]);
   watch.stop();
 });

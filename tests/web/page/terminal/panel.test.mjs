@@ -156,10 +156,9 @@ test("a refusal by roles names the right and whom to ask, and leads only to what
 test("a machine that is deleted while its console needs a reason has no form any more", () => {
   const causes = [{ reason: "ReasonRequired", message: 'ConsolePolicy "default/p" requires a reason' }];
   const { made, announced, labels } = panel({ reason: "Forbidden", code: 403, message: "", causes });
-  made.follow(null, false); // not known yet
-  made.follow(RUNNING, false);
+  made.follow(null, false, false); // not known yet
   assert.deepEqual(labels(), ["Open with this reason"]);
-  made.follow(null, false);
+  made.follow(null, false, true);
   assert.match(made.element.text, /^The machine is deleted/);
   assert.deepEqual([announced, made.element.all("form"), made.followsMachine], [["vm: the machine was deleted."], [], true]);
 });

@@ -380,9 +380,9 @@ export class Console {
       this.#know(machine);
       this.#showHealth(machine?.health);
       this.#status.machine(machine);
-      this.#panel.follow(machine, hasStarted);
+      this.#panel.follow(machine, hasStarted, watch.isGone);
     }));
-    this.#panel.follow(watch.machine, false);
+    this.#panel.follow(watch.machine, false, watch.isGone);
   }
 
   #know(machine) {

@@ -9,6 +9,8 @@ const BANNER = "console.twisted-exec.dev/banner";
 export class MachineWatch {
   /** @type {{state: string, problem: string, runs: boolean, isOff: boolean, hasPool: boolean, banner: string, health: any} | null} null if unknown. */
   machine = null;
+  /** Whether the server has said that there is none. */
+  isGone = false;
   #leaving = new AbortController();
   #changed;
   #uid = ""; // another machine may get the name
@@ -40,6 +42,7 @@ export class MachineWatch {
     const found = type === "RESET" ? items[0] : type === "DELETED" ? undefined : object;
     const [before, uid] = [this.machine, this.#uid];
     this.machine = found ? stateOf(found, kind) : null;
+    this.isGone = !found;
     this.#uid = found?.metadata.uid ?? "";
     this.#changed(before?.runs === false && this.machine?.runs === true && this.#uid === uid);
   }

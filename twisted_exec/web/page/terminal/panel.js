@@ -18,7 +18,7 @@ export class Panel {
   #waiting;
   /** @type {Claim | null} */
   #claim = null; // on the approval of a request, among the windows of the user that wait for it
-  /** @type {((machine: any, hasStarted: boolean) => void) | null} */
+  /** @type {((machine: any, hasStarted: boolean, isGone: boolean) => void) | null} */
   #followMachine = null; // if the machine decides what the user can do
   /** @type {{name: string, detail: any, warning: string, begin: number, timer: any, draw: () => void} | null} */
   #attempt = null; // while the session connects
@@ -62,9 +62,9 @@ export class Panel {
     return this.#followMachine !== null;
   }
 
-  /** The machine is as MachineWatch says; `hasStarted`: since the last call. */
-  follow(machine, hasStarted) {
-    this.#followMachine?.(machine, hasStarted);
+  /** The machine is as MachineWatch says; `hasStarted`: since the last call; `isGone`: it is not only unknown. */
+  follow(machine, hasStarted, isGone = false) {
+    this.#followMachine?.(machine, hasStarted, isGone);
   }
 
   /**
@@ -411,14 +411,11 @@ export class Panel {
       ),
     );
     stop.hidden = copy.hidden = true;
-    let wasThere = false;
-    this.#followMachine = (machine) => {
-      if (wasThere && machine === null) {
-        this.#owner.waitsForApproval(null);
-        this.show({ reason: MACHINE_DELETED }, {}, false);
-        context.announce(`${place.name}: the machine was deleted.`);
-      }
-      wasThere = machine !== null;
+    this.#followMachine = (_machine, _hasStarted, isGone) => {
+      if (!isGone) return;
+      this.#owner.waitsForApproval(null);
+      this.show({ reason: MACHINE_DELETED }, {}, false);
+      context.announce(`${place.name}: the machine was deleted.`);
     };
     // Of the page before a reload, of another tab, or of the command line.
     if (former) wait((signal) => waitingRequest(context, { namespace: place.namespace, name: former }, signal));
