@@ -151,7 +151,9 @@ class Page(AbstractPage):
             raise DevToolsError(f"{url}: {result['errorText']}")
 
     async def reload(self) -> None:
+        await self.evaluate("self.isOfTheDocumentBefore = true")
         await self.call("Page.reload")
+        await self.until("!self.isOfTheDocumentBefore")
 
     async def click_at(self, x: float, y: float) -> None:
         # All at once: while the test waits for an answer, the page could move what is to be clicked.
@@ -185,6 +187,8 @@ class Page(AbstractPage):
             deviceScaleFactor=1,
             mobile=False,
         )
+        # The browser answers before the page has the size.
+        await self.until(f"innerWidth === {width} && innerHeight === {height}")
 
     async def set_touch(self) -> None:
         """Let a finger be the main pointer, as on a phone."""
