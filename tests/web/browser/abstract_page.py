@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from twisted.internet import reactor as _reactor
@@ -20,6 +20,7 @@ _NAVIGATED = ("navigated", "context was destroyed", "Cannot find context", "Prom
 # The promise is fulfilled as soon as the expression is true, and with null when the time is over.  Each
 # change of the document, and each event that can change what no observer sees (values, focus, the
 # address), is a reason to look; places of elements change without either, so it also looks now and then.
+# An element that is not there yet is no fault, so a TypeError counts only when the time is over.
 _UNTIL = """new Promise((resolve, reject) => {
     const events = ['input', 'change', 'focusin', 'focusout', 'hashchange', 'load', 'resize', 'message',
         'transitionend', 'animationend'];
@@ -30,13 +31,18 @@ _UNTIL = """new Promise((resolve, reject) => {
         clearInterval(looking);
         settle(value);
     };
+    let problem = null;
     const look = () => {
+        problem = null;
         try {
             const value = (%s);
             if (value) end(resolve, value);
-        } catch (error) { end(reject, error); }
+        } catch (error) {
+            if (error instanceof TypeError) problem = error;
+            else end(reject, error);
+        }
     };
-    const timer = setTimeout(end, %d, resolve, null);
+    const timer = setTimeout(() => problem ? end(reject, problem) : end(resolve, null), %d);
     const looking = setInterval(() => look(), 500);
     const observer = new MutationObserver(look);
     observer.observe(document, {subtree: true, childList: true, characterData: true, attributes: true});
@@ -85,6 +91,10 @@ class PageError(Exception):
     """The browser refused a command, or the page threw an exception."""
 
 
+def _is_navigation(error: PageError) -> bool:
+    return any(each in str(error) for each in _NAVIGATED)
+
+
 class AbstractPage(ABC):
     """
     A tab.
@@ -100,6 +110,7 @@ class AbstractPage(ABC):
         self.exceptions: list[str] = []
         self.violations: list[str] = []
         self.dialogs: list[str] = []
+        self._watched = 0
 
     # What a browser implements.
 
@@ -121,7 +132,7 @@ class AbstractPage(ABC):
 
     @abstractmethod
     async def reload(self) -> None:
-        """Load the document again."""
+        """Load the document again; fires when the new one has begun."""
 
     @abstractmethod
     async def before_scripts(self, script: str) -> None:
@@ -157,12 +168,30 @@ class AbstractPage(ABC):
             try:
                 value = await self.evaluate(_UNTIL % (expression, left * 1000))
             except PageError as error:
-                if not any(each in str(error) for each in _NAVIGATED):
+                if not _is_navigation(error):
                     raise
             else:
                 if value is not None:
                     return value
         raise AssertionError(f"not true within {seconds} s: {expression}\n{await self.report()}")
+
+    async def watch(self, expression: str) -> Callable[[], Coroutine[Any, Any, Any]]:
+        """
+        Begin to wait for an expression that may be true only for a moment.  The document must stay.
+
+        :return: waits until the expression was true; fires with its value.
+        """
+        self._watched += 1
+        place = f"self.watched{self._watched}"
+        await self.evaluate(f"void ({place} = {_UNTIL % (expression, SECONDS * 1000)})")
+
+        async def seen() -> Any:
+            value = await self.evaluate(place)
+            if value is None:
+                raise AssertionError(f"was never true: {expression}\n{await self.report()}")
+            return value
+
+        return seen
 
     async def settled(self, expression: str) -> Any:
         """Return the value of an expression as soon as it has been the same in some frames."""
@@ -191,8 +220,10 @@ class AbstractPage(ABC):
             try:
                 if not await self.evaluate(_MISSED):
                     return
-            except PageError:
-                return  # the document is gone
+            except PageError as error:
+                if not _is_navigation(error):
+                    raise
+                return
         raise AssertionError(f"{_CLICKS} clicks missed: {expression}\n{await self.report()}")
 
     async def type(self, text: str) -> None:

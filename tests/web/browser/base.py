@@ -42,9 +42,10 @@ class WebTestCase(Steps):
         return Chromium()
 
     async def user(self, name: str = "ada", **options: Any) -> User:
-        """Open the page as a user who logs in with a token."""
+        """Open the page as a user who logs in with a token; fires when all views are loaded."""
         url, token = self.deployment.console_url, self.deployment.tokens[name]
         user = await open_user(self.browser, url, token, **options)
+        await user.until_loaded()
         self.users.append(user)
         return user
 

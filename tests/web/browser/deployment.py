@@ -72,7 +72,8 @@ class WebDeployment(CabledDeployment):
     async def start_runtime(self, *options: str) -> None:
         pair = self.pki.issue_recorder("host-a", replace=True)
         recorder = (f"--recorder-certificate={pair.certificate}", f"--recorder-key={pair.key}")
-        await super().start_runtime(*recorder, *options)
+        # A slow machine may need more than the usual minute until a user is back.
+        await super().start_runtime("--resume-seconds=600", *recorder, *options)
 
     @property
     def console_url(self) -> str:

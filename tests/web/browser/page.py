@@ -188,6 +188,8 @@ class Page(AbstractPage):
             deviceScaleFactor=1,
             mobile=False,
         )
+        # The browser answers before the page has the size.
+        await self.until(f"innerWidth === {width} && innerHeight === {height}")
 
     async def set_touch(self) -> None:
         """Let a finger be the main pointer, as on a phone."""

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from twisted.internet.defer import Deferred
 from twisted.trial.unittest import TestCase
 
 from tests.flows.deployment import pause
@@ -48,18 +47,18 @@ class Steps(TestCase):
         """Record the console that a user has open."""
         spec = {"machine": "vm-1", "input": "none", "reason": "a <b>test</b>"}
         # The page says so for ten seconds only, and the state of the recording may come later.
-        said = Deferred.fromCoroutine(user.until_page(r"recorded for \S+ \(input: none\)"))
+        said = await user.watch_page(r"recorded for \S+ \(input: none\)")
         body = {"metadata": {"name": "seen"}, "spec": spec}
         await self.deployment.client.create(RECORDINGS, body, "default")
-        await said
+        await said()
         await self._recording_is("Recording")
 
     async def open_ended_recording(self, user: User[Any]) -> None:
         """End the recording, and open it in the player."""
-        said = Deferred.fromCoroutine(user.until_page("not recorded any more"))
+        said = await user.watch_page("not recorded any more")
         change = {"spec": {"ended": True}}
         await self.deployment.client.patch(RECORDINGS, "seen", change, "default")
-        await said
+        await said()
         await self._recording_is("Closed")
         await user.open("recordings/default/seen")
         await user.until_page("a <b>test</b>")
@@ -99,8 +98,9 @@ class Steps(TestCase):
     async def cut_and_reload(self, user: User[Any]) -> None:
         """Lose the connection, and load the page again, while a machine prints."""
         await user.until_more_output(FLOOD_BYTES)
+        said = await user.watch_page("Reconnected")  # for ten seconds
         self.deployment.near.cut()
-        await user.until_page("Reconnected")
+        await said()
         await user.until_more_output(FLOOD_BYTES)
         await user.page.reload()
         # The document before it goes on with its output until the new one has arrived.

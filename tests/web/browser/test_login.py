@@ -8,10 +8,10 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from twisted.internet import reactor as _reactor
-from twisted.internet.defer import Deferred
 
 from tests import needs
 from tests.apiserver.chain import ChainTestCase
@@ -193,11 +193,10 @@ class ExpiryTests(WebTestCase):
         user = await User.visit(self.browser, self.deployment.console_url)
         self.users.append(user)
         await user.log_in(self.token(3600))
-        await self.open_before_end(user)
-        opening = Deferred.fromCoroutine(user.page.until(PANEL))
+        opening = await self.open_before_end(user)
         while not any(REVOKED.encode() in each for each in user.page.frames):
             await pause()
-        await opening
+        await opening()
         await user.page.until("!" + PANEL)
         await user.echo("again")
         self.check_faults()
@@ -206,8 +205,12 @@ class ExpiryTests(WebTestCase):
         """Return a token that ends so late."""
         return self.provider.token(aud="page", sub="jane", exp=time.time() + seconds).decode()
 
-    async def open_before_end(self, user: User) -> None:
-        """Open the console with a token that ends some seconds later: a slow browser needs a longer one."""
+    async def open_before_end(self, user: User) -> Callable[[], Coroutine[Any, Any, Any]]:
+        """
+        Open the console with a token that ends some seconds later: a slow browser needs a longer one.
+
+        :return: waits until the panel was shown after that end.
+        """
         seconds, began = TOKEN_SECONDS, 0.0
         while time.time() > began + seconds / 2:
             if began:
@@ -219,3 +222,5 @@ class ExpiryTests(WebTestCase):
             await user.open("machines/default/vm-1")
             await user.until_terminal("[#$]$")
             await user.page.until("!" + PANEL)
+            shown = await user.page.watch(PANEL)
+        return shown

@@ -27,6 +27,9 @@ _RELOAD_EARLY = """(() => {
         location.reload();
     };
 })()"""
+_IS_RELOADED = "performance.getEntriesByType('navigation')[0].type === 'reload'"
+# Its first lines are there a little earlier.
+_FOLLOWS = "document.querySelector('.log-foot input').checked"
 
 _RECORD_MESSAGES = """{
     self.told = [];
@@ -96,16 +99,18 @@ class NetworkTests(WebTestCase):
         await ada.echo("before")
         await ada.open(f"{VM}/logs")
         await ada.until_page("before-42")
+        await ada.page.until(_FOLLOWS)
         await bob.page.until(f"document.querySelector(\"a[href='#/{VM}']\")")
         self.deployment.near.silence()
         for each, view in zip(late, ("sessions", f"{VM}/logs"), strict=True):
             await each.open(view)
+        for each in late:
+            await each.until_page(r"so far\. It does not answer\.")
         await bob.until_page(r"This list is as of \d\d:\d\d: the server does not answer\.")
         await ada.until_page("the log continues when the server answers")
         await self.check_layout(bob, "silent-list", ".notice")
         await self.check_layout(ada, "silent-log", ".notice", ".log")
         for number, each in enumerate(late):
-            await each.until_page(r"so far\. It does not answer\.")
             await self.check_layout(each, f"silent-{number}", ".view p .button")
             await each.click_text("button", "Try now")
         self.deployment.near.mend()
@@ -132,8 +137,9 @@ class NetworkTests(WebTestCase):
         await ada.until_page("You can type")
         await ada.echo("before")
         await ada.page.evaluate(_RECORD_MESSAGES)
+        said = await ada.watch_page("Reconnected")  # for ten seconds
         self.deployment.near.cut()
-        await ada.until_page("Reconnected")
+        await said()
         await ada.echo("after")
         self.assertEqual(await ada.page.evaluate("self.told"), [])
         self.check_faults()
@@ -173,8 +179,8 @@ class NetworkTests(WebTestCase):
         copy = await User.visit(self.browser, self.deployment.console_url, private=False)
         self.users.append(copy)
         await copy.page.evaluate(f"Object.assign(sessionStorage, {storage})")
-        await copy.page.reload()
         await copy.open(VM)
+        await copy.page.reload()
         await copy.until_terminal("first-42")
         await ada.until_page("You can type[^]*2 viewers")
         await self.check_layout(copy, "second-tab", ".console-head .button", ".status-line")
@@ -194,7 +200,7 @@ class NetworkTests(WebTestCase):
         await ada.page.until(f"document.querySelector(\"a[href='#/{VM}']\")")
         await ada.page.evaluate(_RELOAD_EARLY)
         await ada.open(VM)
-        await ada.until_documents(1)
+        await ada.page.until(_IS_RELOADED)
         await ada.until_page("You can type")
         await ada.echo("here")
         await ada.open(f"{VM}/logs")

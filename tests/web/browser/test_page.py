@@ -40,6 +40,18 @@ report('from the page');
 setTimeout(() => { throw Error('nobody catches this'); });
 </script>
 """
+MOVE = """(() => {
+    const other = document.createElement('button');
+    Object.assign(other, {id: 'other', textContent: 'Other', onclick: () => { said.textContent = 'other'; }});
+    other.style = 'display: block; width: 300px; height: 300px';
+    document.body.prepend(other);
+})()"""
+FLASH = """(() => {
+    const late = document.createElement('p');
+    Object.assign(late, {id: 'late', textContent: 'now'});
+    document.body.append(late);
+    setTimeout(() => late.remove());
+})()"""
 
 
 class _Page(Resource):
@@ -88,7 +100,9 @@ class DriverTests(TestCase):
         self.assertIn("warning: a warning 7", page.messages)
         (exception,) = page.exceptions
         self.assertIn("nobody catches this", exception)
-        self.assertGreater(page.received_bytes(self.url), len(PAGE))
+        # The page may be there before the browser has reported its end.
+        while page.received_bytes(self.url) <= len(PAGE):
+            await pause()
         self.assertTrue((await page.screenshot()).startswith(b"\x89PNG"))
         await page.resize(360, 740)
         await page.until("innerWidth === 360")
@@ -111,6 +125,37 @@ class DriverTests(TestCase):
         await self.browser.stop()
         with self.assertRaises(BrowserEndedError):
             await page.evaluate("1")
+
+    async def test_moved(self) -> None:
+        """A click on an element that moves before the click arrives reaches no other, and is repeated."""
+        page = await self.browser.page()
+        await page.goto(self.url)
+        click_at = page.click_at
+
+        async def click_late(x: float, y: float) -> None:
+            self.patch(page, "click_at", click_at)
+            await page.evaluate(MOVE)
+            await click_at(x, y)
+
+        self.patch(page, "click_at", click_late)
+        await page.click("#greet")
+        await page.until("document.querySelector('#said').textContent === 'hello '")
+        await page.click("#other")
+        await page.until("document.querySelector('#said').textContent === 'other'")
+
+    async def test_moment(self) -> None:
+        """
+        A test sees what is true for a moment only, of an element that is not there yet, and in the new
+        document after a reload.
+        """
+        page = await self.browser.page()
+        await page.goto(self.url)
+        seen = await page.watch("document.querySelector('#late').textContent")
+        await page.evaluate(FLASH)
+        self.assertEqual(await seen(), "now")
+        await page.evaluate("self.isOld = true")
+        await page.reload()
+        self.assertIs(await page.evaluate("self.isOld === true"), False)
 
     async def test_pages(self) -> None:
         """Pages of several users are visible at the same time, and one can be offline."""

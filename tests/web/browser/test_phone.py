@@ -53,7 +53,8 @@ _LAST_VIEW = """(() => {
     const right = document.querySelector('.console.active .parts').getBoundingClientRect().right;
     return [...document.querySelectorAll('.console.active .parts a')].findLast((each) => each.getBoundingClientRect().right <= right + 1).innerText;
 })()"""
-_SCROLLED = "terminals[0].buffer.active.viewportY"
+# How many lines are below those in sight.
+_BELOW = "(({baseY, viewportY}) => baseY - viewportY)(terminals[0].buffer.active)"
 _GROUPS = """[...document.querySelectorAll('dialog h3')].filter((each) => each.checkVisibility())
     .map((each) => each.textContent).join(' ')"""
 # The first commands, if all of them are seen without a scroll.
@@ -416,8 +417,9 @@ class PhoneTests(WebTestCase):
         await ada.until_terminal("line 040")
         await ada.echo("shown")
         await ada.open_commands()
+        said = await ada.watch_page("Nothing is selected: “Text to select” in Commands")
         await ada.page.press("c")
-        await ada.until_page("Nothing is selected: “Text to select” in Commands")
+        await said()
         for width, height in ((390, 844), (844, 390)):
             await ada.page.resize(width, height)
             await ada.click_text("button", "Commands")
@@ -467,19 +469,19 @@ class PhoneTests(WebTestCase):
         await self.open_terminal(ada)
         await ada.type_line("seq 300")
         await ada.until_terminal("300\n.*$")
-        bottom = await ada.page.evaluate(_SCROLLED)
+        await ada.page.until(f"{_BELOW} === 0")
         await ada.page.drag(150, *range(300, 600, 20))
-        await ada.page.until(f"{_SCROLLED} < {bottom - 5}")
+        await ada.page.until(f"{_BELOW} > 5")
         await ada.page.until(_HAS_NEWEST)
         self.assertEqual(await faults_of(ada.page, taps=True), [])
         with open(f"{self.mktemp()}-newest.png", "wb") as picture:
             picture.write(await ada.page.screenshot())
         await ada.page.drag(150, *range(600, 280, -20))
-        await ada.page.until(f"{_SCROLLED} === {bottom} && !{_HAS_NEWEST}")
+        await ada.page.until(f"{_BELOW} === 0 && !{_HAS_NEWEST}")
         await ada.page.drag(150, *range(300, 600, 20))
         await ada.page.until(_HAS_NEWEST)
         await ada.page.click(".newest")
-        await ada.page.until(f"{_SCROLLED} === {bottom} && !{_HAS_NEWEST}")
+        await ada.page.until(f"{_BELOW} === 0 && !{_HAS_NEWEST}")
         await ada.page.until("terminals[0].cols >= 45")
         self.check_faults()
 

@@ -36,8 +36,9 @@ class ResumeTests(WebTestCase):
         await user.until_page("Connection lost")
         shown = await user.text()
         self.assertRegex(shown, r"\d{15}\n")
+        said = await user.watch_page("Reconnected")  # for ten seconds
         await self.deployment.start_api()
-        await user.until_page("Reconnected")
+        await said()
         await user.until_more_output(FLOOD_BYTES)
         await user.page.type("typed")
         await self.end_output(user)

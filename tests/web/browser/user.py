@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Callable, Coroutine
 from typing import Any, Generic, Protocol, TypeVar
 
 from tests.flows.deployment import pause
@@ -50,6 +51,21 @@ _TEXT = """(() => {
     const lines = Array.from({length: active.length - first}, (_, index) => active.getLine(first + index));
     return lines.map((each) => (each.isWrapped ? '' : '\\n') + each.translateToString(true)).join('').trim();
 })()"""
+# The page's own handlers of the event come before this one: views that are loaded are shown then.
+_GO = """new Promise((resolve) => {
+    const before = location.href;
+    addEventListener('hashchange', () => resolve(), {once: true});
+    location.hash = %s;
+    if (location.href === before) resolve();
+})"""
+_LOAD = """(async () => {
+    const {src} = document.querySelector('script[type=module]');
+    const load = (name) => import(new URL(name, src));
+    const views = ['machines', 'logs', 'screen', 'recordings', 'events', 'sessions', 'alerts', 'requests'];
+    await Promise.all(['terminal/workspace.js', ...views.map((each) => `views/${each}.js`)].map(load));
+    await (await load('terminal/screen.js')).load();
+})()"""
+_SAYS = "new RegExp(%s).test(document.body?.innerText ?? '')"
 # xterm.js draws into the document after it has changed its buffer, so each change is noticed.
 _UNTIL_TEXT = """(() => { const text = %s; return new RegExp(%s).test(text) && text; })()"""
 # The timers that take messages of consoles away never end.
@@ -115,8 +131,12 @@ class User(Generic[AnyPage]):
         await self.page.until("!document.querySelector('dialog[open]')")
 
     async def open(self, route: str) -> None:
-        """Go to a route, such as ``machines/default/vm-1``."""
-        await self.page.evaluate(f"location.hash = {json.dumps('#/' + route)}")
+        """Go to a route, such as ``machines/default/vm-1``; fires when the page has heard of it."""
+        await self.page.evaluate(_GO % json.dumps("#/" + route))
+
+    async def until_loaded(self) -> None:
+        """Wait until the page has what its views need, which it then shows also without a server."""
+        await self.page.evaluate(_LOAD)
 
     async def keep_messages(self) -> None:
         """Let messages of consoles stay that go after some seconds, so that a slow test sees them."""
@@ -181,9 +201,11 @@ class User(Generic[AnyPage]):
 
     async def until_page(self, pattern: str) -> None:
         """Wait until the visible text of the document matches a regular expression."""
-        await self.page.until(
-            f"new RegExp({json.dumps(pattern)}).test(document.body?.innerText ?? '')"
-        )
+        await self.page.until(_SAYS % json.dumps(pattern))
+
+    async def watch_page(self, pattern: str) -> Callable[[], Coroutine[Any, Any, Any]]:
+        """Begin to wait for a text that may be visible only for some seconds; return what waits for it."""
+        return await self.page.watch(_SAYS % json.dumps(pattern))
 
     async def click_text(self, selector: str, text: str) -> None:
         """Click on the first element with exactly this text or this label."""
