@@ -114,7 +114,6 @@ class ConsoleTests(WebTestCase):
         """
         ada = await self.user()
         await ada.page.until(f"document.querySelector(\"a[href='#/{VM}']\")")
-        await ada.load_consoles()
         self.deployment.near.silence()
         await ada.open(VM)
         await ada.until_page("Connecting to vm-1[^]*Waiting for the server \\([\\d.:]+\\) for \\d")

@@ -172,35 +172,3 @@ class DriverTests(TestCase):
         await second.evaluate("fetch('/second')")
         await first.set_offline(False)
         await first.evaluate("fetch('/second')")
-
-    async def test_changes(self) -> None:
-        """A click does nothing if the page has moved the element away, and is repeated.  A reload ends with its document."""
-        page = await self.browser.page()
-        await page.goto(self.url)
-        await page.until("document.querySelector('#said')")
-        click_at, clicks = page.click_at, []
-
-        async def move_and_click(x: float, y: float) -> None:
-            if not clicks:
-                await page.evaluate(_MOVE)
-            clicks.append((x, y))
-            await click_at(x, y)
-
-        self.patch(page, "click_at", move_and_click)
-        await page.click("#greet")
-        await page.until("document.querySelector('#said').textContent === 'hello '")
-        self.assertEqual((await page.evaluate("self.wrong"), len(clicks)), (0, 2))
-        await page.delay(300)
-        await page.reload()
-        self.assertFalse(await page.evaluate("'wrong' in self"))
-
-
-# Another button takes the place of the first one.
-_MOVE = """(() => {
-    const greet = document.querySelector('#greet');
-    const other = greet.cloneNode(true);
-    self.wrong = 0;
-    other.id = 'other';
-    other.onpointerdown = other.onclick = () => self.wrong++;
-    greet.before(other);
-})()"""

@@ -182,6 +182,22 @@ class RequestTests(WebTestCase):
         await bob.page.until(f"/Withdrawn\\s*by bob: enough/.test({_TABLE})")
         self.check_faults()
 
+    async def test_withdrawn_meanwhile(self) -> None:
+        """A session whose approval is withdrawn while its connection is lost has ended, too."""
+        ada = await self.user("ada")
+        await ada.open(VM)
+        await ada.until_page("requires [^]*the approval of another user")
+        await self.ask(ada, "OPS-7")
+        await self.decide_all({"approved": True})
+        await ada.until_terminal("[#$]$")
+        self.deployment.near.refuses = True
+        self.deployment.near.cut()
+        await ada.until_page("Connection lost")
+        await self.decide_all({"denied": True})
+        self.deployment.near.refuses = False
+        await ada.until_page("has withdrawn the approval; the session has ended")
+        self.check_faults()
+
     async def test_screen(self) -> None:
         """
         The view of the screen says that an approval is missing, and leads to the console; if only a reason is, it has a

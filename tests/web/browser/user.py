@@ -73,12 +73,6 @@ _KEEP_MESSAGES = """(() => {
     const before = self.setTimeout;
     self.setTimeout = (act, ...more) => (/#endMessage|#approval/.test(act) ? 0 : before(act, ...more));
 })()"""
-# The files of consoles, which the page loads behind its first view.
-_LOAD_CONSOLES = """(async ({src}) => {
-    await import(new URL('terminal/workspace.js', src));
-    const {load} = await import(new URL('terminal/screen.js', src));
-    return Boolean(await load());
-})(document.querySelector('script[type=module]'))"""
 
 
 AnyPage = TypeVar("AnyPage", bound=AbstractPage)
@@ -142,10 +136,6 @@ class User(Generic[AnyPage]):
         """Let messages of consoles stay that go after some seconds, so that a slow test sees them."""
         await self.page.before_scripts(_KEEP_MESSAGES)
         await self.page.evaluate(_KEEP_MESSAGES)
-
-    async def load_consoles(self) -> None:
-        """Wait until the page has all files of consoles, which it then opens also without its server."""
-        await self.page.evaluate(_LOAD_CONSOLES)
 
     async def text(self) -> str:
         """Return the text of the visible terminal."""

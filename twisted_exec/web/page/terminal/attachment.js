@@ -5,7 +5,7 @@ import { ConsoleSession } from "../session/session.js";
 import { dateTime } from "../times.js";
 import { FirstScreen, stateOutput } from "./first_screen.js";
 import { explain } from "./rights.js";
-import { amount } from "./texts.js";
+import { REVOKED, amount } from "./texts.js";
 
 const SUBPROTOCOL = "v5.channel.k8s.io";
 const REPLAY_BYTES = 256 << 10;
@@ -130,6 +130,7 @@ export class Attachment {
     }
     if (state === "open") this.#separate();
     if (state === "ended" || (state === "open" && detail.resumable === false)) this.#first.cancel();
+    if (state === "ended") detail = { ...detail, hadSession: this.#isReturning || detail.reason === REVOKED };
     if (state !== "ended") this.#isReturning = state === "reconnecting" || (this.#isReturning && state === "connecting");
     this.#on.state(state, detail);
   }

@@ -7,7 +7,7 @@ import { duration } from "../times.js";
 import { copyButton } from "../views/parts.js";
 import { Denied, approved, createRequest, rightOf, waitingRequest } from "./approval.js";
 import { suggestion } from "./suggestion.js";
-import { MACHINE_DELETED, NOT_RUNNING, REVOKED, attemptText, demands, endText, endingOf, explained, isForbidden, isMachineMissing, isMachineStopped, isWithoutPool, requestOf, startText, stoppedText } from "./texts.js";
+import { MACHINE_DELETED, NOT_RUNNING, attemptText, demands, endText, endingOf, explained, isForbidden, isMachineMissing, isMachineStopped, isWithoutPool, requestOf, startText, stoppedText } from "./texts.js";
 
 const TERMINATING = "Terminating"; // the state of a machine that is being deleted
 const TICK_MILLISECONDS = 1000;
@@ -116,7 +116,7 @@ export class Panel {
     this.#attempt = null;
   }
 
-  /** @param {object} ending as ConsoleSession says */
+  /** @param {object} ending as ConsoleSession says; `hadSession`: it is the end of a session, and not only of an attempt */
   show(ending, rights, isReadOnly) {
     this.#waiting?.abort();
     this.release();
@@ -128,7 +128,7 @@ export class Panel {
         ? button("Open as observer", () => this.#owner.reopen({ mode: "observe" }), { class: "primary" })
         : null;
     if (required.reason || required.approval) {
-      this.#showForm(text, required, requestOf(ending), ending.reason === REVOKED);
+      this.#showForm(text, required, requestOf(ending), ending.hadSession);
     } else if (isMachineMissing(ending)) {
       const { namespace, name } = this.#owner.place;
       const isDeleted = ending.reason === MACHINE_DELETED;
