@@ -70,10 +70,12 @@ _AIM = """((element) => {
     if (!hit || !(element.contains(hit) || hit.contains(element))) return null;
     const aim = self.aim = {over: new AbortController(), hasMissed: false};
     const guard = (event) => {
+        if (!event.isTrusted) return; // the page itself clicks on another element
         aim.hasMissed ||= !element.contains(event.target) && event.target !== hit;
-        if (!aim.hasMissed) return;
-        event.preventDefault();
-        event.stopImmediatePropagation();
+        if (aim.hasMissed) {
+            event.preventDefault();
+            event.stopImmediatePropagation();
+        } else if (event.type === 'click') aim.over.abort();
     };
     for (const each of ['pointerdown', 'mousedown', 'pointerup', 'mouseup', 'click'])
         addEventListener(each, guard, {capture: true, signal: aim.over.signal});
@@ -213,7 +215,7 @@ class AbstractPage(ABC):
         """
         Wait until an element is enabled and nothing covers it, and click on it.
 
-        :param place: where, by its ``left``, ``top``, ``width``, ``height`` and ``bottom``.
+        :param place: where, by the ``left``, ``top``, ``width``, ``height`` and ``bottom`` of the ``element``.
         """
         for _ in range(_CLICKS):
             await self.click_at(*await self.until(_AIM % (place, expression)))

@@ -11,6 +11,7 @@ from typing import Any
 from tests import needs
 from tests.apiserver.chain import ChainTestCase
 from tests.apiserver.support import machine
+from tests.chain import POOL
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.resource import Resource
@@ -18,7 +19,7 @@ from twisted_exec.api.resource import Resource
 from .chromium import Chromium
 from .user import User, open_user
 
-MACHINES = kinds.MACHINES.resource
+MACHINES, POOLS = kinds.MACHINES.resource, kinds.MACHINEPOOLS.resource
 SIZES = {"desktop": (1440, 900), "tablet": (900, 700), "phone": (390, 844)}
 _TOKEN = "token-of-ada"
 _LINE = "[  OK  ] Reached target multi-user.target - Multi-User System, after 41.3 s of firmware."
@@ -38,6 +39,9 @@ class FleetTestCase(ChainTestCase):
         tokens.write_text(f"{_TOKEN},ada,1,{self.groups}\n")
         self.token_file = str(tokens)
         await super().setUp()
+        # Of the machines: the scheduler reports a pool that is missing after some seconds.
+        pool = {"apiVersion": POOLS.api_version, "kind": POOLS.kind, "metadata": {"name": POOL}}
+        await self.admin.create(POOLS, pool)
         self.browser = Chromium()
         self.addCleanup(self.browser.stop)
         await self.browser.start()
@@ -123,11 +127,12 @@ class FleetTestCase(ChainTestCase):
         await self._add(kinds.CONSOLESESSIONS.resource, session, spec | where, status)
 
     async def add_recording(self, name: str, namespace: str = "default") -> None:
-        """Create the ConsoleRecording of a machine, which goes on until the last session of it ends."""
+        """Create the ConsoleRecording of a machine, which goes on until the last session of it ends, tomorrow."""
         spec = {"machine": name, "user": "administrator", "input": "none", "reason": "Ticket 4711"}
         policy = {"endsWithSessions": True, "retentionDays": 90}
-        where = {"machineUID": f"uid-{name}", "pool": "pool-a"}
+        where = {"machineUID": f"{namespace}-{MACHINES.plural}-{name}", "pool": POOL}
         where["machineResource"] = "machines.compute.ironcore.dev"
+        where["lastSessionTime"] = _time_in(86_400)
         status = {"phase": "Recording"}
         resource = kinds.CONSOLERECORDINGS.resource
         await self._add(resource, name, spec | policy | where, status, namespace)
@@ -136,10 +141,7 @@ class FleetTestCase(ChainTestCase):
         """Create the ConsoleRequest of a user of a machine; carol's is approved for a day."""
         spec = {"machine": name, "user": user, "right": "drive", "seconds": 86_400}
         spec |= {"machineResource": "machines.compute.ironcore.dev", "reason": "OPS-4711: disk"}
-        now, end = (
-            time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + seconds))
-            for seconds in (0, 86_400)
-        )
+        now, end = _time_in(0), _time_in(86_400)
         approval = {"approved": True, "expirationTime": end, "decidedBy": "bob", "message": "go on"}
         status = approval if user == "carol" else {}
         await self._add(kinds.CONSOLEREQUESTS.resource, f"{user}-asks", spec, status, created=now)
@@ -148,9 +150,13 @@ class FleetTestCase(ChainTestCase):
         """Create a ConsoleAlert."""
         pattern = {"name": "md-degraded", "literal": "Disk failure", "condition": "RaidDegraded"}
         spec = {"patterns": [pattern]}
-        pool = {"resource": "machinepools.compute.ironcore.dev", "name": "pool-a", "machines": 45}
+        pool = {"resource": "machinepools.compute.ironcore.dev", "name": POOL, "machines": 45}
         status = {"pools": [pool | {"state": "Watching", "matches": 1}]}
         await self._add(kinds.CONSOLEALERTS.resource, "storage", spec, status)
+
+
+def _time_in(seconds: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + seconds))
 
 
 def condition(name: str, status: str, message: str, reason: str = "Reported") -> Object:

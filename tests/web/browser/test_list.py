@@ -142,8 +142,11 @@ class ListTests(FleetTestCase):
             ("alerts", "Message", "machines/default/db-1"),
         ):
             await user.open(view)
-            cell = f"document.querySelector('tbody td[data-title={title}]')"
-            await user.page.click_element(cell, "[left + 10, top + height / 2]")
+            cell = f"tbody td[data-title={title}]"
+            # The link of the row covers its cells.
+            box = f"element.querySelector('{cell}').getBoundingClientRect()"
+            place = f"(({{left, top, height}}) => [left + 10, top + height / 2])({box})"
+            await user.page.click_element(f"document.querySelector('{cell}')?.closest('tr')", place)
             await user.page.until(f"location.hash.startsWith('#/{target}')")
         await user.open("sessions")
         await user.click_text("button", "End the session of bob at web-1")
@@ -638,7 +641,7 @@ class EmptyTests(FleetTestCase):
         await user.page.until("self.areListsLost && document.querySelector('nav a')")
         for view in ("sessions", "machines", "recordings", "alerts", "requests"):
             await user.open(view)
-            await user.page.until("document.querySelector('.skeleton:not([hidden])')?.offsetParent")
+            await user.page.until(_BARS % view)
             await user.page.evaluate("self.later += 11_000")
             await user.page.until(_WAITING % "for 11s so far\\. It may be busy")
         await user.page.before_scripts(_NO_REVIEWS)
@@ -646,7 +649,7 @@ class EmptyTests(FleetTestCase):
         await user.page.until("self.areListsLost && document.querySelector('nav a')")
         for view in ("sessions", "alerts"):
             await user.open(view)
-            await user.page.until("document.querySelector('.skeleton:not([hidden])')?.offsetParent")
+            await user.page.until(_BARS % view)
             await user.page.evaluate("self.later += 3_000")
             await user.page.until(
                 _WAITING % "for 3s so far\\. No list yet: the API server did not answer in time\\."
@@ -786,6 +789,8 @@ _NO_REVIEWS = """{
     const refused = JSON.stringify({message: 'the API server did not answer in time'});
     self.fetch = (url, ...more) => (/selfsubjectaccessreviews/.test(url) ? Promise.resolve(new Response(refused, {status: 504})) : request(url, ...more));
 }"""
+# Whether a view has begun to wait.
+_BARS = "document.querySelector('.view-%s .skeleton:not([hidden])')?.offsetParent"
 # Whether the sentence is in sight, between the toolbar and the bars of the first list.
 _WAITING = """(() => {
     const said = [...document.querySelectorAll('#view p')].find((each) => /Waiting for the server[^]*%s/.test(each.innerText));
