@@ -89,7 +89,10 @@ class DemoTests(TestCase):
         self.assertEqual(message, 'machine "demo-shall" not found in namespace "default"')
         self.assertEqual(remedy, "did you mean demo-shell?")
         _, results = await self.examined("demo-shell", "-n", "lab")
-        self.assertEqual(results["machine"][2], "it is in namespace default: use -n default")
+        self.assertEqual(
+            results["machine"][2],
+            'this namespace does not exist; the machine is in namespace "default": use -n default',
+        )
 
 
 class ServerTests(ChainTestCase):
