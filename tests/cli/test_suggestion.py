@@ -129,6 +129,13 @@ class SuggestionTests(ChainTestCase):
         await self.allow(("create", "machines/exec"))
         self.assertNotIn("existing", await self.line("web-1", user="jane"))
 
+    async def test_list(self) -> None:
+        """Without a similar name the hint is the command that lists the machines of the namespace."""
+        await self.make_machine("web-1")
+        line = await self.line("nix")
+        remedy = "kubectl get machines -n default lists the machines there"
+        self.assertEqual(line, f'machine "nix" not found in namespace "default"; {remedy}')
+
     async def test_nothing(self) -> None:
         """Without a similar machine, or without the right to list, there is only the refusal."""
         refusal = 'machine "wbe-1" not found in namespace "default"'

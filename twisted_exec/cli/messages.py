@@ -105,7 +105,7 @@ def explain(error: BaseException, namespace: str = "", config: ClientConfig | No
 def _explain_refusal(error: Any, namespace: str, config: ClientConfig | None) -> str:
     kind, group, name = (error.details.get(key) or "" for key in ("kind", "group", "name"))
     if error.reason == "NotFound" and kind == SPACES.plural:
-        return f"{error.message}; kubectl get spaces -A lists all"
+        return f"{error.message}; kubectl get spaces -A lists all spaces"
     if error.reason == "NotFound" and kind and name:
         singular = str(kind).removesuffix("s")
         qualified = f"{kind}.{group}" if group else kind

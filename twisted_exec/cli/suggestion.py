@@ -77,8 +77,8 @@ async def suggest_machine(client: IKubeClient, dialect: Dialect, name: str, name
         namespaces = sorted(each for each, _ in others)
         quoted = ", ".join(f'"{each}"' for each in namespaces)
         return f"{missing}the machine is in namespace {quoted}: use -n {namespaces[0]}"
-    if missing:
-        return f"{missing}kubectl get namespaces lists the namespaces"
+    if not here:
+        return missing and f"{missing}kubectl get namespaces lists the namespaces"
     longer = sorted(each for each in here if each.startswith(name.lower()))
     near = (
         longer[:_MOST_NAMES]
@@ -87,7 +87,7 @@ async def suggest_machine(client: IKubeClient, dialect: Dialect, name: str, name
     )
     if near:
         return f"did you mean {' or '.join(', '.join(near).rsplit(', ', 1))}?"
-    return f"kubectl get {dialect.workload.plural} -n {namespace} lists others" if here else ""
+    return f"kubectl get {dialect.workload.plural} -n {namespace} lists the {dialect.noun}s there"
 
 
 async def _missing(client: IKubeClient, namespace: str) -> str:

@@ -334,8 +334,8 @@ class SpacesTests(HubTestCase):
         await self.start_space("t1")
         await self.put_space(self.config("t1"))
         for words, reason in (
-            ("two", 'space two: there is no space "two"; kubectl get spaces -A lists all'),
-            ("two*", "no space matches 'two*'; kubectl get spaces -A lists all"),
+            ("two", 'space two: there is no space "two"; kubectl get spaces -A lists all spaces'),
+            ("two*", "no space matches 'two*'; kubectl get spaces -A lists all spaces"),
         ):
             try:
                 await self.select("--space", words)

@@ -236,7 +236,9 @@ async def _spaces(
         and options.provider in ("", name.provider or name.namespace)
     ]
     if not names:
-        raise SelectionError(f"no space matches {options.space!r}; kubectl get spaces -A lists all")
+        raise SelectionError(
+            f"no space matches {options.space!r}; kubectl get spaces -A lists all spaces"
+        )
     return names
 
 
