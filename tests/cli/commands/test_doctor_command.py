@@ -170,8 +170,19 @@ class ServerTests(ChainTestCase):
     async def test_other_authority(self) -> None:
         """A certificate of another CA is an error that says where the right CA belongs."""
         other = Authority.create("other").certificate_pem
-        _, remedy = await self.failure("server", "--kubeconfig", self.config(ca_pem=other))
+        kubeconfig, path = self.config(ca_pem=other), os.path.abspath(self.mktemp())
+        with open(path, "wb") as file:
+            file.write(other)
+        message, remedy = await self.failure("server", "--kubeconfig", kubeconfig)
+        self.assertTrue(
+            message.startswith(f"cannot reach {self.server.url}: the server's "), message
+        )
         self.assertIn("give --certificate-authority FILE, or set certificate-authority", remedy)
+        origin = f"the kubeconfig {os.path.abspath(kubeconfig)}"
+        self.assertTrue(remedy.startswith(f"{origin} has another CA: get the CA of "), remedy)
+        words = ("--kubeconfig", kubeconfig, "--certificate-authority", path)
+        _, remedy = await self.failure("server", *words)
+        self.assertTrue(remedy.startswith(f"{path} has another CA: get the CA of the "), remedy)
 
     async def test_refused_credentials(self) -> None:
         """A token that the server does not know is an error of the user."""
