@@ -140,7 +140,12 @@ def make_script(options: argparse.Namespace, clock: Any) -> Script | None:
     if options.script_command is not None:
         from twisted_exec.cli.console.script import ShellRun
 
-        return ShellRun(clock, options.script_command, force=options.force)
+        return ShellRun(
+            clock,
+            options.script_command,
+            force=options.force,
+            machine=f'machine "{options.name}"',
+        )
     from twisted_exec.cli.console.script import Expect
 
     return Expect(clock, options.steps, limited=options.timeout is None)
