@@ -715,8 +715,8 @@ class UserEndTests(StartCase):
                 ["vm", "vm-2"],
                 "unrecognized arguments: vm-2; give one NAME or KIND/NAME; -l and --all",
             ),
-            (["vm", kubeconfig, "--linger=x"], "argument --linger: 'x' is no duration such as"),
-            (["vm", kubeconfig, "--timeout=nan"], "--timeout: 'nan' is no duration such as"),
+            (["vm", kubeconfig, "--linger=x"], 'argument --linger: "x" is no duration such as'),
+            (["vm", kubeconfig, "--timeout=nan"], '--timeout: "nan" is no duration such as'),
             (["vm", kubeconfig, "--escape=Ctrl"], "argument --escape: "),
         )
 

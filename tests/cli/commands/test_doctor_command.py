@@ -164,7 +164,7 @@ class ServerTests(ChainTestCase):
         """A certificate for other names is an error that shows these names."""
         words = ("--kubeconfig", self.config(), "--tls-server-name", "api.example")
         message, remedy = await self.failure("server", *words)
-        self.assertIn("not valid for 'api.example': it names", message)
+        self.assertIn('not valid for "api.example": it names', message)
         self.assertIn("--tls-server-name", remedy)
 
     async def test_other_authority(self) -> None:
