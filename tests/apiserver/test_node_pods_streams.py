@@ -291,7 +291,7 @@ class RefusalTests(KubeletCase):
         await self.cluster.add_pod("there", "named")
         code, told = await self.refusal("attach?stdout=1", "there")
         self.assertEqual(code, 502)
-        self.assertIn("not valid for 'localhost'", told)
+        self.assertIn('not valid for "localhost"', told)
 
     async def test_nobody_there(self) -> None:
         """If a kubelet is down, the user gets 502 with the kubelet's address."""

@@ -246,7 +246,7 @@ class HTTPSFetcherTests(TestCase):
         )
         self.assertIn("cannot reach", await self.why(self.provider.url, b""))
         other = self.provider.url.replace("localhost", "127.0.0.1")
-        self.assertIn("not valid for '127.0.0.1'", await self.why(other))
+        self.assertIn('not valid for "127.0.0.1"', await self.why(other))
         self.assertEqual(self.provider.asked, [])
 
     async def test_redirect(self) -> None:

@@ -47,7 +47,7 @@ class ExplainTests(SynchronousTestCase):
             )
         space = NotFound(SPACES.plural, "lab", SPACES.group, 'there is no space "lab"')
         self.assertEqual(
-            explain(space, "x"), 'there is no space "lab"; kubectl get spaces -A lists all'
+            explain(space, "x"), 'there is no space "lab"; kubectl get spaces -A lists all spaces'
         )
         pool = NotFound("machinepools", "p", "compute.ironcore.dev")
         self.assertEqual(explain(pool, "lab"), 'machinepool "p" not found')

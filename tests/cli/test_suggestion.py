@@ -91,11 +91,30 @@ class SuggestionTests(ChainTestCase):
     async def test_other_namespace(self) -> None:
         """The namespace that has the machine is named."""
         await self.make_machine("web-1")
-        line = await self.line("web-1", "-n", "lab")
+        await self.admin.create(kinds.NAMESPACES.resource, {"metadata": {"name": "lab"}})
+        place = 'the machine is in namespace "default": use -n default'
         self.assertEqual(
-            line,
-            'machine "web-1" not found in namespace "lab"; it is in namespace default: use -n default',
+            await self.line("web-1", "-n", "lab"),
+            f'machine "web-1" not found in namespace "lab"; {place}',
         )
+        self.assertEqual(
+            await self.line("web-1", "-n", "lba"),
+            f'machine "web-1" not found in namespace "lba"; this namespace does not exist; {place}',
+        )
+
+    async def test_missing_namespace(self) -> None:
+        """A namespace that does not exist is the reason, if the user may read namespaces."""
+        refusal = 'machine "web-2" not found in namespace "lab"'
+        hint = "this namespace does not exist; kubectl get namespaces lists the namespaces"
+        self.assertEqual(await self.line("web-2", "-n", "lab"), f"{refusal}; {hint}")
+        jane = {"kind": "User", "name": "jane", "apiGroup": "rbac.authorization.k8s.io"}
+        everywhere = {
+            "metadata": {"name": "jane"},
+            "roleRef": {**jane, "kind": "ClusterRole", "name": "console-user"},
+            "subjects": [jane],
+        }
+        await self.admin.create(kinds.CLUSTERROLEBINDINGS.resource, everywhere)
+        self.assertEqual(await self.line("web-2", "-n", "lab", user="jane"), refusal)
 
     async def test_pools(self) -> None:
         """A machine whose pool does not exist could be in the pools that are named."""
@@ -109,6 +128,13 @@ class SuggestionTests(ChainTestCase):
         self.assertTrue(line.endswith(", pool-09, ..."), line)
         await self.allow(("create", "machines/exec"))
         self.assertNotIn("existing", await self.line("web-1", user="jane"))
+
+    async def test_list(self) -> None:
+        """Without a similar name the hint is the command that lists the machines of the namespace."""
+        await self.make_machine("web-1")
+        line = await self.line("nix")
+        remedy = "kubectl get machines -n default lists the machines there"
+        self.assertEqual(line, f'machine "nix" not found in namespace "default"; {remedy}')
 
     async def test_nothing(self) -> None:
         """Without a similar machine, or without the right to list, there is only the refusal."""

@@ -679,7 +679,7 @@ class StandaloneTests(StartCase):
             (link, "is a symbolic link: give the directory itself"),
             (newer, "objects.db was written by a newer version (schema 99, this program knows 1)"),
             (audit, "audit.jsonl': Is a directory"),
-            (damaged, f"CA key '{damaged}/pki/ca.key' holds no usable PEM private key"),
+            (damaged, f'CA key "{damaged}/pki/ca.key" holds no usable PEM private key'),
         )
 
         def row(state: str, told: str) -> Deferred[None]:
@@ -715,8 +715,8 @@ class UserEndTests(StartCase):
                 ["vm", "vm-2"],
                 "unrecognized arguments: vm-2; give one NAME or KIND/NAME; -l and --all",
             ),
-            (["vm", kubeconfig, "--linger=x"], "argument --linger: 'x' is no duration such as"),
-            (["vm", kubeconfig, "--timeout=nan"], "--timeout: 'nan' is no duration such as"),
+            (["vm", kubeconfig, "--linger=x"], 'argument --linger: "x" is no duration such as'),
+            (["vm", kubeconfig, "--timeout=nan"], '--timeout: "nan" is no duration such as'),
             (["vm", kubeconfig, "--escape=Ctrl"], "argument --escape: "),
         )
 
@@ -754,14 +754,14 @@ class UserEndTests(StartCase):
             ([], "twisted-exec: the following arguments are required: COMMAND; see twisted-exec"),
             (["frob"], 'twisted-exec: there is no command "frob"; there are pki, '),
             (["pki"], "twisted-exec pki: the following arguments are required: COMMAND; see"),
-            (["pki", "init", made], "ca.crt' exists already: give --force to replace it"),
+            (["pki", "init", made], 'ca.crt" exists already: give --force to replace it'),
             (["pki", "init", "/proc/x"], "cannot use directory '/proc/x'"),
             (
                 ["pki", "user", nowhere, "--user", "ann"],
-                f"'{nowhere}' is no PKI directory (ca.crt is missing): make one with 'twisted-exec "
-                f"pki init {nowhere}'",
+                f'"{nowhere}" is no PKI directory (ca.crt is missing): make one with "twisted-exec '
+                f'pki init {nowhere}"',
             ),
-            (["pki", "user", made, "--user", "../ann"], "user name '../ann': letters, digits and"),
+            (["pki", "user", made, "--user", "../ann"], 'user name "../ann": letters, digits and'),
             (
                 ["pki", "poollet", made, "--pool", "p" * 40, "--name", "x"],
                 "has 40 characters; a certificate has room for",

@@ -162,7 +162,7 @@ class RefusedTests(OTLPCase):
         other = server_identity("elsewhere.example")
         collector, sink = await self.collector(identity=other, token_file=token)
         error = await self.refusal(sink)
-        self.assertIn("certificate is not valid for '127.0.0.1'", str(error))
+        self.assertIn('certificate is not valid for "127.0.0.1"', str(error))
         self.assertEqual(collector.requests, [])
 
 

@@ -146,7 +146,7 @@ class SyslogTests(SyslogCase):
     async def test_refused(self) -> None:
         """A receiver with another name gets no line; without a receiver the reason is reported."""
         receiver, port, sink = await self.receiver(server_identity("elsewhere.example"))
-        self.assertIn("certificate is not valid for '127.0.0.1'", await self.refusal(sink))
+        self.assertIn('certificate is not valid for "127.0.0.1"', await self.refusal(sink))
         await port.stopListening()
         self.assertIn("Connection was refused", await self.refusal(sink))
         self.assertEqual(receiver.lines, [])

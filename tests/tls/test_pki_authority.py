@@ -171,7 +171,7 @@ class WriteTests(SynchronousTestCase):
         with self.assertRaises(TLSConfigError) as caught:
             write_private("/nowhere/at/all/key", b"secret")
         self.assertEqual(
-            str(caught.exception), "cannot write '/nowhere/at/all/key': No such file or directory"
+            str(caught.exception), 'cannot write "/nowhere/at/all/key": No such file or directory'
         )
 
     def test_not_over_a_directory(self) -> None:

@@ -96,7 +96,7 @@ def machine_name(text: str) -> MachineName:
         return MachineName(object_name(name), kind, among)
     if kind and name and "/" not in name:
         raise argparse.ArgumentTypeError(
-            f"{text!r}: there is no kind {kind!r}; there are pod, "
+            f'"{text}": there is no kind "{kind}"; there are pod, '
             f"{', '.join(dict.fromkeys(dialect.noun for dialect in DIALECTS))}"
         )
     return MachineName(object_name(text))
@@ -120,5 +120,5 @@ def object_name(text: str) -> str:
     """
     wrong = path_segment(text) if text else ["it is empty"]
     if wrong:
-        raise argparse.ArgumentTypeError(f"{text!r} is no name: {wrong[0]}")
+        raise argparse.ArgumentTypeError(f'"{text}" is no name: {wrong[0]}')
     return text

@@ -105,7 +105,7 @@ def explain(error: BaseException, namespace: str = "", config: ClientConfig | No
 def _explain_refusal(error: Any, namespace: str, config: ClientConfig | None) -> str:
     kind, group, name = (error.details.get(key) or "" for key in ("kind", "group", "name"))
     if error.reason == "NotFound" and kind == SPACES.plural:
-        return f"{error.message}; kubectl get spaces -A lists all"
+        return f"{error.message}; kubectl get spaces -A lists all spaces"
     if error.reason == "NotFound" and kind and name:
         singular = str(kind).removesuffix("s")
         qualified = f"{kind}.{group}" if group else kind
@@ -126,16 +126,23 @@ def _explain_refusal(error: Any, namespace: str, config: ClientConfig | None) ->
     message = str(error.message)
     unreachable = message.startswith("cannot reach ") or error.code == 504
     if config is not None and unreachable and config.server in message:
-        remedy = remedy_for(message) or "twisted-exec doctor checks each step to it"
+        remedy = remedy_for(message, config) or "twisted-exec doctor checks each step to it"
         return f"{message}; {remedy}"
     return message
 
 
-def remedy_for(message: str) -> str:
+def remedy_for(message: str, config: ClientConfig) -> str:
     """Return the remedy for a server that cannot be reached; empty if the message has no known cause."""
-    return next((remedy for cause, remedy in _UNREACHABLE if re.search(cause, message)), "")
+    remedy = next((remedy for cause, remedy in _UNREACHABLE if re.search(cause, message)), "")
+    if remedy is _OTHER_CA and (origin := config.ca.path or config.ca.origin):
+        return f"{origin} has another CA: {remedy}"
+    return remedy
 
 
+_OTHER_CA = (
+    "get the CA of the server from its administrator, and give --certificate-authority FILE, or set "
+    "certificate-authority of this cluster in the kubeconfig"
+)
 _UNREACHABLE = (
     (": connection refused$", "start that API server, or choose another cluster with --context"),
     (
@@ -143,9 +150,8 @@ _UNREACHABLE = (
         "correct the server in the kubeconfig, or this host's DNS settings",
     ),
     (
-        " is refused: .*(trusted|trusted CA|issuer is not known)$",
-        "get the CA of the server from its administrator, and give --certificate-authority FILE, or set "
-        "certificate-authority of this cluster in the kubeconfig",
+        r" is refused: .*(trusted|trusted CA|issuer is not known|of the same name\?\))$",
+        _OTHER_CA,
     ),
     (
         "the server's certificate is not valid for ",

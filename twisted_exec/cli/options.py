@@ -50,6 +50,8 @@ class CheckedParser(argparse.ArgumentParser):
 
     def error_line(self, message: str) -> str:
         """Return the line of an error, with the option that the user may have meant, if it is about an unknown option."""
+        if re.search(": (invalid choice:|ignored explicit argument) ", message):  # argparse's own
+            message = message.replace("'", '"')
         unknown = re.match("unrecognized arguments: --([a-z-]+)", message)
         near = ""
         if unknown:
@@ -110,9 +112,9 @@ def duration(text: str) -> float | None:
     elif _DURATION.fullmatch(text):
         seconds = sum(float(number) * _UNIT_SECONDS[unit] for number, unit in _PART.findall(text))
     else:
-        raise argparse.ArgumentTypeError(f"{text!r} is no duration such as 30, 5s or 1m30s")
+        raise argparse.ArgumentTypeError(f'"{text}" is no duration such as 30, 5s or 1m30s')
     if seconds > _LONGEST_SECONDS:
-        raise argparse.ArgumentTypeError(f"{text!r} is longer than a year")
+        raise argparse.ArgumentTypeError(f'"{text}" is longer than a year')
     return seconds or None
 
 
@@ -137,10 +139,10 @@ def since_time(text: str) -> int:
                 return read(text)
             except (OverflowError, ValueError):
                 continue
-        message = f"{text!r} is not a time such as 2026-11-20T08:00:00Z, or 2026-11-20 08:00 here"
+        message = f'"{text}" is not a time such as 2026-11-20T08:00:00Z, or 2026-11-20 08:00 here'
         raise argparse.ArgumentTypeError(message)
     if not text[:1].isdigit():
-        message = f"{text!r} is no time such as 2026-11-20T08:00:00Z, and no duration such as 10m"
+        message = f'"{text}" is no time such as 2026-11-20T08:00:00Z, and no duration such as 10m'
         raise argparse.ArgumentTypeError(message)
     days = _DAYS.match(text)
     rest = text[days.end() :] if days else text
@@ -223,7 +225,7 @@ def _server(text: str) -> str:
 
     check_server(text, argparse.ArgumentTypeError)
     if not text.startswith("https://"):
-        raise argparse.ArgumentTypeError(f"{text!r} is no https:// URL")
+        raise argparse.ArgumentTypeError(f'"{text}" is no https:// URL')
     return text
 
 

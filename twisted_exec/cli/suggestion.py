@@ -18,6 +18,7 @@ from twisted_exec.kube.console import AGENT
 from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 
+_NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 _MOST_POOLS = 10
 _MOST_NAMES = 3
 _SECONDS = 5.0
@@ -64,15 +65,20 @@ async def _hint_after(
 
 async def suggest_machine(client: IKubeClient, dialect: Dialect, name: str, namespace: str) -> str:
     """
-    Return a hint: where the machine is, similar names, or a command that lists machines.
+    Return a hint: a missing namespace, where the machine is, similar names, or a command that lists
+    machines.
 
     :return: may be empty.
     """
     others = await _names(client, dialect.workload, "", f"metadata.name={name}")
+    here = [each for _, each in await _names(client, dialect.workload, namespace)]
+    missing = "" if here else await _missing(client, namespace)
     if others:
         namespaces = sorted(each for each, _ in others)
-        return f"it is in namespace {', '.join(namespaces)}: use -n {namespaces[0]}"
-    here = [each for _, each in await _names(client, dialect.workload, namespace)]
+        quoted = ", ".join(f'"{each}"' for each in namespaces)
+        return f"{missing}the machine is in namespace {quoted}: use -n {namespaces[0]}"
+    if not here:
+        return missing and f"{missing}kubectl get namespaces lists the namespaces"
     longer = sorted(each for each in here if each.startswith(name.lower()))
     near = (
         longer[:_MOST_NAMES]
@@ -81,7 +87,18 @@ async def suggest_machine(client: IKubeClient, dialect: Dialect, name: str, name
     )
     if near:
         return f"did you mean {' or '.join(', '.join(near).rsplit(', ', 1))}?"
-    return f"kubectl get {dialect.workload.plural} -n {namespace} lists others" if here else ""
+    return f"kubectl get {dialect.workload.plural} -n {namespace} lists the {dialect.noun}s there"
+
+
+async def _missing(client: IKubeClient, namespace: str) -> str:
+    """Return the beginning of a hint if a namespace does not exist and the user may read it."""
+    try:
+        await client.get(_NAMESPACES, namespace)
+    except APIError as refusal:
+        # The details, because a server without namespaces answers 404, too.
+        if refusal.code == NotFound.code and refusal.details.get("name") == namespace:
+            return "this namespace does not exist; "
+    return ""
 
 
 async def suggest_pool(client: IKubeClient, dialect: Dialect) -> str:

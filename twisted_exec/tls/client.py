@@ -12,6 +12,7 @@ ten minutes after a full verification, with the same CA, and its certificate is 
 from __future__ import annotations
 
 import hashlib
+import json
 import socket
 import time
 from collections import OrderedDict
@@ -45,7 +46,6 @@ from twisted_exec.tls import pem
 from twisted_exec.tls.errors import OF_TIME, OutsideValidity, TLSConfigError, VerificationError
 from twisted_exec.tls.fast import openssl
 from twisted_exec.tls.files import Reloading
-from twisted_exec.tls.pem import server_name
 
 Check = Callable[[x509.Certificate], None]
 """
@@ -151,7 +151,7 @@ class ClientTLS:
             verify_service_identity(_patterns(certificate), [self._identity], [])
         except (IdentityError, CertificateError, *pem.UNREADABLE):
             raise VerificationError(
-                f"the server's certificate is not valid for {self.hostname!r}: "
+                f"the server's certificate is not valid for {json.dumps(self.hostname)}: "
                 f"it names {_names(certificate)}"
             ) from None
 
@@ -397,12 +397,12 @@ def _new_context(
 @lru_cache(_NAMES_KEPT)
 def _service(hostname: str) -> tuple[DNS_ID | IPAddress_ID, bytes]:
     """Return the name that the certificate must have, and the SNI to send."""
-    name = server_name(hostname)
+    name = pem.server_name(hostname)
     if isinstance(name, str):
         try:
             return DNS_ID(name), name.encode("ascii")
         except ValueError:  # a number alone: no certificate could name it
-            raise TLSConfigError(f"{hostname!r} is no DNS name or IP address") from None
+            raise TLSConfigError(f"{json.dumps(hostname)} is no DNS name or IP address") from None
     return IPAddress_ID(str(name)), b""
 
 
@@ -444,7 +444,7 @@ def _names(certificate: x509.Certificate) -> str:
 
 def _shown(name: x509.GeneralName) -> str:
     text = str(name.value)
-    quoted = repr(text) if len(text) <= _SHOWN_LENGTH else f"{text[:_SHOWN_LENGTH]!r}..."
+    quoted = json.dumps(text[:_SHOWN_LENGTH]) + "..." * (len(text) > _SHOWN_LENGTH)
     if isinstance(name, x509.DNSName) and _pattern(name) is None:
         return f"{quoted} (no usable DNS name)"
     return quoted
@@ -466,4 +466,5 @@ _PROBLEMS = {
 
 def _chain_problem(certificate: x509.Certificate, code: int) -> str:
     why = _PROBLEMS.get(code, f"OpenSSL verification error {code}")
-    return f"the server's certificate {certificate.subject.rfc4514_string()!r} is refused: {why}"
+    subject = json.dumps(certificate.subject.rfc4514_string())  # it may have control characters
+    return f"the server's certificate {subject} is refused: {why}"

@@ -80,7 +80,7 @@ class Issued:
         if not replace:
             for path in (certificate_path, key_path):
                 if os.path.lexists(path):
-                    raise TLSConfigError(f"{path!r} exists already")
+                    raise TLSConfigError(f'"{path}" exists already')
         write_private(key_path, self.key_pem)
         write_private(certificate_path, self.certificate_pem)
 
@@ -329,7 +329,7 @@ def _subject(common_name: str, organizations: Sequence[str]) -> x509.Name:
     for text in (common_name, *organizations):
         if not 1 <= len(text) <= LONGEST_COMMON_NAME:
             raise TLSConfigError(
-                f"a certificate can name {text!r} only if it has 1 to "
+                f'a certificate can name "{text}" only if it has 1 to '
                 f"{LONGEST_COMMON_NAME} characters; it has {len(text)}"
             )
         if pem.has_controls(text):
@@ -345,7 +345,7 @@ def _general_name(text: str) -> x509.GeneralName:
     if isinstance(name, str):
         return x509.DNSName(wildcard + name)
     if wildcard:
-        raise TLSConfigError(f"{text!r} is no DNS name or IP address")
+        raise TLSConfigError(f'"{text}" is no DNS name or IP address')
     return x509.IPAddress(name)
 
 
@@ -370,7 +370,7 @@ def write_private(path: str, content: bytes) -> None:
             raise
     except OSError as problem:
         why = os.strerror(problem.errno or 0)
-        raise TLSConfigError(f"cannot write {path!r}: {why}") from None
+        raise TLSConfigError(f'cannot write "{path}": {why}') from None
 
 
 # They must differ: otherwise the holder of the user CA could issue itself a certificate that forwards
@@ -463,7 +463,7 @@ class PKI:
         if len(user) > LONGEST_COMMON_NAME:
             room = LONGEST_COMMON_NAME - len(dialect.pool_identity_prefix)
             raise TLSConfigError(
-                f"pool name {pool!r} has {len(pool)} characters; a certificate has room for {room}"
+                f'pool name "{pool}" has {len(pool)} characters; a certificate has room for {room}'
             )
         serving = self.authority(SERVING).issue_server(names, common_name=user, now=now)
         client = self.authority(CLIENT).issue_client(user, [dialect.pool_identity_group], now=now)
@@ -523,15 +523,15 @@ class PKI:
         return Authority.load(
             read_file(pair.certificate, "CA certificate"),
             read_file(pair.key, "CA key"),
-            certificate_what=f"CA certificate {pair.certificate!r}",
-            key_what=f"CA key {pair.key!r}",
+            certificate_what=f'CA certificate "{pair.certificate}"',
+            key_what=f'CA key "{pair.key}"',
         )
 
     def _write_all(self, *named: tuple[str, Issued], replace: bool) -> tuple[Pair, ...]:
         pairs = tuple(self.pair(name) for name, _issued in named)
         existing = [pair.certificate for pair in pairs if pair.exists]
         if existing and not replace:
-            raise TLSConfigError(f"{existing[0]!r} exists already: give --force to replace it")
+            raise TLSConfigError(f'"{existing[0]}" exists already: give --force to replace it')
         for pair, (_name, issued) in zip(pairs, named, strict=True):
             issued.write(pair.certificate, pair.key, replace=True)
         return pairs
@@ -562,8 +562,8 @@ def open_pki(directory: str) -> PKI:
     for name in AUTHORITIES:
         if not os.path.isfile(pki.pair(name).certificate):
             raise TLSConfigError(
-                f"{directory!r} is no PKI directory ({name}.crt is missing): "
-                f"make one with 'twisted-exec pki init {directory}'"
+                f'"{directory}" is no PKI directory ({name}.crt is missing): '
+                f'make one with "twisted-exec pki init {directory}"'
             )
     return pki
 
@@ -589,8 +589,8 @@ def write_kubeconfig(
         cannot be written.
     """
     if os.path.lexists(path) and not replace:
-        raise TLSConfigError(f"{path!r} exists already: give --force to replace it")
-    key_pem = pem.pem_of_key(pem.private_key(key_pem, f"the key of {user!r}"))
+        raise TLSConfigError(f'"{path}" exists already: give --force to replace it')
+    key_pem = pem.pem_of_key(pem.private_key(key_pem, f'the key of "{user}"'))
     context = f"{user}@{cluster}"
     document = {
         "apiVersion": "v1",
@@ -629,7 +629,7 @@ def _base64(content: bytes) -> str:
 def _file_name(name: str, what: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._:@-]*", name):
         raise TLSConfigError(
-            f"{what} name {name!r}: letters, digits and . _ : @ - only, and a letter or digit first"
+            f'{what} name "{name}": letters, digits and . _ : @ - only, and a letter or digit first'
         )
     return name
 
@@ -728,7 +728,7 @@ def _again(
         return authority.issue_client(common[0], groups, now=now)
     except (x509.ExtensionNotFound, IndexError, *pem.UNREADABLE):
         raise TLSConfigError(
-            f"{pair.certificate!r} does not say what it is for, and whose it is"
+            f'"{pair.certificate}" does not say what it is for, and whose it is'
         ) from None
 
 
@@ -742,7 +742,7 @@ def _usages(certificate: x509.Certificate) -> list[x509.ObjectIdentifier]:
 
 
 def _bundle(pair: Pair) -> list[x509.Certificate]:
-    return pem.certificates(read_file(pair.certificate), f"certificate {pair.certificate!r}")
+    return pem.certificates(read_file(pair.certificate), f'certificate "{pair.certificate}"')
 
 
 def _issuer(pki: PKI, certificate: x509.Certificate, pair: Pair) -> str:
@@ -750,6 +750,6 @@ def _issuer(pki: PKI, certificate: x509.Certificate, pair: Pair) -> str:
         if any(pem.has_issued(each, certificate) for each in _bundle(pki.pair(name))):
             return name
     raise TLSConfigError(
-        f"{pair.certificate!r} is of none of this directory's authorities: issue it with the "
+        f'"{pair.certificate}" is of none of this directory\'s authorities: issue it with the '
         "command for its kind, and --force"
     )

@@ -298,7 +298,7 @@ class FailureTests(AdmissionCase):
         port = await self.listen(self.site, ServerTLS(*files, clock=reactor))
         told = self.webhook("bad", allow)["clientConfig"]
         url = f"https://localhost:{port.getHost().port}/bad"
-        await self.failing(allow, "is not valid for 'localhost'", clientConfig={**told, "url": url})
+        await self.failing(allow, 'is not valid for "localhost"', clientConfig={**told, "url": url})
         self.assertEqual(self.names(), [])
 
     async def test_redirect(self) -> None:

@@ -89,7 +89,10 @@ class DemoTests(TestCase):
         self.assertEqual(message, 'machine "demo-shall" not found in namespace "default"')
         self.assertEqual(remedy, "did you mean demo-shell?")
         _, results = await self.examined("demo-shell", "-n", "lab")
-        self.assertEqual(results["machine"][2], "it is in namespace default: use -n default")
+        self.assertEqual(
+            results["machine"][2],
+            'this namespace does not exist; the machine is in namespace "default": use -n default',
+        )
 
 
 class ServerTests(ChainTestCase):
@@ -161,14 +164,25 @@ class ServerTests(ChainTestCase):
         """A certificate for other names is an error that shows these names."""
         words = ("--kubeconfig", self.config(), "--tls-server-name", "api.example")
         message, remedy = await self.failure("server", *words)
-        self.assertIn("not valid for 'api.example': it names", message)
+        self.assertIn('not valid for "api.example": it names', message)
         self.assertIn("--tls-server-name", remedy)
 
     async def test_other_authority(self) -> None:
         """A certificate of another CA is an error that says where the right CA belongs."""
         other = Authority.create("other").certificate_pem
-        _, remedy = await self.failure("server", "--kubeconfig", self.config(ca_pem=other))
+        kubeconfig, path = self.config(ca_pem=other), os.path.abspath(self.mktemp())
+        with open(path, "wb") as file:
+            file.write(other)
+        message, remedy = await self.failure("server", "--kubeconfig", kubeconfig)
+        self.assertTrue(
+            message.startswith(f"cannot reach {self.server.url}: the server's "), message
+        )
         self.assertIn("give --certificate-authority FILE, or set certificate-authority", remedy)
+        origin = f"the kubeconfig {os.path.abspath(kubeconfig)}"
+        self.assertTrue(remedy.startswith(f"{origin} has another CA: get the CA of "), remedy)
+        words = ("--kubeconfig", kubeconfig, "--certificate-authority", path)
+        _, remedy = await self.failure("server", *words)
+        self.assertTrue(remedy.startswith(f"{path} has another CA: get the CA of the "), remedy)
 
     async def test_refused_credentials(self) -> None:
         """A token that the server does not know is an error of the user."""

@@ -44,9 +44,9 @@ class RefusalTests(SynchronousTestCase):
         pool = 'machine "vm": cannot connect to pool "a" at b:1: '
         runtime = 'machine "vm": cannot connect to the machine runtime at b:1: '
         refused = (
-            "b:1: the server's certificate 'CN=b' is refused: it is not signed by a trusted CA"
+            'b:1: the server\'s certificate "CN=b" is refused: it is not signed by a trusted CA'
         )
-        names = "b:1: the server's certificate is not valid for 'b': it names 'c'"
+        names = 'b:1: the server\'s certificate is not valid for "b": it names "c"'
         for message, check, words in (
             (f"{pool}its name is not known", "poollet", "--addresses"),
             (f"{pool}{refused}", "poollet", "--machinepoollet-certificate-authority"),

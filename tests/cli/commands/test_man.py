@@ -71,7 +71,7 @@ class ManTests(SynchronousTestCase):
         """For an unknown page the message lists the pages."""
         code, out, err = self.run_main("nix")
         self.assertEqual((code, out), (1, ""))
-        self.assertIn("there is no page 'nix'; the pages are twisted-exec, kubectl-console", err)
+        self.assertIn('there is no page "nix"; the pages are twisted-exec, kubectl-console', err)
 
 
 class VersionTests(SynchronousTestCase):

@@ -269,7 +269,7 @@ class RecordingCommandTests(SynchronousTestCase):
         self.write("head", b"no head")
         code, _, err = self.verify("--head", self.path("head"))
         self.assertEqual(code, 1)
-        self.assertIn("is not one line '# head ...'", err)
+        self.assertIn('is not one line "# head ..."', err)
 
     def test_changed(self) -> None:
         """A changed recording is not valid, and the error says where."""

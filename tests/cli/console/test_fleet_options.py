@@ -40,7 +40,7 @@ class FleetOptionsTests(SynchronousTestCase):
             (["--all", "--force"], "--force goes with --tiled or --run"),
             (["--all", "--record"], "--record goes with --tiled or --run"),
             (["--all", "--record-input", "all"], "--record goes with --tiled or --run"),
-            (["--all", "--tail", "-1"], "'-1' is not a number of lines, such as 100"),
+            (["--all", "--tail", "-1"], '"-1" is not a number of lines, such as 100'),
         ):
             stderr = io.StringIO()
             with redirect_stderr(stderr), self.assertRaises(SystemExit):

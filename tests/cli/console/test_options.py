@@ -61,7 +61,7 @@ class ParseOptionsTests(SynchronousTestCase):
         self.assertEqual(parse_options(["machine"]).name, "machine")
         for text in ("instances/vm", "pod/vm", "Machine/vm"):
             self.assertEqual(parse_options([text]).name, "vm")
-        no_kind = "there is no kind 'node'; there are pod, machine, instance; "
+        no_kind = 'there is no kind "node"; there are pod, machine, instance; '
         for text, why in (
             ("node/vm", no_kind),
             *((each, "is no name") for each in ("machine/", "machine/a/b", "machine/..", "/vm")),
@@ -125,14 +125,16 @@ class ParseOptionsTests(SynchronousTestCase):
         """A mistake on the command line is one line that names it, and exit code 1."""
         for arguments, word in (
             ([], "with -l or --all; see kubectl console --help\n"),
-            (["vm", "--linger", "soon"], "'soon' is no duration such as 30, 5s or 1m30s"),
-            (["vm", "--linger", "-1"], "'-1'"),
-            (["vm", "--lost-after", "4.9"], "'4.9' is too short"),
+            (["vm", "--linger", "soon"], '"soon" is no duration such as 30, 5s or 1m30s'),
+            (["vm", "--from", "later"], '--from: invalid choice: "later" (choose from'),
+            (["vm", "--all=x"], '--all: ignored explicit argument "x"'),
+            (["vm", "--linger", "-1"], '"-1"'),
+            (["vm", "--lost-after", "4.9"], '"4.9" is too short'),
             (["vm", "--lost-after", "0"], "the least is 5s"),
-            (["vm", "--lost-after", "soon"], "'soon' is no duration"),
-            (["vm", "--timeout", "inf"], "'inf'"),
-            (["vm", "--timeout", "nan"], "'nan'"),
-            (["vm", "--escape", "x"], "'x'"),
+            (["vm", "--lost-after", "soon"], '"soon" is no duration'),
+            (["vm", "--timeout", "inf"], '"inf"'),
+            (["vm", "--timeout", "nan"], '"nan"'),
+            (["vm", "--escape", "x"], '"x"'),
             (["vm", "--name-space", "x"], "--name-space x; did you mean --namespace? See"),
             (["vm", "--readonly"], "--readonly; did you mean --read-only? See"),
             (["vm", "--frob"], "--frob; see"),

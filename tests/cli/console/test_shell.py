@@ -19,7 +19,7 @@ from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from tests.console.test_floor import Person
 from twisted_exec.cli.console import script as shell
-from twisted_exec.cli.console.options import scripted_outcome
+from twisted_exec.cli.console.options import make_script, parse_options, scripted_outcome
 from twisted_exec.cli.console.script import (
     FAILED_CODE,
     GOES_ON,
@@ -465,6 +465,20 @@ class PromptTests(SynchronousTestCase):
                 "open the console to leave it"
             )
             self.assertEqual((terminal.sent, terminal.outcome), (b"", Outcome(NO_SHELL_CODE, line)))
+
+    def test_machine_named(self) -> None:
+        """
+        The message of ``kubectl console`` names the machine.
+        """
+        options, clock = parse_options(["web-1", "--run", "id"]), Clock()
+        run = make_script(options, clock)
+        assert isinstance(run, ShellRun)
+        terminal = Terminal(run)
+        run.received(b"=> ")
+        clock.pump([0.1] * 4)
+        assert terminal.outcome is not None
+        line = 'machine "web-1" is at a boot loader\'s prompt ("=>"): '
+        self.assertTrue(terminal.outcome.line.startswith(line), terminal.outcome)
 
     def test_full_screen_left(self) -> None:
         """

@@ -102,7 +102,7 @@ class SpaceConsoleTests(HubTestCase):
         output = await self.console("--space", "one")
         self.assertEqual(output, 'space "default/one" cannot be reached: it is NotReady')
         output = await self.console("--space", "two")
-        self.assertEqual(output, 'there is no space "two"; kubectl get spaces -A lists all')
+        self.assertEqual(output, 'there is no space "two"; kubectl get spaces -A lists all spaces')
 
     async def test_refused_credentials(self) -> None:
         """If the Space's credentials are refused, the error is the message of CredentialsValid."""

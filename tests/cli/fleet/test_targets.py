@@ -101,7 +101,7 @@ class SelectTests(FleetCase):
         """A selection without machines is an error that names the selector and the namespace."""
         self.assertEqual(
             await self.refusal("-l", "app=web"),
-            "the selector 'app=web' matches no machine in namespace \"default\"; -A selects in all namespaces",
+            'the selector "app=web" matches no machine in namespace "default"; -A selects in all namespaces',
         )
         self.assertEqual(await self.refusal("--all", "-A"), "--all matches no machine")
 
@@ -126,7 +126,7 @@ class SelectTests(FleetCase):
             self.fleet.journals.clear()
             self.fleet.add("default/a", f"default/{name}")
             refusal = await self.refusal("--all")
-            self.assertIn("has a machine with an invalid name: 'default/", refusal)
+            self.assertIn('has a machine with an invalid name: "default/', refusal)
             self.assertTrue(refusal.isprintable())
             self.assertLess(len(refusal), 200)
 
@@ -334,8 +334,8 @@ class SpacesTests(HubTestCase):
         await self.start_space("t1")
         await self.put_space(self.config("t1"))
         for words, reason in (
-            ("two", 'space two: there is no space "two"; kubectl get spaces -A lists all'),
-            ("two*", "no space matches 'two*'; kubectl get spaces -A lists all"),
+            ("two", 'space two: there is no space "two"; kubectl get spaces -A lists all spaces'),
+            ("two*", 'no space matches "two*"; kubectl get spaces -A lists all spaces'),
         ):
             try:
                 await self.select("--space", words)

@@ -129,10 +129,10 @@ class UnreachedTests(AnswersCase):
             line = await self.console(name, kubeconfig)
             self.assertEqual(line, f'machine "{name}" not found in namespace "default"')
         line = await self.console("a/b", kubeconfig)
-        self.assertIn("'a/b': there is no kind 'a'; there are pod, machine, instance", line)
+        self.assertIn('"a/b": there is no kind "a"; there are pod, machine, instance', line)
         for name in ("..", "../../nodes/x", "%2e%2e", "", "x" * 300):
             line = await self.console(name, kubeconfig)
-            told = f"kubectl console: argument NAME: {name!r} is no name: "
+            told = f'kubectl console: argument NAME: "{name}" is no name: '
             self.assertTrue(line.startswith(told), line)
 
     async def test_no_pool(self) -> None:

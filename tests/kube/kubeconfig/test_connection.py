@@ -269,11 +269,17 @@ class PartsTests(TestCase):
             self.assertFalse(config.in_the_clear, config)
 
     def test_bad_pem(self) -> None:
-        """The error for an invalid certificate names the kubeconfig."""
-        config = ClientConfig("https://api", ca=Material(data=b"nonsense"), source="FILE")
-        with self.assertRaises(KubeConfigError) as caught:
-            tls(config)
-        self.assertTrue(str(caught.exception).startswith("FILE: "), str(caught.exception))
+        """The error for an invalid certificate names the kubeconfig, and the file of the certificate."""
+        path = self.mktemp()
+        Path(path).write_bytes(b"nonsense")
+        for ca, named in (
+            (Material(data=b"nonsense"), "CA"),
+            (Material(path=path), f"CA in {path}"),
+        ):
+            with self.assertRaises(KubeConfigError) as caught:
+                tls(ClientConfig("https://api", ca=ca, source="FILE"))
+            reason = f"FILE: the {named} holds no PEM certificate that can be read"
+            self.assertEqual(str(caught.exception), reason)
 
     def test_no_credentials(self) -> None:
         """Without token and password there is no header."""

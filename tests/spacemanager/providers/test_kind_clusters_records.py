@@ -143,4 +143,4 @@ class RecordsTests(SynchronousTestCase):
         self.assertIn(f"{self.directory}/red/lock cannot be locked: ", caught.exception.message)
         with self.assertRaises(ServiceUnavailable) as caught:
             self.records.write("red", RECORD)
-        self.assertIn(f"cannot write '{self.directory}/red/record'", caught.exception.message)
+        self.assertIn(f'cannot write "{self.directory}/red/record"', caught.exception.message)

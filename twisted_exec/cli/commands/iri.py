@@ -124,7 +124,7 @@ def _output(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
 def _pair(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not key or not equals:
-        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
+        raise argparse.ArgumentTypeError(f'"{text}" is not KEY=VALUE')
     return key, value
 
 
@@ -616,7 +616,7 @@ def add_log_options(parser: argparse.ArgumentParser) -> None:
 
 def _count(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of lines")
+        raise argparse.ArgumentTypeError(f'"{text}" is no number of lines')
     return int(text)
 
 

@@ -107,13 +107,13 @@ def _boot(text: str) -> int:
     except ValueError:
         number = 10**9
     if abs(number) >= 10**9:
-        raise argparse.ArgumentTypeError(f"{text!r} is not the number of a boot, such as -1")
+        raise argparse.ArgumentTypeError(f'"{text}" is not the number of a boot, such as -1')
     return number
 
 
 def _count(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of lines")
+        raise argparse.ArgumentTypeError(f'"{text}" is not a number of lines')
     return int(text)
 
 

@@ -62,7 +62,7 @@ def _run(make_parser: Callable[[], argparse.ArgumentParser], options: argparse.N
     page = {name.rpartition(".")[0]: page for name, page in pages.items()}.get(options.page)
     if page is None:
         names = ", ".join(name.rpartition(".")[0] for name in pages)
-        return failed("man", f"there is no page {options.page!r}; the pages are {names}")
+        return failed("man", f'there is no page "{options.page}"; the pages are {names}')
     sys.stdout.write(page())
     return 0
 

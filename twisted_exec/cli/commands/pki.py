@@ -122,7 +122,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def _days(text: str) -> int:
     if not text.isascii() or not text.isdigit() or not 0 < int(text) <= 3650:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of days from 1 to 3650")
+        raise argparse.ArgumentTypeError(f'"{text}" is no number of days from 1 to 3650')
     return int(text)
 
 
@@ -292,9 +292,9 @@ def _check_kubeconfig(options: argparse.Namespace) -> None:
     if not options.kubeconfig:
         return
     if not _is_https(options.server):
-        raise TLSConfigError(f"--server {options.server!r}: give https://HOST:PORT")
+        raise TLSConfigError(f'--server "{options.server}": give https://HOST:PORT')
     if os.path.lexists(options.kubeconfig) and not options.force:
-        raise TLSConfigError(f"{options.kubeconfig!r} exists already: give --force to replace it")
+        raise TLSConfigError(f'"{options.kubeconfig}" exists already: give --force to replace it')
 
 
 def _is_https(url: str) -> bool:

@@ -186,7 +186,7 @@ def _positive(text: str) -> float:
     except ValueError:
         number = 0.0
     if not 0 < number < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
+        raise argparse.ArgumentTypeError(f'"{text}" is not a positive number')
     return number
 
 
@@ -238,14 +238,14 @@ def _export(options: argparse.Namespace) -> int:
 
     namespace, _, name = options.machine.partition("/")
     if options.machine and not (namespace and name):
-        raise InputError(f"--machine {options.machine!r}: give NAMESPACE/NAME")
+        raise InputError(f'--machine "{options.machine}": give NAMESPACE/NAME')
     machine = {"uid": os.path.basename(os.path.abspath(options.journal))}
     if name:
         machine |= {"namespace": namespace, "name": name}
     certificate = pem.certificates(
-        read_file(options.certificate, "certificate"), f"certificate {options.certificate!r}"
+        read_file(options.certificate, "certificate"), f'certificate "{options.certificate}"'
     )[0]
-    key = pem.private_key(read_file(options.key, "key"), f"key {options.key!r}")
+    key = pem.private_key(read_file(options.key, "key"), f'key "{options.key}"')
     first, last = _range(options)
     pieces = export(
         Snapshot(options.journal),
@@ -382,7 +382,7 @@ def _verify_content(options: argparse.Namespace, file: BinaryIO, head: str) -> i
     from twisted_exec.tls import pem
     from twisted_exec.tls.files import read_file
 
-    authorities = pem.certificates(read_file(options.ca, "CA"), f"CA {options.ca!r}")
+    authorities = pem.certificates(read_file(options.ca, "CA"), f'CA "{options.ca}"')
     stored = _head(options.head) if options.head else None
     if stored is None and head:
         stored = _decoded(head.encode(), "the head in the status of the ConsoleRecording")
@@ -420,7 +420,7 @@ def _decoded(line: bytes, source: str) -> HeadContent:
         # "kubectl get -o jsonpath" writes no newline.
         return decode_head(line.removesuffix(b"\n") + b"\n")[0]
     except InvalidRecording:
-        raise InputError(f"{source} is not one line '# head ...' of a recording") from None
+        raise InputError(f'{source} is not one line "# head ..." of a recording') from None
 
 
 def _summary(report: Report, end: int) -> Iterator[tuple[str, str]]:

@@ -156,7 +156,7 @@ async def _get(client: CommandClient, name: str) -> Object:
             raise InputError("the server has no ConsoleRequests: it is an older release") from None
         raise InputError(
             f'consolerequest "{name}" not found in namespace "{namespace}"; '
-            "twisted-exec request list -A lists all"
+            "twisted-exec request list -A lists all requests"
         ) from None
 
 

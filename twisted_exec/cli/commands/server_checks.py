@@ -197,7 +197,7 @@ async def _connect(server: ExaminedServer) -> None:
         connection: Any = await way.connect(Factory.forProtocol(Protocol))
     except Exception as problem:  # TCP, TLS, DNS and proxies raise many unrelated types
         message = f"cannot reach {config.server}: {connection_problem(problem)}"
-        raise report.fatal("server", message, _remedy(message, problem)) from None
+        raise report.fatal("server", message, _remedy(message, problem, config)) from None
     connection.transport.abortConnection()
     if not certificates:
         report.ok("server", f"{config.server} answers, without TLS")
@@ -220,9 +220,9 @@ _REMEDIES: tuple[tuple[type[BaseException], str], ...] = (
 )
 
 
-def _remedy(message: str, problem: Exception) -> str:
+def _remedy(message: str, problem: Exception, config: ClientConfig) -> str:
     remedies = (remedy for kind, remedy in _REMEDIES if isinstance(problem, kind))
-    return remedy_for(message) or next(remedies, _NETWORK)
+    return remedy_for(message, config) or next(remedies, _NETWORK)
 
 
 async def _compare_clocks(server: ExaminedServer) -> None:
@@ -237,7 +237,8 @@ async def _compare_clocks(server: ExaminedServer) -> None:
     except (APIError, KubeConfigError) as problem:
         message = message_of(problem)
         remedy = (
-            remedy_for(message) or "check that the address is that of an API server, and its log"
+            remedy_for(message, server.config)
+            or "check that the address is that of an API server, and its log"
         )
         raise server.report.fatal("server", message, remedy) from None
     finally:

@@ -226,7 +226,7 @@ async def _kubeconfig(client: CommandClient, options: argparse.Namespace) -> str
 
     path = options.output
     if path and os.path.lexists(path) and not options.force:
-        raise InputError(f"{path!r} exists already: give --force to replace it")
+        raise InputError(f'"{path}" exists already: give --force to replace it')
     location = await find_space(client, options.name, options.provider)
     config = await config_in(client, location.space, viewpoint_of(options))
     content = kubeconfig_content(config, location.name, options)

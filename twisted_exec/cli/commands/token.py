@@ -83,7 +83,7 @@ async def _create(client: CommandClient, options: argparse.Namespace) -> str:
 
     path = options.bootstrap_kubeconfig
     if path and os.path.lexists(path) and not options.force:
-        raise InputError(f"{path!r} exists already: give --force to replace it")
+        raise InputError(f'"{path}" exists already: give --force to replace it')
     token_id, token_secret = _random(6), _random(16)
     body = _secret(token_id, token_secret, options)
     await client.create(SECRETS.resource, body, NAMESPACE)

@@ -43,7 +43,7 @@ def add_web_options(parser: argparse._ActionsContainer) -> None:
 
 def _port(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 6 and int(text) < 1 << 16):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port, 0 to 65535")
+        raise argparse.ArgumentTypeError(f'"{text}" is not a port, 0 to 65535')
     return int(text)
 
 

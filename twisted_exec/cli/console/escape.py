@@ -112,7 +112,7 @@ def parse_escape(text: str) -> Escapes | None:
             menu = Menu(part)
         else:
             raise ValueError(
-                f"{text!r} is no escape key: give a control key such as ^], ctrl-a or C-a, "
+                f'"{text}" is no escape key: give a control key such as ^], ctrl-a or C-a, '
                 "a mark such as ~, both as ^],~ or none"
             )
     return Escapes(leave, menu)

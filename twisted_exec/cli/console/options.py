@@ -102,7 +102,7 @@ def _step(option: str, text: str) -> Any:
         return text, Search(Pattern(text, is_regex=True))
     except ValueError as error:
         raise ValueError(
-            f"{text!r} cannot be used as a regular expression (RE2): {error}"
+            f'"{text}" cannot be used as a regular expression (RE2): {error}'
         ) from None
 
 
@@ -140,7 +140,12 @@ def make_script(options: argparse.Namespace, clock: Any) -> Script | None:
     if options.script_command is not None:
         from twisted_exec.cli.console.script import ShellRun
 
-        return ShellRun(clock, options.script_command, force=options.force)
+        return ShellRun(
+            clock,
+            options.script_command,
+            force=options.force,
+            machine=f'machine "{options.name}"',
+        )
     from twisted_exec.cli.console.script import Expect
 
     return Expect(clock, options.steps, limited=options.timeout is None)
@@ -500,7 +505,7 @@ def _silence(text: str) -> float:
     seconds = _duration(text)
     if seconds < LEAST_SILENCE_SECONDS:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is too short: the server may need a moment to answer, so the least is "
+            f'"{text}" is too short: the server may need a moment to answer, so the least is '
             f"{LEAST_SILENCE_SECONDS:.0f}s"
         )
     return seconds
@@ -632,5 +637,5 @@ def _fleet_problem(options: argparse.Namespace) -> str:
 
 def _count(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 7):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of lines, such as 100")
+        raise argparse.ArgumentTypeError(f'"{text}" is not a number of lines, such as 100')
     return int(text)

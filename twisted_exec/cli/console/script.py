@@ -412,13 +412,20 @@ class ShellRun(Script):
     :param command: see :func:`typed_command`.
     :param force: run it also in a shell that another run has.
     :param remedy: for the user of a program that does not end.
+    :param machine: for messages.
     """
 
     def __init__(
-        self, clock: IReactorTime, command: str, *, force: bool = False, remedy: str = _CTRL_C
+        self,
+        clock: IReactorTime,
+        command: str,
+        *,
+        force: bool = False,
+        remedy: str = _CTRL_C,
+        machine: str = "the machine",
     ) -> None:
         super().__init__(clock)
-        self._is_forced, self.remedy = force, remedy
+        self._is_forced, self.remedy, self._machine = force, remedy, machine
         self._tail = self._holder = b""  # the mark of the run that has the shell
         self._has_waited = False  # for the number of sessions
         self._nonce = secrets.token_hex(4).encode()  # short: other viewers see what is typed
@@ -480,7 +487,7 @@ class ShellRun(Script):
 
     def _interrupted(self, why: str) -> None:
         self.waiting = ""
-        self._fail(FAILED_CODE, f"the machine ended before the command: {why}")
+        self._fail(FAILED_CODE, f"{self._machine} ended before the command: {why}")
 
     def _wake(self, data: bytes) -> bytes:
         self._timers.after("quiet", SETTLE_SECONDS, self._ask)
@@ -532,12 +539,12 @@ class ShellRun(Script):
             prompt, remedy = "a program's", "answer it first, as with --send"
         elif self._modes.full_screen and not _PROMPT.search(self._line):
             typed = "the command was not typed" if self.waiting else "nothing was typed"
-            line = f"a full-screen program is open on the machine; {typed}: open the console to leave it"
+            line = f"a full-screen program is open on {self._machine}; {typed}: open the console to leave it"
             self._fail(NO_SHELL_CODE, line)
             return True
         else:
             return False
-        line = f'the machine is at {prompt} prompt ("{self.last_line}"): {remedy}'
+        line = f'{self._machine} is at {prompt} prompt ("{self.last_line}"): {remedy}'
         self._fail(NO_SHELL_CODE, line)
         return True
 

@@ -177,7 +177,7 @@ class Selection:
 
 
 def _nothing(options: argparse.Namespace, config: ClientConfig) -> str:
-    selected = f"the selector {options.selector!r}" if options.selector else "--all"
+    selected = f'the selector "{options.selector}"' if options.selector else "--all"
     if options.all_namespaces:
         return f"{selected} matches no machine"
     namespace = options.namespace or ("default" if options.space else config.namespace)
@@ -236,7 +236,9 @@ async def _spaces(
         and options.provider in ("", name.provider or name.namespace)
     ]
     if not names:
-        raise SelectionError(f"no space matches {options.space!r}; kubectl get spaces -A lists all")
+        raise SelectionError(
+            f'no space matches "{options.space}"; kubectl get spaces -A lists all spaces'
+        )
     return names
 
 
@@ -291,9 +293,8 @@ def _target(cluster: Cluster, dialect: Dialect, machine: Object) -> FleetTarget:
     namespace, name = str(metadata["namespace"]), str(metadata["name"])
     # With other characters a hostile server could write lines in the name of other machines.
     if dns_subdomain(namespace) or dns_subdomain(name):
-        raise BadGateway(
-            f"{cluster.config.server} has a machine with an invalid name: {f'{namespace}/{name}'[:60]!a}"
-        )
+        shown = ascii(f"{namespace}/{name}"[:60])[1:-1]
+        raise BadGateway(f'{cluster.config.server} has a machine with an invalid name: "{shown}"')
     # Without a UID, which no API server leaves out, the name stands for the machine.
     uid = str(metadata["uid"]) or f"{cluster.name}/{namespace}/{name}"
     return FleetTarget(cluster, dialect, namespace, name, uid)

@@ -42,10 +42,15 @@ class KubeConfigError(Exception):
 
 @dataclass(frozen=True)
 class Material:
-    """PEM, either ``data`` or the content of the file ``path``."""
+    """
+    PEM, either ``data`` or the content of the file ``path``.
+
+    :param origin: of ``data``, for messages; may be empty.
+    """
 
     data: bytes = field(default=b"", repr=False)
     path: str = ""
+    origin: str = field(default="", compare=False)
 
     def __bool__(self) -> bool:
         return bool(self.data or self.path)

@@ -31,7 +31,7 @@ from twisted_exec.kube.kubeconfig.client_config import (
 )
 from twisted_exec.tls.client import Check, ClientTLS
 from twisted_exec.tls.endpoints import client_endpoint, client_endpoint_over
-from twisted_exec.tls.errors import TLSConfigError
+from twisted_exec.tls.errors import HandshakeError, TLSConfigError
 from twisted_exec.tls.pem import validity_problem
 
 if TYPE_CHECKING:
@@ -97,7 +97,14 @@ class _ServerEndpoint:
     async def _connect(self, factory: IProtocolFactory) -> IProtocol:
         # Otherwise each connection adds two lines to the log.
         factory.noisy = False  # type: ignore[attr-defined]
-        protocol: IProtocol = await self._underlying().connect(factory)
+        try:
+            protocol: IProtocol = await self._underlying().connect(factory)
+        except HandshakeError as problem:
+            # The callers name the server.
+            host, port = host_and_port(self.config)
+            peer = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            reason = str(problem).removeprefix(f"{peer}: ").replace(f" with {peer}", "")
+            raise type(problem)(reason.replace(f"{peer} closed", "it closed")) from None
         return protocol
 
     def _underlying(self) -> IStreamClientEndpoint:
@@ -178,7 +185,9 @@ def tls(
             alpn=offered,
         )
     except TLSConfigError as error:
-        raise KubeConfigError(f"{config.source or config.server}: {error}") from None
+        file = f" in {config.ca.path}" if config.ca.path else ""
+        reason = str(error).replace("the CA", f"the CA{file}")
+        raise KubeConfigError(f"{config.source or config.server}: {reason}") from None
 
 
 def _proxy_tls(config: ClientConfig, proxy: ForwardProxy) -> ClientTLS | None:

@@ -109,7 +109,10 @@ class ConfigEntry:
         encoded = self.get(f"{key}-data", str, "")
         if encoded:
             try:
-                return Material(data=base64.b64decode("".join(encoded.split()), validate=True))
+                return Material(
+                    base64.b64decode("".join(encoded.split()), validate=True),
+                    origin=f"the kubeconfig {self.file}",
+                )
             except (binascii.Error, ValueError):
                 raise self.fail(f"{key}-data is not base64") from None
         path = self.path(key)
