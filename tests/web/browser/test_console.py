@@ -49,6 +49,12 @@ _CENTRED = """(() => {
     const [[x, y], [px, py]] = [centre('.terminal-frame'), centre('.panel:not([hidden])')];
     return Math.abs(x - px) < 3 && Math.abs(y - py) < 3;
 })()"""
+# The title of the panel is larger than each text below it.
+_HAS_TITLE = """(() => {
+    const size = (each) => parseFloat(getComputedStyle(each).fontSize);
+    const [title, ...texts] = document.querySelectorAll('.panel:not([hidden]) :is(h3, p, .button)');
+    return title.matches('h3') && texts.every((each) => size(each) < size(title));
+})()"""
 # A cursor of a terminal that has the focus.
 _HOLLOW = """(() => {
     const {backgroundColor, outlineStyle} = getComputedStyle(document.querySelector('.xterm-cursor.xterm-cursor-block'));
@@ -133,6 +139,7 @@ class ConsoleTests(WebTestCase):
         await ada.open(VM)
         await ada.until_page("not running[^]*powered off")
         await ada.page.until(_CENTRED)
+        self.assertTrue(await ada.page.evaluate(_HAS_TITLE))
         self.assertEqual(await ada.page.evaluate("sockets.filter((each) => /exec/.test(each))"), [])
         await self.check_layout(ada, "off", PANEL, f"{PANEL} .button", ".console-head")
         await ada.click_text("button", "Power on")
