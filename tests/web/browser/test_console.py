@@ -457,7 +457,7 @@ class ConsoleTests(WebTestCase):
         await bob.open(f"{VM}?mode=observe")
         await bob.until_page("Observing")
         await bob.click_text(".console-head button", "Take over")
-        await bob.until_page("ada types at this console")
+        await bob.until_page(r"Take over vm-1\?\s+ada types at this console")
         await self.check_layout(bob, "take-over", "dialog", "dialog button")
         await bob.click_text("dialog button", "Take over")
         await bob.until_page("You can type")

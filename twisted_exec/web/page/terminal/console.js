@@ -485,7 +485,7 @@ export class Console {
     this.#hasDriven = false; // the user's own act is no loss
     if (role === "drive" && writer) {
       const name = printable(writer);
-      const isSure = await confirmed(`${name} types at this console. If you take it over, ${name} only observes.`, "Take over");
+      const isSure = await confirmed(`Take over ${printable(this.place.name)}?`, `${name} types at this console. If you take it over, ${name} only observes.`, "Take over");
       if (!isSure) return this.focus();
     }
     this.#message.hidden = true; // of the former role

@@ -114,7 +114,7 @@ class Recordings extends ListView {
   async #end(row) {
     const { api, announce } = this.context;
     const name = printable(row.name);
-    if (!(await confirmed(`End the recording ${name} of ${printable(row.machine)}? It cannot go on then.`, "End the recording"))) return;
+    if (!(await confirmed(`End the recording ${name} of ${printable(row.machine)}?`, "It cannot go on then.", "End the recording"))) return;
     try {
       await api.patch(itemPath("consolerecordings", row.namespace, row.name), { spec: { ended: true } });
       announce(`The recording ${name} ends.`);
