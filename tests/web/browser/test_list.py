@@ -18,6 +18,13 @@ VIEWS = ("machines", "sessions", "recordings", "alerts", "requests", "consoles")
 MANY = 10_000
 _FRAME = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
 _ROWS = "document.querySelectorAll('.visible-rows tr')"
+# The filter and the order that a user sees, as in an address; the order is that of the names.
+_SHOWN = """(() => {
+    const filter = document.querySelector('#machine-filter')?.value;
+    const isDescending = document.querySelector('.machines .name[aria-sort]')?.ariaSort === 'descending';
+    const shown = [filter && `filter=${filter}`, isDescending && 'sort=-name'].filter(Boolean).join('&');
+    return shown && `?${shown}`;
+})()"""
 _BUTTONS = "[...document.querySelectorAll('.power')].filter((each) => each.checkVisibility({visibilityProperty: true})).length"
 _TABLE = "document.querySelector('table.list')"
 _COUNTED = "document.querySelectorAll('nav .count:not([hidden])')"
@@ -431,7 +438,10 @@ class ListTests(FleetTestCase):
             await user.page.until(f"innerWidth === {size[0]} && {_TAB}")
 
     async def test_address(self) -> None:
-        """The filter and the order are in the address, which shows another user the same rows; Back works."""
+        """
+        The filter and the order are those of the address, which shows another user the same rows: Back brings them
+        back, and a link without them shows all machines.
+        """
         user = await self.user()
         await user.page.until(row("web-1"))
         await user.page.press("/")
@@ -444,6 +454,22 @@ class ListTests(FleetTestCase):
         await user.until_page("carol")
         await user.page.evaluate("history.back()")
         await user.page.until(f"{names} === {json.dumps(shown)}")
+        for address in ("", "?filter=web-3", "?sort=-name"):
+            await user.open(f"machines{address}")
+            await user.page.until(f"{_SHOWN} === '{address}'")
+        for address in ("?filter=web-3", ""):
+            await user.page.evaluate("history.back()")
+            await user.page.until(f"{_SHOWN} === '{address}'")
+            self.assertEqual(await user.page.evaluate("location.hash"), f"#/machines{address}")
+        await user.page.until(row("web-1"))
+        await user.page.press("/")
+        await user.page.type("web-39")
+        await user.page.until(f"{_ROWS}.length === 1")
+        await user.page.press("Enter")
+        await user.page.until("location.hash === '#/machines/default/web-39'")
+        await user.page.evaluate("history.back()")
+        await user.page.until("location.hash === '#/machines?filter=web-39'")
+        await user.page.until(f"{_SHOWN} === '?filter=web-39'")
         other = await self.user("machines?filter=web-3&sort=-name")
         await other.page.until(f"{names} === {json.dumps(shown)}")
 
