@@ -55,6 +55,11 @@ _HAS_TITLE = """(() => {
     const [title, ...texts] = document.querySelectorAll('.panel:not([hidden]) :is(h3, p, .button)');
     return title.matches('h3') && texts.every((each) => size(each) < size(title));
 })()"""
+_RECORD_TEXTS = """{
+    self.told = [];
+    const part = document.querySelector('%s');
+    new MutationObserver(() => told.push(part.innerText)).observe(part, {childList: true, subtree: true, attributes: true});
+}"""
 # A cursor of a terminal that has the focus.
 _HOLLOW = """(() => {
     const {backgroundColor, outlineStyle} = getComputedStyle(document.querySelector('.xterm-cursor.xterm-cursor-block'));
@@ -114,8 +119,8 @@ class ConsoleTests(WebTestCase):
     async def test_before_session(self) -> None:
         """
         A console that connects shows its machine and for how long, not an empty terminal, and counts the keys
-        that wait.  One whose machine is off says so without an attempt to connect, powers the machine on, and
-        then opens.
+        that wait.  One whose machine is off says so without an attempt to connect, powers the machine on, says that
+        it starts, and then opens.
         """
         ada = await self.user()
         await ada.page.until(f"document.querySelector(\"a[href='#/{VM}']\")")
@@ -142,8 +147,12 @@ class ConsoleTests(WebTestCase):
         self.assertTrue(await ada.page.evaluate(_HAS_TITLE))
         self.assertEqual(await ada.page.evaluate("sockets.filter((each) => /exec/.test(each))"), [])
         await self.check_layout(ada, "off", PANEL, f"{PANEL} .button", ".console-head")
+        await ada.page.evaluate(_RECORD_TEXTS % ".panel")
         await ada.click_text("button", "Power on")
         await ada.until_page("You can type")
+        told = await ada.page.evaluate("told.join()")
+        self.assertIn("The machine starts", told)
+        self.assertNotRegex(told, "itself off|spec.power|Pending: Pending")  # its former state
         await ada.until_terminal("[#$]$")
         self.check_faults()
 
@@ -546,8 +555,8 @@ class ConsoleTests(WebTestCase):
 
     async def test_power(self) -> None:
         """
-        A machine is powered off and on by the commands of its console, off after a question.  Their names are those
-        of the list.  A user who has scrolled back before powers it on and sees how it starts.
+        A machine is powered off and on by the commands of its console, off after a question; then the user reads
+        how long the session waits.  The names of the commands are those of the list.  A user who has scrolled back before powers it on and sees how it starts.
         """
         ada = await self.user()
         await self.open_terminal(ada)
@@ -556,9 +565,11 @@ class ConsoleTests(WebTestCase):
         await ada.open_commands()
         command = "[...document.querySelectorAll('.command')].find((each) => each.querySelector('kbd').innerText === 'P')"
         self.assertRegex(await ada.page.evaluate(f"{command}.innerText"), r"^P?\s*Power off$")
+        await ada.page.evaluate(_RECORD_TEXTS % ".message")
         await ada.page.press("P")
         await ada.click_text("dialog button", "Power off")
         await ada.until_page("Machine: Shutdown")
+        await ada.page.until("/being powered off[^]*waits up to/.test(told.join())")
         await ada.page.evaluate("terminals[0].scrollToTop()")
         await ada.page.until("document.querySelector('.newest').checkVisibility()")
         await ada.open_commands()

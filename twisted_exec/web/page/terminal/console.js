@@ -532,8 +532,8 @@ export class Console {
     const power = this.machine?.isOff ? "On" : "Off";
     try {
       if (power === "On" || (await powerOffConfirmed(name))) {
+        this.#tell(`${name} is being powered ${power === "On" ? "on" : "off"}.`, ""); // until the server says what follows
         await this.setPower(power);
-        this.#tell(`${name} is being powered ${power === "On" ? "on" : "off"}.`, "");
       }
     } catch (problem) {
       this.#tell(`The power of ${name} was not changed: ${problem.message}`, "error");
