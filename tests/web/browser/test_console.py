@@ -50,6 +50,17 @@ _CENTRED = """(() => {
     const [[x, y], [px, py]] = [centre('.terminal-frame'), centre('.panel:not([hidden])')];
     return Math.abs(x - px) < 3 && Math.abs(y - py) < 3;
 })()"""
+# The title of the panel is larger than each text below it.
+_HAS_TITLE = """(() => {
+    const size = (each) => parseFloat(getComputedStyle(each).fontSize);
+    const [title, ...texts] = document.querySelectorAll('.panel:not([hidden]) :is(h3, p, .button)');
+    return title.matches('h3') && texts.every((each) => size(each) < size(title));
+})()"""
+_RECORD_TEXTS = """{
+    self.told = [];
+    const part = document.querySelector('%s');
+    new MutationObserver(() => told.push(part.innerText)).observe(part, {childList: true, subtree: true, attributes: true});
+}"""
 # A cursor of a terminal that has the focus.
 _HOLLOW = """(() => {
     const {backgroundColor, outlineStyle} = getComputedStyle(document.querySelector('.xterm-cursor.xterm-cursor-block'));
@@ -109,8 +120,8 @@ class ConsoleTests(WebTestCase):
     async def test_before_session(self) -> None:
         """
         A console that connects shows its machine and for how long, not an empty terminal, and counts the keys
-        that wait.  One whose machine is off says so without an attempt to connect, powers the machine on, and
-        then opens.
+        that wait.  One whose machine is off says so without an attempt to connect, powers the machine on, says that
+        it starts, and then opens.
         """
         ada = await self.user()
         await ada.page.until(f"document.querySelector(\"a[href='#/{VM}']\")")
@@ -134,10 +145,15 @@ class ConsoleTests(WebTestCase):
         await ada.open(VM)
         await ada.until_page("not running[^]*powered off")
         await ada.page.until(_CENTRED)
+        self.assertTrue(await ada.page.evaluate(_HAS_TITLE))
         self.assertEqual(await ada.page.evaluate("sockets.filter((each) => /exec/.test(each))"), [])
         await self.check_layout(ada, "off", PANEL, f"{PANEL} .button", ".console-head")
+        await ada.page.evaluate(_RECORD_TEXTS % ".panel")
         await ada.click_text("button", "Power on")
         await ada.until_page("You can type")
+        told = await ada.page.evaluate("told.join()")
+        self.assertIn("The machine starts", told)
+        self.assertNotRegex(told, "itself off|spec.power|Pending: Pending")  # its former state
         await ada.until_terminal("[#$]$")
         self.check_faults()
 
@@ -451,7 +467,7 @@ class ConsoleTests(WebTestCase):
         await bob.open(f"{VM}?mode=observe")
         await bob.until_page("Observing")
         await bob.click_text(".console-head button", "Take over")
-        await bob.until_page("ada types at this console")
+        await bob.until_page(r"Take over vm-1\?\s+ada types at this console")
         await self.check_layout(bob, "take-over", "dialog", "dialog button")
         await bob.click_text("dialog button", "Take over")
         await bob.until_page("You can type")
@@ -541,8 +557,8 @@ class ConsoleTests(WebTestCase):
 
     async def test_power(self) -> None:
         """
-        A machine is powered off and on by the commands of its console, off after a question.  Their names are those
-        of the list.  A user who has scrolled back before powers it on and sees how it starts.
+        A machine is powered off and on by the commands of its console, off after a question; then the user reads
+        how long the session waits.  The names of the commands are those of the list.  A user who has scrolled back before powers it on and sees how it starts.
         """
         ada = await self.user()
         await self.open_terminal(ada)
@@ -551,11 +567,13 @@ class ConsoleTests(WebTestCase):
         await ada.open_commands()
         command = "[...document.querySelectorAll('.command')].find((each) => each.querySelector('kbd').innerText === 'P')"
         self.assertRegex(await ada.page.evaluate(f"{command}.innerText"), r"^P?\s*Power off$")
+        await ada.page.evaluate(_RECORD_TEXTS % ".message")
         await ada.page.press("P")
         # The session, whose state this is, waits a minute for the machine.
         said = Deferred.fromCoroutine(ada.until_page("Machine: Shutdown"))
         await ada.click_text("dialog button", "Power off")
         await said
+        await ada.page.until("/being powered off[^]*waits up to/.test(told.join())")
         await ada.page.evaluate("terminals[0].scrollToTop()")
         await ada.page.until("document.querySelector('.newest').checkVisibility()")
         await ada.open_commands()

@@ -18,6 +18,13 @@ VIEWS = ("machines", "sessions", "recordings", "alerts", "requests", "consoles")
 MANY = 10_000
 _FRAME = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
 _ROWS = "document.querySelectorAll('.visible-rows tr')"
+# The filter and the order that a user sees, as in an address; the order is that of the names.
+_SHOWN = """(() => {
+    const filter = document.querySelector('#machine-filter')?.value;
+    const isDescending = document.querySelector('.machines .name[aria-sort]')?.ariaSort === 'descending';
+    const shown = [filter && `filter=${filter}`, isDescending && 'sort=-name'].filter(Boolean).join('&');
+    return shown && `?${shown}`;
+})()"""
 _BUTTONS = "[...document.querySelectorAll('.power')].filter((each) => each.checkVisibility({visibilityProperty: true})).length"
 _TABLE = "document.querySelector('table.list')"
 _COUNTED = "document.querySelectorAll('nav .count:not([hidden])')"
@@ -99,7 +106,7 @@ class ListTests(FleetTestCase):
     async def test_tables(self) -> None:
         """
         No list needs to be scrolled sideways in a window between a phone and a desktop, and rows have two lines
-        at most in one of 900 pixels; a phone shows five sessions.
+        at most in one of 900 pixels; a phone shows five sessions.  Each value has its own title.
         """
         await self.add_session("web-3", "a-user-with-a-long-name")
         await self.add_session(LONG, "administrator")
@@ -116,6 +123,8 @@ class ListTests(FleetTestCase):
                 row_of_long = f"[...document.querySelectorAll('.facing tbody tr')].find((each) => each.textContent.includes('{LONG}'))"
                 if width > 850:
                     await user.page.until(f"{row_of_long}?.offsetHeight < 65")
+        titled = "[...document.querySelectorAll('.facing td')].map((each) => each.dataset.title + ': ' + each.textContent)"
+        self.assertIn("Input: none", await user.page.evaluate(titled))
         await user.open("sessions")
         await user.page.resize(*SIZES["phone"])
         await user.page.until("document.querySelector('.facing tbody tr')?.offsetHeight < 844 / 5")
@@ -428,7 +437,10 @@ class ListTests(FleetTestCase):
             await user.page.until(f"innerWidth === {size[0]} && {_TAB}")
 
     async def test_address(self) -> None:
-        """The filter and the order are in the address, which shows another user the same rows; Back works."""
+        """
+        The filter and the order are those of the address, which shows another user the same rows: Back brings them
+        back, and a link without them shows all machines.
+        """
         user = await self.user()
         await user.page.until(row("web-1"))
         await user.page.press("/")
@@ -441,6 +453,22 @@ class ListTests(FleetTestCase):
         await user.until_page("carol")
         await user.page.evaluate("history.back()")
         await user.page.until(f"{names} === {json.dumps(shown)}")
+        for address in ("", "?filter=web-3", "?sort=-name"):
+            await user.open(f"machines{address}")
+            await user.page.until(f"{_SHOWN} === '{address}'")
+        for address in ("?filter=web-3", ""):
+            await user.page.evaluate("history.back()")
+            await user.page.until(f"{_SHOWN} === '{address}'")
+            self.assertEqual(await user.page.evaluate("location.hash"), f"#/machines{address}")
+        await user.page.until(row("web-1"))
+        await user.page.press("/")
+        await user.page.type("web-39")
+        await user.page.until(f"{_ROWS}.length === 1")
+        await user.page.press("Enter")
+        await user.page.until("location.hash === '#/machines/default/web-39'")
+        await user.page.evaluate("history.back()")
+        await user.page.until("location.hash === '#/machines?filter=web-39'")
+        await user.page.until(f"{_SHOWN} === '?filter=web-39'")
         other = await self.user("machines?filter=web-3&sort=-name")
         await other.page.until(f"{names} === {json.dumps(shown)}")
 

@@ -37,6 +37,16 @@ _NEWS = """(() => {
 _CUT = """[...document.querySelectorAll('.status-line > span')].filter((each) => each.checkVisibility() &&
     !each.matches('.badge.open') && (each.scrollWidth > each.clientWidth + 1 || each.scrollHeight > each.clientHeight + 2))
     .map((each) => each.innerText)"""
+# A line of a recorded console that came back after a minute while its machine does not run; it stays so.
+_RECONNECTED = """import(new URL('terminal/status_line.js', document.querySelector('script[type=module]').src)).then(
+    ({StatusLine}) => {
+        const line = new StatusLine({}, {namespace: 'default', name: 'vm-1'}, {reconnect() {}, waiting: () => 0});
+        line.state('resumed', {seconds: 72});
+        line.machine({state: 'Shutdown', problem: ''});
+        line.viewers({count: 1, writer: 'ada', seconds: 0, recordings: [{user: 'ada', input: 'masked'}]});
+        line.stop();
+        document.querySelector('.status-line').replaceWith(line.element);
+    })"""
 # How many rows the name and the buttons of a console have, at different heights.
 _HEAD_ROWS = """new Set([...document.querySelectorAll('.console.active :is(h2, .console-head > .button)')]
     .filter((each) => each.checkVisibility()).map((each) => {
@@ -268,6 +278,23 @@ class PhoneTests(WebTestCase):
         off = {"spec": {"power": "Off"}}
         await self.deployment.client.patch(kinds.MACHINES.resource, "vm-1", off, "default")
         await self.check_news_of(ada, "Machine: Shutdown")
+        self.check_faults()
+
+    async def test_reconnected(self) -> None:
+        """The states of a connection and of its machine are whole beside each other."""
+        await self.deployment.create_machine("vm-1", "shell")
+        ada = await self.user()
+        await self.open_terminal(ada)
+        await ada.page.set_touch()
+        await ada.page.evaluate(_RECONNECTED)
+        for width, height in ((390, 844), (844, 390), (1440, 900)):
+            await ada.page.resize(width, height)
+            shown = "document.querySelector('.status-line').innerText"
+            await ada.page.until(f"/Reconnected after 72s\\s+Machine: Shutdown/.test({shown})")
+            self.assertEqual(await lasting(ada.page, _CUT), [], f"{width}x{height}")
+            self.assertEqual(await faults_of(ada.page, taps=True), [], f"{width}x{height}")
+            with open(f"{self.mktemp()}-reconnected-{width}.png", "wb") as picture:
+                picture.write(await ada.page.screenshot())
         self.check_faults()
 
     async def test_keys(self) -> None:

@@ -36,19 +36,19 @@ test("a paste is shown with its hidden characters as escapes", async () => {
 });
 
 test("what cannot be undone is done by its button alone", async () => {
-  const ended = confirmed("End the session of ada?", "End the session");
+  const ended = confirmed("End the session of ada?", "Its output goes on.", "End the session");
   const dialog = document.body.lastChild;
   const [cancel, end] = dialog.all("button");
-  assert.match(dialog.text, /End the session of ada\?/);
+  assert.deepEqual([dialog.all("h2")[0].text, dialog.all("p")[0].text], ["End the session of ada?", "Its output goes on."]);
   assert.deepEqual([cancel.autofocus, end.text], ["", "End the session"]);
   end.click();
   assert.equal(await ended, true);
 
-  const cancelled = confirmed("End it?", "End");
+  const cancelled = confirmed("End it?", "", "End");
   document.body.lastChild.all("button")[0].click();
   assert.equal(await cancelled, false);
 
-  const escaped = confirmed("End it?", "End");
+  const escaped = confirmed("End it?", "", "End");
   document.body.lastChild.close(); // as the Escape key does
   assert.equal(await escaped, false);
 });

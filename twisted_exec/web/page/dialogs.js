@@ -85,13 +85,14 @@ function closeBeside(dialog, close) {
 /**
  * Ask before something that cannot be undone.
  *
- * @param {string} question
- * @param {string} action the title, and the label of the button that does it
+ * @param {string} question the title, which names the object
+ * @param {string} consequences
+ * @param {string} action the label of the button that does it
  * @returns {Promise<boolean>}
  */
-export async function confirmed(question, action) {
-  const answer = await ask(action, (close) => [
-    h("p", {}, question),
+export async function confirmed(question, consequences, action) {
+  const answer = await ask(question, (close) => [
+    h("p", {}, consequences),
     h(
       "div",
       { class: "actions" },
@@ -108,6 +109,5 @@ export async function confirmed(question, action) {
  * @param {string} name of the machine, printable.
  */
 export function powerOffConfirmed(name) {
-  const question = `Power off ${name}? Its programs end. Open consoles wait a minute for its next start, then they end.`;
-  return confirmed(question, "Power off");
+  return confirmed(`Power off ${name}?`, "Its programs end. Open consoles wait a minute for its next start, then they end.", "Power off");
 }

@@ -70,7 +70,7 @@ async function main() {
     machines: /** @type {any} */ (null),
     lists: new Map(), // those of the views that were left
     // A user who may not list all namespaces has the numbers of those of the list of machines.
-    count: (namespaces = store.get("machines")?.namespaces || homeOf(context)) => counts.forEach((each) => each.follow(namespaces)),
+    count: (namespaces = store.get("namespaces") || homeOf(context)) => counts.forEach((each) => each.follow(namespaces)),
     announce: (text) => frame.announce(text),
     link: machineLink,
     navigate: (hash) => {

@@ -65,7 +65,11 @@ test("a console whose machine is off shows why, leads to its log and screen, and
   owner.hasSwitchedOff = true;
   made.follow(OFF, false);
   assert.match(seen(), /^You have powered it off\. This console opens/);
-  made.follow({ ...OFF, isOff: false, problem: "" }, false);
+  for (let each = 0; each < 2; each += 1) {
+    made.follow({ ...OFF, isOff: false, problem: "powered off, as spec.power says" }, false); // it is powered on
+    assert.equal(seen(), "The machine starts. This console opens as soon as the machine runs.");
+  }
+  made.follow({ ...OFF, isOff: false, problem: "" }, false); // it has switched itself off meanwhile
   assert.match(seen(), /"vm" was powered off\. Shutdown\. .*starts when it is powered off and then on/);
   made.follow(RUNNING, true);
   assert.equal(opened.length, 1);

@@ -206,7 +206,8 @@ test("the first sentence is about the machine, and the server's words follow", (
 });
 
 test("an attempt to connect says what is in the way", () => {
-  assert.equal(attemptText("connecting", {}).text, "");
+  assert.deepEqual(["connecting", "open", "resumed"].map((name) => attemptText(name, {}).text), ["", "", ""]);
+  assert.match(attemptText("reconnecting", {}).text, /cannot be reached/);
   assert.match(attemptText("reconnecting", { unauthorized: true }).text, /login/);
   assert.match(attemptText("connecting", { message: "no WebSocket", code: 0 }).text, /^The server cannot be reached\. .* by itself/);
   const busy = attemptText("connecting", { message: "the poollet is not connected", code: 503 });

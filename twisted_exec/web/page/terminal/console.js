@@ -486,7 +486,7 @@ export class Console {
     this.#hasDriven = false; // the user's own act is no loss
     if (role === "drive" && writer) {
       const name = printable(writer);
-      const isSure = await confirmed(`${name} types at this console. If you take it over, ${name} only observes.`, "Take over");
+      const isSure = await confirmed(`Take over ${printable(this.place.name)}?`, `${name} types at this console. If you take it over, ${name} only observes.`, "Take over");
       if (!isSure) return this.focus();
     }
     this.#message.hidden = true; // of the former role
@@ -533,8 +533,8 @@ export class Console {
     const power = this.machine?.isOff ? "On" : "Off";
     try {
       if (power === "On" || (await powerOffConfirmed(name))) {
+        this.#tell(`${name} is being powered ${power === "On" ? "on" : "off"}.`, ""); // until the server says what follows
         await this.setPower(power);
-        this.#tell(`${name} is being powered ${power === "On" ? "on" : "off"}.`, "");
       }
     } catch (problem) {
       this.#tell(`The power of ${name} was not changed: ${problem.message}`, "error");

@@ -50,7 +50,8 @@ export class MachineWatch {
 
 /** The state of a machine: `{state, problem, runs, isOff, hasPool, banner, health}`; isOff: its user has switched it off; health: see healthOf(). */
 export function stateOf(machine, kind) {
-  const { state, problem, pool } = rowOf(machine, kind);
+  const { state, pool, ...row } = rowOf(machine, kind);
+  const problem = row.problem === state ? "" : row.problem; // a reason without a message
   const isOff = machine.spec?.power === "Off";
   // Some runtimes report nothing new about a machine that is switched off.
   const banner = bannerText(machine.metadata?.annotations?.[BANNER]);

@@ -10,6 +10,8 @@ import { suggestion } from "./suggestion.js";
 import { MACHINE_DELETED, NOT_RUNNING, attemptText, demands, endText, endingOf, explained, isForbidden, isMachineMissing, isMachineStopped, isWithoutPool, requestOf, startText, stoppedText } from "./texts.js";
 
 const TERMINATING = "Terminating"; // the state of a machine that is being deleted
+const OPENS = "This console opens as soon as the machine runs.";
+const STARTS = `The machine starts. ${OPENS}`;
 const TICK_MILLISECONDS = 1000;
 const PATIENCE_MILLISECONDS = 5000; // before the words of the server are shown
 
@@ -213,14 +215,17 @@ export class Panel {
       remedy,
       h("div", { class: "actions" }, power, again, links, copy),
     );
+    let before = null;
+    let isStarting = false; // it was powered on, and its state is still that from before
     this.#followMachine = (machine, hasStarted) => {
       const isStopped = machine?.runs === false;
-      reason.hidden = isSeen || (isStopped && machine.isOff); // its state says the same
-      const texts = isStopped && [
-        stoppedText({ ...machine, isOwn: this.#owner.hasSwitchedOff }), "This console opens as soon as the machine runs.", startText(machine, this.#owner.maySwitch),
-      ];
-      state.textContent = texts ? printable(texts.filter(Boolean).join(" ")) : "";
-      remedy.hidden = copy.hidden = !(isStopped && machine.problem && !machine.isOff);
+      const isAsBefore = before?.state === machine?.state && (before?.isOff || (isStarting && before.problem === machine.problem));
+      isStarting = isStopped && !machine.isOff && isAsBefore;
+      before = machine;
+      reason.hidden = isSeen || isStarting || (isStopped && machine.isOff); // its state says the same
+      const texts = isStopped && [stoppedText({ ...machine, isOwn: this.#owner.hasSwitchedOff }), OPENS, startText(machine, this.#owner.maySwitch)];
+      state.textContent = isStarting ? STARTS : texts ? printable(texts.filter(Boolean).join(" ")) : "";
+      remedy.hidden = copy.hidden = isStarting || !(isStopped && machine.problem && !machine.isOff);
       this.#offer(again, machine?.runs === true);
       if (machine) this.#offer(power, mayPowerOn(machine));
       if (hasStarted || (isSeen && machine?.runs)) this.#owner.reopen();
@@ -238,9 +243,9 @@ export class Panel {
 
   async #powerOn(power, state) {
     power.disabled = true;
+    state.textContent = STARTS;
     try {
       await this.#owner.setPower("On");
-      state.textContent = "The machine starts. This console opens as soon as it runs.";
     } catch (problem) {
       power.disabled = false;
       state.textContent = `The machine could not be powered on: ${printable(problem.message)}`;

@@ -207,14 +207,14 @@ export function explained(message) {
 }
 
 /**
- * Return `{text, detail}` of the attempts to connect, for a panel; empty while the first one goes on.
+ * Return `{text, detail}` of the attempts to connect, for a panel; empty while the first one goes on, or after a success.
  *
  * @param {string} name of the state of the session
  * @param {object} state its detail
  */
 export function attemptText(name, { message = "", code = 0, unauthorized = false }) {
   if (unauthorized || code === 401) return { text: "Waiting for your login.", detail: "" };
-  if (name === "connecting" && !message) return { text: "", detail: "" };
+  if (name !== "reconnecting" && !message) return { text: "", detail: "" };
   if (!code) return { text: "The server cannot be reached. The page tries again by itself.", detail: message };
   const { detail } = explained(message);
   const why = detail ? `the ${HOST_AWAY}` : message.replace(/\.$/, "");

@@ -53,20 +53,20 @@ export class ListView {
    *   names in {@link rightsIn}.
    * @param {(namespace: string) => HTMLElement} [options.instead] what a user can do who may not list the objects of a
    *   namespace.
-   * @param {{filter?: string, namespaces?: string | null}} [options.kept] what the user has typed before.
+   * @param {string | null} [options.namespaces] those that the user has named before; null: none yet.
    */
   constructor(context, { namespace, query, unknown = "" }, options) {
-    const { plural, missing, kept = {} } = options;
+    const { plural, missing, namespaces = null } = options;
     this.#options = options;
     this.#query = query;
     this.#unknown = unknown;
     this.context = context;
     this.plural = plural;
-    const named = namespace ?? query.get("namespace") ?? kept.namespaces ?? null;
+    const named = namespace ?? query.get("namespace") ?? namespaces;
     this.#isAnywhere = named === null;
     this.#hasFixedNamespace = namespace !== undefined;
     const typed = { type: "search", spellcheck: "false", autocomplete: "off" };
-    this.filter = h("input", { ...typed, placeholder: "Any text of a row", value: query.get("filter") ?? kept.filter ?? "", oninput: () => this.filtered() });
+    this.filter = h("input", { ...typed, placeholder: "Any text of a row", value: query.get("filter") ?? "", oninput: () => this.filtered(), onchange: () => this.keepAddress() });
     this.namespaces = h("input", { ...typed, value: named ?? "", placeholder: "All", oninput: () => this.typed() });
     /** Above all lists of the view: for whom it waits, and what it says. */
     this.news = h("div", {}, this.#waiting, this.#said, this.#outage);

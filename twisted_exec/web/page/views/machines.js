@@ -9,7 +9,7 @@ import { Rows, order, rowOf } from "./machine_rows.js";
 import { countOf, emptyState, field, skeleton, toolbar } from "./parts.js";
 import { VisibleRows } from "./visible_rows.js";
 
-const KEPT = "machines";
+const NAMESPACES = "namespaces"; // in the store
 const RIGHTS = { maySwitch: ["patch", ""], drives: ["drive", "console"], execs: ["get", "exec"] }; // see opening() in rights.js
 const MOST_STATES = 8;
 /** On a phone a tap anywhere on a row opens the console; the other links are behind the row's button. */
@@ -64,14 +64,14 @@ class MachineList extends ListView {
   };
 
   constructor(container, context, parameters) {
-    const kept = context.store.get(KEPT, {});
-    const { plural, group } = context.machines.resource;
-    super(context, parameters, { plural, group, role: "view", kept, rights: RIGHTS, instead: (namespace) => this.#opener(namespace) });
     const { query } = parameters;
+    const namespaces = query.size ? null : context.store.get(NAMESPACES); // an address with a query is complete
+    const { plural, group } = context.machines.resource;
+    super(context, parameters, { plural, group, role: "view", namespaces, rights: RIGHTS, instead: (namespace) => this.#opener(namespace) });
     this.#rows = new Rows(context.machines.resource);
     this.#body = new VisibleRows((row) => this.#shown(row), (row, shown) => this.#cells(row, shown), this.signal);
-    this.#build(container, query.get("labels") ?? kept.selector ?? "");
-    this.#order(query.get("sort") ?? kept.sort ?? "");
+    this.#build(container, query.get("labels") ?? "");
+    this.#order(query.get("sort") ?? "");
   }
 
   start() {
@@ -124,7 +124,7 @@ class MachineList extends ListView {
   begin() {
     const { machines } = this.context;
     this.#rows = new Rows(machines.resource);
-    this.#keep();
+    this.context.store.set(NAMESPACES, this.namespaces.value);
     this.context.count(this.namespaces.value);
     for (const kind of machines.kinds) {
       this.list((namespace) => machines.list(kind, namespace), {
@@ -148,24 +148,9 @@ class MachineList extends ListView {
     }
   }
 
-  #keep() {
-    this.context.store.set(KEPT, {
-      filter: this.filter.value,
-      selector: this.#selector.value,
-      namespaces: this.namespaces.value,
-      sort: this.#sorting.value,
-    });
-  }
-
-  filtered() {
-    this.#keep();
-    super.filtered();
-  }
-
   /** @param {string} sort a column, with a minus for the descending order. */
   #sort(sort) {
     this.#order(sort);
-    this.#keep();
     this.keepAddress();
     this.draw();
   }
@@ -302,8 +287,10 @@ class MachineList extends ListView {
   #filterKeyPressed(event) {
     /** @type {HTMLElement[]} */
     const links = [...this.#body.element.querySelectorAll("a")].filter((each) => each.matches(".name a"));
-    if (event.key === "Enter" && links.length === 1) links[0].click();
-    else if (event.key === "ArrowDown") this.#body.focus(0);
+    if (event.key === "Enter" && links.length === 1) {
+      this.keepAddress(); // for the way back
+      links[0].click();
+    } else if (event.key === "ArrowDown") this.#body.focus(0);
     else return;
     event.preventDefault();
   }

@@ -87,8 +87,8 @@ class Sessions extends ListView {
   async #end(row) {
     const { api, announce } = this.context;
     const whose = `the session of ${printable(row.user)} at ${printable(row.machine)}`;
-    const question = `End ${whose}? The user reads that you ended it. Other sessions continue, and the user may open a new one.`;
-    if (!(await confirmed(question, "End the session"))) return;
+    const consequences = "The user reads that you ended it. Other sessions continue, and the user may open a new one.";
+    if (!(await confirmed(`End ${whose}?`, consequences, "End the session"))) return;
     try {
       // The UID keeps a session from being ended that has the same name by now.
       await api.request(itemPath("consolesessions", row.namespace, row.name), {
