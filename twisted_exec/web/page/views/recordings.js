@@ -99,8 +99,7 @@ class Recordings extends ListView {
       { title: "State", cell: (row) => [h("span", { title: row.until || null }, badge(row.state, STATE_KINDS[row.state])), row.message && h("div", { class: "dim" }, printable(row.message))] },
       { title: `Begin (${zone(-new Date().getTimezoneOffset())})`, class: "time", cell: (row) => h("span", { title: `${zonedTime(row.begin)}, ${row.age} ago` }, dateTime(row.begin)) },
       { title: "Length", cell: (row) => row.length },
-      { title: "Output", cell: (row) => size(row.bytes) },
-      { title: "Input", cell: (row) => row.input },
+      { title: "Content", cell: (row) => [size(row.bytes), h("div", { class: "dim" }, `input: ${printable(row.input)}`)] },
       { title: "Users", cell: (row) => row.users.join(", ") },
       { title: "Reason", cell: (row) => [row.policies.length > 0 && h("div", {}, `policy ${printable(row.policies.join(", "))}`), printable(row.reason)], class: "wide" },
       {
