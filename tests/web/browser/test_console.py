@@ -251,6 +251,8 @@ class ConsoleTests(WebTestCase):
         """Keys of a user who types on when a session ends press no button: no part of a line reaches a machine."""
         ada = await self.user()
         await self.open_terminal(ada)
+        # The prompt may be of the screen from before the session.
+        await ada.until_page("You can type")
         await ada.focus_terminal()
         sessions = kinds.CONSOLESESSIONS.resource
         while not (kept := (await self.deployment.client.list(sessions, "default"))["items"]):
