@@ -571,10 +571,8 @@ class ConsoleTests(WebTestCase):
         self.assertRegex(await ada.page.evaluate(f"{command}.innerText"), r"^P?\s*Power off$")
         await ada.page.evaluate(_RECORD_TEXTS % ".message")
         await ada.page.press("P")
-        # The session, whose state this is, waits a minute for the machine.
-        said = Deferred.fromCoroutine(ada.until_page("Machine: Shutdown"))
         await ada.click_text("dialog button", "Power off")
-        await said
+        await ada.until_page("Machine: Shutdown")
         await ada.page.until("/being powered off[^]*waits up to/.test(told.join())")
         await ada.page.evaluate("terminals[0].scrollToTop()")
         await ada.page.until("document.querySelector('.newest').checkVisibility()")

@@ -9,7 +9,6 @@ import json
 from typing import Any
 
 from twisted.internet import reactor as _reactor
-from twisted.internet.defer import Deferred
 
 from twisted_exec.api import kinds
 
@@ -98,10 +97,8 @@ class WalkTests(WebTestCase):
         The console of a machine that is switched off says so, whether its session waits or could not
         begin, and goes on when the machine runs again.
         """
-        # The session, whose state this is, waits a minute for the machine.
-        said = Deferred.fromCoroutine(ada.until_page("Machine: Shutdown"))
         await self.set_power("Off")
-        await said
+        await ada.until_page("Machine: Shutdown")
         await ada.click_text("button", "Close the console of vm-1")
         await ada.open(VM)
         await ada.until_page("not running[^]*powered off")
