@@ -146,7 +146,9 @@ class DemoShellTests(TestCase):
             await pause()
         for hop, pid in pids.items():
             grown = procfs.resident_bytes(pid) - before[hop]
-            self.assertLess(grown, 4 << 20, f"{hop} grew by {grown} bytes")
+            # The runtime keeps up to 4 MiB of output that a slow disk has not taken yet.
+            bound = 8 << 20 if hop == "runtime" else 4 << 20
+            self.assertLess(grown, bound, f"{hop} grew by {grown} bytes")
         self.assertLess(sink.received, size)
         sink.transport.resumeProducing()
         self.assertEqual(await sink.finished, flood_digest(size))
