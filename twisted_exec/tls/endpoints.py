@@ -420,7 +420,8 @@ class _Gate(Protocol):
             opened.errback(_clear(refusal.with_traceback(None), self._gates.peer))
             return
         if verdict is None or not verdict.passed:
-            opened.errback(HandshakeError(f"{self._gates.peer} was not verified"))
+            peer = self._gates.peer
+            opened.errback(HandshakeError(f"{peer} was not verified", "it was not verified"))
             return
         try:
             protocol = self._gates.inner.buildProtocol(self._address)
@@ -453,12 +454,14 @@ _HINTS = {
 
 def _clear(problem: BaseException | None, peer: str) -> Exception:
     if isinstance(problem, TLSError):
-        return type(problem)(f"{peer}: {problem}")
-    if isinstance(problem, SSL.Error):
-        reason = openssl_reason(problem)
-        hint = _HINTS.get(reason)
-        why = f"{hint} ({reason})" if hint else reason
-        return HandshakeError(f"TLS handshake with {peer} failed: {why}")
+        return type(problem)(f"{peer}: {problem}", str(problem))
     if isinstance(problem, ConnectionDone | ConnectionLost):
-        return HandshakeError(f"{peer} closed the connection during the TLS handshake")
-    return HandshakeError(f"TLS handshake with {peer} failed: {message_of(problem)}")
+        closed = "closed the connection during the TLS handshake"
+        return HandshakeError(f"{peer} {closed}", f"it {closed}")
+    if isinstance(problem, SSL.Error):
+        why = openssl_reason(problem)
+        if hint := _HINTS.get(why):
+            why = f"{hint} ({why})"
+    else:
+        why = message_of(problem)
+    return HandshakeError(f"TLS handshake with {peer} failed: {why}", f"TLS handshake failed: {why}")

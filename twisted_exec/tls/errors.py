@@ -13,14 +13,18 @@ OF_TIME = (9, 10)
 
 
 class TLSError(Exception):
-    """Base of the errors of this module."""
+    """
+    Base of the errors of this module.
+
+    :ivar reason: the message without the peer's address.
+    """
 
     osError = None  # Twisted's own connection errors have one; ours come before any system call
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str, reason: str = "") -> None:
         # Not super(): Twisted's errors, which some of ours also are, keep no message.
         Exception.__init__(self, message)
-        self.message = message
+        self.message, self.reason = message, reason or message
 
     def __str__(self) -> str:
         return self.message

@@ -101,10 +101,7 @@ class _ServerEndpoint:
             protocol: IProtocol = await self._underlying().connect(factory)
         except HandshakeError as problem:
             # The callers name the server.
-            host, port = host_and_port(self.config)
-            peer = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-            reason = str(problem).removeprefix(f"{peer}: ").replace(f" with {peer}", "")
-            raise type(problem)(reason.replace(f"{peer} closed", "it closed")) from None
+            raise type(problem)(problem.reason) from None
         return protocol
 
     def _underlying(self) -> IStreamClientEndpoint:
