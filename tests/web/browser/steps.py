@@ -31,9 +31,10 @@ class Steps(TestCase):
     deployment: WebDeployment
 
     async def open_terminal(self, user: User[Any]) -> None:
-        """Find the machine with the shell in the list."""
+        """Find the machine with the shell in the list, and wait for its session, which may begin after its screen."""
         await user.page.click(f"a[href='#/{VM}']")
         await user.until_terminal("[#$]$")
+        await user.until_page("You can type|Observing")
 
     async def play_recording(self, user: User[Any]) -> None:
         """Record a line, and seek to it in the player, which shows the screen of that moment."""
