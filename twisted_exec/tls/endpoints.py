@@ -464,4 +464,6 @@ def _clear(problem: BaseException | None, peer: str) -> Exception:
             why = f"{hint} ({why})"
     else:
         why = message_of(problem)
-    return HandshakeError(f"TLS handshake with {peer} failed: {why}", f"TLS handshake failed: {why}")
+    return HandshakeError(
+        f"TLS handshake with {peer} failed: {why}", f"TLS handshake failed: {why}"
+    )
