@@ -18,6 +18,8 @@ from twisted_exec.kube.console import AGENT
 from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 
+LIST_NAMESPACES = "kubectl get namespaces lists the namespaces"
+_NO_NAMESPACE = "this namespace does not exist; "
 _NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 _MOST_POOLS = 10
 _MOST_NAMES = 3
@@ -72,13 +74,13 @@ async def suggest_machine(client: IKubeClient, dialect: Dialect, name: str, name
     """
     others = await _names(client, dialect.workload, "", f"metadata.name={name}")
     here = [each for _, each in await _names(client, dialect.workload, namespace)]
-    missing = "" if here else await _missing(client, namespace)
+    missing = "" if here or await has_namespace(client, namespace) else _NO_NAMESPACE
     if others:
         namespaces = sorted(each for each, _ in others)
         quoted = ", ".join(f'"{each}"' for each in namespaces)
         return f"{missing}the machine is in namespace {quoted}: use -n {namespaces[0]}"
     if not here:
-        return missing and f"{missing}kubectl get namespaces lists the namespaces"
+        return missing and f"{missing}{LIST_NAMESPACES}"
     longer = sorted(each for each in here if each.startswith(name.lower()))
     near = (
         longer[:_MOST_NAMES]
@@ -90,15 +92,14 @@ async def suggest_machine(client: IKubeClient, dialect: Dialect, name: str, name
     return f"kubectl get {dialect.workload.plural} -n {namespace} lists the {dialect.noun}s there"
 
 
-async def _missing(client: IKubeClient, namespace: str) -> str:
-    """Return the beginning of a hint if a namespace does not exist and the user may read it."""
+async def has_namespace(client: IKubeClient, namespace: str) -> bool:
+    """Return whether a namespace exists; true, too, if the server does not tell the user."""
     try:
         await client.get(_NAMESPACES, namespace)
     except APIError as refusal:
         # The details, because a server without namespaces answers 404, too.
-        if refusal.code == NotFound.code and refusal.details.get("name") == namespace:
-            return "this namespace does not exist; "
-    return ""
+        return refusal.code != NotFound.code or refusal.details.get("name") != namespace
+    return True
 
 
 async def suggest_pool(client: IKubeClient, dialect: Dialect) -> str:

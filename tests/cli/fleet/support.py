@@ -43,6 +43,7 @@ class Fleet(Consoles):
     :ivar labels: likewise.
     :ivar problems: refuse the logs of machines, likewise.
     :ivar list_problem: refuses lists.
+    :ivar missing_namespace: of this name the server says that it does not exist.
     :ivar documents: of discovery, in place of those of :class:`Consoles`, by path.
     :ivar frames: the server knows frames.
     :ivar is_silent: the server answers nothing.
@@ -56,6 +57,7 @@ class Fleet(Consoles):
         self.labels: dict[str, dict[str, str]] = {}
         self.problems: dict[str, APIError] = {}
         self.list_problem: APIError | None = None
+        self.missing_namespace = ""
         self.documents: dict[str, Any] = {}
         self.frames = True
         self.is_silent = self.has_silent_logs = False
@@ -73,6 +75,8 @@ class Fleet(Consoles):
         if self.is_silent or (self.has_silent_logs and parts[-1] == "log"):
             self.heads.append(request.requestHeaders)
             return
+        if self.missing_namespace and parts[-2:] == ["namespaces", self.missing_namespace]:
+            raise NotFound("namespaces", self.missing_namespace)
         if parts[-1] == "machines":
             self._list(request, parts[5] if parts[4] == "namespaces" else "")
         elif parts[-1] == "screen":

@@ -104,6 +104,11 @@ class SelectTests(FleetCase):
             'the selector "app=web" matches no machine in namespace "default"; -A selects in all namespaces',
         )
         self.assertEqual(await self.refusal("--all", "-A"), "--all matches no machine")
+        self.fleet.missing_namespace = "default"
+        self.assertEqual(
+            await self.refusal("--all"),
+            'namespace "default" does not exist; kubectl get namespaces lists the namespaces',
+        )
 
     async def test_refused(self) -> None:
         """A server that refuses is an error with its reason."""

@@ -23,6 +23,7 @@ from twisted_exec.api.status import APIError, BadGateway, Unauthorized
 from twisted_exec.cli.client import CommandClient
 from twisted_exec.cli.console.options import recorded_input_of
 from twisted_exec.cli.messages import explain
+from twisted_exec.cli.suggestion import LIST_NAMESPACES, has_namespace
 from twisted_exec.kube.console import (
     AGENT,
     TIMEOUT_SECONDS,
@@ -270,6 +271,9 @@ async def _machines(
             for item in items:
                 target = _target(cluster, dialect, item)
                 targets.setdefault(target.uid, target)
+        is_only = namespace and not cluster.name
+        if is_only and not targets and not await has_namespace(client, namespace):
+            raise SelectionError(f'namespace "{namespace}" does not exist; {LIST_NAMESPACES}')
     except APIError as refused:
         if refused.code == Unauthorized.code and cluster.remedy:
             refused.message += f"; {cluster.remedy}"
