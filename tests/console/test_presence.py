@@ -10,12 +10,12 @@ from twisted_exec.streaming.interfaces import Role
 from twisted_exec.testing.console import MarkStream
 from twisted_exec.wire.resume import Attendance
 
-from .viewer_case import DELETED, READ_ONLY, ViewerCase
+from .viewer_case import DELETED, EYES, MISSING, READ_ONLY, ViewerCase
 
 
-def attendance(viewers: int, writer: str = "", seconds: int = 0) -> Attendance:
+def attendance(viewers: int, writer: str = "", seconds: int = 0, withheld: str = "") -> Attendance:
     """Return the mark of a console that is not recorded, and has no BREAK."""
-    return Attendance(viewers, writer, seconds, (), has_break=False)
+    return Attendance(viewers, writer, seconds, (), has_break=False, withheld=withheld)
 
 
 class PresenceTests(ViewerCase):
@@ -50,6 +50,15 @@ class PresenceTests(ViewerCase):
         """Without a writer there is no time."""
         _, ann = self.attach(user="ann", options=READ_ONLY)
         self.assertEqual(self.newest(ann), attendance(1))
+
+    def test_withheld(self) -> None:
+        """A mark says why the machine gets no input, also to a session that resumes, and when it gets input again."""
+        ann, _ = self.attach(user="ann", terms=EYES)
+        ann.away()
+        stream = self.resume(ann, 0, terms=EYES)
+        self.assertEqual(self.newest(stream), attendance(1, "ann", 0, MISSING))
+        self.attach(user="bob", options=READ_ONLY)
+        self.assertEqual(self.newest(stream), attendance(2, "ann", 1))
 
     def test_many(self) -> None:
         """Many changes at once are one mark."""

@@ -62,6 +62,10 @@ class MarkTests(SynchronousTestCase):
             encode_mark(Attendance(1, has_break=False)), b'{"Viewers":1,"Break":false}\n'
         )
         self.assertEqual(
+            encode_mark(Attendance(1, withheld="2 people\nare needed")),
+            b'{"Viewers":1,"Withheld":"2 people are needed"}\n',
+        )
+        self.assertEqual(
             encode_mark(Attendance(1, recordings=(OpenRecording("masked", "ada"),))),
             b'{"Viewers":1,"Recordings":[{"Input":"masked","User":"ada"}]}\n',
         )
@@ -70,12 +74,17 @@ class MarkTests(SynchronousTestCase):
         """A mark stays short, however many recordings there are and however long the names."""
         recordings = tuple(OpenRecording("masked", f"{n}" + "\U0001f600" * 200) for n in range(50))
         (mark,) = MarkDecoder().feed(
-            encode_mark(Attendance(1, "\U0001f600" * 64, recordings=recordings))
+            encode_mark(
+                Attendance(
+                    1, "\U0001f600" * 64, recordings=recordings, withheld="\U0001f600" * 5000
+                )
+            )
         )
         assert isinstance(mark, Attendance)
         assert mark.recordings is not None
         self.assertEqual(len(mark.recordings), 8)
         self.assertTrue(recordings[0].user.startswith(mark.recordings[0].user))
+        self.assertEqual(mark.withheld, "a ConsolePolicy")
 
     def test_unusable_recordings(self) -> None:
         """Recordings that cannot be read are unknown, or left out: they only inform."""
@@ -107,6 +116,7 @@ class MarkTests(SynchronousTestCase):
                 ),
                 st.builds(Notice, st.text(max_size=200), st.none()),
                 st.builds(Attendance, st.integers(0, 9999), has_break=st.booleans()),
+                st.builds(Attendance, st.integers(0, 9999), withheld=st.just("2 are needed")),
                 st.builds(
                     Attendance,
                     st.integers(0, 9999),

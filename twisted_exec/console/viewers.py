@@ -38,6 +38,7 @@ class Viewers:
             self._all,
             lambda: tuple(recorder.recordings),
             lambda: console.has_break,
+            lambda: self.missing_people,
         )
         # Sessions and their users while the console is suspended.
         self._left_meanwhile: list[tuple[str, str]] | None = None
@@ -265,9 +266,11 @@ class Presence:
         sessions: Sequence[Present],
         recordings: Callable[[], tuple[OpenRecording, ...]],
         has_break: Callable[[], bool],
+        missing_people: Callable[[], str],
     ) -> None:
         self._clock, self._floor, self._sessions = clock, floor, sessions
         self._recordings, self._has_break = recordings, has_break
+        self._missing_people = missing_people
         self._told_recordings: tuple[OpenRecording, ...] = ()
         self._writer, self._since = "", 0.0
         self._call: IDelayedCall | None = None
@@ -276,7 +279,14 @@ class Presence:
     def attendance(self) -> Attendance:
         viewers = sum(not each.is_ending for each in self._sessions)
         seconds = int(self._clock.seconds() - self._since) if self._writer else 0
-        return Attendance(viewers, self._writer, seconds, self._recordings(), self._has_break())
+        return Attendance(
+            viewers,
+            self._writer,
+            seconds,
+            self._recordings(),
+            self._has_break(),
+            self._missing_people(),
+        )
 
     def changed(self) -> None:
         writers = self._floor.writers

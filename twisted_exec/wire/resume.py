@@ -370,6 +370,7 @@ class Attendance:
     :param seconds: how long this user has had it.
     :param recordings: those that go on, :data:`MOST_RECORDINGS` at most; ``None`` if unknown.
     :param has_break: false if the console has no BREAK.
+    :param withheld: why the machine gets no input of its writers, as long as that is so.
     """
 
     viewers: int
@@ -377,6 +378,7 @@ class Attendance:
     seconds: int = 0
     recordings: tuple[OpenRecording, ...] | None = None
     has_break: bool = True
+    withheld: str = ""
 
 
 @dataclass(frozen=True)
@@ -436,6 +438,10 @@ def encode_mark(mark: Mark | Question | Answer) -> bytes:
             ]
         if not mark.has_break:
             document["Break"] = False
+        if withheld := printable_line(mark.withheld)[: LONGEST_MARK_BYTES // 16]:
+            document["Withheld"] = withheld
+            if len(_line(document)) > LONGEST_MARK_BYTES:
+                document["Withheld"] = "a ConsolePolicy"
     elif isinstance(mark, EchoTime):
         document = {"Echo": mark.microseconds}
     elif isinstance(mark, Question):
@@ -545,8 +551,10 @@ def _attendance(document: dict[str, object]) -> Attendance:
     ):
         raise RemoteProtocolError("a mark Viewers has no valid number or name")
     recordings = _recordings(document.get("Recordings"))
-    has_break = document.get("Break") is not False
-    return Attendance(viewers, writer, seconds, recordings, has_break)
+    has_break, withheld = document.get("Break") is not False, document.get("Withheld", "")
+    if not isinstance(withheld, str):
+        raise RemoteProtocolError("a mark Viewers has no valid reason why input is withheld")
+    return Attendance(viewers, writer, seconds, recordings, has_break, printable_line(withheld))
 
 
 def _recordings(value: object) -> tuple[OpenRecording, ...] | None:

@@ -22,6 +22,11 @@ RECORDINGS = kinds.CONSOLERECORDINGS.resource
 VM = "machines/default/vm-1"
 FLOOD_BYTES = 400_000
 PLAYED = "document.querySelector('.player .ap-term-text, .player .ap-term')?.innerText"
+# A cursor of a terminal that has the focus.
+HOLLOW = """(() => {
+    const {backgroundColor, outlineStyle} = getComputedStyle(document.querySelector('.xterm-cursor.xterm-cursor-block'));
+    return backgroundColor === 'rgba(0, 0, 0, 0)' && outlineStyle === 'solid';
+})()"""
 _NUMBER = re.compile(rb"(?<!\d)\d{15}(?!\d)")
 
 

@@ -16,7 +16,7 @@ from twisted_exec.api.resource import Resource
 
 from .base import WebTestCase
 from .layout import WINDOWS, faults_of, lasting
-from .steps import PLAYED, RECORDINGS, VM
+from .steps import HOLLOW, PLAYED, RECORDINGS, VM
 from .user import User
 
 PANEL = ".panel:not([hidden])"
@@ -61,11 +61,6 @@ _RECORD_TEXTS = """{
     const part = document.querySelector('%s');
     new MutationObserver(() => told.push(part.innerText)).observe(part, {childList: true, subtree: true, attributes: true});
 }"""
-# A cursor of a terminal that has the focus.
-_HOLLOW = """(() => {
-    const {backgroundColor, outlineStyle} = getComputedStyle(document.querySelector('.xterm-cursor.xterm-cursor-block'));
-    return backgroundColor === 'rgba(0, 0, 0, 0)' && outlineStyle === 'solid';
-})()"""
 _PLAYED_COLUMNS = (
     """document.querySelector('.player .ap-term')?.style.getPropertyValue('--term-cols')"""
 )
@@ -219,7 +214,7 @@ class ConsoleTests(WebTestCase):
         await ada.until_page("opened to observe only")
         await ada.until_terminal("[#$]$")
         await ada.focus_terminal()
-        await ada.page.until(_HOLLOW)
+        await ada.page.until(HOLLOW)
         await ada.page.type("lost")
         await ada.until_page(
             "What you type is not sent: [^.]*observe only. Choose “Type here” first"
@@ -227,7 +222,7 @@ class ConsoleTests(WebTestCase):
         await self.check_layout(ada, "observer", ".message", ".console-head .button")
         await ada.click_text(".console-head button", "Type here")
         await ada.until_page("You can type")
-        await ada.page.until(f"!({_HOLLOW})")
+        await ada.page.until(f"!({HOLLOW})")
         self.assertNotIn("lost", await ada.until_terminal("[#$]$"))
         self.check_faults()
 
@@ -365,7 +360,7 @@ class ConsoleTests(WebTestCase):
         await ada.page.type("lost")
         await ada.until_page("Server stopped for [^]*Reconnect now[^]*4 keys will not be sent")
         await ada.page.until("!document.querySelector('.console-head .role').checkVisibility()")
-        await ada.page.until(_HOLLOW)
+        await ada.page.until(HOLLOW)
         await self.check_layout(ada, "stopped", ".status-line", ".status-line > *", ".console-head")
         await self.check_layout(bob, "new-session", ".status-line", ".console-head")
         await ada.page.block()

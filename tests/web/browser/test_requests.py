@@ -10,7 +10,7 @@ from twisted_exec.api import kinds
 from .base import WebTestCase
 from .deployment import WebDeployment
 from .layout import faults_of
-from .steps import VM
+from .steps import HOLLOW, VM
 from .user import User
 
 POLICIES, REQUESTS = kinds.CONSOLEPOLICIES.resource, kinds.CONSOLEREQUESTS.resource
@@ -159,6 +159,25 @@ class RequestTests(WebTestCase):
         )
         await self.decide_all({"approved": True})
         await ada.until_terminal("[#$]$")
+        self.check_faults()
+
+    async def test_people(self) -> None:
+        """While a policy wants more people, the writer reads that keys are not sent; the cursor is hollow then."""
+        await self.deployment.client.delete(POLICIES, "fits", "default")
+        await self.set_policy("four", {"people": 2})
+        ada = await self.user("ada")
+        await ada.open(VM)
+        await ada.until_page("Keys are not sent: more people are needed")
+        await ada.focus_terminal()
+        await ada.page.until(HOLLOW)
+        await self.check_layout(ada, "alone", ".role-text")
+        await ada.click_text("button", "Details")
+        await ada.until_page("nothing is sent: ConsolePolicy default/four needs 2 people")
+        await ada.click_text("dialog button", "Close")
+        bob = await self.user("bob")
+        await bob.open(f"{VM}?mode=observe")
+        await ada.until_page("You can type")
+        await ada.page.until(f"!({HOLLOW})")
         self.check_faults()
 
     async def test_one_session(self) -> None:

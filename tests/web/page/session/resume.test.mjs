@@ -114,14 +114,15 @@ test("marks for people are passed on, and unknown ones are ignored", () => {
   open(state);
   assert.deepEqual(state.receiveMark({ Notice: "hello", Kind: "message" }), { notice: { Notice: "hello", Kind: "message" } });
   assert.deepEqual(state.receiveMark({ Viewers: 2, Writer: "ada", Seconds: 4 }), {
-    viewers: { count: 2, writer: "ada", seconds: 4, recordings: null },
+    viewers: { count: 2, writer: "ada", seconds: 4, recordings: null, withheld: "" },
   });
-  const alone = { count: 1, writer: "", seconds: 0 };
+  const alone = { count: 1, writer: "", seconds: 0, withheld: "" };
   assert.deepEqual(state.receiveMark({ Viewers: 1 }), { viewers: { ...alone, recordings: null } });
   const recordings = [{ Input: "masked", User: "ada" }, { Input: "some", User: "x" }, { Input: "all" }, null];
   assert.deepEqual(state.receiveMark({ Viewers: 1, Recordings: recordings }), {
     viewers: { ...alone, recordings: [{ input: "masked", user: "ada" }] },
   });
+  assert.equal(state.receiveMark({ Viewers: 1, Withheld: "2 are needed" }).viewers.withheld, "2 are needed");
   assert.deepEqual(state.receiveMark({ Echo: 812 }), { echo: 812 });
   assert.deepEqual(state.receiveMark({ Ping: 3 }), { ping: 3 });
   assert.deepEqual(state.receiveMark({ Pong: 4 }), { pong: 4 });

@@ -42,6 +42,7 @@ test("a connection that came back is soon an ordinary one, and the writer's time
   assert.match(writerText(viewers, 31_000, { isObserver: true, isOwn: true }), /^You, in another session, for 35/);
   assert.equal(writerText({ ...viewers, writer: "" }, 31_000, observer), "Nobody");
   assert.equal(writerText(undefined, 0, observer), "Unknown");
+  assert.match(writerText({ ...viewers, withheld: "2 are needed" }, 31_000, { isObserver: false }), /^You, for 35s; nothing is sent: 2 are needed$/);
 });
 
 test("the user of a silent server reads for how long, and how many keys wait for it", () => {
@@ -87,6 +88,7 @@ test("an observer reads why", () => {
   const session = { mayType: true, isReadOnly: false };
   const observer = { isObserver: true, isDenied: false, writer: "" };
   assert.equal(roleText({ ...observer, isObserver: false }, session), "You can type");
+  assert.equal(roleText({ ...observer, isObserver: false, withheld: "2 are needed" }, session), "Keys are not sent: more people are needed");
   assert.equal(roleText(observer, session), "Observing");
   assert.equal(roleText({ ...observer, writer: "ada" }, session), "Observing; ada types");
   assert.equal(roleText({ ...observer, writer: null }, session), "Observing; nobody types");

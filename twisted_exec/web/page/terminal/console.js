@@ -431,6 +431,7 @@ export class Console {
 
   #viewersChanged(viewers) {
     this.#status.viewers(viewers);
+    this.#roles.withheld = viewers.withheld;
     const news = recordingNews(this.#recordings, viewers.recordings);
     this.#recordings = viewers.recordings ?? this.#recordings;
     if (news) this.#tellFact("recordings", news, "");
@@ -631,9 +632,9 @@ export class Console {
   }
 
   #showRole() {
-    const { isObserver, isDenied } = this.#roles;
+    const { isObserver, isDenied, withheld } = this.#roles;
     this.#status.role(this.#roles, this.#rights.mayType);
-    this.element.classList.toggle("observer", isObserver);
+    this.element.classList.toggle("unheard", isObserver || withheld !== "");
     this.#keys.element.hidden = isObserver || !this.#rights.mayType;
     const { isReadOnly } = this.#status;
     const typeHere = this.writer ? "Take over" : "Type here";

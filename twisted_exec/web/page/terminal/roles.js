@@ -51,6 +51,8 @@ export class Roles {
   isDenied = false;
   /** @type {string | null} Name of the writer; empty if it is this session or unknown, null if there is none. */
   writer = "";
+  /** Why the machine gets no input of its writers at present; empty if it does. */
+  withheld = "";
   #user;
 
   /**

@@ -18,7 +18,7 @@ export class StatusLine {
   #state;
   #waiting;
   /** @type {{roles: any, mayType: boolean}} */
-  #role = { roles: { isObserver: false }, mayType: true };
+  #role = { roles: { isObserver: false, withheld: "" }, mayType: true };
   #facts;
   /** @type {() => number | null} */
   #offset;
@@ -303,7 +303,8 @@ export class StatusLine {
     this.#roleText.hidden = isStopped; // nothing reads what is typed
     const waiting = roles.isObserver ? "" : waitingText(this.#state, this.#waiting());
     const role = isKnown ? printable(roleText(roles, { mayType, isReadOnly: this.isReadOnly })) : "";
-    if (this.#roleText.textContent !== (waiting || role)) this.#roleText.textContent = this.#roleText.title = waiting || role;
+    if (this.#roleText.textContent !== (waiting || role)) this.#roleText.textContent = waiting || role;
+    this.#roleText.title = printable(roles.withheld) || this.#roleText.textContent;
   }
 }
 

@@ -93,7 +93,8 @@ export function waitingText({ name, detail, silentSince }, waiting) {
 /** Return who types, and for how long by now; `viewers` are those of the moment `at`. */
 export function writerText(viewers, now, { isObserver, isOwn }) {
   if (!viewers) return "Unknown";
-  const since = `for ${duration((viewers.seconds ?? 0) * 1000 + now - viewers.at)}`;
+  const withheld = viewers.withheld ? `; nothing is sent: ${viewers.withheld}` : "";
+  const since = `for ${duration((viewers.seconds ?? 0) * 1000 + now - viewers.at)}${withheld}`;
   if (!isObserver) return `You, ${since}`;
   if (isOwn) return `You, in another session, ${since}`;
   return viewers.writer ? `${viewers.writer}, ${since}` : "Nobody";
@@ -122,8 +123,8 @@ export function withRoles(people, isObserver) {
  * @param {{mayType: boolean, isReadOnly: boolean}} session `mayType`: the user has the right; `isReadOnly`: it can never
  *     write
  */
-export function roleText({ isObserver, isDenied, writer, isOwn }, { mayType, isReadOnly }) {
-  if (!isObserver) return "You can type";
+export function roleText({ isObserver, isDenied, writer, isOwn, withheld }, { mayType, isReadOnly }) {
+  if (!isObserver) return withheld ? "Keys are not sent: more people are needed" : "You can type";
   if (isDenied || !mayType) return "Observing (no right to type)";
   if (isReadOnly) return "Observing (opened to observe only)";
   if (isOwn) return "Observing; you type in another session";
