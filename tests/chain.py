@@ -22,11 +22,15 @@ from typing import Any
 
 from twisted.internet import reactor as _reactor
 from twisted.internet.task import deferLater
+from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.dialects import DIALECTS
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Material
+from twisted_exec.kube.kubeconfig.connection import endpoint as server_of
+from twisted_exec.streaming.http import control
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest, upgrade
+from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.tls.client import ClientTLS
 from twisted_exec.tls.endpoints import client_endpoint
 from twisted_exec.tls.files import read_file
@@ -49,6 +53,8 @@ USERS = {
 }
 """Users with a certificate, and their groups."""
 TURN_SECONDS = 0.005
+PATIENCE_SECONDS = 120.0
+"""Limit of connections and answers in tests whose subject is another one."""
 
 CleanUp = Callable[..., Any]
 """``addCleanup`` of a test case, or what does the same."""
@@ -144,6 +150,17 @@ def poollet_settings(pool: str = POOL, **more: Any) -> dict[str, Any]:
     }
 
 
+def await_endings(case: SynchronousTestCase) -> None:
+    """
+    Let the hops of a test await each other's answers when they end or change a session.
+
+    Otherwise they cut it after less than a second, in which a busy machine may do nothing of it.
+    """
+    defaults = {**Proxy.__init__.__kwdefaults__, "end_seconds": PATIENCE_SECONDS}
+    case.patch(Proxy.__init__, "__kwdefaults__", defaults)
+    case.patch(control, "SILENCE_SECONDS", PATIENCE_SECONDS)
+
+
 # Their clients.
 
 
@@ -176,9 +193,15 @@ def kubeconfig(path: str, url: str, name: str, of: PKI | None = None) -> str:
 
 def client(server: Any, name: str, clean_up: CleanUp, of: PKI | None = None) -> KubeClient:
     """Return a client of an API server that shows a certificate; it is closed in the end."""
-    made = KubeClient(client_config(server.url, name, of), reactor)
+    made = patient(client_config(server.url, name, of))
     clean_up(made.close)
     return made
+
+
+def patient(config: ClientConfig) -> KubeClient:
+    """Return a client that waits for connections, too, as long as a busy machine may need."""
+    server = server_of(config, reactor, timeout_seconds=PATIENCE_SECONDS)
+    return KubeClient(config, reactor, timeout_seconds=PATIENCE_SECONDS, server=server)
 
 
 def endpoint(address: Any, identity: Issued | None = None) -> Any:
@@ -189,7 +212,7 @@ def endpoint(address: Any, identity: Issued | None = None) -> Any:
         certificate_pem=identity.certificate_pem if identity else b"",
         key_pem=identity.key_pem if identity else b"",
     )
-    return client_endpoint(reactor, HOST, address.port, tls)
+    return client_endpoint(reactor, HOST, address.port, tls, timeout_seconds=PATIENCE_SECONDS)
 
 
 async def ask(
@@ -203,7 +226,7 @@ async def ask(
     """Return the answer to a request that asks for no stream, or is refused."""
     request = UpgradeRequest(method, path.encode(), host, headers)
     try:
-        await upgrade(endpoint, request, clock=reactor, timeout_seconds=120)
+        await upgrade(endpoint, request, clock=reactor, timeout_seconds=PATIENCE_SECONDS)
     except UpgradeRefused as answer:
         return answer
     raise AssertionError("it was upgraded")

@@ -312,12 +312,20 @@ class Attacker:
 
     :param certificate: the user's client certificate, with its key; empty: unauthenticated.
     :param typed: bytes that follow each request at once, as input for an opened console.
+    :param seconds: longest wait for an answer.
     """
 
     def __init__(
-        self, port: int, ca: str, certificate: str = "", key: str = "", typed: bytes = b""
+        self,
+        port: int,
+        ca: str,
+        certificate: str = "",
+        key: str = "",
+        typed: bytes = b"",
+        *,
+        seconds: float = SECONDS,
     ) -> None:
-        self._port, self._typed = port, typed
+        self._port, self._typed, self._seconds = port, typed, seconds
         self._context = ssl.create_default_context(cafile=ca)
         if certificate:
             self._context.load_cert_chain(certificate, key)
@@ -327,7 +335,7 @@ class Attacker:
         answer = b""
         try:
             with (
-                socket.create_connection(("127.0.0.1", self._port), SECONDS) as bare,
+                socket.create_connection(("127.0.0.1", self._port), self._seconds) as bare,
                 self._context.wrap_socket(bare, server_hostname="127.0.0.1") as peer,
             ):
                 peer.sendall(attack.head + self._typed)

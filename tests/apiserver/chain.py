@@ -17,6 +17,7 @@ from tests.chain import (
     LISTEN,
     POOL,
     apiserver_settings,
+    await_endings,
     begin,
     client,
     endpoint,
@@ -162,6 +163,7 @@ class ChainTestCase(TestCase):
     """For users besides those with a certificate; by default those of the token file."""
 
     async def setUp(self) -> None:
+        await_endings(self)
         self.audit = AuditList()
         self.storage = self.make_storage()
         self.server = APIServer(self.settings(), self.storage, self.audit, reactor)

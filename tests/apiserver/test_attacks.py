@@ -10,7 +10,7 @@ from twisted.internet.threads import deferToThread
 
 from tests.apiserver.attacks import Attack, Attacker, Target, attacks
 from tests.apiserver.chain import ChainTestCase
-from tests.chain import pki
+from tests.chain import PATIENCE_SECONDS, pki
 from twisted_exec.api import kinds
 
 GROUP = "compute.ironcore.dev"
@@ -45,7 +45,7 @@ class AttackTests(ChainTestCase):
         address: Any = self.server.address
         pair = pki().pair(f"user-{user}")
         shown = (pair.certificate, pair.key) if user else ()
-        return Attacker(address.port, pki().serving_ca, *shown)
+        return Attacker(address.port, pki().serving_ca, *shown, seconds=PATIENCE_SECONDS)
 
     async def nothing_opens(self, attacker: Attacker) -> None:
         """No request reaches the poollet, and none is answered as an open console is."""

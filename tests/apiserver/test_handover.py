@@ -71,7 +71,7 @@ class HandOverCase(MachineTestCase):
         await self.stop_server(server)
         await self.retired[server]
 
-    async def hand_over(self, linger_seconds: float = 60.0) -> Deferred[None]:
+    async def hand_over(self, linger_seconds: float = 3600.0) -> Deferred[None]:
         """Replace :attr:`server`; the former one is :attr:`old`."""
         self.old = self.server
         self.addCleanup(self.stop_old, self.old)
@@ -278,7 +278,7 @@ class SharedStoreTests(MachineTestCase):
         self.addCleanup(new.stopService)
         await new.when_ready()
         await port.stopListening()
-        retired = old.retire(60)
+        retired = old.retire(3600)
         await self.until(lambda: new.is_leading)
         self.server = new
         await self.client("admin").delete(MACHINES, "vm", "default")

@@ -32,6 +32,7 @@ CLASS = {
 }
 
 
+AGE = r"(\d+[hms])+"
 NOTHING: Mapping[str, str] = {}
 STREAMED = {"KUBE_FEATURE_WatchListClient": "true"}
 
@@ -122,7 +123,7 @@ class KubectlTests(KubectlCase):
                 "explain", "--output=plaintext-openapiv2", "machine.spec.power"
             )
             self.assertIn("power is On or Off.", older)
-            self.assertRegex(await self.run_kubectl("get", "ns"), r"default +Active +\d+s")
+            self.assertRegex(await self.run_kubectl("get", "ns"), rf"default +Active +{AGE}\b")
 
         await self.each(story)
 
@@ -178,11 +179,14 @@ class KubectlTests(KubectlCase):
             self.assertRegex(
                 table,
                 r"NAME +MACHINECLASSREF +IMAGE +MACHINEPOOLREF +STATE +READY +REASON +AGE\n"
-                rf"{name} +small +<none> +pool-a +Running +<unknown> +<none> +\d+s\n",
+                rf"{name} +small +<none> +pool-a +Running +<unknown> +<none> +{AGE}\n",
             )
             self.assertIn("Events:", await self.run_kubectl("describe", "machine", name))
             await self.run_kubectl(
-                "wait", "--for=jsonpath={.status.state}=Running", f"machine/{name}", "--timeout=60s"
+                "wait",
+                "--for=jsonpath={.status.state}=Running",
+                f"machine/{name}",
+                "--timeout=500s",
             )
             self.assertIn("deleted", await self.run_kubectl("delete", "machine", name))
             told = await self.run_kubectl("get", "machine", name, code=1)
@@ -261,7 +265,7 @@ class KubectlTests(KubectlCase):
 
         async def story(name: str) -> None:
             await self.make_machine(name)
-            words = (f"machine/{name}", "--for=jsonpath={.spec.power}=On", "--timeout=60s")
+            words = (f"machine/{name}", "--for=jsonpath={.spec.power}=On", "--timeout=500s")
             told = await self.run_kubectl("wait", *words, "-v=6", env=STREAMED)
             self.assertIn("condition met", told)
             streamed, listed = "sendInitialEvents=true" in told, "limit=500" in told

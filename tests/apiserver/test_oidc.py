@@ -109,7 +109,7 @@ class OIDCChainTests(ChainTestCase):
         user = await self.who(json.loads(body)["token"].encode())
         self.assertEqual(user["username"], "oidc:jane")
 
-    def token(self, seconds: float = 60, **claims: Any) -> bytes:
+    def token(self, seconds: float = 3600, **claims: Any) -> bytes:
         told = {"aud": "exec", "sub": "jane", "groups": ["masters"], "exp": time.time() + seconds}
         return self.provider.token(**{**told, **claims})
 
@@ -151,7 +151,7 @@ class OIDCChainTests(ChainTestCase):
             forge.hmac_token(claims, forge.public_pem(forge.rsa_key())),
             self.token(aud="another"),
             self.token(seconds=-60),
-            self.token(nbf=time.time() + 60),
+            self.token(nbf=time.time() + 1800),
             self.token(sub=""),
             self.token(iss="https://elsewhere.example"),
             b"nonsense",

@@ -215,7 +215,7 @@ class StartTests(ChainTestCase):
 class DrainTests(ChainTestCase):
     """A server that stops while consoles are open."""
 
-    drain_seconds = 20.0
+    drain_seconds = 3600.0
 
     async def test_last_one_leaves(self) -> None:
         """Sessions may go on for the drain time; when none is left, nothing waits."""

@@ -29,9 +29,8 @@ class RevisionCase(RPCCase):
         self.runtime.calls.clear()
         server = IRIServer(self.runtime, self.target, reactor, revision=revision)
         server.startService()
-        client = IRIClient(self.target, reactor, revision=revision)
+        client = self.connect(revision=revision)
         self.addCleanup(lambda: server.stopService() if server.running else None)
-        self.addCleanup(client.stopService)
         self._server = server
         return client
 
@@ -124,8 +123,7 @@ class EveryRevisionTests(RevisionCase):
             await self.both(name)
             other = "ironcore" if name == "spheric" else name
             for beside in (other, "spheric"):
-                client = IRIClient(self.target, reactor, revision=beside)
-                self.addCleanup(client.stopService)
+                client = self.connect(revision=beside)
                 await client.status(pb.StatusRequest())
                 await client.log(console_pb2.LogRequest())
             self.assertEqual(len(self.runtime.calls), 4)
@@ -272,7 +270,7 @@ class ReconnectTests(RevisionCase):
     async def test_deadlines(self) -> None:
         """Each method has its own deadline, unless the client sets one: 5 s to a minute."""
         asked: list[float] = []
-        client = self.connect()
+        client = self.connect(timeout_seconds=None)
         for attribute in ("version", "exec", "list_machines", "create_machine"):
             asked.append(client._deadline(attribute))
         self.assertEqual(asked, [5.0, 60.0, 10.0, 30.0])

@@ -20,6 +20,7 @@ from twisted.internet.unix import Port
 from twisted.trial.unittest import TestCase
 from zope.interface import implementer, implementer_only
 
+from tests.chain import PATIENCE_SECONDS
 from tests.retained import only
 from twisted_exec.api import status as api
 from twisted_exec.iri import unix_gate
@@ -71,7 +72,8 @@ class RPCCase(TestCase):
         return gate
 
     def connect(self, **options: Any) -> IRIClient:
-        client = IRIClient(self.target, reactor, **options)
+        # The time limits of the methods are over soon on a busy machine.
+        client = IRIClient(self.target, reactor, **{"timeout_seconds": PATIENCE_SECONDS, **options})
         self.addCleanup(client.stopService)
         return client
 
@@ -290,7 +292,7 @@ class TimeTests(RPCCase):
             await self.refusal(client.version(pb.VersionRequest()))
         before = set(self.gate().open)
         del self.runtime.answers["version"]
-        client._timeout_seconds = 60  # only the calls before are to time out
+        client._timeout_seconds = PATIENCE_SECONDS  # only the calls before are to time out
         await client.version(pb.VersionRequest())
         self.assertNotEqual(set(self.gate().open) - before, set())
         for one in waiting:

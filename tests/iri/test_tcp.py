@@ -14,6 +14,7 @@ from twisted.internet import reactor
 from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import TestCase
 
+from tests.chain import PATIENCE_SECONDS
 from tests.tls.support import authority, client_identity, server_identity, write
 from twisted_exec.api import status as api
 from twisted_exec.iri.client import IRIClient
@@ -49,7 +50,12 @@ class TCPCase(TestCase):
         return server
 
     def connect(self, server: IRIServer, issued: Issued, ca: str = "serving") -> IRIClient:
-        client = IRIClient(server.target, reactor, tls=self.files("client", issued, ca))  # type: ignore[arg-type]
+        client = IRIClient(
+            server.target,  # type: ignore[arg-type]
+            reactor,
+            tls=self.files("client", issued, ca),
+            timeout_seconds=PATIENCE_SECONDS,
+        )
         self.addCleanup(client.stopService)
         return client
 

@@ -19,6 +19,7 @@ from twisted.trial.unittest import TestCase
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Request, Site
 
+from tests.chain import PATIENCE_SECONDS
 from tests.clocks import expire
 from tests.kube.plugins import PluginScript
 from twisted_exec.api import kinds
@@ -89,7 +90,7 @@ class ClientTestCase(TestCase):
             if channel.transport is not None:
                 channel.transport.abortConnection()
 
-    def make_client(self, timeout_seconds: float = 10.0, **more: Any) -> KubeClient:
+    def make_client(self, timeout_seconds: float = PATIENCE_SECONDS, **more: Any) -> KubeClient:
         config = ClientConfig(f"http://127.0.0.1:{self.port.getHost().port}", **more)
         return KubeClient(config, reactor, timeout_seconds=timeout_seconds)
 
@@ -647,11 +648,13 @@ class WatchTests(ClientTestCase):
 
         def answer(request: Request) -> Any:
             request.write(b'{"type":"ADDED","object":{"metadata":{"name":"a"}}}\n')
-            reactor.callLater(0.05, request.channel.transport.abortConnection)
             return NOT_DONE_YET
 
         self.server.handler = answer
         watching, events = self.watch()
+        await until(lambda: bool(events))
+        (channel,) = self.server.connections
+        channel.transport.abortConnection()
         self.assertEqual((await self.refusal(watching)).code, 502)
         self.assertEqual(events, [("ADDED", "a")])
 
@@ -865,7 +868,7 @@ class LateCredentialsTests(ClientTestCase):
         self.accepted = "new"
         self.server.handler = self.answer
         credentials = LateCredentials('leaf "a"', self.current, reread=self.reread)
-        self.late = KubeClient(credentials, reactor, timeout_seconds=10.0)
+        self.late = KubeClient(credentials, reactor, timeout_seconds=PATIENCE_SECONDS)
 
     async def tearDown(self) -> None:
         await self.late.close()

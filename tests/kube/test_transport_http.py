@@ -144,7 +144,7 @@ class OpenTests(TransportCase):
         request.channel.connectionLost = connection_lost
         request.finish()
         self.assertEqual(await self.read(incoming), b"x")
-        await ended.addTimeout(10, reactor)
+        await ended.addTimeout(50, reactor)  # after a minute the server would close it
 
 
 class CompressedTests(TransportCase):

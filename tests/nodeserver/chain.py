@@ -12,7 +12,17 @@ from typing import Any
 from twisted.trial.unittest import TestCase
 
 from tests.audits import AuditList
-from tests.chain import HOST, KUBELET_CLIENT, LISTEN, ask, endpoint, issued, pki, reactor
+from tests.chain import (
+    HOST,
+    KUBELET_CLIENT,
+    LISTEN,
+    PATIENCE_SECONDS,
+    ask,
+    endpoint,
+    issued,
+    pki,
+    reactor,
+)
 from tests.nodeserver.support import simple
 from twisted_exec.api import kinds
 from twisted_exec.auth.delegated import DelegatedAuthorizer
@@ -131,6 +141,8 @@ class ServerCase(TestCase):
     async def healthy(self, path: str) -> tuple[int, bytes]:
         """Return the answer of the health port."""
         address: Any = self.server.health_address
-        where = client_endpoint(reactor, address.host, address.port, None)
+        where = client_endpoint(
+            reactor, address.host, address.port, None, timeout_seconds=PATIENCE_SECONDS
+        )
         answer = await ask(where, path)
         return answer.code, answer.body

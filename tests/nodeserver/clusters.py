@@ -31,6 +31,7 @@ from tests.chain import (
     apiserver_settings,
     client_config,
     kubeconfig,
+    patient,
     pki,
     reactor,
     until,
@@ -107,7 +108,7 @@ class Cluster:
 
     def client(self, user: str) -> KubeClient:
         """A client in the name of a user; closed with the cluster."""
-        client = KubeClient(self.config(user), reactor)
+        client = patient(self.config(user))
         self._clients.append(client)
         return client
 

@@ -15,7 +15,7 @@ from twisted.trial.unittest import TestCase
 from zope.interface import implementer
 
 from tests.audits import AuditList
-from tests.chain import KUBELET_CLIENT, LISTEN, reactor, until
+from tests.chain import HOST, KUBELET_CLIENT, LISTEN, PATIENCE_SECONDS, reactor, until
 from tests.streaming.raw import Raw
 from twisted_exec.auth.credentials import NO_HEADERS
 from twisted_exec.auth.interfaces import (
@@ -27,7 +27,6 @@ from twisted_exec.auth.interfaces import (
 )
 from twisted_exec.auth.rules import Attributes
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
-from twisted_exec.kube.upstream import CONNECT_SECONDS
 from twisted_exec.nodeserver.kubelet_api.gate import NodeAccess
 from twisted_exec.nodeserver.kubelet_api.routes import HOP, Hop, NodeRoutes
 from twisted_exec.program.audit import Trail
@@ -131,7 +130,7 @@ class ChainTestCase(TestCase):
     :ivar root_pod: as it is in the root.
     """
 
-    connect_seconds = CONNECT_SECONDS
+    connect_seconds = PATIENCE_SECONDS
     requires_reason = False
 
     async def asyncSetUp(self) -> None:
@@ -194,11 +193,15 @@ class ChainTestCase(TestCase):
         client.transport.write(b"\r\n".join([*head, b"", b""]) + early)
         return client
 
+    def entry(self) -> Any:
+        """Return the endpoint of the node server."""
+        where = HOST, self.port
+        return client_endpoint(reactor, *where, None, timeout_seconds=PATIENCE_SECONDS)
+
     async def connected(self) -> Raw:
         """A client that has said nothing."""
         client = Raw()
-        endpoint = client_endpoint(reactor, "127.0.0.1", self.port, None)
-        await connectProtocol(endpoint, client)
+        await connectProtocol(self.entry(), client)
         self.clients.append(client)
         return client
 

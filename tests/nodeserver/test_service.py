@@ -223,7 +223,7 @@ class EndTests(ServerCase):
 
     async def test_stop(self) -> None:
         """It stops with a reason for every session; meanwhile it is not ready and takes no new one."""
-        streams = await self.setUpStreams(drain_seconds=10.0)
+        streams = await self.setUpStreams(drain_seconds=3600.0)
         streams.stays = True
         stopping = self.server.stopService()
         self.assertEqual([each.reason for each in streams.endings], [SHUTTING_DOWN])
@@ -243,7 +243,7 @@ class EndTests(ServerCase):
         """A replaced server serves its sessions, reviews them, and ends when none is left."""
         streams = await self.setUpStreams(shutdown_delay_seconds=3600)
         await self.server.freeze()
-        retiring = self.server.retire(600)
+        retiring = self.server.retire(3600)
         await self.server.guard.review()
         self.assertEqual((streams.endings, retiring.called), ([], False))
         streams.sessions[0].over("ended")

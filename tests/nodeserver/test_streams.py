@@ -21,7 +21,6 @@ from twisted_exec.streaming.http.upgrade_client import UpgradeRequest
 from twisted_exec.streaming.remotecommand.carriers import OVER_SPDY
 from twisted_exec.streaming.remotecommand.client import ConsoleClient, connect
 from twisted_exec.testing.console import EchoAttachment, RecordingUser
-from twisted_exec.tls.endpoints import client_endpoint
 from twisted_exec.wire.channel import V4, V5
 from twisted_exec.wire.control_messages import TerminalSize
 
@@ -80,9 +79,8 @@ class RecordedCase(ChainTestCase):
     async def open(self, target: bytes = TERMINAL, *protocols: Any) -> ConsoleClient:
         headers = [(b"Authorization", f"Bearer {ROOT}".encode())]
         head = UpgradeRequest(b"GET", target, b"node", headers)
-        entry = client_endpoint(reactor, "127.0.0.1", self.port, None)
         return await connect(
-            entry,
+            self.entry(),
             head,
             self.user,
             clock=reactor,

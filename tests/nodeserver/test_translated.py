@@ -18,7 +18,6 @@ from twisted_exec.streaming.http.upgrade_client import UpgradeRequest
 from twisted_exec.streaming.remotecommand.carriers import OVER_SPDY, UPGRADE_REQUIRED
 from twisted_exec.streaming.remotecommand.client import ConsoleClient, connect
 from twisted_exec.testing.console import EchoAttachment, RecordingUser
-from twisted_exec.tls.endpoints import client_endpoint
 from twisted_exec.wire.channel import V5
 from twisted_exec.wire.control_messages import Ending
 
@@ -55,9 +54,8 @@ class OldLeafTests(ChainTestCase):
     async def open(self, target: bytes = EXEC) -> ConsoleClient:
         headers = [(b"Authorization", f"Bearer {ROOT}".encode())]
         head = UpgradeRequest(b"GET", target, b"node", headers)
-        entry = client_endpoint(reactor, "127.0.0.1", self.port, None)
         return await connect(
-            entry, head, self.user, clock=reactor, timeout_seconds=120, protocols=(V5,)
+            self.entry(), head, self.user, clock=reactor, timeout_seconds=120, protocols=(V5,)
         )
 
     async def test_to_the_end(self) -> None:
@@ -142,9 +140,8 @@ class WebSocketOnlyTests(ChainTestCase):
         user = RecordingUser()
         headers = [(b"Authorization", f"Bearer {ROOT}".encode())]
         head = UpgradeRequest(b"GET", TERMINAL, b"node", headers)
-        entry = client_endpoint(reactor, "127.0.0.1", self.port, None)
         client = await connect(
-            entry, head, user, clock=reactor, timeout_seconds=120, protocols=(OVER_SPDY,)
+            self.entry(), head, user, clock=reactor, timeout_seconds=120, protocols=(OVER_SPDY,)
         )
         self.assertEqual([method for method, _, _ in self.leaf_server.asked], [b"POST", b"GET"])
         client.write(b"hello")

@@ -17,7 +17,17 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import TestCase
 
 from tests.audits import AuditList
-from tests.chain import ask, endpoint, issued, pki, poollet_settings, reactor, until
+from tests.chain import (
+    PATIENCE_SECONDS,
+    ask,
+    await_endings,
+    endpoint,
+    issued,
+    pki,
+    poollet_settings,
+    reactor,
+    until,
+)
 from tests.poollet.doubles import CLASSES, MACHINES, MemoryRuntime, machine
 from tests.streaming.raw import Raw
 from twisted_exec.api import kinds
@@ -112,6 +122,7 @@ class PoolletCase(TestCase):
     """A poollet of ``pool-a`` with one machine ``lab/vm``, which jane may open."""
 
     async def setUp(self) -> None:
+        await_endings(self)
         self.directory = Path(tempfile.mkdtemp(dir=self.mktemp_directory()))
         self.cluster = MemoryCluster()
         self.client = self.cluster.client()
@@ -192,6 +203,11 @@ class PoolletCase(TestCase):
     async def stop(self) -> None:
         if self.poollet.running:
             await self.poollet.stopService()
+
+    def give_time(self) -> None:
+        """Let consoles wait long for the runtime."""
+        locator = self.poollet.consoles.proxy.locator
+        object.__setattr__(locator, "runtime_seconds", PATIENCE_SECONDS)
 
     def endpoint(self, identity: Issued | None) -> Any:
         return endpoint(self.poollet.address, identity)

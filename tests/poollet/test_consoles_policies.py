@@ -91,6 +91,7 @@ class PolicyTests(PoolletCase):
             return await exec_(*arguments, **more)
 
         self.patch(self.runtime, "exec", exec_later)
+        self.give_time()
         viewing = Deferred.fromCoroutine(self.view(**self.direct()))
         await until(lambda: self.poollet.consoles.policies.is_current)
         await self.policy("all")

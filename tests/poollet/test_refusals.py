@@ -172,8 +172,8 @@ class RefusalTests(PoolletCase):
     async def test_not_running_yet(self) -> None:
         """A machine that the runtime does not have yet: 503, try again soon."""
         await self.start()
+        await self.poollet.freeze()  # otherwise it would soon make another one
         self.runtime.machines.clear()
-        self.runtime.refusals["create_machine"] = ServiceUnavailable("later")
         self.assertIn('machine "vm" is not running yet', await self.refused(503))
         self.assertEqual(await self.retry_after(), 1)
 
@@ -194,8 +194,9 @@ class RefusalTests(PoolletCase):
         self.assertIsNone(await self.retry_after())
 
     def while_asked(self, change: Callable[[], Awaitable[None]]) -> None:
-        """Let a change arrive while the runtime creates the URL."""
+        """Let a change arrive while the runtime creates the URL, however long that takes."""
         answer = self.runtime.exec
+        self.give_time()
 
         async def late(request: Any, facts: Any) -> Any:
             url = await answer(request, **facts)

@@ -15,7 +15,7 @@ from twisted.internet.task import deferLater
 
 from tests.apiserver.chain import ChainTestCase
 from tests.audits import AuditList
-from tests.chain import begin, pki
+from tests.chain import begin, patient, pki
 from twisted_exec.api import spaces
 from twisted_exec.api.kinds import NAMESPACES, SECRETS, SELFSUBJECTREVIEWS
 from twisted_exec.api.status import AlreadyExists, APIError, NotFound
@@ -70,7 +70,7 @@ class HubTestCase(ChainTestCase):
 
     def space_client(self, token: str) -> KubeClient:
         """Return a client of the Space's server."""
-        made = KubeClient(self.config(token), reactor)
+        made = patient(self.config(token))
         self.addCleanup(made.close)
         return made
 

@@ -14,6 +14,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IProtocolFactory, IStreamClientEndpoint
 from twisted.trial.unittest import TestCase
 
+from tests.chain import PATIENCE_SECONDS
 from twisted_exec.tls.client import ClientTLS
 from twisted_exec.tls.endpoints import client_endpoint, server_endpoint, unix_client_endpoint
 from twisted_exec.tls.pki import Authority
@@ -42,10 +43,12 @@ class PlacesTestCase(TestCase):
         port: Any = await server_endpoint(reactor, where, tls).listen(factory)
         self.addCleanup(port.stopListening)
         if kind == "unix":
-            return unix_client_endpoint(reactor, path)
+            return unix_client_endpoint(reactor, path, timeout_seconds=PATIENCE_SECONDS)
         self.port = port.getHost().port
         client_tls = ClientTLS("localhost", ca_pem=pki()[0]) if tls else None
-        return client_endpoint(reactor, "127.0.0.1", self.port, client_tls)
+        return client_endpoint(
+            reactor, "127.0.0.1", self.port, client_tls, timeout_seconds=PATIENCE_SECONDS
+        )
 
     def server_tls(self, *, resumable: bool = False) -> ServerTLS:
         """Return the settings of a server on this host."""

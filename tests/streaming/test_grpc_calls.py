@@ -51,7 +51,7 @@ class CallsCase(TestCase):
         self.link = grpc_calls.Link(self.channel)
         self.readers: list[threading.Thread] = []
 
-    def call(self, path: str, sent: bytes, seconds: float = 30.0) -> Deferred[Any]:
+    def call(self, path: str, sent: bytes, seconds: float = 180.0) -> Deferred[Any]:
         future = self.link.unary(path).future(sent, timeout=seconds)
         return grpc_calls.call(self.link, reactor, future, self.read, self.told)
 

@@ -38,7 +38,7 @@ class ReviewTests(AdmissionCase):
     async def asked(self) -> None:
         """The review contains the whole request."""
         await self.validating(
-            self.webhook("look", allow, rule(resources=("*/*",)), timeoutSeconds=7)
+            self.webhook("look", allow, rule(resources=("*/*",)), timeoutSeconds=29)
         )
 
     async def test_create(self) -> None:
@@ -49,7 +49,7 @@ class ReviewTests(AdmissionCase):
             creating(new, dry_run=True, options={"dryRun": ["All"], "fieldManager": "me"})
         )
         ((name, query, review),) = self.hooks.asked
-        self.assertEqual((name, query), ("look", b"timeout=7s"))
+        self.assertEqual((name, query), ("look", b"timeout=29s"))
         self.assertEqual(review["kind"], "AdmissionReview")
         self.assertEqual(review["apiVersion"], "admission.k8s.io/v1")
         request = review["request"]

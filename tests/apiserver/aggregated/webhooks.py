@@ -182,6 +182,7 @@ class AdmissionCase(LoopbackCase):
             "rules": list(rules or (rule(),)),
             "sideEffects": "None",
             "admissionReviewVersions": ["v1"],
+            "timeoutSeconds": 30,  # the longest that there is
             **more,
         }
 

@@ -6,6 +6,8 @@ TLS.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -14,15 +16,17 @@ from twisted.web import server
 from twisted.web.http import Request, parse_qs
 
 from tests import procfs
-from tests.chain import until
+from tests.chain import PATIENCE_SECONDS, until
 from tests.nodeserver.chain import JANE
 from tests.nodeserver.leaf_server import LeafServerCase, status, text
 from tests.nodeserver.support import put_leaf_pod
 from tests.streaming.readers import Reader
 from twisted_exec.api.status import APIError, BadRequest, Invalid
+from twisted_exec.nodeserver.kubelet_api.routes import Hop, Route
 from twisted_exec.nodeserver.kubelet_api.streams import log_routes, options_of
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused
 from twisted_exec.streaming.interfaces import MACHINE_DELETED, Ending
+from twisted_exec.streaming.text import shared_downloads
 
 LOG = "/containerLogs/default/web/main"
 FOLLOW = f"{LOG}?follow=true"
@@ -118,12 +122,18 @@ class OptionsTests(SynchronousTestCase):
             self.assertIn(message, self.refused(query, Invalid), query)
 
 
+def patient_routes(hop: Hop) -> Iterable[Route]:
+    """Return the routes, with more time for connections than a busy machine needs."""
+    return log_routes(replace(hop, connect_seconds=PATIENCE_SECONDS))
+
+
 class LogCase(LeafServerCase):
     """With the route."""
 
     async def setUp(self) -> None:  # type: ignore[override]
         await super().setUp()
-        await self.start(log_routes)
+        self.patch(shared_downloads, "READY_SECONDS", PATIENCE_SECONDS)
+        await self.start(patient_routes)
 
     def lose_leaf(self) -> None:
         """Cut what the leaf's first answer comes on."""

@@ -14,9 +14,11 @@ from twisted.web.resource import Resource
 from twisted.web.server import Site
 
 from tests.apiserver.restriction.test_exposed import ExposedTestCase
+from tests.chain import PATIENCE_SECONDS
 from tests.nodeserver.support import put_leaf_pod, put_pod, simple
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
+from twisted_exec.nodeserver.nodes import probe
 from twisted_exec.nodeserver.nodes.probe import (
     PAGE,
     LeafProbe,
@@ -70,6 +72,7 @@ class ProbeTestCase(TestCase):
     exec_path = "/api/v1/namespaces/default/pods/NODESERVER_PROBE/exec"
 
     def setUp(self) -> None:
+        self.patch(probe, "SECONDS", PATIENCE_SECONDS)
         self.server = Answers({})
         port = reactor.listenTCP(0, Site(self.server), interface="127.0.0.1")  # type: ignore[attr-defined]
         self.addCleanup(port.stopListening)

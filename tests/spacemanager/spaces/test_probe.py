@@ -15,9 +15,11 @@ from twisted.trial.unittest import SynchronousTestCase, TestCase
 from twisted.web import resource, server
 from twisted.web.http import Request
 
+from tests.chain import PATIENCE_SECONDS
 from tests.contracts.space_world import pause
 from tests.nodeserver.chain import SERVER, SERVING
 from twisted_exec.api.spaces import EXTERNAL, IN_CLUSTER
+from twisted_exec.spacemanager.spaces import probes
 from twisted_exec.spacemanager.spaces.observation import (
     ProbeResult,
     ready_verdict,
@@ -65,6 +67,7 @@ class ProbeTests(TestCase):
     """A probe over HTTP."""
 
     async def setUp(self) -> None:
+        self.patch(probes, "SECONDS", PATIENCE_SECONDS)
         self.server = Server()
         self.port = await self.listen()
         self.addCleanup(self.port.stopListening)

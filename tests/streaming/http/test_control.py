@@ -368,6 +368,22 @@ class ControlTests(SynchronousTestCase):
         pending.addErrback(lambda _: None)
         self.finished()
 
+    def test_closed_here(self) -> None:
+        """Closing ends the kept connections, and one in use with its answer."""
+        for each in [self.send("/x") for _ in range(AT_ONCE * BUSY_REQUESTS)]:
+            self.network.pump()
+            self.successResultOf(each)
+        self.hop.pending = []
+        sent = self.send("/last")
+        self.network.pump()
+        self.control.close()
+        (pending,) = self.hop.pending
+        pending.callback(None)
+        self.network.pump()
+        self.successResultOf(sent)
+        self.assertTrue(all(each.lost for each in self.network.transports))
+        self.finished()
+
     def test_behind_an_answer(self) -> None:
         """Bytes behind an answer answer no request: the connection is closed, not kept."""
         for each in [self.send("/x") for _ in range(AT_ONCE * BUSY_REQUESTS)]:

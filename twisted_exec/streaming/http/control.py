@@ -186,6 +186,8 @@ class ControlRequests:
         self._hops.pop(key, None)
 
     def close(self) -> None:
+        """Close the kept connections; those in use are not kept after their answers."""
+        self._recent.clear()
         for hop in list(self._hops.values()):
             hop.close()
 
