@@ -4,9 +4,9 @@ Programs are replaced by successors while consoles are open and busy.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
-from contextlib import suppress
 from pathlib import Path
 
 from twisted.internet.defer import Deferred
@@ -131,7 +131,7 @@ def is_successor(pid: int) -> bool:
 
     A child that is stopped between vfork and exec would stop its parent as well.
     """
-    with suppress(OSError):  # it has just ended
+    with contextlib.suppress(OSError):  # it has just ended
         return f"{VARIABLE}=".encode() in Path(f"/proc/{pid}/environ").read_bytes()
     return False
 
@@ -157,7 +157,7 @@ class HangingTests(HandOverTestCase):
             successors = [each for each in descendants(poollet.pid) if is_successor(each)]
             await pause()
         for pid in successors:
-            with suppress(ProcessLookupError):
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGSTOP)
         await is_over
         self.assertIn(b"it did not start and did nothing for 8 s", poollet.output)
