@@ -6,6 +6,9 @@ a thread. It forks each program: the child gets the command's arguments, environ
 descriptors, runs the console script, and is a child of the process that runs the tests, not of the nursery.
 
 What a fork cannot show is tested with the real command line: starts, hand-over, imports.
+
+In forks no hop cuts a session because the next one is late: the reason of its end passes, however busy the
+machine is.  Those limits are tested with the test's clock (:mod:`tests.streaming.proxy.test_endings`).
 """
 
 from __future__ import annotations
@@ -50,6 +53,7 @@ _READ_AT_START = ("PYTHON", "LD_", "LC_", "LANG", "GRPC_", "OPENSSL_", "MALLOC_"
 _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 15, 36
 _SIZE = struct.Struct("!I")
 _END_SECONDS = 60.0
+_PATIENCE_SECONDS = 60.0
 enabled = True
 """Whether programs are forked where a test does not demand a real start."""
 
@@ -173,6 +177,16 @@ def _import(modules: Sequence[str]) -> None:
         raise RuntimeError("what the programs import has installed a reactor or started a thread")
 
 
+def _be_patient() -> None:
+    """Wait long for the next hop when a session ends."""
+    if "twisted_exec.streaming.proxy" in sys.modules:
+        from twisted_exec.streaming.http import control
+        from twisted_exec.streaming.proxy import Proxy
+
+        control.SILENCE_SECONDS = _PATIENCE_SECONDS
+        Proxy.__init__.__kwdefaults__["end_seconds"] = _PATIENCE_SECONDS
+
+
 def _serve(connection: socket.socket) -> dict[str, Any] | None:
     """
     Fork programs until the tests end.
@@ -254,6 +268,7 @@ def _become(request: dict[str, Any]) -> str:
 def _main(descriptor: int, *modules: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _import(modules)
+    _be_patient()
     import gc
 
     gc.collect()

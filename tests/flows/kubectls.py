@@ -70,13 +70,25 @@ def spread(versions: Sequence[_T], most: int) -> list[_T]:
 
 
 async def run(
-    kubectl: str, *argv: str, env: Mapping[str, str], stdin: bytes = b"", seconds: float = 100
+    kubectl: str,
+    *argv: str,
+    env: Mapping[str, str],
+    stdin: bytes = b"",
+    answer: bytes = b"",
+    seconds: float = 300,
 ) -> tuple[int, str, str]:
-    """Run kubectl; return its exit code, standard output, and all of its output."""
+    """
+    Run kubectl; return its exit code, standard output, and all of its output.
+
+    :param answer: a pattern of the output for which the end of the input waits.  Consoles do not wait longer
+        than two seconds for an answer to input that has ended.
+    """
     program = programs.start([kubectl, *argv], env=env)
     assert program.transport is not None
     if stdin:
         program.type(stdin)
+    if answer:
+        await program.until(answer)
     program.transport.closeStdin()
     program.ended.addTimeout(seconds, programs._reactor)
     code = await program.ended

@@ -111,7 +111,7 @@ class SignInTests(StandaloneCase):
 
     def token(self, provider: Provider, **claims: Any) -> str:
         told = {"aud": "twisted-exec", "sub": "1", "email": "ada@example.org"}
-        return provider.token(**told, exp=time.time() + 300, **claims).decode()
+        return provider.token(**told, exp=time.time() + 3600, **claims).decode()
 
     def signed_in(self, token: str) -> str:
         """A kubeconfig whose plugin returns this token."""

@@ -182,7 +182,7 @@ class ReadyTests(StandaloneCase):
             self.assertEqual(code, 0, f"{name}: {said}")
             self.assertIn("a42z", shown)
         code, shown, said = await kubectls.run(
-            "kubectl", "console", "demo-shell", env=env, stdin=b"exit 7\n"
+            "kubectl", "console", "demo-shell", "--linger", "100", env=env, stdin=b"exit 7\n"
         )
         self.assertEqual(code, 7, said)
         self.assertIn("session ended: Completed: ", said)
@@ -231,12 +231,14 @@ class ReadyTests(StandaloneCase):
         mine = os.path.join(os.path.dirname(__file__), "../../docs/tutorial/mine.yaml")
         for argv in (
             ("apply", "-f", mine),
-            ("wait", "machine", "mine", "--for=jsonpath={.status.state}=Running", "--timeout=60s"),
+            ("wait", "machine", "mine", "--for=jsonpath={.status.state}=Running", "--timeout=300s"),
         ):
             code, _, said = await kubectls.run(kubectl, *argv, env=env)
             self.assertEqual(code, 0, said)
-        code, shown, _ = await kubectls.run(kubectl, "get", "events", env=env)
-        self.assertRegex(shown, r'Normal +Scheduled +machine/mine +placed in machine pool "local"')
+        placed = r'Normal +Scheduled +machine/mine +placed in machine pool "local"'
+        shown = ""
+        while not re.search(placed, shown):  # the scheduler writes it behind the placement
+            _, shown, _ = await kubectls.run(kubectl, "get", "events", env=env)
 
     async def test_kubectl_console_of_the_machine(self) -> None:
         """Firmware is talked to by a script."""

@@ -75,7 +75,7 @@ class StateDirectoryTests(SynchronousTestCase):
         program = (
             "import sys, time; from twisted_exec.standalone.state import StateDirectory\n"
             "state = StateDirectory(sys.argv[1]); state.open(); print('up', flush=True)\n"
-            "time.sleep(60)"
+            "time.sleep(600)"
         )
         holder = subprocess.Popen(
             [sys.executable, "-c", program, self.path], stdout=subprocess.PIPE

@@ -15,7 +15,7 @@ from twisted.internet.endpoints import TCP4ServerEndpoint
 from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.python.failure import Failure
 
-from tests.cli.console.test_program_process import ConsoleProcess, ProcessCase, reactor
+from tests.cli.console.test_program_process import COMMAND, ConsoleProcess, ProcessCase, reactor
 from twisted_exec.kube.console import ConsoleOptions, open_console
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.kube.transport import HTTPTransport, Request
@@ -27,6 +27,12 @@ with socket.create_connection(("127.0.0.1", {port})) as report:
     page = urllib.request.urlopen(sys.argv[1]).read().decode()
     report.sendall(json.dumps([sys.argv, page]).encode())
 """
+PATIENT = f"""
+from twisted_exec.cli.commands import web_program, web_server
+web_program.VALID_SECONDS = web_server.VALID_SECONDS = 300.0
+{COMMAND}
+"""
+"""The program; a slow browser needs more than half a minute for a URL."""
 URL = re.compile(r"http://127\.0\.0\.1:(\d+)/console/#secret=(\S+)")
 
 
@@ -91,7 +97,7 @@ class WebProcessTests(ProcessCase):
         """
         self.serve(EchoAttachment())
         browser, report = await self.browser()
-        process = self.start("--web", env={"BROWSER": browser})
+        process = self.start("--web", command=PATIENT, env={"BROWSER": browser})
         await process.until(b"Ctrl-C ends")
         self.assertIn(b"opens in your browser", process.stdout)
         [(port, secret)] = self.urls(process)
@@ -105,7 +111,7 @@ class WebProcessTests(ProcessCase):
         self.assertEqual((await self.log_in(port, secret))[0], 403)
 
         process.type(b"\n")
-        await process.until(b"(?s)secret=.*secret=\\S+\nIt works once, for 30 seconds.\n")
+        await process.until(b"(?s)secret=.*secret=\\S+\nIt works once, for 300 seconds.\n")
         again, fresh = self.urls(process)[1]
         self.assertEqual((again, await self.log_in(port, fresh)), (port, (200, answer)))
 

@@ -26,7 +26,7 @@ answer(token=sys.stdin.readline().strip())
 """
 WAITING = """
 os.rename(os.path.join(here, "runs"), os.path.join(here, "begun"))
-time.sleep(60)
+time.sleep(600)
 """
 
 
@@ -136,7 +136,7 @@ class PipeTests(PluginCase):
 
     async def test_timeout(self) -> None:
         """``--timeout`` also limits the plugin."""
-        self.plugged("time.sleep(60)", "Never")
+        self.plugged("time.sleep(600)", "Never")
         for words in ((), ("--run", "id")):
             await self.ends_with(self.start("--timeout", "1", *words), 124, TIMED_OUT)
 

@@ -821,7 +821,9 @@ class TerminalTests(TerminalCase):
         process = self.start_on_terminal(env={"TERM": "xterm"})
         while not waiting:
             await self._settle()
-        await process.until(rb"\r\x1b\[Kconnecting to vm at http\S+: waiting for the machine, \d s")
+        await process.until(
+            rb"\r\x1b\[Kconnecting to vm at http\S+: waiting for the machine, \d+ s"
+        )
         process.type(b"\x03")
         await self.ends_so(process, -signal.SIGINT)
         self.assertTrue(process.stdout.endswith(b"\r\x1b[K"), process.stdout[-80:])

@@ -248,8 +248,10 @@ class BrokerTests(TestCase):
         }
         for name in kubectls.some():
             kubectl = kubectls.found()[name]
+            # The shell ends the session, however long its answer takes.
+            question = ("console", "sh", "--linger", "100")
             code, out, told = await kubectls.run(
-                kubectl, "console", "sh", env=env, stdin=b"echo $((6*7)); exit 7\n"
+                kubectl, *question, env=env, stdin=b"echo $((6*7)); exit 7\n"
             )
             self.assertEqual(code, 7, f"{name}: {told}")
             self.assertIn("42\r\n", out, name)

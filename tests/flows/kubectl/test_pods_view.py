@@ -24,6 +24,8 @@ NO_COMMANDS = (
     'machine "sh": a serial console runs no commands: kubectl console sh --run COMMAND types'
 )
 ADDRESS = "127.0.0.1"
+WAIT = "--timeout=300s"
+"""Of ``kubectl wait``, which by default fails after 30 s."""
 
 
 class PodsTestCase(TestCase):
@@ -43,11 +45,17 @@ class PodsTestCase(TestCase):
         return {"KUBECONFIG": str(Path(kubeconfig).resolve()), "HOME": str(Path(self.mktemp()))}
 
     async def kubectl(
-        self, name: str, *words: str, code: int = 0, stdin: bytes = b"", env: Any = None
+        self,
+        name: str,
+        *words: str,
+        code: int = 0,
+        stdin: bytes = b"",
+        answer: bytes = b"",
+        env: Any = None,
     ) -> str:
         """Run kubectl, check its exit code, and return all of its output."""
         ended, _, told = await kubectls.run(
-            self.kubectls[name], *words, env=env or self.env, stdin=stdin
+            self.kubectls[name], *words, env=env or self.env, stdin=stdin, answer=answer
         )
         self.assertEqual(ended, code, (name, words, told))
         return told
@@ -93,7 +101,7 @@ class LookTests(PodsTestCase):
             self.assertRegex(told, r"Controlled By: +Machine/sh")
             self.assertRegex(told, r"Started: +\w{3}, \d\d \w{3} 20\d\d ")
             for condition in ("condition=Ready", "jsonpath={.status.phase}=Running"):
-                told = await self.kubectl(name, "wait", "pod", "sh", f"--for={condition}")
+                told = await self.kubectl(name, "wait", "pod", "sh", f"--for={condition}", WAIT)
                 self.assertEqual(told, "pod/sh condition met\n")
             field = "--field-selector=spec.nodeName=elsewhere"
             self.assertIn("No resources found", await self.kubectl(name, "get", "pods", field))
@@ -101,7 +109,7 @@ class LookTests(PodsTestCase):
     async def test_watch(self) -> None:
         """``get -w`` follows the power; a machine that is off is Completed and refuses consoles."""
         for name in kubectls.some():
-            await self.kubectl(name, "wait", "pod", "sh", "--for=condition=Ready")
+            await self.kubectl(name, "wait", "pod", "sh", "--for=condition=Ready", WAIT)
             program = start([self.kubectls[name], "get", "pods", "-w"], env=self.env)
             self.addCleanup(program.stop)
             await program.until(rb"sh +1/1 +Running")
@@ -120,7 +128,7 @@ class LookTests(PodsTestCase):
         """Pods of a pool whose poollet has stopped are Unknown until it is back."""
         await self.deployment.poollet.stop()
         unknown = "--for=jsonpath={.status.phase}=Unknown"
-        await self.kubectl("kubectl", "wait", "pod", "sh", unknown)
+        await self.kubectl("kubectl", "wait", "pod", "sh", unknown, WAIT)
         told = await self.kubectl("kubectl", "get", "pods")
         self.assertRegex(told, r"sh +0/1 +Unknown")
         described = await self.kubectl("kubectl", "describe", "pod", "sh")
@@ -128,7 +136,7 @@ class LookTests(PodsTestCase):
             described, rf'Reason: +NodeLost\nMessage: +machine pool "{POOL}" is not ready'
         )
         await self.deployment.start_poollet()
-        await self.kubectl("kubectl", "wait", "pod", "sh", "--for=condition=Ready")
+        await self.kubectl("kubectl", "wait", "pod", "sh", "--for=condition=Ready", WAIT)
 
 
 class RefusalTests(PodsTestCase):
@@ -220,9 +228,8 @@ class ConsoleTests(PodsTestCase):
         machine = f"{words[0]}-{number}"
         await self.deployment.create_machine(machine, "shell")
         command = ("--", "console") if words[0] == "exec" else ()
-        stdin = b"echo $((6*7))=%d\n" % number
-        output = await self.kubectl(name, *words, machine, *command, stdin=stdin)
-        self.assertIn(f"\n42={number}\r\n", output, (name, words))
+        stdin, answer = b"echo $((6*7))=%d\n" % number, b"\n42=%d\r\n" % number
+        await self.kubectl(name, *words, machine, *command, stdin=stdin, answer=answer)
 
     async def test_terminal(self) -> None:
         """Keys and sizes arrive, the exit code returns, and the audit log has every session."""

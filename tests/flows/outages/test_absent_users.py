@@ -20,11 +20,18 @@ from .manual_resumes import User
 SESSIONS = kinds.CONSOLESESSIONS.resource
 
 
+class PatientDeployment(Deployment):
+    """Its runtime keeps sessions while a busy machine starts a program."""
+
+    async def start_runtime(self, *options: str) -> None:
+        await super().start_runtime("--resume-seconds=600", *options)
+
+
 class AbsentUserTests(TestCase):
     """A shell, and a user whose connections are lost."""
 
     async def setUp(self) -> None:
-        self.deployment = Deployment(self.mktemp())
+        self.deployment = PatientDeployment(self.mktemp())
         self.addCleanup(self.deployment.stop)
         await self.deployment.start()
         await self.deployment.create_machine("sh", "shell")

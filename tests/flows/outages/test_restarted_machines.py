@@ -14,8 +14,9 @@ from twisted.internet import reactor as _reactor
 from twisted.trial.unittest import TestCase
 
 from tests import needs
-from tests.flows.deployment import gone, machine, pause
+from tests.flows.deployment import Deployment, gone, machine, pause
 from tests.flows.kubectl.test_pods_view import PodsTestCase
+from tests.flows.outages.test_resume import PATIENCE
 from tests.flows.resuming import CabledDeployment, Typist
 from twisted_exec.api import kinds
 from twisted_exec.api.status import APIError, Conflict
@@ -30,10 +31,11 @@ MACHINES, SESSIONS = kinds.MACHINES.resource, kinds.CONSOLESESSIONS.resource
 class RestartedCase(TestCase):
     """A shell behind three programs, and a user of our client."""
 
-    runtime_options: tuple[str, ...] = ()
+    runtime_options: tuple[str, ...] = PATIENCE
 
     async def setUp(self) -> None:
         self.deployment = CabledDeployment(self.mktemp(), runtime_options=self.runtime_options)
+        self.deployment.poollet_seconds = Deployment.poollet_seconds
         self.addCleanup(self.deployment.stop)
         await self.deployment.start()
         await self.deployment.create_machine("sh", "shell")

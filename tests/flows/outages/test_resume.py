@@ -14,7 +14,7 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import TestCase
 
 from tests.flows.busy_machine import asking_line, harmless_line, is_exact, printed
-from tests.flows.deployment import pause
+from tests.flows.deployment import Deployment, pause
 from tests.flows.resuming import ASKING, BUSY, CabledDeployment, Typist
 from tests.flows.test_three_programs import binding
 from twisted_exec.api import kinds
@@ -30,15 +30,18 @@ from twisted_exec.wire.stream_options import CONSOLE
 reactor: Any = _reactor
 
 MACHINES = kinds.MACHINES.resource
+PATIENCE = ("--resume-seconds=600",)
+"""A busy machine takes long to start a program again."""
 
 
 class ResumeTestCase(TestCase):
     """A busy machine behind three programs, and a user who types all the time."""
 
-    runtime_options: tuple[str, ...] = ()
+    runtime_options: tuple[str, ...] = PATIENCE
 
     async def setUp(self) -> None:
         self.deployment = self.make_deployment()
+        self.deployment.poollet_seconds = Deployment.poollet_seconds
         self.addCleanup(self.deployment.stop)
         await self.deployment.start()
         await self.deployment.create_machine("busy", BUSY)
@@ -83,17 +86,15 @@ class QueryTests(TestCase):
         No terminal misses a byte or gets one twice; an observer's gets no query, nor does the writer's
         at the beginning; and a client without a terminal gets every byte.
         """
-        deployment = CabledDeployment(self.mktemp())
+        deployment = CabledDeployment(self.mktemp(), runtime_options=PATIENCE)
         self.addCleanup(deployment.stop)
         await deployment.start()
         await deployment.create_machine("asking", ASKING)
-        script, writer, observer = [
-            await Typist.at(deployment.through_cable(name), "asking", options=options)
-            for name, options in (
-                ("eve", replace(CONSOLE, tty=False, read_only=True)),
-                ("ada", CONSOLE),
-                ("bob", CONSOLE),
-            )
+        pipe = replace(CONSOLE, tty=False, read_only=True)
+        script = await Typist.at(deployment.through_cable("eve"), "asking", options=pipe)
+        await script.until(lambda: script.printed_bytes > 1000)  # others begin with that
+        writer, observer = [
+            await Typist.at(deployment.through_cable(name), "asking") for name in ("ada", "bob")
         ]
         users = (script, writer, observer)
         for user in users:
@@ -218,7 +219,7 @@ class Marked(Typist):
 class KeptSessionTests(ResumeTestCase):
     """A session whose user is absent."""
 
-    runtime_options = ("--resume-seconds=90",)
+    runtime_options = ("--resume-seconds=500",)
 
     def connected(self, kubeconfig: str, user: Marked, resume: str) -> Deferred[ConsoleClient]:
         """Open one connection."""
@@ -239,7 +240,7 @@ class KeptSessionTests(ResumeTestCase):
         user = Marked()
         client = await self.connected(self.kubeconfig, user, MARKS)
         assert client.resumable is not None
-        self.assertEqual(client.resumable.seconds, 90)
+        self.assertEqual(client.resumable.seconds, 500)
         await user.until(lambda: user.printed_bytes > 10_000)
         client.abort()
         assert user.position is not None

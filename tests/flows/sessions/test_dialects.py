@@ -117,11 +117,13 @@ class ProgramsTests(TestCase):
             "PATH": f"{Path(script('kubectl-console')).parent}:/usr/bin:/bin",
         }
 
-    async def kubectl(self, *words: str, stdin: bytes = b"", code: int = 0) -> str:
-        """Run kubectl, check its exit code, and return its standard output."""
+    async def kubectl(self, *words: str, stdin: bytes = b"", answer: bytes = b"") -> str:
+        """Run kubectl, which has to succeed, and return its standard output."""
         program = kubectls.found()["kubectl"]
-        ended, out, told = await kubectls.run(program, *words, env=self.env, stdin=stdin)
-        self.assertEqual(ended, code, (words, told))
+        ended, out, told = await kubectls.run(
+            program, *words, env=self.env, stdin=stdin, answer=answer
+        )
+        self.assertEqual(ended, 0, (words, told))
         return out
 
     async def make(self, dialect: Dialect, pool: str) -> None:
@@ -130,7 +132,8 @@ class ProgramsTests(TestCase):
         path.write_text(json.dumps(machine("sh", "shell", pool, dialect)))
         await self.kubectl("create", "-f", str(path))
         where = f"{dialect.workload.qualified}/sh"
-        await self.kubectl("wait", where, "--for=jsonpath={.status.state}=Running")
+        state = "--for=jsonpath={.status.state}=Running"
+        await self.kubectl("wait", where, state, "--timeout=300s")
 
     async def set_mine(self, noun: str) -> None:
         """Set a variable of the shell, at a console in a terminal."""
@@ -159,10 +162,8 @@ class ProgramsTests(TestCase):
         for dialect in (SPHERIC, IRONCORE):
             await self.set_mine(dialect.noun)
         for pod, noun in (("sh", "instance"), ("sh.ironcore", "machine")):
-            told = await self.kubectl(
-                "exec", "-i", pod, "--", "console", stdin=b"echo is-$mine; exit 0\n"
-            )
-            self.assertIn(f"is-{noun}\r\n", told)
+            typed, answer = b"echo is-$mine; exit 0\n", f"is-{noun}\r\n".encode()
+            await self.kubectl("exec", "-i", pod, "--", "console", stdin=typed, answer=answer)
             self.assertIn(f"is-{noun}", await self.kubectl("logs", pod))
         await self.kubectl("delete", "instance", "sh")
         self.assertEqual(await self.kubectl("get", "pods", "-o", "name"), "pod/sh.ironcore\n")

@@ -62,6 +62,8 @@ class ManyPtysTests(TestCase):
         ids = await gatherResults(creating, consumeErrors=True)
         await self.until(lambda machines: len(machines) == ptys and all(map(running, machines)))
         # The kernel shows a mark at the end of exec, after the keeper has heard of it.
+        while len(self.processes()) < ptys:
+            await pause()
         self.assertEqual(await settled(lambda: len(self.processes())), ptys)
         await gatherResults(
             [self.client.delete_machine(pb.DeleteMachineRequest(machine_id=one)) for one in ids],
@@ -70,7 +72,10 @@ class ManyPtysTests(TestCase):
         self.asking = False
         self.assertTrue(all(await gatherResults(busy, consumeErrors=True)))
         self.assertEqual(self.processes(), [])
-        self.assertLessEqual(procfs.open_descriptors(pid), descriptors + 2)
+        while (
+            procfs.open_descriptors(pid) > descriptors + 2
+        ):  # a slow disk has the logs for a while
+            await pause()
 
     asking = True
 

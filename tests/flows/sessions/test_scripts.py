@@ -4,8 +4,11 @@ Scripts with ``kubectl console --run``, ``--expect`` and ``--send``, through thr
 
 from __future__ import annotations
 
+import signal
 import sys
+from pathlib import Path
 
+from tests.cli.console.test_program_process import AHEAD
 from tests.flows.consoles import watch
 from tests.flows.programs import Program, start
 from tests.flows.test_three_programs import binding
@@ -13,15 +16,22 @@ from twisted_exec.api import kinds
 
 from .test_logs import PROMPT, LogCase
 
-CODE = "import sys; from twisted_exec.cli.console.program import main; sys.exit(main())"
+CODE = """
+import sys
+from twisted_exec.cli.console import script
+from twisted_exec.cli.console.program import main
+script.PROBE_SECONDS = 300.0
+sys.exit(main())
+"""
+"""The program; a busy machine's shell may answer late."""
 
 
 class ScriptTests(LogCase):
     """A shell in a pseudo-terminal."""
 
-    def console(self, *options: str, kubeconfig: str = "") -> Program:
-        argv = [sys.executable, "-c", CODE, "sh", *options]
-        program = start(argv, env={"KUBECONFIG": kubeconfig or self.deployment.admin})
+    def console(self, *options: str, kubeconfig: str = "", code: str = CODE, **env: str) -> Program:
+        argv = [sys.executable, "-c", code, "sh", *options]
+        program = start(argv, env={"KUBECONFIG": kubeconfig or self.deployment.admin, **env})
         self.addCleanup(program.stop)
         return program
 
@@ -54,7 +64,17 @@ class ScriptTests(LogCase):
         code, out = await self.result(*steps, "--send", "ada\\r", "--expect", "^hi-\\w+")
         self.assertEqual(code, 0)
         self.assertIn(b"hi-ada", out)
-        program = self.console("--expect", "never", "--timeout", "6")
+
+    async def test_timeout(self) -> None:
+        """When the time of --timeout is over, the user reads which text has not come."""
+        passed = Path(self.mktemp()).absolute()
+        passed.touch()
+        steps = ("--send", "echo wa''its\\r", "--expect", "waits", "--expect", "never")
+        limit = ("--timeout", "100")
+        program = self.console(*steps, *limit, code=AHEAD, PASSED=str(passed))
+        await program.until(b"waits")
+        passed.write_bytes(bytes(100))  # so many seconds
+        program.transport.signalProcess(signal.SIGWINCH)  # type: ignore[union-attr]
         self.assertEqual(await program.ended, 124)
         self.assertIn(b'"never" was not printed', program.output)
 

@@ -317,8 +317,9 @@ class RotationTests(ReloadCase):
 
         A session whose hop had a certificate of an old CA ends with that CA.
         """
-        until = reactor.seconds() + 1
-        while reactor.seconds() < until:
+        until, is_last = reactor.seconds() + 1, False
+        while not is_last:
+            is_last = reactor.seconds() >= until
             another = await self.until_opens(self.deployment.admin)
             await another.leave()
 
