@@ -89,8 +89,10 @@ class StalledDiskTests(HostCase):
         host = await self.ready()
         frozen = threading.Event()
         self.addCleanup(frozen.set)
+        thread = host.runtime.journals.thread
+        self.patch(thread, "_wait_seconds", 0.01)
         with self.assertRaises(Unanswered) as late:
-            host.runtime.journals.thread.call(lambda: frozen.wait(60))
+            thread.call(lambda: frozen.wait(60))
         await self.until(lambda: host.runtime.journals.stalled)
         is_ready, listing = await host.streams.health.ready(with_reasons=True)
         self.assertFalse(is_ready)
