@@ -233,7 +233,8 @@ class ResumeCase(HostCase):
     """A console whose connection is lost."""
 
     async def start(self, *classes: dict[str, Any], **options: Any) -> None:
-        """Start a runtime, and a client of it."""
+        """Start a runtime, and a client of it; sessions wait longer than any test takes."""
+        options.setdefault("resume_seconds", 3600)
         self.records = io.StringIO()
         audit = JSONLinesAudit(self.records)
         self.machines = await self.ready(*classes, audit=audit, **options)
