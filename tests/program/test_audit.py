@@ -237,7 +237,7 @@ class JSONLinesAuditTests(SynchronousTestCase):
         )
         argv = [sys.executable, "-c", program, self.path]
         writers = [subprocess.Popen([*argv, name]) for name in ("a", "b")]
-        self.assertEqual([writer.wait(60) for writer in writers], [0, 0])
+        self.assertEqual([writer.wait(600) for writer in writers], [0, 0])
         paths = [os.path.join(self.directory, name) for name in os.listdir(self.directory)]
         self.assertGreater(len(paths), 20)
         self.assertTrue(all(os.path.getsize(path) <= 500 for path in paths))

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 
 from twisted.internet import reactor
 from twisted.python.failure import Failure
@@ -19,7 +20,7 @@ class ThreadTests(TestCase):
     """The thread of a disk."""
 
     def setUp(self) -> None:
-        self.thread = DiskThread(reactor, wait_seconds=0.01)
+        self.thread = DiskThread(reactor, wait_seconds=60.0)
         self.addCleanup(self.thread.stop)
         self.frozen = threading.Event()
         self.addCleanup(self.frozen.set)
@@ -31,6 +32,14 @@ class ThreadTests(TestCase):
         """The disk answers when the test says so."""
         self.frozen.wait(60)
         return "thawed"
+
+    def call_late(self, function: Callable[[], object]) -> Unanswered:
+        """Call a function that waits for the test: nobody waits for its answer."""
+        limits = self.patch(self.thread, "_wait_seconds", 0.01)
+        with self.assertRaises(Unanswered) as raised:
+            self.thread.call(function)
+        limits.restore()
+        return raised.exception
 
     def test_call(self) -> None:
         """A call returns what the function returns, which runs in another thread."""
@@ -44,16 +53,15 @@ class ThreadTests(TestCase):
 
     async def test_late(self) -> None:
         """The reactor does not wait for a disk that does not answer; the call ends later."""
-        with self.assertRaises(Unanswered) as raised:
-            self.thread.call(self.freeze)
-        self.assertEqual(raised.exception.strerror, "the disk does not answer")
+        late = self.call_late(self.freeze)
+        self.assertEqual(late.strerror, "the disk does not answer")
         self.assertEqual(self.heard, ["late"])
         with self.assertRaises(Unanswered) as second:
             self.thread.call(list)
         self.assertIsNone(second.exception.answer)
         self.frozen.set()
-        assert raised.exception.answer is not None
-        self.assertEqual(await raised.exception.answer, "thawed")
+        assert late.answer is not None
+        self.assertEqual(await late.answer, "thawed")
         self.assertEqual(self.heard, ["late", "answered"])
         self.assertEqual(self.thread.call(list), [])
 
@@ -90,9 +98,7 @@ class ThreadTests(TestCase):
                 raise kind
 
             self.frozen.clear()
-            with self.assertRaises(Unanswered) as raised:
-                self.thread.call(fail)
-            answer = raised.exception.answer
+            answer = self.call_late(fail).answer
             assert answer is not None
             errors: list[Failure] = []
             if is_awaited:
@@ -105,7 +111,7 @@ class ThreadTests(TestCase):
     async def test_order(self) -> None:
         """What need not be answered is done in order, however long the disk takes."""
         done: list[int] = []
-        self.assertRaises(Unanswered, self.thread.call, self.freeze)
+        self.call_late(self.freeze)
         for number in range(3):
             last = self.thread.run(lambda number=number: done.append(number))  # type: ignore[misc]
         self.frozen.set()

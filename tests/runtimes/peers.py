@@ -25,8 +25,8 @@ from twisted_exec.runtimes.lines.shared_line import LineTiming
 
 from .support import RuntimeCase, pause
 
-QUICK = LineTiming(first_delay_seconds=0.01)
-"""Of lines that come back at once."""
+QUICK = LineTiming(first_delay_seconds=0.01, open_seconds=600.0)
+"""Of lines that come back at once, and whose programs may begin late."""
 
 reactor: Any = _reactor
 SHOWN = Path(__file__).parents[2] / "docs" / "howto" / "console-servers"

@@ -15,6 +15,7 @@ from twisted.internet.protocol import Factory
 from tests import needs
 from tests.contracts.console import Line
 from twisted_exec.runtimes.interfaces import MachineFacts
+from twisted_exec.runtimes.qemu import disks
 from twisted_exec.runtimes.qemu.command_line import Board
 from twisted_exec.runtimes.qemu.driver import QemuDriver, QemuOptions, QemuRun
 
@@ -148,6 +149,9 @@ class QemuCase(RuntimeCase):
     def setUp(self) -> None:
         super().setUp()
         self.changes: list[tuple[int, str, str]] = []
+        for name in ("start_seconds", "answer_seconds", "unplug_seconds"):
+            self.patch(QemuDriver, name, 600.0)  # however slow this machine is
+        self.patch(disks, "_TOOL_SECONDS", 600.0)
 
     def run_of(self, driver: QemuDriver, id: str = "m", **more: Any) -> QemuRun:
         run = driver.run(self.facts(id, **more))

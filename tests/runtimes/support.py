@@ -26,9 +26,12 @@ from tests.contracts.machine_runtime import machine
 from tests.streaming.readers import Reader, read
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.request_cache import Grant, RequestCache, StreamLinks
+from twisted_exec.program import disk_thread
+from twisted_exec.runtimes import pty
 from twisted_exec.runtimes.config import parse
 from twisted_exec.runtimes.handover import MachinesHandOver
 from twisted_exec.runtimes.interfaces import MachineFacts
+from twisted_exec.runtimes.keeper import client
 from twisted_exec.runtimes.keeper.client import LOG, Keeper
 from twisted_exec.runtimes.processes import Leader, ProcessTable, read_process
 from twisted_exec.runtimes.service import MARK, MachineRuntime
@@ -89,6 +92,12 @@ class RuntimeCase(TestCase):
     def setUp(self) -> None:
         self.directory = tempfile.mkdtemp()
         self.addCleanup(shutil.rmtree, self.directory)
+        # While a disk does not answer, machines are refused, and journals read as empty.
+        for name in ("WAIT_SECONDS", "LONG_WAIT_SECONDS"):
+            self.patch(disk_thread, name, 600.0)
+        # Programs may begin late.
+        self.patch(client, "_ANSWER_SECONDS", 600.0)
+        self.patch(pty, "_LEAD_SECONDS", 600.0)
         self.table = ProcessTable(reactor, MARK)  # type: ignore[arg-type]
         self.leaders: list[Leader] = []
         self.events: list[tuple[str, str, str]] = []

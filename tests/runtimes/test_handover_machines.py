@@ -102,7 +102,7 @@ class MachinesTests(KeptCase):
 
     async def test_waiting_session(self) -> None:
         """A session at a machine that is off waits in the other process until the machine is on."""
-        limits = ConsoleLimits(restart_seconds=60)
+        limits = ConsoleLimits(restart_seconds=3600)
         first = await self.start(limits=limits)
         id = await self.create(first)
         await self.until_running(first, id)

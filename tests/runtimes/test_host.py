@@ -89,8 +89,10 @@ class StalledDiskTests(HostCase):
         host = await self.ready()
         frozen = threading.Event()
         self.addCleanup(frozen.set)
+        thread = host.runtime.journals.thread
+        self.patch(thread, "_wait_seconds", 0.01)
         with self.assertRaises(Unanswered) as late:
-            host.runtime.journals.thread.call(lambda: frozen.wait(60))
+            thread.call(lambda: frozen.wait(60))
         await self.until(lambda: host.runtime.journals.stalled)
         is_ready, listing = await host.streams.health.ready(with_reasons=True)
         self.assertFalse(is_ready)
@@ -231,7 +233,8 @@ class ResumeCase(HostCase):
     """A console whose connection is lost."""
 
     async def start(self, *classes: dict[str, Any], **options: Any) -> None:
-        """Start a runtime, and a client of it."""
+        """Start a runtime, and a client of it; sessions wait longer than any test takes."""
+        options.setdefault("resume_seconds", 3600)
         self.records = io.StringIO()
         audit = JSONLinesAudit(self.records)
         self.machines = await self.ready(*classes, audit=audit, **options)

@@ -119,7 +119,8 @@ class KeptTests(KeptCase):
 
         await second.delete_machine(pb.DeleteMachineRequest(machine_id=id))
         self.assertEqual(self.pids(), [])
-        self.assertEqual(os.listdir(os.path.join(self.directory, "state", "machines")), [])
+        # The directory goes as soon as the disk answers.
+        await self.until(lambda: not os.listdir(os.path.join(self.directory, "state", "machines")))
 
     async def test_twice(self) -> None:
         """It is found again and again, and ends when its runtime powers it off."""
@@ -175,8 +176,10 @@ class KeptTests(KeptCase):
         await first.stopService()
         (pid,) = self.pids()
         os.kill(pid, signal.SIGSTOP)
-        self.patch(QemuDriver, "start_seconds", 3.0)
+        limits = self.patch(QemuDriver, "start_seconds", 3.0)
         second = await self.start()
+        await self.until(lambda: pid not in self.pids())
+        limits.restore()  # the new one may take longer
         await self.until_running(second, id)
         self.assertNotIn(pid, self.pids())
 
@@ -333,7 +336,8 @@ class NotKeptTests(KeptCase):
         self.assertEqual(len(os.listdir(machines)), 1)
         await runtime.stopService()
         self.assertEqual(self.pids(), [])
-        self.assertEqual(os.listdir(machines), [])
+        # They go as soon as the disk answers.
+        await self.until(lambda: not os.listdir(machines))
 
     async def test_forgotten(self) -> None:
         """A runtime that keeps none does not start where some are kept: it would take their disks."""

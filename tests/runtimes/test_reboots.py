@@ -68,7 +68,7 @@ class CommandTests(RebootCase):
         await self.until(lambda: b"two2\r\n" in ours.got and b"two2\r\n" in stock.got)
         await self.until_seen(ours.got)
         killed = "the process was ended by signal 9"
-        waits = f"{killed}; this session waits up to 60 s for the machine to start again"
+        waits = f"{killed}; this session waits up to 3600 s for the machine to start again"
         self.assertEqual(self.notices(ours), [waits, LINE_AGAIN])
         self.assertEqual(self.record_types(), ["start", "start"])
         boots = self.machines.runtime.machines.supervisors[self.machine_id].journal.boots()

@@ -27,7 +27,7 @@ class PageModulesTests(TestCase):
             ["node", "--test", "--test-reporter=spec", *tests],
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=600,
             check=False,
         )
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)

@@ -90,11 +90,13 @@ class DiskThread:
     """
     One thread, started at the first call.
 
-    :param wait_seconds: the longest wait of a :meth:`call` that is not long.
+    :param wait_seconds: the longest wait of a :meth:`call` that is not long; else
+        :data:`WAIT_SECONDS`.
     """
 
-    def __init__(self, reactor: Any, wait_seconds: float = WAIT_SECONDS) -> None:
-        self._reactor, self._wait_seconds = reactor, wait_seconds
+    def __init__(self, reactor: Any, wait_seconds: float | None = None) -> None:
+        self._reactor = reactor
+        self._wait_seconds = WAIT_SECONDS if wait_seconds is None else wait_seconds
         self.late: Callable[[], None] = lambda: None
         self.answered: Callable[[], None] = lambda: None
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()

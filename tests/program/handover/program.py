@@ -17,6 +17,7 @@ from twisted.application.service import IService
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.interfaces import IListeningPort
 from twisted.internet.protocol import Factory, Protocol, connectionDone
+from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.python.usage import UsageError
@@ -43,6 +44,7 @@ class Options(SessionOptions):
     ]
 
     def postOptions(self) -> None:
+        self["plan_file"] = self["plan"]
         self["plan"] = json.loads(Path(self["plan"]).read_text()) if self["plan"] else {}
         if self["plan"].get("options"):
             raise UsageError("the options are wrong")
@@ -95,11 +97,19 @@ class Handable(AsyncService):
             until = time.process_time() + 3
             while time.process_time() < until:
                 pass
+        if planned == "wait":
+            return Deferred.fromCoroutine(self._wait_for_plan(stage))
         if planned == "fail":
             raise ValueError(f"{stage} failed")
         if planned == "die":
             os._exit(3)
         return None
+
+    async def _wait_for_plan(self, stage: str) -> None:
+        """Go on when the file does not say so any more."""
+        path = Path(self._options["plan_file"])
+        while f'"{stage}": "wait"' in path.read_text():
+            await deferLater(self._reactor, 0.02)
 
     async def start(self) -> None:
         await maybeDeferred(self.trouble, "start")

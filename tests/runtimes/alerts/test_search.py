@@ -14,7 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase, TestCase
 from tests.runtimes.alerts.searching import JobsAtOnce
 from twisted_exec.api.patterns import SUPPORTED, UNSUPPORTED, Pattern
 from twisted_exec.program.job_processes import JobFailed, JobRefused
-from twisted_exec.runtimes.alerts import process
+from twisted_exec.runtimes.alerts import process, search
 from twisted_exec.runtimes.alerts.lines import Piece
 from twisted_exec.runtimes.alerts.search import (
     BURST_SECONDS,
@@ -204,6 +204,7 @@ class ProcessTests(_SearchTestCase, TestCase):
     def setUp(self) -> None:
         from twisted.internet import reactor
 
+        self.patch(search, "SECONDS", 3600.0)  # however late the process begins
         self.search_with(search_processes(reactor), reactor)
         self.addCleanup(self.search.stop)
 

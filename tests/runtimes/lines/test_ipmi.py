@@ -32,6 +32,10 @@ class IPMICase(LineCase):
 
     skip = needs.ipmi()
 
+    def setUp(self) -> None:
+        super().setUp()
+        self.patch(IPMIDriver, "ask_seconds", 600.0)  # however slow this machine is
+
     def driver(self, **keys: Any) -> IPMIDriver:
         document = {
             "name": "server",
@@ -268,7 +272,7 @@ class PowerTests(SimulatedCase):
 class ProgramTests(LineCase):
     """Tests for :func:`run_program`."""
 
-    async def run_shell(self, script: str, seconds: float = 20) -> bytes:
+    async def run_shell(self, script: str, seconds: float = 600) -> bytes:
         marker = ("TWISTED_EXEC_MACHINE", f"{self.mark}/m")
         words = ["sh", "-c", script]
         return await run_program(reactor, words, path="/bin", marker=marker, seconds=seconds)

@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -255,7 +256,18 @@ class SharedTests(DomainCase):
         self.define("web-2")
         client = start(["sh", "-c", "exec tail -f /dev/null $0", self.libvirt.rom])
         await self.until(self.libvirt.processes)
-        self.patch(Libvirt, "restore_seconds", 2.0)
+
+        async def until(condition: Callable[[], bool]) -> bool:
+            """Wait as long as it takes; in vain when only the client is left."""
+            while not condition():
+                if self.libvirt.processes() == [client.pid] and not (
+                    self.libvirt.domains() or self.libvirt.connected()
+                ):
+                    return False
+                await pause()
+            return True
+
+        self.patch(self.libvirt, "until", until)
         self.assertEqual(await self.libvirt.restore(), [f"processes [{client.pid}] run"])
         await client.stop()
         self.assertEqual(self.libvirt.domains(), [])
@@ -327,7 +339,7 @@ class DomainTests(DomainCase):
         socket = os.path.join(self.libvirt.directory, "serial")
         self.define("web-1", "unix", f"<source mode='bind' path='{socket}'/>")
         self.virsh("start", "web-1")
-        run = self.run_of()
+        run = self.run_of(shutdown_seconds=3600)
         line = await self.line(run)
         self.assertNotIn("PoweredOn", [reason for _, reason, _ in self.events])
         line.transport.write(b"^")

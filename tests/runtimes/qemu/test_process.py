@@ -46,7 +46,7 @@ class KeptTests(ProcessCase):
 
     async def test_leads(self) -> None:
         """It leads a session without a terminal, so that nothing hangs it up."""
-        _, result = self.kept("exec sleep 60")
+        _, result = self.kept("exec sleep 1000")
         assert result is not None
 
         def leads() -> bool:
@@ -69,7 +69,7 @@ class KeptTests(ProcessCase):
 
     async def test_adopted(self) -> None:
         """The end of a process of an earlier runtime is reported, too."""
-        first, result = self.kept("exec sleep 60")
+        first, result = self.kept("exec sleep 1000")
         assert result is not None
         first.close()
         second = DetachedProcess(self.exited, self.log)
@@ -110,7 +110,7 @@ class BoundTests(ProcessCase):
     async def test_hung_up(self) -> None:
         """It ends when its terminal is let go of, as when the runtime dies."""
         process = ChildProcess(self.exited)
-        process.start(["/bin/sleep", "60"], self.environment, reactor)
+        process.start(["/bin/sleep", "1000"], self.environment, reactor)
         await self.until(self.alive)
         process.close()
         await self.until(lambda: self.exits)

@@ -45,7 +45,8 @@ class RejoinCase(StreamCase):
 
     async def serve(self, listening: Listening | None = None, **options: Any) -> StreamServer:
         # A server that stops would wait for hops whose connections were lost.
-        return await super().serve(listening, **({"drain_seconds": 0.0} | options))
+        limits: dict[str, Any] = {"drain_seconds": 0.0, "rejoin_seconds": 3600}
+        return await super().serve(listening, **(limits | options))
 
     async def hop(
         self, value: str, user: str = "ann", uid: str = "uid-x", token: str = "", more: str = ""

@@ -77,7 +77,7 @@ class StreamCase(RuntimeCase):
 
     def setUp(self) -> None:
         super().setUp()
-        self.cache = RequestCache(reactor)  # type: ignore[arg-type]
+        self.cache = RequestCache(reactor, ttl_seconds=3600)  # type: ignore[arg-type]
         self.console = MemoryConsole(paced=True)
         self.shared = SharedConsole(self.console, reactor)  # type: ignore[arg-type]
         self.shared.open()
@@ -326,7 +326,7 @@ class ProbeTests(StreamCase):
 class TermsTests(StreamCase):
     """Terms of a session, from the hop before."""
 
-    async def patch(self, token: str, terms: Terms, **headers: str) -> int:
+    async def change(self, token: str, terms: Terms, **headers: str) -> int:
         message = "".join(
             f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items()
         )
@@ -438,16 +438,16 @@ class TermsTests(StreamCase):
         user = await self.open(token)
         user.stream.write(b"a")
         await self.until(lambda: self.console.transport.value() == b"a")
-        self.assertEqual(await self.patch(token, Terms(right=Right.OBSERVE)), 200)
+        self.assertEqual(await self.change(token, Terms(right=Right.OBSERVE)), 200)
         user.stream.write(b"b")
         await self.until(lambda: b"not sent: you may only observe" in user.got)
-        self.assertEqual(await self.patch(token, FULL), 200)
+        self.assertEqual(await self.change(token, FULL), 200)
         await self.until(lambda: b"you may type at this console again" in user.got)
         user.stream.wish(Role.WRITER)
         user.stream.write(b"c")
         await self.until(lambda: self.console.transport.value() == b"ac")
-        self.assertEqual(await self.patch(token, FULL, X_Twisted_Exec_User="bob"), 404)
-        self.assertEqual(await self.patch("mistyped", FULL), 404)
+        self.assertEqual(await self.change(token, FULL, X_Twisted_Exec_User="bob"), 404)
+        self.assertEqual(await self.change("mistyped", FULL), 404)
 
 
 class EndTests(StreamCase):

@@ -64,7 +64,7 @@ def opened_without(name: str, library: str) -> tuple[str, list[str]]:
     """Open consoles with a library that has another name; return errors, and the warnings of the fast parts."""
     command = [sys.executable, "-m", "tests.tls.fast.renamed", name, *PACKAGES.get(library, [])]
     ran = subprocess.run(
-        [each for each in command if each], capture_output=True, text=True, cwd=ROOT, timeout=120
+        [each for each in command if each], capture_output=True, text=True, cwd=ROOT, timeout=600
     )
     return ran.stderr if ran.returncode else "", ran.stdout.splitlines()
 

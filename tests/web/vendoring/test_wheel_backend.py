@@ -173,7 +173,7 @@ class BuildTests(SynchronousTestCase):
             env={**os.environ, WITHOUT_TERMINAL: "", **paths, **environ},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=600,
         )
 
     def names(self) -> list[str]:
