@@ -897,6 +897,8 @@ class ConsoleTests(WebTestCase):
         await ada.until_page(r"Last screen: \d+:\d\d, ")
         parts = (".player-controls", ".player-controls .button")
         await self.check_layout(ada, "recording", *parts, ".begin")
+        heights = "['input', '.button'].map((each) => document.querySelector(`.joined ${each}`).offsetHeight)"
+        await ada.page.until(f"(([input, go]) => go > 0 && go <= input)({heights})")
         await ada.until_page(r"Show typed keys\s*\(input is not recorded\)")
         await ada.page.until(f"{_KEYS}.control.disabled")
         href = "document.querySelector('.begin a').hash"
