@@ -51,7 +51,10 @@ _REPLACED = """import(new URL('terminal/status_line.js', document.querySelector(
         line.stop();
         document.querySelector('.status-line').replaceWith(line.element);
     })"""
-_RECONNECTED = _REPLACED % "line.state('resumed', {seconds: 72}); line.machine({state: 'Shutdown', problem: ''})"
+_RECONNECTED = (
+    _REPLACED
+    % "line.state('resumed', {seconds: 72}); line.machine({state: 'Shutdown', problem: ''})"
+)
 _STOPPED = (
     _REPLACED
     % "line.role({isObserver: true}, true); line.state('connecting', {since: Date.now() - 15_000})"
