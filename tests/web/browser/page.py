@@ -191,9 +191,9 @@ class Page(AbstractPage):
         # The browser answers before the page has the size.
         await self.until(f"innerWidth === {width} && innerHeight === {height}")
 
-    async def set_touch(self) -> None:
+    async def set_touch(self, enabled: bool = True) -> None:
         """Let a finger be the main pointer, as on a phone."""
-        await self.call("Emulation.setTouchEmulationEnabled", enabled=True, maxTouchPoints=5)
+        await self.call("Emulation.setTouchEmulationEnabled", enabled=enabled, maxTouchPoints=5)
 
     async def drag(self, x: float, *heights: float) -> None:
         """Put a finger down at the first height, move it to the others, and lift it."""

@@ -1,7 +1,8 @@
 """
 ``python -m tests.web.browser.pictures [COMMIT [DIRECTORY]]``: what a change of the page changes for the eye.
 
-It takes a picture of every view in three windows, in light and in dark colours: once with the page of
+It takes a picture of every view in three windows, and of consoles also on a phone that lies on its side, in light and
+in dark colours: once with the page of
 COMMIT (``HEAD``), and once with that of the working tree.  ``DIRECTORY/index.html`` shows each view that
 differs: before, after, and where.  The program fails if there is one, so it also finds what nobody meant
 to change.
@@ -103,7 +104,9 @@ def needs_fonts() -> str | None:
 
 
 class _Album(TestCase):
-    """Pictures of the views of a user."""
+    """Pictures of the views of a user, who has a finger as the pointer on a phone."""
+
+    sizes = SIZES
 
     async def visit(self, url: str, token: str = "", script: str = "") -> User[Page]:
         """Open the page of the commit or of the working tree, and log in with a token, if there is one."""
@@ -118,12 +121,14 @@ class _Album(TestCase):
 
     async def take(self, user: User[Page], name: str) -> None:
         """Take the pictures of what a user sees, each when it is still."""
-        for size, (width, height) in SIZES.items():
+        for size, (width, height) in self.sizes.items():
+            await user.page.set_touch(size in ("phone", "side"))
             await user.page.resize(width, height)
             for colours in ("light", "dark"):
                 await user.page.set_dark(colours == "dark")
                 path = Path(os.environ[_DIRECTORY], f"{name}-{size}-{colours}.png")
                 path.write_bytes(await self._still_picture(user.page))
+        await user.page.set_touch(False)
         await user.page.resize(*SIZES["desktop"])
         await user.page.set_dark(False)
 
@@ -161,7 +166,6 @@ class ListPictures(_Album, FleetTestCase):
         await self.add_fleet()
         ada = await self.ada()
         await ada.until_page("ada, bob")
-        await ada.until_page("does not exist")  # the pool, which the server says after a while
         for view in LISTS[:-1]:
             await self.take_view(ada, view)
         await self.take_view(ada, "machines?filter=nothing", "no-match")
@@ -177,6 +181,7 @@ class MachinePictures(_Album, WebTestCase):
     """A machine with a shell: its console in all states, and what was there before."""
 
     skip = needs.chromium() or needs.page_vendor() or needs_fonts()
+    sizes = SIZES | {"side": (844, 390)}
 
     async def user(self, name: str = "ada", **options: Any) -> User[Page]:
         """Open the page with the clock that stands still."""

@@ -100,6 +100,19 @@ _LINES = "[...document.querySelectorAll('.console')].filter((each) => each.check
 _CUT = """[...document.querySelectorAll('.status-line, .status-line > *')].filter((each) => each.checkVisibility() && each.clientWidth &&
     (each.scrollWidth > each.clientWidth + 1 || each.scrollHeight > each.clientHeight + 2)).map((each) => each.innerText)"""
 
+# The line below the terminal of a recorded console that several users observe; it stays so.
+_OBSERVED = """import(new URL('terminal/status_line.js', document.querySelector('script[type=module]').src)).then(
+    ({StatusLine}) => {
+        const line = new StatusLine({}, {namespace: 'default', name: 'vm-1'}, {reconnect() {}, waiting: () => 0});
+        line.state('open', {});
+        line.role({isObserver: true, writer: 'dan'}, true);
+        line.viewers({count: 3, writer: 'dan', seconds: 0, recordings: [{user: 'ada', input: 'masked'}]});
+        line.stop();
+        document.querySelector('.console.active .status-line').replaceWith(line.element);
+    })"""
+_ROLE_IS_WHOLE = """(({innerText, scrollWidth, clientWidth}) => innerText.endsWith('dan types') && scrollWidth <= clientWidth + 1)(
+    document.querySelector('.console.active .role-text'))"""
+
 # The number beside Alerts, the mark of the tab and the reason above the terminal; empty where there is none.
 _ALERTED = """['nav a[href="#/alerts"] .count', '.tabs .badge', '.console-head .health'].map((each) => document.querySelector(each))
     .map((each) => (each?.hidden === false ? each.textContent.trim().split(' ')[0] : '')).join(' ')"""
@@ -619,7 +632,7 @@ class ConsoleTests(WebTestCase):
 
     async def test_split(self) -> None:
         """
-        Consoles side by side, or one below the other, have their names and all tabs in sight.  Their tabs
+        Consoles side by side, or one below the other, have their names, all tabs and who types in sight.  Their tabs
         are also above the log of a machine.  A click on the tab of the console that is shown gives it the keys.
         """
         await self.deployment.create_machine("vm-2", "shell")
@@ -632,6 +645,10 @@ class ConsoleTests(WebTestCase):
         await ada.click_text("button", "Split view")
         parts = (".console-head h2", ".console-head .parts a", ".console-head .button")
         await self.check_layout(ada, "split", *parts, ".console-head .parts")
+        await ada.page.evaluate(_OBSERVED)
+        for width in (1440, 1200, 1080, 900):
+            await ada.page.resize(width, 700)
+            await ada.page.until(_ROLE_IS_WHOLE)
         await self.close_beside_log(ada)
         self.check_faults()
 
@@ -875,6 +892,8 @@ class ConsoleTests(WebTestCase):
         await ada.until_page(r"Last screen: \d+:\d\d, ")
         parts = (".player-controls", ".player-controls .button")
         await self.check_layout(ada, "recording", *parts, ".begin")
+        heights = "['input', '.button'].map((each) => document.querySelector(`.joined ${each}`).offsetHeight)"
+        await ada.page.until(f"(([input, go]) => go > 0 && go <= input)({heights})")
         await ada.until_page(r"Show typed keys\s*\(input is not recorded\)")
         await ada.page.until(f"{_KEYS}.control.disabled")
         href = "document.querySelector('.begin a').hash"

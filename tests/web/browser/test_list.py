@@ -111,6 +111,7 @@ class ListTests(FleetTestCase):
         await self.add_session("web-3", "a-user-with-a-long-name")
         await self.add_session(LONG, "administrator")
         await self.add_recording(LONG)
+        await self.add_recording("web-1-in-rack-07")
         user = await self.user("sessions")
         for view, text in (("sessions", "a-user-with-a-long-name"), ("recordings", "Ticket 4711")):
             await user.open(view)
@@ -122,12 +123,39 @@ class ListTests(FleetTestCase):
                 self.assertEqual(await lasting(user.page, _SCROLLS), [], f"{view}, {width}")
                 row_of_long = f"[...document.querySelectorAll('.facing tbody tr')].find((each) => each.textContent.includes('{LONG}'))"
                 if width > 850:
+                    self.assertEqual(await lasting(user.page, _UNEVEN), [], f"{view}, {width}")
                     await user.page.until(f"{row_of_long}?.offsetHeight < 65")
         titled = "document.querySelector('.facing td[data-title=Content]').textContent"
-        self.assertIn("input: none", await user.page.evaluate(titled))
+        self.assertIn("no input", await user.page.evaluate(titled))
         await user.open("sessions")
         await user.page.resize(*SIZES["phone"])
         await user.page.until("document.querySelector('.facing tbody tr')?.offsetHeight < 844 / 5")
+
+    async def test_words(self) -> None:
+        """On a phone a word that has room in a line of its own is not broken beside the title of its column."""
+        about = {"apiVersion": MACHINES.api_version, "kind": MACHINES.kind, "name": "web-1"}
+        event = {
+            "metadata": {"name": "taken"},
+            "involvedObject": about | {"namespace": "default"},
+            "reason": "ConsoleTakenOver",
+            "message": "bob has taken over the console from ada",
+        }
+        await self.admin.create(kinds.EVENTS.resource, event, "default")
+        user = await self.user("machines/default/web-1/events", SIZES["phone"])
+        await user.until_page("ConsoleTakenOver")
+        reason = _LINES % "document.querySelector('td[data-title=Reason]')"
+        self.assertEqual(await user.page.evaluate(reason), 1)
+
+    async def test_places(self) -> None:
+        """On a phone the fields of all lists are at the same place."""
+        user = await self.user(size=SIZES["phone"])
+        await user.page.until(row("web-1"))
+        top = "document.querySelector('.list-toolbar')?.getBoundingClientRect().top"
+        place = await user.page.settled(top)
+        for view in ("sessions", "recordings", "alerts", "requests"):
+            await user.open(view)
+            await user.page.until(f"document.querySelector('.view-{view} .list-toolbar')")
+            self.assertEqual(await user.page.settled(top), place, view)
 
     async def test_views_in_bar(self) -> None:
         """The bar has all views with their numbers, also the number of open consoles, in windows of any width."""
@@ -730,6 +758,13 @@ _ENDS = """[...document.querySelectorAll('.facing .name .cut')].filter((each) =>
 # Tables that are wider than their place.
 _SCROLLS = """[...document.querySelectorAll('.scroll')].filter((each) => each.scrollWidth > each.clientWidth + 1)
     .map((each) => each.innerText.slice(0, 40))"""
+# Rows whose name does not begin in the line of the other cells.
+_UNEVEN = """[...document.querySelectorAll('.facing tbody tr')].filter((each) => {
+    const [name, state] = ['td.name a', '.badge'].map((selector) => each.querySelector(selector).getClientRects()[0].top);
+    return Math.abs(name - state) > 6;
+}).map((each) => each.innerText)"""
+# How many lines an element's text has.
+_LINES = """((range) => (range.selectNodeContents(%s), range.getClientRects().length))(document.createRange())"""
 # Numbers of machines that are not in sight as a whole.
 _CUT_STATES = """[...document.querySelectorAll('.states .button')].filter((each) => {
     const {left, right} = each.getBoundingClientRect();

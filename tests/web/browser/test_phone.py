@@ -37,16 +37,28 @@ _NEWS = """(() => {
 _CUT = """[...document.querySelectorAll('.status-line > span')].filter((each) => each.checkVisibility() &&
     !each.matches('.badge.open') && (each.scrollWidth > each.clientWidth + 1 || each.scrollHeight > each.clientHeight + 2))
     .map((each) => each.innerText)"""
-# A line of a recorded console that came back after a minute while its machine does not run; it stays so.
-_RECONNECTED = """import(new URL('terminal/status_line.js', document.querySelector('script[type=module]').src)).then(
+_STATE_HAS_ONE_LINE = """((badge) => badge.clientHeight < 1.8 * parseFloat(getComputedStyle(badge).fontSize))(
+    document.querySelector('.status-line .badge'))"""
+_STATES = """[...document.querySelectorAll('.status-line .badge')].filter((each) => each.checkVisibility())
+    .map((each) => each.innerText).join()"""
+# The line of a recorded console in a state that stays: it came back after a minute while its machine does not run, or an
+# observer waits for its server.
+_REPLACED = """import(new URL('terminal/status_line.js', document.querySelector('script[type=module]').src)).then(
     ({StatusLine}) => {
         const line = new StatusLine({}, {namespace: 'default', name: 'vm-1'}, {reconnect() {}, waiting: () => 0});
-        line.state('resumed', {seconds: 72});
-        line.machine({state: 'Shutdown', problem: ''});
+        %s;
         line.viewers({count: 1, writer: 'ada', seconds: 0, recordings: [{user: 'ada', input: 'masked'}]});
         line.stop();
         document.querySelector('.status-line').replaceWith(line.element);
     })"""
+_RECONNECTED = (
+    _REPLACED
+    % "line.state('resumed', {seconds: 72}); line.machine({state: 'Shutdown', problem: ''})"
+)
+_STOPPED = (
+    _REPLACED
+    % "line.role({isObserver: true}, true); line.state('connecting', {since: Date.now() - 15_000})"
+)
 # How many rows the name and the buttons of a console have, at different heights.
 _HEAD_ROWS = """new Set([...document.querySelectorAll('.console.active :is(h2, .console-head > .button)')]
     .filter((each) => each.checkVisibility()).map((each) => {
@@ -278,10 +290,13 @@ class PhoneTests(WebTestCase):
         off = {"spec": {"power": "Off"}}
         await self.deployment.client.patch(kinds.MACHINES.resource, "vm-1", off, "default")
         await self.check_news_of(ada, "Machine: Shutdown")
+        for width, height in ((390, 844), (844, 390)):
+            await ada.page.resize(width, height)
+            await ada.page.until(f"{_STATES} === 'Machine: Shutdown'")
         self.check_faults()
 
     async def test_reconnected(self) -> None:
-        """The states of a connection and of its machine are whole beside each other."""
+        """The states of a connection and of its machine are whole beside each other, and have the room that is there."""
         await self.deployment.create_machine("vm-1", "shell")
         ada = await self.user()
         await self.open_terminal(ada)
@@ -295,6 +310,10 @@ class PhoneTests(WebTestCase):
             self.assertEqual(await faults_of(ada.page, taps=True), [], f"{width}x{height}")
             with open(f"{self.mktemp()}-reconnected-{width}.png", "wb") as picture:
                 picture.write(await ada.page.screenshot())
+        await ada.page.evaluate(_STOPPED)
+        await ada.page.resize(390, 844)
+        await ada.until_page("Server stopped for 15s")
+        await ada.page.until(_STATE_HAS_ONE_LINE)
         self.check_faults()
 
     async def test_keys(self) -> None:

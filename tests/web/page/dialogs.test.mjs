@@ -23,6 +23,7 @@ function question(text) {
 test("Enter typed too early cancels a paste", async () => {
   const { answer, dialog, cancel, paste } = question("ls\n");
   assert.deepEqual([cancel.text, cancel.autofocus, paste.autofocus], ["Cancel", "", undefined]);
+  assert.equal(cancel.class, "button"); // as in all questions
   cancel.click();
   assert.equal(await answer, false);
   assert.deepEqual([dialog.open, document.body.children], [false, []]);

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { beginOf, isEndable, parseCast, proofOf, rowOf as recordingRow, stateOf, textsOf as recordingTexts, Timeline, withoutKeys } from "../../../../twisted_exec/web/page/views/recording_model.js";
+import { beginOf, inputText, isEndable, parseCast, proofOf, rowOf as recordingRow, stateOf, textsOf as recordingTexts, Timeline, withoutKeys } from "../../../../twisted_exec/web/page/views/recording_model.js";
 import { METADATA, assertFinds } from "./finding.mjs";
 
 const object = (name, more = {}) => ({ metadata: { namespace: "default", name }, ...more });
@@ -27,6 +27,11 @@ test("a filter finds recordings by their columns", () => {
   const status = { phase: "Failed", message: "no space", startTime: "2026-11-20T08:00:00Z" };
   const texts = recordingTexts(recordingRow({ metadata: METADATA, spec, status }));
   assertFinds(texts, ["thing", "bob ada", "audited", "ticket", "failed", "space", "2026"], ["true", "7777", "virtualmachines"]);
+});
+
+test("what of the input is recorded reads as a phrase, also for the filter", () => {
+  assert.deepEqual(["none", "masked", "all", ""].map(inputText), ["no input", "masked input", "all input", ""]);
+  assertFinds(recordingTexts(recordingRow({ metadata: METADATA, spec: { input: "none" } })), ["no input"], ["none"]);
 });
 
 test("a recording that a policy requires is ended only by users who may update policies", () => {

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { connectionOf, counted, order, ownSessions, rowOf as sessionRow, textsOf as sessionTexts } from "../../../../twisted_exec/web/page/views/session_model.js";
+import { connectionOf, counted, endOf, order, ownSessions, rowOf as sessionRow, textsOf as sessionTexts } from "../../../../twisted_exec/web/page/views/session_model.js";
 import { METADATA, assertFinds } from "./finding.mjs";
 
 const object = (name, more = {}) => ({ metadata: { namespace: "default", name }, ...more });
@@ -51,4 +51,10 @@ test("the page knows its own sessions by what it keeps for a reload", () => {
 test("sessions are in the order of machines, the newest first", () => {
   const rows = [["b", "1"], ["a", "1"], ["a", "2"]].map(([machine, since]) => ({ namespace: "n", machine, since, name: "x" }));
   assert.deepEqual(rows.sort(order).map((row) => row.machine + row.since), ["a2", "a1", "b1"]);
+});
+
+test("who ends a session knows who reads of it", () => {
+  const row = sessionRow(object("x", { spec: { user: "ada" } }));
+  assert.match(endOf(row, "bob"), /^The user reads that you ended it\. .*the user may open/);
+  assert.match(endOf(row, "ada"), /^Its console says that you ended it\. .*you may open/);
 });

@@ -37,7 +37,7 @@ export function confirmPaste(name, paste) {
         "div",
         { class: "actions" },
         // A user who goes on typing must not paste by the Enter key.
-        button("Cancel", () => close(false), { autofocus: true, class: "primary" }),
+        button("Cancel", () => close(false), { autofocus: true }),
         button("Paste", () => close(true)),
       ),
     ),

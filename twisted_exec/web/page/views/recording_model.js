@@ -70,6 +70,11 @@ export function rowOf(recording, cast = null) {
   };
 }
 
+/** Say what of the input of a console is recorded. */
+export function inputText(input) {
+  return input && `${input === "none" ? "no" : input} input`;
+}
+
 /** Whether the user may end a recording: one that policies require only with the right to update these. */
 export function isEndable({ isOpen, policies, mayEnd, mayUpdatePolicies }) {
   return isOpen && mayEnd === true && (policies.length === 0 || mayUpdatePolicies === true);
@@ -83,7 +88,7 @@ export function isEndable({ isOpen, policies, mayEnd, mayUpdatePolicies }) {
  */
 export function textsOf(row) {
   const { namespace, name, machine, state, message, until, begin, input, users, policies, reason } = row;
-  return [namespace, name, machine, state, message, until, dateTime(begin), input, ...users, ...policies, reason];
+  return [namespace, name, machine, state, message, until, dateTime(begin), inputText(input), ...users, ...policies, reason];
 }
 
 /**

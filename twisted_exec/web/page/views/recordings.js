@@ -8,7 +8,7 @@ import { age, dateTime, duration, size, zone, zonedTime } from "../times.js";
 import { ListView } from "./list_view.js";
 import { badge, countOf, emptyState, Table, toolbar } from "./parts.js";
 import { recordingLink, showRecording } from "./recording.js";
-import { isEndable, rowOf, STATE_KINDS, textsOf } from "./recording_model.js";
+import { inputText, isEndable, rowOf, STATE_KINDS, textsOf } from "./recording_model.js";
 
 const OPTIONS = {
   plural: "consolerecordings",
@@ -99,9 +99,9 @@ class Recordings extends ListView {
       { title: "State", cell: (row) => [h("span", { title: row.until || null }, badge(row.state, STATE_KINDS[row.state])), row.message && h("div", { class: "dim" }, printable(row.message))] },
       { title: `Begin (${zone(-new Date().getTimezoneOffset())})`, class: "time", cell: (row) => h("span", { title: `${zonedTime(row.begin)}, ${row.age} ago` }, dateTime(row.begin)) },
       { title: "Length", cell: (row) => row.length },
-      { title: "Content", cell: (row) => [size(row.bytes), h("div", { class: "dim" }, `input: ${printable(row.input)}`)] },
+      { title: "Content", cell: (row) => [size(row.bytes), inputText(row.input)].filter(Boolean).join(", ") },
       { title: "Users", cell: (row) => row.users.join(", ") },
-      { title: "Reason", cell: (row) => [row.policies.length > 0 && h("div", {}, `policy ${printable(row.policies.join(", "))}`), printable(row.reason)], class: "wide" },
+      { title: "Reason", cell: (row) => [row.policies.length && `policy ${row.policies.join(", ")}`, row.reason].filter(Boolean).join("; "), class: "wide" },
       {
         title: "",
         cell: (row) => isEndable(row) && button("End", () => this.#end(row), { "data-action": "end", "aria-label": `End the recording ${printable(row.name)}` }),

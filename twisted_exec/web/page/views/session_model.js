@@ -82,6 +82,18 @@ export function connectionOf(row) {
 }
 
 /**
+ * What follows when a session is ended, for the user who ends it.
+ *
+ * @param {{user: string}} row
+ * @param {string} user who ends it.
+ * @returns {string}
+ */
+export function endOf(row, user) {
+  const [reader, owner] = row.user === user ? ["Its console says", "you"] : ["The user reads", "the user"];
+  return `${reader} that you ended it. Other sessions continue, and ${owner} may open a new one.`;
+}
+
+/**
  * The ids of the sessions of this page, of their newest connections and those before.
  *
  * @param {{get(key: string): any}} store of the tab, where the consoles keep what a reload needs.

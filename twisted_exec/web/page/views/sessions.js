@@ -6,7 +6,7 @@ import { itemPath, listPath } from "../objects.js";
 import { age, size, zonedTime } from "../times.js";
 import { ListView } from "./list_view.js";
 import { badge, countOf, emptyState, Table } from "./parts.js";
-import { connectionOf, order, ownSessions, rowOf, textsOf, THIS_PAGE } from "./session_model.js";
+import { connectionOf, endOf, order, ownSessions, rowOf, textsOf, THIS_PAGE } from "./session_model.js";
 
 const OPTIONS = {
   plural: "consolesessions",
@@ -85,10 +85,9 @@ class Sessions extends ListView {
   }
 
   async #end(row) {
-    const { api, announce } = this.context;
+    const { api, announce, user } = this.context;
     const whose = `the session of ${printable(row.user)} at ${printable(row.machine)}`;
-    const consequences = "The user reads that you ended it. Other sessions continue, and the user may open a new one.";
-    if (!(await confirmed(`End ${whose}?`, consequences, "End the session"))) return;
+    if (!(await confirmed(`End ${whose}?`, endOf(row, user), "End the session"))) return;
     try {
       // The UID keeps a session from being ended that has the same name by now.
       await api.request(itemPath("consolesessions", row.namespace, row.name), {
