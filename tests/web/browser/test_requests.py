@@ -176,7 +176,7 @@ class RequestTests(WebTestCase):
         await ada.page.until(
             f"{_MESSAGE}.startsWith('bob approved: go on. This console is recorded')"
         )
-        await bob.page.until(f"/Used\\s*until [-0-9: ]+ by bob: go on/.test({_TABLE})")
+        await bob.page.until(f"/Used\\s*approved until [-0-9: ]+ by bob: go on/.test({_TABLE})")
         await self.decide(bob, "Withdraw", "enough")
         await ada.until_page(f"{_WITHDRAWN}[^]*: enough")
         await bob.page.until(f"/Withdrawn\\s*by bob: enough/.test({_TABLE})")
