@@ -298,7 +298,11 @@ class RequestTests(WebTestCase):
         await carol.until_page("1 machine")
         self.assertFalse(await carol.page.evaluate(_IS_OFFERED))
         await carol.open("requests")
-        await carol.until_page("You may not list consolerequests in the namespace default")
+        await carol.until_page("You may not list requests in the namespace default")
+        roles = "document.querySelector('.notice').innerText.match(/(?<=role )[^ ]+/g).join()"
+        self.assertEqual(
+            await carol.page.evaluate(roles), "“console-session-reader”,console-session-reader"
+        )
         await bob.page.set_touch()
         await bob.page.resize(*PHONE)
         self.assertEqual(await faults_of(bob.page, taps=True), [])
