@@ -248,7 +248,7 @@ class RequestTests(WebTestCase):
             picture.write(await other.page.screenshot())
         await ada.page.evaluate("self.go()")
         await ada.until_terminal("[#$]$")
-        await other.until_page('approval of request "[^"]+" was used for another session')
+        await other.until_page('approval of request "[^"]+" was for one session, which has begun')
         await other.page.until(f"{_PANEL_BUTTONS} === {_ASK_AGAIN}")
         with open(f"{self.mktemp()}-used.png", "wb") as picture:
             picture.write(await other.page.screenshot())

@@ -180,18 +180,23 @@ test("a reason that was given before is replaced by what the user types, but not
   assert.equal(selected, 1);
 });
 
-test("of a request that was denied its user reads the note, not the refusal before", async () => {
+test("of a request that counts no longer its user reads why, not the refusal before, which says the same", async () => {
   const message = 'ConsolePolicy "p" requires an approval: your request "vm-1" does not count; ask again';
   const causes = [{ reason: "ApprovalRequired", message, request: "vm-1" }];
   const { made, owner } = panel(null);
   const metadata = { namespace: "default", name: "vm-1", creationTimestamp: new Date().toISOString() };
-  owner.context.api.request = async () => ({ metadata, spec: {}, status: { denied: true, decidedBy: "bob", message: "not now" } });
-  made.show({ reason: "Forbidden", code: 403, message: "", causes }, { drives: true }, false);
-  const seen = () => made.element.all("p").filter((each) => !each.hidden && each.text).map((each) => each.text);
-  assert.match(seen()[0], /does not count/);
-  await turn();
-  assert.equal(made.element.all("h3")[0].text, "bob has denied your request");
-  assert.deepEqual(seen(), ['bob denied request "vm-1": not now.']);
+  for (const [status, title, text] of [
+    [{ denied: true, decidedBy: "bob", message: "not now" }, "bob has denied your request", 'bob denied request "vm-1": not now.'],
+    [{ session: "s-1" }, "The session has ended: this console needs an approval", 'The approval of request "vm-1" was for one session, which has begun: ask again.'],
+  ]) {
+    owner.context.api.request = async () => ({ metadata, spec: {}, status });
+    made.show({ reason: "Forbidden", code: 403, message: "", causes, hadSession: Boolean(status.session) }, { drives: true }, false);
+    const seen = () => made.element.all("p").filter((each) => !each.hidden && each.text).map((each) => each.text);
+    assert.match(seen()[0], /does not count/);
+    await turn();
+    assert.equal(made.element.all("h3")[0].text, title);
+    assert.deepEqual(seen(), [text]);
+  }
 });
 
 test("other endings have nothing to do with the machine", () => {

@@ -5,7 +5,7 @@ import { button, fill, h, printable } from "../dom.js";
 import { Claim } from "../session/claim.js";
 import { duration } from "../times.js";
 import { copyButton } from "../views/parts.js";
-import { Denied, approved, createRequest, rightOf, waitingRequest } from "./approval.js";
+import { Denied, EndedRequest, approved, createRequest, rightOf, waitingRequest } from "./approval.js";
 import { suggestion } from "./suggestion.js";
 import { MACHINE_DELETED, NOT_RUNNING, attemptText, demands, endText, endingOf, explained, isForbidden, isMachineMissing, isMachineStopped, isWithoutPool, requestOf, startText, stoppedText } from "./texts.js";
 
@@ -381,7 +381,7 @@ export class Panel {
         claim.release();
         if (signal.aborted) return;
         request = null;
-        refusal.hidden = problem instanceof Denied; // it may be of a request before
+        refusal.hidden = problem instanceof EndedRequest; // it says the same, or is of a request before
         draw(false, problem instanceof Denied ? denied(problem) : title);
         say(explained(endText({ message: problem.message, causes: causesOf(problem.status) })).text);
       }
