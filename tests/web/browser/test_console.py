@@ -152,8 +152,9 @@ class ConsoleTests(WebTestCase):
         await ada.click_text("button", "Power on")
         await ada.until_page("You can type")
         told = await ada.page.evaluate("told.join()")
-        self.assertIn("The machine starts", told)
+        self.assertIn("The machine is starting", told)
         self.assertNotRegex(told, "itself off|spec.power|Pending: Pending")  # its former state
+        self.assertNotIn("Open again", told)  # it opens by itself
         await ada.until_terminal("[#$]$")
         self.check_faults()
 

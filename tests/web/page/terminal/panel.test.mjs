@@ -67,9 +67,11 @@ test("a console whose machine is off shows why, leads to its log and screen, and
   assert.match(seen(), /^You have powered it off\. This console opens/);
   for (let each = 0; each < 2; each += 1) {
     made.follow({ ...OFF, isOff: false, problem: "powered off, as spec.power says" }, false); // it is powered on
-    assert.equal(seen(), "The machine starts. This console opens as soon as the machine runs.");
+    assert.equal(seen(), "This console opens as soon as the machine runs.");
+    assert.equal(made.element.all("h3")[0].text, "The machine is starting");
   }
   made.follow({ ...OFF, isOff: false, problem: "" }, false); // it has switched itself off meanwhile
+  assert.equal(made.element.all("h3")[0].text, "The machine is not running");
   assert.match(seen(), /"vm" was powered off\. Shutdown\. .*starts when it is powered off and then on/);
   made.follow(RUNNING, true);
   assert.equal(opened.length, 1);
@@ -214,6 +216,7 @@ test("a machine that is off can be powered on by who may, and its console opens 
   made.element.all("button")[0].click();
   await turn();
   assert.deepEqual(powered, ["On"]);
+  assert.match(made.element.text, /^The machine is startingThis machine is off\.This console opens as soon/);
   made.follow(RUNNING, false);
   assert.equal(opened.length, 1);
 });

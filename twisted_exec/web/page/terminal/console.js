@@ -266,7 +266,6 @@ export class Console {
 
   /** Return the next session, which is not started yet. */
   #attach(rights, changed) {
-    if (this.#panel.takesFocus) this.#panel.hide();
     const { path, query } = rights;
     const { reason } = this.place;
     const attachment = new Attachment(this.context, this.place, {
@@ -354,9 +353,8 @@ export class Console {
   /** A new session takes the place of one that has ended. */
   #follow(ending) {
     this.#former = { ...ending, since: Date.now() };
-    this.#stateChanged("connecting", {});
-    this.#tell(anewText(ending), ending.reason === STOPPED ? "warning" : ""); // until its user has started it
     this.reopen();
+    this.#tell(anewText(ending), ending.reason === STOPPED ? "warning" : ""); // until its user has started it
   }
 
   #ended(detail) {
@@ -588,7 +586,9 @@ export class Console {
     Object.assign(this.place, changes);
     this.#on.keep();
     forget(this.context, this.place);
+    if (this.#panel.takesFocus) this.#panel.hide(); // the answer of the server may take long
     this.#life.open().catch((problem) => this.#tell(problem.message, "error"));
+    this.#stateChanged("connecting", {});
     if (this.isActive) this.#screen?.focus();
   }
 

@@ -11,7 +11,7 @@ import { MACHINE_DELETED, NOT_RUNNING, attemptText, demands, endText, endingOf, 
 
 const TERMINATING = "Terminating"; // the state of a machine that is being deleted
 const OPENS = "This console opens as soon as the machine runs.";
-const STARTS = `The machine starts. ${OPENS}`;
+const STARTING = "The machine is starting";
 const TICK_MILLISECONDS = 1000;
 const PATIENCE_MILLISECONDS = 5000; // before the words of the server are shown
 
@@ -199,9 +199,13 @@ export class Panel {
    * @param {any[]} links to views that say more
    */
   #showStopped(text, isSeen, links) {
-    const state = h("p", { class: "dim" });
+    const [heading, state] = [h("span", {}, NOT_RUNNING), h("p", { class: "dim" })];
+    const say = (title, text) => {
+      fill(heading, title);
+      state.textContent = printable(text);
+    };
     const again = button("Open again", () => this.#owner.reopen(), { class: "primary" });
-    const power = button("Power on", () => this.#powerOn(power, state), { class: "primary" });
+    const power = button("Power on", () => this.#powerOn(power, say), { class: "primary" });
     const remedy = h("p", { class: "dim", hidden: true }, "To learn what to change: ", h("code", {}, printable(this.#doctor)));
     const copy = copyButton("Copy the command", () => this.#doctor);
     copy.hidden = true;
@@ -209,7 +213,7 @@ export class Panel {
     power.hidden = !mayPowerOn(this.#owner.machine);
     const reason = h("p", { hidden: isSeen }, printable(text));
     this.#fill(
-      NOT_RUNNING,
+      heading,
       reason,
       state,
       remedy,
@@ -224,7 +228,7 @@ export class Panel {
       before = machine;
       reason.hidden = isSeen || isStarting || (isStopped && machine.isOff); // its state says the same
       const texts = isStopped && [stoppedText({ ...machine, isOwn: this.#owner.hasSwitchedOff }), OPENS, startText(machine, this.#owner.maySwitch)];
-      state.textContent = isStarting ? STARTS : texts ? printable(texts.filter(Boolean).join(" ")) : "";
+      say(isStarting ? STARTING : NOT_RUNNING, isStarting ? OPENS : texts ? texts.filter(Boolean).join(" ") : "");
       remedy.hidden = copy.hidden = isStarting || !(isStopped && machine.problem && !machine.isOff);
       this.#offer(again, machine?.runs === true);
       if (machine) this.#offer(power, mayPowerOn(machine));
@@ -241,14 +245,14 @@ export class Panel {
     return `twisted-exec doctor ${machine} -n ${place.namespace}`;
   }
 
-  async #powerOn(power, state) {
+  async #powerOn(power, say) {
     power.disabled = true;
-    state.textContent = STARTS;
+    say(STARTING, OPENS);
     try {
       await this.#owner.setPower("On");
     } catch (problem) {
       power.disabled = false;
-      state.textContent = `The machine could not be powered on: ${printable(problem.message)}`;
+      say(NOT_RUNNING, `The machine could not be powered on: ${problem.message}`);
     }
   }
 
@@ -375,8 +379,8 @@ export class Panel {
         input.value = spec.reason || input.value; // which an approval is for, also before it is seen
         const take = () => claim.take(`request ${metadata.uid}`, navigator.locks, globalThis);
         const message = await approved(context, metadata, signal, seen, take);
-        this.#owner.reopen({ reason: input.value.trim() });
         this.#owner.tellApproval(message);
+        this.#owner.reopen({ reason: input.value.trim() });
       } catch (problem) {
         claim.release();
         if (signal.aborted) return;
