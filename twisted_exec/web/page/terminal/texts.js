@@ -25,6 +25,7 @@ const INNER = /poollet|websocket/i; // parts of the service that its users need 
 const HOST_AWAY = "host of the machine cannot be reached now";
 const DELETED_BY = /^(.+) deleted the console session \S+$/; // the name of the object tells the user nothing
 const DEMAND = /^(ConsolePolicy "[^"]+" requires )(.+)$/s;
+const MACHINE = /^\w+ "[^"]+"/; // of this console
 const FIRST_WORD = /^(a|an|from|machine|no|nothing|the|there|this|what|you)\b/; // others may be names
 
 /**
@@ -283,6 +284,7 @@ export function endText({ reason, message, exitCode, code, kind, causes = [] }) 
   }
   if (!message && !reason) return "";
   if (deletedBy({ reason, message })) return ""; // the title says it
+  if (reason === POWERED_OFF) return message.replace(MACHINE, "It");
   if (code === 404 && POOLS.includes(kind)) return "The pool of this machine does not exist.";
   if (code === 404 && kind === KEPT_SESSION) return `The session could not be kept for so long: ${message}`;
   // The message has commands, too, which the page has as buttons.
