@@ -224,10 +224,9 @@ test("a user reads why a new session begins", () => {
   assert.match(anewText({ reason: "ShuttingDown", unconfirmed }), /stopped.*as soon as the server is back/);
   assert.match(anewText({ reason: "WebConsoleStopped", unconfirmed }), /on this computer was stopped\. Start it again and log in here/);
   assert.match(anewText({ reason: "NotFound", unconfirmed }), /is over.*opens.* 2 keys typed meanwhile were not sent\.$/);
-  assert.equal(
-    anewText({ reason: "NotFound", unconfirmed: { sent: 0, unsent: 0 } }, "You can type."),
-    "The session before is over. This is a new session. You can type.",
-  );
+  const former = { reason: "NotFound", unconfirmed: { sent: 0, unsent: 0 } };
+  assert.equal(anewText(former, { isOpen: true }), "The session before is over. This is a new session.");
+  assert.match(anewText(former, { isOpen: true, loss: "ada types here now." }), /This is a new session\. ada types here now\.$/);
 });
 
 test("the banner of a machine is short and plain", () => {

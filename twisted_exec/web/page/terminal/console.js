@@ -17,7 +17,7 @@ import { opening } from "./rights.js";
 import { Roles } from "./roles.js";
 import { Screen, load } from "./screen.js";
 import { StatusLine } from "./status_line.js";
-import { NO_POOL, POWERED_OFF, REVOKED, anewText, droppedKeys, endText, endingOf, isServerStopped, lostText, readOnlyText, recordingNews, roleText, sentence } from "./texts.js";
+import { NO_POOL, POWERED_OFF, REVOKED, anewText, droppedKeys, endText, endingOf, isServerStopped, lostText, readOnlyText, recordingNews, sentence } from "./texts.js";
 
 const ROLE_WARNING = "warning about-role"; // kind of a message
 const MESSAGE_MILLISECONDS = 10_000;
@@ -446,14 +446,12 @@ export class Console {
     this.#showRole();
   }
 
-  /** Tell what the user may do in a session that has taken the place of another one. */
+  /** Tell that a session has taken the place of another one, and whether its user no longer types. */
   #tellNew(former) {
     this.#former = null;
     const isLoss = this.#hasDriven && this.#roles.isObserver;
-    const { mayType } = this.#rights;
-    const { isReadOnly } = this.#status;
-    const role = isLoss ? lostText(this.#roles) : `${roleText(this.#roles, { mayType, isReadOnly })}.`;
-    this.#tell(anewText(former, role), isLoss || droppedKeys(former.unconfirmed) ? "warning" : "");
+    const loss = isLoss ? lostText(this.#roles) : "";
+    this.#tell(anewText(former, { isOpen: true, loss }), isLoss || droppedKeys(former.unconfirmed) ? "warning" : "");
   }
 
   // Acts of the user.

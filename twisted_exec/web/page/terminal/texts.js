@@ -226,14 +226,14 @@ export function attemptText(name, { message = "", code = 0, unauthorized = false
  * Return what a user reads when a new session follows one that has ended so.
  *
  * @param {any} ending
- * @param {string} role what the user may do in the new one, a sentence; empty before it is open
+ * @param {{isOpen?: boolean, loss?: string}} next the new one; `loss`: as {@link lostText} says, if its user no longer types
  */
-export function anewText({ reason, unconfirmed }, role = "") {
-  const [former, next] = {
+export function anewText({ reason, unconfirmed }, { isOpen = false, loss = "" } = {}) {
+  const [former, opens] = {
     [SHUTTING_DOWN]: ["The server of this console was stopped.", "A new session opens as soon as the server is back."],
     [STOPPED]: ["The web console on this computer was stopped.", "Start it again and log in here: a new session opens then."],
   }[reason] ?? ["The session before is over.", "A new session opens."];
-  return [former, role ? "This is a new session." : next, droppedKeys(unconfirmed), role].filter(Boolean).join(" ");
+  return [former, isOpen ? "This is a new session." : opens, droppedKeys(unconfirmed), loss].filter(Boolean).join(" ");
 }
 
 /** What has happened to a session that ended so, and what its user can do about it. */
