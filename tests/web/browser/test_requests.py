@@ -131,11 +131,19 @@ class RequestTests(WebTestCase):
         await ada.page.focus(".panel input")
         await ada.page.type("because")
         await ada.click_text(".panel button", "Try again")
-        refusal = 'requires a reason that matches OPS-.0-9.[+], not "because"'
-        await ada.until_page(refusal)
-        await ada.page.until(f"{_NEWS} === ''")
+        refusal = (
+            f"/requires a reason that matches OPS-.0-9.[+], not .because.[.]$/.test({_INVALID})"
+        )
+        await ada.page.until(refusal)
+        await ada.page.evaluate(f"{_FIELD}.dataset.isOld = true")
         await ada.click_text(".panel button", "Ask for approval")
-        await ada.page.until(f"/{refusal}/.test({_NEWS})")
+        await ada.page.until(f"{_PANEL_BUTTONS} === {_ASK_AGAIN} && {refusal}")
+        self.assertTrue(await ada.page.evaluate(f"{_FIELD}.dataset.isOld"))
+        await self.check_layout(ada, "invalid", ".panel", ".panel *")
+        await ada.page.resize(844, 390)
+        wide = "document.querySelector('.panel .problem').clientWidth >= document.querySelector('.panel form').clientWidth"
+        self.assertTrue(await ada.page.evaluate(wide))
+        await ada.page.resize(1280, 800)
         self.assertEqual((await self.deployment.client.list(REQUESTS, "default"))["items"], [])
         await ada.page.focus(".panel input")
         await ada.page.evaluate("document.activeElement.select()")
@@ -333,9 +341,13 @@ _HELD_LOOKS = """{
 _WITHDRAWN = "bob has withdrawn the approval; the session has ended"
 _SCREEN_REASON = "document.querySelector('.controls [aria-label=Reason]')"
 _TABLE = "document.querySelector('.facing table').innerText"
-_NEWS = "document.querySelector('.panel [role=status]').innerText"
 _MESSAGE = "(document.querySelector('.message:not([hidden])')?.innerText ?? '')"
 _FIELD = "document.querySelector('.panel input')"
+# What describes a field whose text was refused.
+_INVALID = (
+    "document.getElementById(document.querySelector('.panel input[aria-invalid=true]')"
+    "?.getAttribute('aria-describedby'))?.innerText"
+)
 _STATE = "document.querySelector('.status-line .badge').innerText"
 _BADGE = "document.querySelector('.status-line .badge')"
 _LINES = f"{_BADGE}.clientHeight / parseFloat(getComputedStyle({_BADGE}).lineHeight)"

@@ -182,6 +182,37 @@ test("a reason that was given before is replaced by what the user types, but not
   assert.equal(selected, 1);
 });
 
+test("a reason that a policy does not accept is an error of its field, until it is given again", async () => {
+  const missing = { reason: "ReasonRequired", message: 'ConsolePolicy "p" requires a reason that matches OPS' };
+  const refused = { ...missing, message: `${missing.message}, not "because"` };
+  const approval = { reason: "ApprovalRequired", message: 'ConsolePolicy "p" requires the approval of another user' };
+  const refusal = (...causes) => ({ reason: "Forbidden", code: 403, message: "", causes });
+  const { made, owner } = panel(null);
+  const seen = () => made.element.all("p").filter((each) => !each.hidden && each.text).map((each) => each.text);
+  const error = () => {
+    const [input] = made.element.all("input");
+    if (input["aria-invalid"] !== "true") return null;
+    const described = made.element.all("p").find(({ id }) => id === input["aria-describedby"]);
+    assert.ok(described.class.includes("problem"));
+    return described.text;
+  };
+  const text = `${refused.message}.`;
+  made.show(refusal(missing, approval), { drives: true }, false);
+  assert.deepEqual([error(), seen()], [null, [`${missing.message}, and the approval of another user.`]]);
+  owner.place.reason = "because";
+  made.show(refusal(refused), { drives: true }, false);
+  assert.deepEqual([error(), seen()], [text, [text]]);
+  made.show(refusal(refused, approval), { drives: true }, false);
+  assert.deepEqual([error(), seen()], [text, [`${approval.message}.`, text]]);
+  owner.context.api.request = async () => {
+    throw Object.assign(new Error("is forbidden"), { status: { details: { causes: [refused] } } });
+  };
+  made.element.all("form")[0].submit();
+  assert.equal(error(), null);
+  await turn();
+  assert.deepEqual([error(), seen()], [text, [`${approval.message}.`, text]]);
+});
+
 test("of a request that counts no longer its user reads why, not the refusal before, which says the same", async () => {
   const message = 'ConsolePolicy "p" requires an approval: your request "vm-1" does not count; ask again';
   const causes = [{ reason: "ApprovalRequired", message, request: "vm-1" }];

@@ -7,7 +7,7 @@ import { duration } from "../times.js";
 import { copyButton } from "../views/parts.js";
 import { Denied, EndedRequest, approved, createRequest, rightOf, waitingRequest } from "./approval.js";
 import { suggestion } from "./suggestion.js";
-import { MACHINE_DELETED, NOT_RUNNING, attemptText, demands, endText, endingOf, explained, isForbidden, isMachineMissing, isMachineStopped, isWithoutPool, requestOf, startText, stoppedText } from "./texts.js";
+import { MACHINE_DELETED, NOT_RUNNING, attemptText, demandTexts, demands, endText, endingOf, explained, isForbidden, isMachineMissing, isMachineStopped, isWithoutPool, requestOf, startText, stoppedText } from "./texts.js";
 
 const TERMINATING = "Terminating"; // the state of a machine that is being deleted
 const OPENS = "This console opens as soon as the machine runs.";
@@ -130,7 +130,7 @@ export class Panel {
         ? button("Open as observer", () => this.#owner.reopen({ mode: "observe" }), { class: "primary" })
         : null;
     if (required.reason || required.approval) {
-      this.#showForm(text, required, requestOf(ending), ending.hadSession);
+      this.#showForm(ending, required);
     } else if (isMachineMissing(ending)) {
       const { namespace, name } = this.#owner.place;
       const isDeleted = ending.reason === MACHINE_DELETED;
@@ -313,21 +313,28 @@ export class Panel {
   }
 
   /**
-   * @param {string} text of the refusal
+   * @param {any} ending
    * @param {{reason: boolean, approval: boolean}} required
-   * @param {string} former name of the user's last request
-   * @param {boolean} hasEnded whether there was a session
    */
-  #showForm(text, required, former, hasEnded) {
+  #showForm(ending, required) {
     const { place, context } = this.#owner;
+    const hasEnded = ending.hadSession;
+    const former = requestOf(ending); // the user's last one
+    const refused = demandTexts(ending.causes, Boolean(place.reason));
+    const error = h("p", { class: "problem", id: `reason-of-${place.namespace}/${place.name}`, role: "alert" });
     /** @type {any} */
     let request = null; // that the user has stopped waiting for
     let isFormer = true; // the reason: what the user types replaces it
     const input = h("input", {
       oninput: () => (isFormer = false), onfocus: () => isFormer && input.select(),
       type: "text", value: place.reason ?? "", maxlength: "256", required: required.reason,
-      autocomplete: "off", placeholder: "such as the number of a ticket",
+      autocomplete: "off", placeholder: "such as the number of a ticket", "aria-describedby": error.id,
     });
+    const refuse = (text) => {
+      error.textContent = printable(text);
+      error.hidden = !text;
+      input.setAttribute("aria-invalid", String(text !== ""));
+    };
     const needs = `this console needs ${required.approval ? "an approval" : "a reason"}`;
     const title = hasEnded ? `The session has ended: ${needs}` : `T${needs.slice(1)}`;
     const denied = ({ user, isWithdrawn }) => {
@@ -347,7 +354,8 @@ export class Panel {
       ask.disabled = input.readOnly = waits;
       again.hidden = waits;
       stop.hidden = copy.hidden = true; // until the request is there
-      if (!waits) this.#owner.waitsForApproval(null);
+      if (waits) refuse("");
+      else this.#owner.waitsForApproval(null);
     };
     let seenText = "";
     const seen = (found, approval, isOurs) => {
@@ -387,7 +395,9 @@ export class Panel {
         request = null;
         refusal.hidden = problem instanceof EndedRequest; // it says the same, or is of a request before
         draw(false, problem instanceof Denied ? denied(problem) : title);
-        say(explained(endText({ message: problem.message, causes: causesOf(problem.status) })).text);
+        const { reason, others } = demandTexts(causesOf(problem.status), true);
+        refuse(reason);
+        say(reason || others ? others : explained(problem.message).text);
       }
     };
     const submit = (event) => {
@@ -407,11 +417,12 @@ export class Panel {
       ask.focus();
     });
     const copy = copyButton("Copy the command", command);
-    const refusal = h("p", {}, printable(text));
+    const refusal = h("p", { hidden: !refused.others }, printable(refused.others));
     this.#fill(
       heading,
       refusal,
       status,
+      error, // in a low window all parts of the form are on one line
       h(
         "form",
         { onsubmit: submit, class: "stack" },
@@ -420,6 +431,7 @@ export class Panel {
       ),
     );
     stop.hidden = copy.hidden = true;
+    refuse(refused.reason);
     this.#followMachine = (_machine, _hasStarted, isGone) => {
       if (!isGone) return;
       this.#owner.waitsForApproval(null);

@@ -293,6 +293,18 @@ export function endText({ reason, message, exitCode, code, kind, causes = [] }) 
   return message || reason;
 }
 
+/**
+ * Return what policies demand, as sentences: `{reason, others}`; `reason`: what is wrong with the given one.
+ *
+ * @param {any[]} causes
+ * @param {boolean} hasReason whether the user has given a reason
+ */
+export function demandTexts(causes, hasReason) {
+  const isOfReason = (cause) => hasReason && cause.reason === REASON_REQUIRED;
+  const text = (some) => (some.length ? explained(`${demandsText(some)}.`).text : "");
+  return { reason: text(causes.filter(isOfReason)), others: text(causes.filter((each) => !isOfReason(each))) };
+}
+
 /** Return what policies demand, each named once. */
 function demandsText(causes) {
   /** @type {[string, string[]][]} */
