@@ -271,6 +271,7 @@ export class Console {
     const attachment = new Attachment(this.context, this.place, {
       request: { path, query: { ...query, ...(reason && { reason }) } },
       screen: /** @type {Screen} */ (this.#screen),
+      follows: this.#former !== null,
       on: {
         shown: () => this.#shown(),
         placed: ({ offset, end }) => {
@@ -359,11 +360,10 @@ export class Console {
 
   #ended(detail) {
     if (this.#message.matches(".about-role")) this.#message.className = "message"; // the roles have ended with the session
-    const hadSession = Boolean(detail.hadSession || this.#former);
     this.#former = null;
     this.#announce(`${endingOf(detail, this.context.user).title}. ${sentence(endText(detail))}`.trim());
     if (!this.#message.matches(".warning, .error")) this.#endMessage(); // the panel says what is true now
-    this.#panel.show({ ...detail, hadSession }, this.#rights, this.#status.isReadOnly);
+    this.#panel.show(detail, this.#rights, this.#status.isReadOnly);
     if (this.#panel.followsMachine) this.#watchMachine();
     else this.#leaveMachine();
     this.#showRole();
