@@ -131,11 +131,19 @@ class RequestTests(WebTestCase):
         await ada.page.focus(".panel input")
         await ada.page.type("because")
         await ada.click_text(".panel button", "Try again")
-        refusal = 'requires a reason that matches OPS-.0-9.[+], not "because"'
-        await ada.until_page(refusal)
-        await ada.page.until(f"{_NEWS} === ''")
+        refusal = (
+            f"/requires a reason that matches OPS-.0-9.[+], not .because.[.]$/.test({_INVALID})"
+        )
+        await ada.page.until(refusal)
+        await ada.page.evaluate(f"{_FIELD}.dataset.isOld = true")
         await ada.click_text(".panel button", "Ask for approval")
-        await ada.page.until(f"/{refusal}/.test({_NEWS})")
+        await ada.page.until(f"{_PANEL_BUTTONS} === {_ASK_AGAIN} && {refusal}")
+        self.assertTrue(await ada.page.evaluate(f"{_FIELD}.dataset.isOld"))
+        await self.check_layout(ada, "invalid", ".panel", ".panel *")
+        await ada.page.resize(844, 390)
+        wide = "document.querySelector('.panel .problem').clientWidth >= document.querySelector('.panel form').clientWidth"
+        self.assertTrue(await ada.page.evaluate(wide))
+        await ada.page.resize(1280, 800)
         self.assertEqual((await self.deployment.client.list(REQUESTS, "default"))["items"], [])
         await ada.page.focus(".panel input")
         await ada.page.evaluate("document.activeElement.select()")
@@ -195,7 +203,7 @@ class RequestTests(WebTestCase):
         await ada.page.until(
             f"{_MESSAGE}.startsWith('bob approved: go on. This console is recorded')"
         )
-        await bob.page.until(f"/Used\\s*until [-0-9: ]+ by bob: go on/.test({_TABLE})")
+        await bob.page.until(f"/Used\\s*approved until [-0-9: ]+ by bob: go on/.test({_TABLE})")
         await self.decide(bob, "Withdraw", "enough")
         await ada.until_page(f"{_WITHDRAWN}[^]*: enough")
         await bob.page.until(f"/Withdrawn\\s*by bob: enough/.test({_TABLE})")
@@ -267,7 +275,7 @@ class RequestTests(WebTestCase):
             picture.write(await other.page.screenshot())
         await ada.page.evaluate("self.go()")
         await ada.until_terminal("[#$]$")
-        await other.until_page('approval of request "[^"]+" was used for another session')
+        await other.until_page('approval of request "[^"]+" was for one session, which has begun')
         await other.page.until(f"{_PANEL_BUTTONS} === {_ASK_AGAIN}")
         with open(f"{self.mktemp()}-used.png", "wb") as picture:
             picture.write(await other.page.screenshot())
@@ -317,7 +325,11 @@ class RequestTests(WebTestCase):
         await carol.until_page("1 machine")
         self.assertFalse(await carol.page.evaluate(_IS_OFFERED))
         await carol.open("requests")
-        await carol.until_page("You may not list consolerequests in the namespace default")
+        await carol.until_page("You may not list requests in the namespace default")
+        roles = "document.querySelector('.notice').innerText.match(/(?<=role )[^ ]+/g).join()"
+        self.assertEqual(
+            await carol.page.evaluate(roles), "“console-session-reader”,console-session-reader"
+        )
         await bob.page.set_touch()
         await bob.page.resize(*PHONE)
         self.assertEqual(await faults_of(bob.page, taps=True), [])
@@ -348,9 +360,13 @@ _HELD_LOOKS = """{
 _WITHDRAWN = "bob has withdrawn the approval; the session has ended"
 _SCREEN_REASON = "document.querySelector('.controls [aria-label=Reason]')"
 _TABLE = "document.querySelector('.facing table').innerText"
-_NEWS = "document.querySelector('.panel [role=status]').innerText"
 _MESSAGE = "(document.querySelector('.message:not([hidden])')?.innerText ?? '')"
 _FIELD = "document.querySelector('.panel input')"
+# What describes a field whose text was refused.
+_INVALID = (
+    "document.getElementById(document.querySelector('.panel input[aria-invalid=true]')"
+    "?.getAttribute('aria-describedby'))?.innerText"
+)
 _STATE = "document.querySelector('.status-line .badge').innerText"
 _BADGE = "document.querySelector('.status-line .badge')"
 _LINES = f"{_BADGE}.clientHeight / parseFloat(getComputedStyle({_BADGE}).lineHeight)"

@@ -86,6 +86,10 @@ class Element extends Text {
     this.send("click");
   }
 
+  submit() {
+    this.#listeners.get("submit")({ target: this, preventDefault: () => {} });
+  }
+
   showModal() {
     this.open = true;
   }

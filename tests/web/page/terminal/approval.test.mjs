@@ -56,7 +56,7 @@ test("an approval is left to the window that has claimed it, until that is gone,
   assert.equal(await approved(gone.context, METADATA, undefined, note, claims(false, false, false, true), now), text);
   assert.deepEqual([seen, gone.sent.length], [[["", false], [text, false], [text, false]], 4]);
   const used = requests(approval, { ...approval, session: "s-1" });
-  await assert.rejects(approved(used.context, METADATA, undefined, now, claims(false, true), now), /was used for another session/);
+  await assert.rejects(approved(used.context, METADATA, undefined, now, claims(false, true), now), /was for one session, which has begun: ask again/);
 });
 
 const APPROVAL = { approved: true, decidedBy: "bob" };
@@ -95,5 +95,5 @@ test("the last request of a console that was refused is waited for only while it
   assert.equal((await waitingRequest(page, METADATA)).metadata.name, "vm-x7");
   await assert.rejects(waitingRequest(page, METADATA), /is approved: try again/);
   await assert.rejects(waitingRequest(page, METADATA), Denied);
-  await assert.rejects(waitingRequest(page, METADATA), /was used for another session.*ask again/);
+  await assert.rejects(waitingRequest(page, METADATA), /was for one session, which has begun: ask again/);
 });

@@ -21,7 +21,7 @@ const SAVED = {
 };
 
 /** Start an attachment; `told` are its callbacks, `written` the output in the terminal, which has shown `text` before. */
-async function attach(t, saved = null, place = PLACE, text = "") {
+async function attach(t, saved = null, place = PLACE, text = "", follows = false) {
   const { FakeWebSocket, sockets } = fakeWebSockets();
   const before = globalThis.WebSocket;
   globalThis.WebSocket = FakeWebSocket;
@@ -40,14 +40,14 @@ async function attach(t, saved = null, place = PLACE, text = "") {
   let written = "";
   const screen = { columns: 80, rows: 24, text: `${text}\n`, write: (bytes) => (written += Buffer.from(bytes).toString()) };
   const on = Object.fromEntries(["placed", "state", "skipped", "notice"].map(tell));
-  const attachment = new Attachment(context, place, { request: REQUEST, screen, on });
+  const attachment = new Attachment(context, place, { request: REQUEST, screen, on, follows });
   attachment.start();
   await turn();
   t.after(() => {
     attachment.replace();
     globalThis.WebSocket = before;
   });
-  return { attachment, told, values, sockets, socket: sockets.at(-1), written: () => written };
+  return { context, attachment, told, values, sockets, socket: sockets.at(-1), written: () => written };
 }
 
 function accept(socket, { at = 100, end = at } = {}) {
@@ -125,6 +125,26 @@ test("neither the first session of a terminal nor a resumed one is marked", asyn
   const resumed = await attach(t, SAVED, PLACE, "# echo once");
   accept(resumed.socket, { at: 100, end: 500 });
   assert.deepEqual([first.written(), resumed.written()], ["", ""]);
+});
+
+test("the end of a session is told from that of an attempt to open the first one", async (t) => {
+  for (const [saved, follows, isOpened, hadSession] of [
+    [null, false, false, false], [null, false, true, true], [null, true, false, true], [SAVED, false, false, true],
+  ]) {
+    const { context, told, socket } = await attach(t, saved, PLACE, "", follows);
+    const refusal = { code: 404, reason: "NotFound", message: "no" };
+    context.api.request = async () => {
+      throw Object.assign(new Error("no"), { ...refusal, status: {} });
+    };
+    if (isOpened) {
+      accept(socket);
+      socket.status(refusal);
+    }
+    socket.lose();
+    await turn();
+    const [, , ending] = told.find(([name, state]) => name === "state" && state === "ended");
+    assert.equal(ending.hadSession, hadSession);
+  }
 });
 
 test("a session that the server has lost may be followed by a new one", () => {

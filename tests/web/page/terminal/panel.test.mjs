@@ -56,7 +56,7 @@ function panel(ending, { machine = null, readable = [], names = [] } = {}) {
 test("a console whose machine is off shows why, leads to its log and screen, and opens when it starts", () => {
   const { made, owner, opened, labels } = panel({ reason: "PoweredOff", code: 0, message: 'machine "vm" was powered off' });
   assert.ok(made.followsMachine);
-  assert.match(made.element.text, /not running.*"vm" was powered off/);
+  assert.match(made.element.text, /not runningIt was powered off\./);
   assert.deepEqual(labels(), ["Open again", "Log", "Screen"]);
   made.follow(OFF, false);
   assert.deepEqual(labels(), ["Log", "Screen"]);
@@ -67,10 +67,12 @@ test("a console whose machine is off shows why, leads to its log and screen, and
   assert.match(seen(), /^You have powered it off\. This console opens/);
   for (let each = 0; each < 2; each += 1) {
     made.follow({ ...OFF, isOff: false, problem: "powered off, as spec.power says" }, false); // it is powered on
-    assert.equal(seen(), "The machine starts. This console opens as soon as the machine runs.");
+    assert.equal(seen(), "This console opens as soon as the machine runs.");
+    assert.equal(made.element.all("h3")[0].text, "The machine is starting");
   }
   made.follow({ ...OFF, isOff: false, problem: "" }, false); // it has switched itself off meanwhile
-  assert.match(seen(), /"vm" was powered off\. Shutdown\. .*starts when it is powered off and then on/);
+  assert.equal(made.element.all("h3")[0].text, "The machine is not running");
+  assert.match(seen(), /It was powered off\. Shutdown\. .*starts when it is powered off and then on/);
   made.follow(RUNNING, true);
   assert.equal(opened.length, 1);
   made.hide();
@@ -180,18 +182,54 @@ test("a reason that was given before is replaced by what the user types, but not
   assert.equal(selected, 1);
 });
 
-test("of a request that was denied its user reads the note, not the refusal before", async () => {
+test("a reason that a policy does not accept is an error of its field, until it is given again", async () => {
+  const missing = { reason: "ReasonRequired", message: 'ConsolePolicy "p" requires a reason that matches OPS' };
+  const refused = { ...missing, message: `${missing.message}, not "because"` };
+  const approval = { reason: "ApprovalRequired", message: 'ConsolePolicy "p" requires the approval of another user' };
+  const refusal = (...causes) => ({ reason: "Forbidden", code: 403, message: "", causes });
+  const { made, owner } = panel(null);
+  const seen = () => made.element.all("p").filter((each) => !each.hidden && each.text).map((each) => each.text);
+  const error = () => {
+    const [input] = made.element.all("input");
+    if (input["aria-invalid"] !== "true") return null;
+    const described = made.element.all("p").find(({ id }) => id === input["aria-describedby"]);
+    assert.ok(described.class.includes("problem"));
+    return described.text;
+  };
+  const text = `${refused.message}.`;
+  made.show(refusal(missing, approval), { drives: true }, false);
+  assert.deepEqual([error(), seen()], [null, [`${missing.message}, and the approval of another user.`]]);
+  owner.place.reason = "because";
+  made.show(refusal(refused), { drives: true }, false);
+  assert.deepEqual([error(), seen()], [text, [text]]);
+  made.show(refusal(refused, approval), { drives: true }, false);
+  assert.deepEqual([error(), seen()], [text, [`${approval.message}.`, text]]);
+  owner.context.api.request = async () => {
+    throw Object.assign(new Error("is forbidden"), { status: { details: { causes: [refused] } } });
+  };
+  made.element.all("form")[0].submit();
+  assert.equal(error(), null);
+  await turn();
+  assert.deepEqual([error(), seen()], [text, [`${approval.message}.`, text]]);
+});
+
+test("of a request that counts no longer its user reads why, not the refusal before, which says the same", async () => {
   const message = 'ConsolePolicy "p" requires an approval: your request "vm-1" does not count; ask again';
   const causes = [{ reason: "ApprovalRequired", message, request: "vm-1" }];
   const { made, owner } = panel(null);
   const metadata = { namespace: "default", name: "vm-1", creationTimestamp: new Date().toISOString() };
-  owner.context.api.request = async () => ({ metadata, spec: {}, status: { denied: true, decidedBy: "bob", message: "not now" } });
-  made.show({ reason: "Forbidden", code: 403, message: "", causes }, { drives: true }, false);
-  const seen = () => made.element.all("p").filter((each) => !each.hidden && each.text).map((each) => each.text);
-  assert.match(seen()[0], /does not count/);
-  await turn();
-  assert.equal(made.element.all("h3")[0].text, "bob has denied your request");
-  assert.deepEqual(seen(), ['bob denied request "vm-1": not now.']);
+  for (const [status, title, text] of [
+    [{ denied: true, decidedBy: "bob", message: "not now" }, "bob has denied your request", 'bob denied request "vm-1": not now.'],
+    [{ session: "s-1" }, "The session has ended: this console needs an approval", 'The approval of request "vm-1" was for one session, which has begun: ask again.'],
+  ]) {
+    owner.context.api.request = async () => ({ metadata, spec: {}, status });
+    made.show({ reason: "Forbidden", code: 403, message: "", causes, hadSession: Boolean(status.session) }, { drives: true }, false);
+    const seen = () => made.element.all("p").filter((each) => !each.hidden && each.text).map((each) => each.text);
+    assert.match(seen()[0], /does not count/);
+    await turn();
+    assert.equal(made.element.all("h3")[0].text, title);
+    assert.deepEqual(seen(), [text]);
+  }
 });
 
 test("other endings have nothing to do with the machine", () => {
@@ -209,6 +247,7 @@ test("a machine that is off can be powered on by who may, and its console opens 
   made.element.all("button")[0].click();
   await turn();
   assert.deepEqual(powered, ["On"]);
+  assert.match(made.element.text, /^The machine is startingThis machine is off\.This console opens as soon/);
   made.follow(RUNNING, false);
   assert.equal(opened.length, 1);
 });

@@ -45,6 +45,8 @@ test("a session that is not open yet takes no keys: the line says how many wait 
 
 test("a server that is silent is not connected, until it answers", () => {
   const { made, shown } = line(1);
+  made.roundTrip(10);
+  assert.ok(shown().includes("round trip 10 ms"));
   made.quiet(Date.now() - 6000);
   assert.deepEqual(shown().filter((each) => each !== "Recordedfor ada (input: none)"), ["No answer for 6s", "1 key waits for the answer", "Details"]);
   made.quiet(null);

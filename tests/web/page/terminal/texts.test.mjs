@@ -121,6 +121,8 @@ test("the end of a session says what happened, why, and what to do, each once", 
     [{ reason: "Idle", message: `nothing was typed: ${policy} 5m without input` }, /because it was idle/, /^nothing was typed: Cons/, /new session/],
     [{ reason: "TimeOver", message: `${policy} this session until 08:00` }, /time for this session is over/, /until 08:00$/, /approval again/],
     [{ reason: "AuthorizationWithdrawn", message: "ada may not drive it" }, /right to this session has ended/, /^ada may not/, /administrator/],
+    [{ reason: "PoweredOff", message: 'machine "default/vm" was powered off' }, /machine is not running/, /^It was powered off$/, /^$/],
+    [{ reason: "PoweredOff", message: "This machine is off." }, /machine is not running/, /^This machine is off\.$/, /^$/],
     [{ reason: "LineLost", message: 'the emulator of "vm-1" ended: killed' }, /console of the machine is lost/, /emulator/, /Log and Screen/],
     [{ reason: "InternalError", message: "a fault" }, /fault of the server/, /^a fault$/, /log of the server/],
     [{ reason: "PoolDeleted", message: 'machinepool "a" was deleted' }, /pool of this machine was deleted/, /"a"/, /another pool/],
@@ -224,10 +226,9 @@ test("a user reads why a new session begins", () => {
   assert.match(anewText({ reason: "ShuttingDown", unconfirmed }), /stopped.*as soon as the server is back/);
   assert.match(anewText({ reason: "WebConsoleStopped", unconfirmed }), /on this computer was stopped\. Start it again and log in here/);
   assert.match(anewText({ reason: "NotFound", unconfirmed }), /is over.*opens.* 2 keys typed meanwhile were not sent\.$/);
-  assert.equal(
-    anewText({ reason: "NotFound", unconfirmed: { sent: 0, unsent: 0 } }, "You can type."),
-    "The session before is over. This is a new session. You can type.",
-  );
+  const former = { reason: "NotFound", unconfirmed: { sent: 0, unsent: 0 } };
+  assert.equal(anewText(former, { isOpen: true }), "The session before is over. This is a new session.");
+  assert.match(anewText(former, { isOpen: true, loss: "ada types here now." }), /This is a new session\. ada types here now\.$/);
 });
 
 test("the banner of a machine is short and plain", () => {

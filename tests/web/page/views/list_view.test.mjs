@@ -201,6 +201,12 @@ test("a user without the right to a list is led to the field of the namespaces, 
   }
 });
 
+test("a user reads the names of lists in the navigation, not those of their resources", async (t) => {
+  const { view, server } = await open(t, { address: "namespace=a", options: { plural: "consolerequests" } });
+  server.watches[0].onProblem({ code: 403, message: "forbidden" });
+  assert.match(view.problem.text, /You may not list requests in the namespace a\./);
+});
+
 test("a list that was read is not current when its server is away", async (t) => {
   const { view, server } = await open(t, { address: "namespace=a" });
   const [{ onEvent, onProblem }] = server.watches;

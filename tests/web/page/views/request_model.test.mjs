@@ -33,6 +33,9 @@ test("a row says who decided, until when, and that users cannot approve their ow
   const row = (status, reader) => rowOf(request(status), NOW, reader);
   const approved = row({ approved: true, expirationTime: LATER, decidedBy: "bob", message: "go on" }, "bob").decision;
   assert.match(approved, /^until \d\d:00 by bob: go on$/);
+  const used = row({ approved: true, expirationTime: LATER, decidedBy: "bob", session: "s" }, "bob").decision;
+  assert.match(used, /^approved until \d\d:00 by bob$/);
+  for (const session of ["s", ""]) assert.equal(row({ approved: true, expirationTime: EARLIER, decidedBy: "bob", session }, "bob").decision, "approved by bob");
   assert.equal(row({ denied: true, decidedBy: "bob" }, "bob").decision, "by bob");
   for (const reader of ["ada", "proxy"]) assert.match(row({}, reader).decision, /Another user/);
   assert.equal(row({}, "bob").decision, "");

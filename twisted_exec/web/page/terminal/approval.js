@@ -11,8 +11,11 @@ const RIGHTS = { observe: "observe", takeover: "takeover" };
 /** The right that a place asks for. */
 export const rightOf = ({ mode }) => RIGHTS[mode] ?? "drive";
 
+/** A request for which no approval can follow any more. */
+export class EndedRequest extends Error {}
+
 /** Another user has denied a request, or withdrawn its approval. */
-export class Denied extends Error {
+export class Denied extends EndedRequest {
   constructor(user, message, isWithdrawn = false) {
     super(message);
     this.user = user;
@@ -60,8 +63,8 @@ function approvalOf(request) {
   if (state === "Denied") throw new Denied(decidedBy, `${decidedBy} denied request "${name}"${because}`);
   if (state === "Withdrawn") throw new Denied(decidedBy, `${decidedBy} withdrew the approval of request "${name}"${because}`, true);
   if (state === "Approved") return `${decidedBy} approved${because || " your request"}`;
-  if (state === "Used") throw new Error(`the approval of request "${name}" was used for another session, such as in another window: ask again`);
-  if (state !== WAITING) throw new Error(`request "${name}" counts no longer (${state}): ask again`);
+  if (state === "Used") throw new EndedRequest(`the approval of request "${name}" was for one session, which has begun: ask again`);
+  if (state !== WAITING) throw new EndedRequest(`request "${name}" counts no longer (${state}): ask again`);
   return "";
 }
 
@@ -86,7 +89,7 @@ export async function approved({ api }, { namespace, name }, signal, seen, claim
     try {
       request = await api.request(path, { signal });
     } catch (error) {
-      if (error.code === 404) throw new Error(`request "${name}" was deleted`);
+      if (error.code === 404) throw new EndedRequest(`request "${name}" was deleted`);
       if ([401, 403].includes(error.code)) throw error;
       continue; // the server is back soon
     }

@@ -5,7 +5,7 @@ import { ConsoleSession } from "../session/session.js";
 import { dateTime } from "../times.js";
 import { FirstScreen, stateOutput } from "./first_screen.js";
 import { explain } from "./rights.js";
-import { REVOKED, amount } from "./texts.js";
+import { amount } from "./texts.js";
 
 const SUBPROTOCOL = "v5.channel.k8s.io";
 const REPLAY_BYTES = 256 << 10;
@@ -23,6 +23,7 @@ export class Attachment {
   #saved; // session of the page before a reload, or null
   #replayed = 0; // bytes of its output that come again
   #isReturning; // to a session of the page before a reload, or of a lost connection
+  #hadSession; // or has one: its end is not only that of an attempt
   #isReplaced = false;
 
   /**
@@ -31,16 +32,18 @@ export class Attachment {
    * @param {object} options
    * @param {{path: string, query: object}} options.request as rights.js returns it
    * @param {import("./screen.js").Screen} options.screen
+   * @param {boolean} options.follows whether it takes the place of a session that has ended
    * @param {object} options.on callbacks as of ConsoleSession, all of them but output() and gap();
    *     shown(): output goes to the terminal; skipped(what): output was left out, such as `2 KiB of output`
    */
-  constructor(context, place, { request, screen, on }) {
+  constructor(context, place, { request, screen, on, follows }) {
     this.#context = context;
     this.#place = place;
     this.#screen = screen;
     this.#on = on;
     this.#saved = savedSession(context, place);
     this.#isReturning = this.#saved !== null;
+    this.#hadSession = follows || this.#isReturning;
     // Another connection of a session has the path and the query of the first.
     this.#request = this.#saved?.request ?? request;
     this.#first = new FirstScreen({
@@ -128,9 +131,12 @@ export class Attachment {
       detail = { ...detail, missed: Math.max(0, detail.missed - this.#replayed) };
       this.#replayed = 0;
     }
-    if (state === "open") this.#separate();
+    if (state === "open") {
+      this.#hadSession = true;
+      this.#separate();
+    }
     if (state === "ended" || (state === "open" && detail.resumable === false)) this.#first.cancel();
-    if (state === "ended") detail = { ...detail, hadSession: this.#isReturning || detail.reason === REVOKED };
+    if (state === "ended") detail = { ...detail, hadSession: this.#hadSession };
     if (state !== "ended") this.#isReturning = state === "reconnecting" || (this.#isReturning && state === "connecting");
     this.#on.state(state, detail);
   }

@@ -17,7 +17,7 @@ import { opening } from "./rights.js";
 import { Roles } from "./roles.js";
 import { Screen, load } from "./screen.js";
 import { StatusLine } from "./status_line.js";
-import { NO_POOL, POWERED_OFF, REVOKED, anewText, droppedKeys, endText, endingOf, isServerStopped, lostText, readOnlyText, recordingNews, roleText, sentence } from "./texts.js";
+import { NO_POOL, POWERED_OFF, REVOKED, anewText, droppedKeys, endText, endingOf, isServerStopped, lostText, readOnlyText, recordingNews, sentence } from "./texts.js";
 
 const ROLE_WARNING = "warning about-role"; // kind of a message
 const MESSAGE_MILLISECONDS = 10_000;
@@ -266,12 +266,12 @@ export class Console {
 
   /** Return the next session, which is not started yet. */
   #attach(rights, changed) {
-    if (this.#panel.takesFocus) this.#panel.hide();
     const { path, query } = rights;
     const { reason } = this.place;
     const attachment = new Attachment(this.context, this.place, {
       request: { path, query: { ...query, ...(reason && { reason }) } },
       screen: /** @type {Screen} */ (this.#screen),
+      follows: this.#former !== null,
       on: {
         shown: () => this.#shown(),
         placed: ({ offset, end }) => {
@@ -354,18 +354,16 @@ export class Console {
   /** A new session takes the place of one that has ended. */
   #follow(ending) {
     this.#former = { ...ending, since: Date.now() };
-    this.#stateChanged("connecting", {});
-    this.#tell(anewText(ending), ending.reason === STOPPED ? "warning" : ""); // until its user has started it
     this.reopen();
+    this.#tell(anewText(ending), ending.reason === STOPPED ? "warning" : ""); // until its user has started it
   }
 
   #ended(detail) {
     if (this.#message.matches(".about-role")) this.#message.className = "message"; // the roles have ended with the session
-    const hadSession = Boolean(detail.hadSession || this.#former);
     this.#former = null;
     this.#announce(`${endingOf(detail, this.context.user).title}. ${sentence(endText(detail))}`.trim());
     if (!this.#message.matches(".warning, .error")) this.#endMessage(); // the panel says what is true now
-    this.#panel.show({ ...detail, hadSession }, this.#rights, this.#status.isReadOnly);
+    this.#panel.show(detail, this.#rights, this.#status.isReadOnly);
     if (this.#panel.followsMachine) this.#watchMachine();
     else this.#leaveMachine();
     this.#showRole();
@@ -449,14 +447,12 @@ export class Console {
     this.#showRole();
   }
 
-  /** Tell what the user may do in a session that has taken the place of another one. */
+  /** Tell that a session has taken the place of another one, and whether its user no longer types. */
   #tellNew(former) {
     this.#former = null;
     const isLoss = this.#hasDriven && this.#roles.isObserver;
-    const { mayType } = this.#rights;
-    const { isReadOnly } = this.#status;
-    const role = isLoss ? lostText(this.#roles) : `${roleText(this.#roles, { mayType, isReadOnly })}.`;
-    this.#tell(anewText(former, role), isLoss || droppedKeys(former.unconfirmed) ? "warning" : "");
+    const loss = isLoss ? lostText(this.#roles) : "";
+    this.#tell(anewText(former, { isOpen: true, loss }), isLoss || droppedKeys(former.unconfirmed) ? "warning" : "");
   }
 
   // Acts of the user.
@@ -589,7 +585,9 @@ export class Console {
     Object.assign(this.place, changes);
     this.#on.keep();
     forget(this.context, this.place);
+    if (this.#panel.takesFocus) this.#panel.hide(); // the answer of the server may take long
     this.#life.open().catch((problem) => this.#tell(problem.message, "error"));
+    this.#stateChanged("connecting", {});
     if (this.isActive) this.#screen?.focus();
   }
 

@@ -278,7 +278,7 @@ export class Lifecycle {
       else this.#enter(new LoggedOut(follow));
     } else {
       const { reason, approval } = demands(refusal);
-      if (reason || approval) this.#on.ended({ ...refusal, hadSession: true }); // what the user can give now
+      if (reason || approval) this.#on.ended({ ...refusal, hadSession: detail.hadSession }); // what the user can give now
     }
   }
 }

@@ -5,13 +5,13 @@ import { button, fill, h, printable } from "../dom.js";
 import { Claim } from "../session/claim.js";
 import { duration } from "../times.js";
 import { copyButton } from "../views/parts.js";
-import { Denied, approved, createRequest, rightOf, waitingRequest } from "./approval.js";
+import { Denied, EndedRequest, approved, createRequest, rightOf, waitingRequest } from "./approval.js";
 import { suggestion } from "./suggestion.js";
-import { MACHINE_DELETED, NOT_RUNNING, attemptText, demands, endText, endingOf, explained, isForbidden, isMachineMissing, isMachineStopped, isWithoutPool, requestOf, startText, stoppedText } from "./texts.js";
+import { MACHINE_DELETED, NOT_RUNNING, attemptText, demandTexts, demands, endText, endingOf, explained, isForbidden, isMachineMissing, isMachineStopped, isWithoutPool, requestOf, startText, stoppedText } from "./texts.js";
 
 const TERMINATING = "Terminating"; // the state of a machine that is being deleted
 const OPENS = "This console opens as soon as the machine runs.";
-const STARTS = `The machine starts. ${OPENS}`;
+const STARTING = "The machine is starting";
 const TICK_MILLISECONDS = 1000;
 const PATIENCE_MILLISECONDS = 5000; // before the words of the server are shown
 
@@ -130,7 +130,7 @@ export class Panel {
         ? button("Open as observer", () => this.#owner.reopen({ mode: "observe" }), { class: "primary" })
         : null;
     if (required.reason || required.approval) {
-      this.#showForm(text, required, requestOf(ending), ending.hadSession);
+      this.#showForm(ending, required);
     } else if (isMachineMissing(ending)) {
       const { namespace, name } = this.#owner.place;
       const isDeleted = ending.reason === MACHINE_DELETED;
@@ -199,9 +199,13 @@ export class Panel {
    * @param {any[]} links to views that say more
    */
   #showStopped(text, isSeen, links) {
-    const state = h("p", { class: "dim" });
+    const [heading, state] = [h("span", {}, NOT_RUNNING), h("p", { class: "dim" })];
+    const say = (title, text) => {
+      fill(heading, title);
+      state.textContent = printable(text);
+    };
     const again = button("Open again", () => this.#owner.reopen(), { class: "primary" });
-    const power = button("Power on", () => this.#powerOn(power, state), { class: "primary" });
+    const power = button("Power on", () => this.#powerOn(power, say), { class: "primary" });
     const remedy = h("p", { class: "dim", hidden: true }, "To learn what to change: ", h("code", {}, printable(this.#doctor)));
     const copy = copyButton("Copy the command", () => this.#doctor);
     copy.hidden = true;
@@ -209,7 +213,7 @@ export class Panel {
     power.hidden = !mayPowerOn(this.#owner.machine);
     const reason = h("p", { hidden: isSeen }, printable(text));
     this.#fill(
-      NOT_RUNNING,
+      heading,
       reason,
       state,
       remedy,
@@ -224,7 +228,7 @@ export class Panel {
       before = machine;
       reason.hidden = isSeen || isStarting || (isStopped && machine.isOff); // its state says the same
       const texts = isStopped && [stoppedText({ ...machine, isOwn: this.#owner.hasSwitchedOff }), OPENS, startText(machine, this.#owner.maySwitch)];
-      state.textContent = isStarting ? STARTS : texts ? printable(texts.filter(Boolean).join(" ")) : "";
+      say(isStarting ? STARTING : NOT_RUNNING, isStarting ? OPENS : texts ? texts.filter(Boolean).join(" ") : "");
       remedy.hidden = copy.hidden = isStarting || !(isStopped && machine.problem && !machine.isOff);
       this.#offer(again, machine?.runs === true);
       if (machine) this.#offer(power, mayPowerOn(machine));
@@ -241,14 +245,14 @@ export class Panel {
     return `twisted-exec doctor ${machine} -n ${place.namespace}`;
   }
 
-  async #powerOn(power, state) {
+  async #powerOn(power, say) {
     power.disabled = true;
-    state.textContent = STARTS;
+    say(STARTING, OPENS);
     try {
       await this.#owner.setPower("On");
     } catch (problem) {
       power.disabled = false;
-      state.textContent = `The machine could not be powered on: ${printable(problem.message)}`;
+      say(NOT_RUNNING, `The machine could not be powered on: ${problem.message}`);
     }
   }
 
@@ -309,21 +313,28 @@ export class Panel {
   }
 
   /**
-   * @param {string} text of the refusal
+   * @param {any} ending
    * @param {{reason: boolean, approval: boolean}} required
-   * @param {string} former name of the user's last request
-   * @param {boolean} hasEnded whether there was a session
    */
-  #showForm(text, required, former, hasEnded) {
+  #showForm(ending, required) {
     const { place, context } = this.#owner;
+    const hasEnded = ending.hadSession;
+    const former = requestOf(ending); // the user's last one
+    const refused = demandTexts(ending.causes, Boolean(place.reason));
+    const error = h("p", { class: "problem", id: `reason-of-${place.namespace}/${place.name}`, role: "alert" });
     /** @type {any} */
     let request = null; // that the user has stopped waiting for
     let isFormer = true; // the reason: what the user types replaces it
     const input = h("input", {
       oninput: () => (isFormer = false), onfocus: () => isFormer && input.select(),
       type: "text", value: place.reason ?? "", maxlength: "256", required: required.reason,
-      autocomplete: "off", placeholder: "such as the number of a ticket",
+      autocomplete: "off", placeholder: "such as the number of a ticket", "aria-describedby": error.id,
     });
+    const refuse = (text) => {
+      error.textContent = printable(text);
+      error.hidden = !text;
+      input.setAttribute("aria-invalid", String(text !== ""));
+    };
     const needs = `this console needs ${required.approval ? "an approval" : "a reason"}`;
     const title = hasEnded ? `The session has ended: ${needs}` : `T${needs.slice(1)}`;
     const denied = ({ user, isWithdrawn }) => {
@@ -343,7 +354,8 @@ export class Panel {
       ask.disabled = input.readOnly = waits;
       again.hidden = waits;
       stop.hidden = copy.hidden = true; // until the request is there
-      if (!waits) this.#owner.waitsForApproval(null);
+      if (waits) refuse("");
+      else this.#owner.waitsForApproval(null);
     };
     let seenText = "";
     const seen = (found, approval, isOurs) => {
@@ -375,15 +387,17 @@ export class Panel {
         input.value = spec.reason || input.value; // which an approval is for, also before it is seen
         const take = () => claim.take(`request ${metadata.uid}`, navigator.locks, globalThis);
         const message = await approved(context, metadata, signal, seen, take);
-        this.#owner.reopen({ reason: input.value.trim() });
         this.#owner.tellApproval(message);
+        this.#owner.reopen({ reason: input.value.trim() });
       } catch (problem) {
         claim.release();
         if (signal.aborted) return;
         request = null;
-        refusal.hidden = problem instanceof Denied; // it may be of a request before
+        refusal.hidden = problem instanceof EndedRequest; // it says the same, or is of a request before
         draw(false, problem instanceof Denied ? denied(problem) : title);
-        say(explained(endText({ message: problem.message, causes: causesOf(problem.status) })).text);
+        const { reason, others } = demandTexts(causesOf(problem.status), true);
+        refuse(reason);
+        say(reason || others ? others : explained(problem.message).text);
       }
     };
     const submit = (event) => {
@@ -403,11 +417,12 @@ export class Panel {
       ask.focus();
     });
     const copy = copyButton("Copy the command", command);
-    const refusal = h("p", {}, printable(text));
+    const refusal = h("p", { hidden: !refused.others }, printable(refused.others));
     this.#fill(
       heading,
       refusal,
       status,
+      error, // in a low window all parts of the form are on one line
       h(
         "form",
         { onsubmit: submit, class: "stack" },
@@ -416,6 +431,7 @@ export class Panel {
       ),
     );
     stop.hidden = copy.hidden = true;
+    refuse(refused.reason);
     this.#followMachine = (_machine, _hasStarted, isGone) => {
       if (!isGone) return;
       this.#owner.waitsForApproval(null);

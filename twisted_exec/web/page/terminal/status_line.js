@@ -284,11 +284,16 @@ export class StatusLine {
       echo === undefined ? null : `Echo ${(echo / 1000).toFixed(1)} ms`,
       roundTrip === undefined ? null : `round trip ${roundTrip} ms`,
     ];
-    this.#speed.textContent = this.#isOpen ? speeds.filter(Boolean).join(" · ") : "";
+    this.#speed.textContent = this.#isAnswering ? speeds.filter(Boolean).join(" · ") : "";
   }
 
   get #isOpen() {
     return ["open", "resumed"].includes(this.#state.name);
+  }
+
+  /** Whether the session is open and the server answers: what the page knows of others, and of the speed, is current. */
+  get #isAnswering() {
+    return this.#isOpen && this.#state.silentSince === null;
   }
 
   /** Who types, and who else is there: in an outage nobody knows, but the page knows what becomes of keys. */
@@ -296,13 +301,12 @@ export class StatusLine {
     const { viewers } = this.#facts;
     const { roles, mayType } = this.#role;
     const isStopped = this.#machineText.textContent !== "";
-    const isKnown = this.#isOpen && this.#state.silentSince === null;
-    this.#viewers.hidden = !isKnown || !viewers;
+    this.#viewers.hidden = !this.#isAnswering || !viewers;
     this.#recorded.hidden = !this.#isOpen || !viewers?.recordings?.length;
     this.#machineText.hidden = !isStopped || this.#state.name === "ended";
     this.#roleText.hidden = isStopped; // nothing reads what is typed
     const waiting = roles.isObserver ? "" : waitingText(this.#state, this.#waiting());
-    const role = isKnown ? printable(roleText(roles, { mayType, isReadOnly: this.isReadOnly })) : "";
+    const role = this.#isAnswering ? printable(roleText(roles, { mayType, isReadOnly: this.isReadOnly })) : "";
     if (this.#roleText.textContent !== (waiting || role)) this.#roleText.textContent = waiting || role;
     this.#roleText.title = printable(roles.withheld) || this.#roleText.textContent;
   }

@@ -25,6 +25,7 @@ const INNER = /poollet|websocket/i; // parts of the service that its users need 
 const HOST_AWAY = "host of the machine cannot be reached now";
 const DELETED_BY = /^(.+) deleted the console session \S+$/; // the name of the object tells the user nothing
 const DEMAND = /^(ConsolePolicy "[^"]+" requires )(.+)$/s;
+const MACHINE = /^\w+ "[^"]+"/; // of this console
 const FIRST_WORD = /^(a|an|from|machine|no|nothing|the|there|this|what|you)\b/; // others may be names
 
 /**
@@ -226,14 +227,14 @@ export function attemptText(name, { message = "", code = 0, unauthorized = false
  * Return what a user reads when a new session follows one that has ended so.
  *
  * @param {any} ending
- * @param {string} role what the user may do in the new one, a sentence; empty before it is open
+ * @param {{isOpen?: boolean, loss?: string}} next the new one; `loss`: as {@link lostText} says, if its user no longer types
  */
-export function anewText({ reason, unconfirmed }, role = "") {
-  const [former, next] = {
+export function anewText({ reason, unconfirmed }, { isOpen = false, loss = "" } = {}) {
+  const [former, opens] = {
     [SHUTTING_DOWN]: ["The server of this console was stopped.", "A new session opens as soon as the server is back."],
     [STOPPED]: ["The web console on this computer was stopped.", "Start it again and log in here: a new session opens then."],
   }[reason] ?? ["The session before is over.", "A new session opens."];
-  return [former, role ? "This is a new session." : next, droppedKeys(unconfirmed), role].filter(Boolean).join(" ");
+  return [former, isOpen ? "This is a new session." : opens, droppedKeys(unconfirmed), loss].filter(Boolean).join(" ");
 }
 
 /** What has happened to a session that ended so, and what its user can do about it. */
@@ -284,12 +285,25 @@ export function endText({ reason, message, exitCode, code, kind, causes = [] }) 
   }
   if (!message && !reason) return "";
   if (deletedBy({ reason, message })) return ""; // the title says it
+  if (reason === POWERED_OFF) return message.replace(MACHINE, "It");
   if (code === 404 && POOLS.includes(kind)) return "The pool of this machine does not exist.";
   if (code === 404 && kind === KEPT_SESSION) return `The session could not be kept for so long: ${message}`;
   // The message has commands, too, which the page has as buttons.
   const { reason: needsReason, approval } = demands({ causes });
   if (needsReason || approval) return `${demandsText(causes)}.`;
   return message || reason;
+}
+
+/**
+ * Return what policies demand, as sentences: `{reason, others}`; `reason`: what is wrong with the given one.
+ *
+ * @param {any[]} causes
+ * @param {boolean} hasReason whether the user has given a reason
+ */
+export function demandTexts(causes, hasReason) {
+  const isOfReason = (cause) => hasReason && cause.reason === REASON_REQUIRED;
+  const text = (some) => (some.length ? explained(`${demandsText(some)}.`).text : "");
+  return { reason: text(causes.filter(isOfReason)), others: text(causes.filter((each) => !isOfReason(each))) };
 }
 
 /** Return what policies demand, each named once. */

@@ -393,7 +393,8 @@ function explained(error, { plural, namespace, role, labels, instead, others }) 
   if (error.code === 403) {
     const where = namespace ? `in the namespace ${printable(namespace)}` : "in all namespaces";
     const advice = `${others ? "Type the namespaces in which you may list them, or ask" : "Ask"} your administrator for the role “${role}” there.`;
-    return lacking(`You may not list ${plural} ${where}.`, advice, error, [instead?.(namespace), others && button("Choose other namespaces", others)]);
+    const noun = plural.replace(/^console/, ""); // as in the navigation
+    return lacking(`You may not list ${noun} ${where}.`, advice, error, [instead?.(namespace), others && button("Choose other namespaces", others)]);
   }
   if (error.code === 400 && labels) return lacking("These labels cannot be read.", "Write a label as tier=production, tier!=production or tier, and a comma between two of them.", error);
   return notice("error", printable(error.message));

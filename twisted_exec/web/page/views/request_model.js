@@ -41,7 +41,8 @@ export function rowOf(request, now, reader, sessions = null) {
   const isWaiting = state === WAITING;
   const isInForce = ["Approved", "Used"].includes(state) && endOf(request) > now;
   const isOver = state === "Used" && sessions !== null && ![status.session, status.previousSession].some((each) => sessions.has(each));
-  const decided = [isInForce && `until ${minute(endOf(request), now)}`, status.decidedBy && `by ${status.decidedBy}`];
+  const isPast = status.approved && state !== "Approved"; // the state says nothing of the decision
+  const decided = [isPast && "approved", isInForce && `until ${minute(endOf(request), now)}`, status.decidedBy && `by ${status.decidedBy}`];
   const decision = [decided.filter(Boolean).join(" "), status.message].filter(Boolean).join(": ");
   return {
     key: `${metadata.namespace}/${metadata.name}`,

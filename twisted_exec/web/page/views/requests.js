@@ -11,7 +11,7 @@ import { demandOf, order, rowOf, STATE_KINDS, textsOf } from "./request_model.js
 
 const OPTIONS = {
   plural: "consolerequests",
-  role: "console-approver",
+  role: "console-session-reader",
   missing: "This server has no requests for approvals: it is of an older release.",
   rights: { mayDecide: ["patch", "approval"] },
 };
