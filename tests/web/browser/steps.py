@@ -36,10 +36,11 @@ class Steps(TestCase):
     deployment: WebDeployment
 
     async def open_terminal(self, user: User[Any]) -> None:
-        """Find the machine with the shell in the list, and wait for its session, which may begin after its screen."""
+        """Find the machine with the shell in the list, and wait until the page knows who is there and who types."""
         await user.page.click(f"a[href='#/{VM}']")
         await user.until_terminal("[#$]$")
         await user.until_page("You can type|Observing")
+        await user.page.until("document.querySelector('.viewers')?.textContent")
 
     async def play_recording(self, user: User[Any]) -> None:
         """Record a line, and seek to it in the player, which shows the screen of that moment."""
