@@ -103,6 +103,15 @@ _PLAYER_SHARE = (
 # Whether the seek bar and the time are in the window.
 _PLAYER_IS_WHOLE = """['.ap-control-bar', '.player + p'].every(
     (each) => document.querySelector(each).getBoundingClientRect().bottom <= innerHeight)"""
+# What a recording says that begins in the middle of the output.
+_LONG_BEGIN = """(() => {
+    const begin = document.querySelector('.begin');
+    [begin.hidden, begin.textContent] = [false, 'This recording begins in the middle. '.repeat(5)];
+})()"""
+_CONTROLS_ARE_FREE = """[...document.querySelectorAll('.player-controls .button')].every((each) => {
+    const {x, y, width, height} = each.getBoundingClientRect();
+    return !width || each.contains(document.elementFromPoint(x + width / 2, y + height / 2));
+})"""
 _TAB_IS_SEEN = """((tab, strip) => tab.left >= strip.left - 1 && tab.right <= strip.right + 1)(
     ...['.tabs .selected', '.tab-bar nav'].map((each) => document.querySelector(each).getBoundingClientRect()))"""
 _NUMBER = """(() => {
@@ -221,9 +230,12 @@ class PhoneTests(WebTestCase):
         await ada.open("recordings/default/seen")
         await ada.page.until(f"{_PLAYER_SHARE} > 0.7 && {more}")
         self.assertEqual(await faults_of(ada.page, taps=True), [])
+        await ada.page.evaluate(_LONG_BEGIN)
         for size in ((844, 390), (667, 375), (390, 500)):
             await ada.page.resize(*size)
-            await ada.page.until(f"innerWidth === {size[0]} && {_PLAYER_IS_WHOLE}")
+            await ada.page.until(
+                f"innerWidth === {size[0]} && {_PLAYER_IS_WHOLE} && {_CONTROLS_ARE_FREE}"
+            )
         for size in ((390, 844), (900, 700), (1440, 900)):
             await ada.page.resize(*size)
             for view in ("logs", "screen", "recordings"):
