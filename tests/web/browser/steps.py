@@ -101,6 +101,7 @@ class Steps(TestCase):
         await user.open_commands()
         await user.page.press("l")
         await user.page.until("/^#\\/machines($|\\?)/.test(location.hash)")
+        await user.page.until("document.querySelector('tbody tr')")
 
     async def cut_and_reload(self, user: User[Any]) -> None:
         """Lose the connection, and load the page again, while a machine prints."""
