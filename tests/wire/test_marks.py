@@ -211,6 +211,7 @@ class MarkTests(SynchronousTestCase):
             b'{"Viewers":-1}\n',
             b'{"Viewers":true}\n',
             b'{"Viewers":1,"Writer":1}\n',
+            b'{"Viewers":1,"Withheld":1}\n',
             b'{"Viewers":1,"Writer":"ada","Seconds":1.5}\n',
             b'{"At":-1,"Epoch":"0123456789abcdef"}\n',
             b'{"At":1,"Epoch":"x"}\n',
