@@ -90,7 +90,7 @@ class DiskThread:
     """
     One thread, started at the first call.
 
-    :param wait_seconds: the longest wait of a :meth:`call` that is not long; else
+    :param wait_seconds: the longest wait of a :meth:`call` that is not long; ``None`` means
         :data:`WAIT_SECONDS`.
     """
 

@@ -370,7 +370,7 @@ class Attendance:
     :param seconds: how long this user has had it.
     :param recordings: those that go on, :data:`MOST_RECORDINGS` at most; ``None`` if unknown.
     :param has_break: false if the console has no BREAK.
-    :param withheld: why the machine gets no input of its writers, as long as that is so.
+    :param withheld: why the machine gets no input at present; empty if it does.
     """
 
     viewers: int

@@ -72,9 +72,8 @@ class ManyPtysTests(TestCase):
         self.asking = False
         self.assertTrue(all(await gatherResults(busy, consumeErrors=True)))
         self.assertEqual(self.processes(), [])
-        while (
-            procfs.open_descriptors(pid) > descriptors + 2
-        ):  # a slow disk has the logs for a while
+        # A slow disk has the logs open for a while.
+        while procfs.open_descriptors(pid) > descriptors + 2:
             await pause()
 
     asking = True
