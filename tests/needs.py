@@ -155,11 +155,21 @@ def containerd() -> str | None:
     for program in (CONTAINERD, "ctr", "runc", "containerd-shim-runc-v2"):
         if not shutil.which(program):
             return f"{program} is not on PATH (containerd, runc)"
-    if not busybox_program():
-        return "busybox is not on PATH (busybox-static)"
+    if why := busybox():
+        return why
     if not kubelet_program():
         return "kubelet is not on PATH, nor where KUBELET says (see tests/interop)"
     return None
+
+
+def dash() -> str | None:
+    """Why tests with Debian's shell for scripts cannot run here, or ``None``."""
+    return None if shutil.which("dash") else "dash is not on PATH (dash)"
+
+
+def busybox() -> str | None:
+    """Why tests with busybox's shell cannot run here, or ``None``."""
+    return None if busybox_program() else "busybox is not on PATH (busybox-static)"
 
 
 def busybox_program() -> str:

@@ -213,23 +213,35 @@ print(reserve.problem(error) or "full")
 """
 
 
+_OWN_MOUNTS = ["--user", "--map-root-user", "--mount", "sh", "-c"]
+"""Arguments of unshare(1) before a shell's command, which may mount file systems."""
+
+
+def _mount(size: str) -> str:
+    """Return the shell command that mounts a file system of a size at ``$0``."""
+    return f'mount -t tmpfs -o size={size} none "$0"'
+
+
 class SmallDiskTests(TestCase):
     """A disk that is really full."""
+
+    async def setUp(self) -> None:
+        directory = os.path.abspath(self.mktemp())
+        os.mkdir(directory)
+        unshare = shutil.which("unshare") or "false"
+        if await getProcessValue(unshare, [*_OWN_MOUNTS, _mount("32k"), directory]):
+            raise SkipTest("this machine lets no user mount a file system")
 
     async def on_disk(self, size: str, program: str, *arguments: str) -> str:
         """Return the output of a program, whose first argument is a directory on a disk of some size."""
         directory = os.path.abspath(self.mktemp())
         os.mkdir(directory)
         root = str(Path(__file__).parents[2])
-        mounted = ["--user", "--map-root-user", "--mount", "sh", "-c"]
-        mount = f'mount -t tmpfs -o size={size} none "$0"'
-        unshare = shutil.which("unshare") or "false"
-        if await getProcessValue(unshare, [*mounted, mount, directory]):
-            raise SkipTest("this machine lets no user mount a file system")
+        mount = _mount(size)
         run = f'{mount} && exec "$1" -c "$2" "$0" "$3"'
         out, err, _ = await getProcessOutputAndValue(
-            unshare,
-            [*mounted, run, directory, sys.executable, program, *arguments],
+            "unshare",
+            [*_OWN_MOUNTS, run, directory, sys.executable, program, *arguments],
             env={**os.environ, "PYTHONPATH": root},
             path=root,
         )
