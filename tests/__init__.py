@@ -2,17 +2,22 @@
 Tests.  They mirror the package; ``python -m twisted.trial tests`` and pytest run the same.
 
 Under trial each test writes its CPU seconds into trial's temporary directory; ``python -m tests.costs`` prints them.
+A deprecation that code of ``twisted_exec`` causes is an error of the test, under both runners.
 """
 
 import gc
 import os
+import re
 import resource
+import warnings
 from functools import cache
 from typing import Any, TextIO
 
 from hypothesis import HealthCheck, settings
 from twisted.trial import util
 from twisted.trial.unittest import SynchronousTestCase
+
+import twisted_exec
 
 # The ``timeout`` of a test only ends one that hangs, also on a machine that does many other things.
 util.DEFAULT_TIMEOUT_DURATION = 600.0
@@ -46,9 +51,17 @@ def cpu_seconds() -> float:
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
+_PRODUCT = re.escape(os.path.dirname(os.path.abspath(twisted_exec.__file__))) + "/"
+"""The beginning of the names of the product's files, which is what ``warnings`` compares."""
+
+
 def _run_and_record(self: SynchronousTestCase, result: Any) -> None:
     file, before = _costs(), cpu_seconds()
-    _run(self, result)
+    with warnings.catch_warnings():
+        # trial collects the warnings of a test, and warns again at its end: with these filters.
+        for category in (DeprecationWarning, PendingDeprecationWarning):
+            warnings.filterwarnings("error", category=category, module=_PRODUCT)
+        _run(self, result)
     if file is not None:
         file.write(f"{self.id()} {cpu_seconds() - before:.3f}\n")
 

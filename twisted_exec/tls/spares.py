@@ -112,7 +112,10 @@ class SpareConnections:
         attempt.addTimeout(_CONNECT_SECONDS, self.clock)
         # The next opening meets the same problem, and reports it.
         attempt.addCallbacks(self._made, lambda _: None)
-        attempt.addCallback(lambda _: self._attempts.pop(endpoint.peer, None))
+        attempt.addCallback(self._attempted, endpoint.peer)
+
+    def _attempted(self, _: None, peer: Hashable) -> None:
+        self._attempts.pop(peer, None)
 
     def _made(self, spare: Any) -> None:
         self._spares[spare.endpoint.peer] = spare
