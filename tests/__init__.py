@@ -2,13 +2,15 @@
 Tests.  They mirror the package; ``python -m twisted.trial tests`` and pytest run the same.
 
 Under trial each test writes its CPU seconds into trial's temporary directory; ``python -m tests.costs`` prints them.
-A deprecation that code of ``twisted_exec`` causes is an error of the test, under both runners.
+A deprecation that code of ``twisted_exec`` causes is an error of the test, under both runners, and so is a program
+that a test starts although its class has no ``starts`` (``tests/tiers.py``).
 """
 
 import gc
 import os
 import re
 import resource
+import sys
 import warnings
 from functools import cache
 from typing import Any, TextIO
@@ -18,6 +20,7 @@ from twisted.trial import util
 from twisted.trial.unittest import SynchronousTestCase
 
 import twisted_exec
+from tests import tiers
 
 # The ``timeout`` of a test only ends one that hangs, also on a machine that does many other things.
 util.DEFAULT_TIMEOUT_DURATION = 600.0
@@ -51,6 +54,24 @@ def cpu_seconds() -> float:
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
+_STARTS = {"os.fork", "os.forkpty", "os.posix_spawn", "subprocess.Popen"}
+"""Audit events of a start of a program."""
+_started: list[str] = []
+
+
+def _audit(event: str, arguments: tuple[Any, ...]) -> None:
+    if event in _STARTS:
+        _started.append(f"{event} {arguments[0] if arguments else ''}".rstrip())
+
+
+sys.addaudithook(_audit)
+
+
+def _check_starts(test: SynchronousTestCase) -> None:
+    if _started and not tiers.starts(test):
+        test.fail(f"{_started[0]}: the class of a test that starts programs says starts = PROGRAMS")
+
+
 _PRODUCT = re.escape(os.path.dirname(os.path.abspath(twisted_exec.__file__))) + "/"
 """The beginning of the names of the product's files, which is what ``warnings`` compares."""
 
@@ -61,6 +82,8 @@ def _run_and_record(self: SynchronousTestCase, result: Any) -> None:
         # trial collects the warnings of a test, and warns again at its end: with these filters.
         for category in (DeprecationWarning, PendingDeprecationWarning):
             warnings.filterwarnings("error", category=category, module=_PRODUCT)
+        _started.clear()
+        self.addCleanup(_check_starts, self)
         _run(self, result)
     if file is not None:
         file.write(f"{self.id()} {cpu_seconds() - before:.3f}\n")

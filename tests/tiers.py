@@ -1,0 +1,81 @@
+"""
+Which tests run when.
+
+``quick`` tests start no program: they say yes or no in minutes, and on any machine.  ``full`` tests start real
+programs or a browser.  A test case of the second kind says so in its class, with ``starts = PROGRAMS`` or
+``starts = BROWSER``; a quick test that starts a program fails (``tests/__init__.py``).  :data:`SMOKE` is a small
+set of full tests that runs with the quick ones.
+
+A full test that fails may have met a busy machine, so ``python -m tests`` runs it once more
+(:func:`may_run_again`).  Tests that compare every byte, try interleavings or count what is left never run
+again, because a fault of that kind shows only now and then: their classes say ``exact = True``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from unittest import TestCase, TestSuite
+
+from twisted.trial.runner import TestLoader
+
+PROGRAMS, BROWSER = "programs", "a browser"
+"""What a test starts: values of ``starts`` in a test case's class."""
+
+SMOKE = (
+    "tests.cli.console.test_program_process.PipeTests.test_closed_standard_error",
+    "tests.flows.kubectl.test_streams.ExecTests.test_exit_code",
+    "tests.flows.outages.test_restarted_machines.OffTests.test_stays_off",
+    "tests.flows.sessions.test_answers.CredentialTests.test_wrong_token",
+    "tests.flows.sessions.test_demo_shell.DemoShellTests.test_window",
+    "tests.flows.sessions.test_scripts.ScriptTests.test_login_prompt",
+    "tests.flows.test_three_programs.ThreeProgramsTests.test_deleted_pool",
+    "tests.flows.test_three_programs.ThreeProgramsTests.test_kubectl_console",
+    "tests.flows.upgrades.test_replaced_apiserver.ReplacedTests.test_reviewed",
+    "tests.standalone.test_program.RefusedTests.test_port_in_use",
+)
+"""Full tests that the quick tier runs, too: one of each of the main ways through the programs."""
+
+SECOND_RUNS = Path(__file__).with_name("second_runs.txt")
+
+
+def starts(test: TestCase) -> str:
+    """Return what the test starts: :data:`PROGRAMS`, :data:`BROWSER`, or nothing."""
+    return getattr(test, "starts", "")
+
+
+def is_quick(test: TestCase) -> bool:
+    """Return whether the test belongs to the quick tier."""
+    return not starts(test) or test.id() in SMOKE
+
+
+def is_full(test: TestCase) -> bool:
+    """Return whether the test belongs to the full tier: the smoke set has passed before that runs."""
+    return not is_quick(test)
+
+
+def may_run_again(test: TestCase) -> bool:
+    """
+    Return whether the test may run a second time if it fails.
+
+    Not if it starts nothing, is exact, or is listed in ``second_runs.txt``, because it passed on a second run before.
+    """
+    exact = getattr(test, "exact", False)
+    return bool(starts(test)) and not exact and test.id() not in listed(SECOND_RUNS.read_text())
+
+
+def listed(text: str) -> set[str]:
+    """Return the tests that a file lists, one in each line; ``#`` begins a comment."""
+    return {line.partition("#")[0].strip() for line in text.splitlines()} - {""}
+
+
+def load(names: Iterable[str]) -> list[TestCase]:
+    """Return all tests below packages, modules, classes or methods."""
+    return flat(TestLoader().loadByNames(list(names), recurse=True))
+
+
+def flat(suite: TestSuite) -> list[TestCase]:
+    """Return the tests of a suite and of the suites in it."""
+    return [
+        test for each in suite for test in (flat(each) if isinstance(each, TestSuite) else [each])
+    ]
