@@ -44,7 +44,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.getoption("--differing"):
         here = os.path.dirname(__file__)
         chosen = {os.path.join(here, name) for name in DIFFERING}
-        config.hook.pytest_deselected(items=[item for item in items if str(item.path) not in chosen])
+        config.hook.pytest_deselected(
+            items=[item for item in items if str(item.path) not in chosen]
+        )
         items[:] = [item for item in items if str(item.path) in chosen]
 
 

@@ -162,6 +162,11 @@ def containerd() -> str | None:
     return None
 
 
+def openssl() -> str | None:
+    """Why tests with OpenSSL's own client cannot run here, or ``None``."""
+    return None if shutil.which("openssl") else "openssl is not on PATH (openssl)"
+
+
 def dash() -> str | None:
     """Why tests with Debian's shell for scripts cannot run here, or ``None``."""
     return None if shutil.which("dash") else "dash is not on PATH (dash)"

@@ -64,7 +64,9 @@ class Machine(ProcessProtocol):
         self.nonce: bytes = getattr(script, "_nonce", b"")
         base = {"PATH": os.environ["PATH"], "TERM": "xterm", "PS1": "\\$ ", "HISTFILE": ""}
         spawn: Any = reactor
-        spawn.spawnProcess(self, shutil.which(arguments[0]), arguments, env={**base, **environment}, usePTY=True)
+        spawn.spawnProcess(
+            self, shutil.which(arguments[0]), arguments, env={**base, **environment}, usePTY=True
+        )
         script.drive(self)
         script.resumeProducing()
 

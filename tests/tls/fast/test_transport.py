@@ -27,6 +27,8 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
+from tests import needs
+from tests.tiers import PROGRAMS
 from tests.tls.support import LoopbackCase, Recorder, reactor
 from twisted_exec.tls import endpoints
 from twisted_exec.tls.client import ClientTLS
@@ -622,7 +624,17 @@ class Peer(ProcessProtocol):
             await turns()
 
 
-class DescriptorTests(LoopbackCase):
+class ServerCase(LoopbackCase):
+    """Tests with one server."""
+
+    async def accepted(self) -> tuple[int, Deferred[Recorder]]:
+        """A listening port, and the first connection of it."""
+        recorders = self.recorders()
+        port = await self.listen(recorders, self.server_tls())
+        return port.getHost().port, recorders.next()
+
+
+class DescriptorTests(ServerCase):
     """Rules that OpenSSL sets for a caller that gives it the descriptor."""
 
     async def test_pause_before_the_handshake(self) -> None:
@@ -671,81 +683,6 @@ class DescriptorTests(LoopbackCase):
         self.assertEqual(deliveries[:30], [b"k"] * 30)
         self.assertLessEqual(deliveries.count(b"head"), 8)
         self.assertEqual(server.received, b"k" * 30 + b"headrest" * 30)
-
-    async def peer(self, port: int) -> Peer:
-        """OpenSSL's client, connected."""
-        peer = Peer()
-        arguments = ["openssl", "s_client", "-connect", f"127.0.0.1:{port}", "-tls1_3"]
-        reactor.spawnProcess(peer, "openssl", arguments, env=os.environ)  # type: ignore[attr-defined]
-        self.addCleanup(lambda: peer.ended)
-        self.addCleanup(peer.transport.loseConnection)
-        return peer
-
-    async def accepted(self) -> tuple[int, Deferred[Recorder]]:
-        """A listening port, and the first connection of it."""
-        recorders = self.recorders()
-        port = await self.listen(recorders, self.server_tls())
-        return port.getHost().port, recorders.next()
-
-    async def test_new_keys(self) -> None:
-        """A peer that wants new keys gets them, and both ways go on."""
-        port, accepted = await self.accepted()
-        peer = await self.peer(port)
-        server = await accepted
-        sent = b""
-        for line in (b"one\n", b"two\n", b"three\n"):
-            peer.transport.write(line)
-            sent += line
-            self.assertEqual(await server.has(len(sent)), sent)
-            await peer.change_keys()
-        server.transport.write(b"the answer")
-        while b"the answer" not in peer.printed:
-            await turns()
-        peer.transport.write(b"four\n")
-        self.assertEqual(await server.has(len(sent) + 5), sent + b"four\n")
-
-    async def test_new_keys_without_end(self) -> None:
-        """A peer that changes its keys all the time does not have the reactor to itself."""
-        port, accepted = await self.accepted()
-        peer = await self.peer(port)
-        server = await accepted
-        server.transport.pauseProducing()
-        for _ in range(10):
-            await peer.change_keys()
-        peer.transport.write(b"one\n")
-        reads, read = [], server.transport.doRead
-        server.transport.doRead = lambda: reads.append(1) or read()  # type: ignore[func-returns-value]
-        server.transport.resumeProducing()
-        self.assertEqual(await server.has(4), b"one\n")
-        self.assertGreaterEqual(len(reads), 10)
-
-    async def test_new_keys_while_nothing_can_be_written(self) -> None:
-        """
-        An end whose socket is full reads on as soon as it can confirm the new keys.
-        """
-        port, accepted = await self.accepted()
-        ends = Held(), Held()
-        ends[0].other, ends[1].other = reversed(ends)
-        relay: Any = await serverFromString(reactor, "tcp:0:interface=127.0.0.1").listen(
-            _Only(ends[0])
-        )
-        self.addCleanup(relay.stopListening)
-        await connectProtocol(TCP4ClientEndpoint(reactor, "127.0.0.1", port), ends[1])
-        peer = await self.peer(relay.getHost().port)
-        server = await accepted
-        peer.transport.write(b"one\n")
-        await server.has(4)
-        ends[1].transport.pauseProducing()  # what the server sends stays where it is
-        while not queued(server.transport):
-            server.transport.write(b"x" * 65_536)
-            await turns()
-        await peer.change_keys()
-        peer.transport.write(b"two\n")
-        await turns(200)
-        ends[1].transport.resumeProducing()
-        self.assertEqual(await server.has(8), b"one\ntwo\n")
-        peer.transport.write(b"three\n")
-        self.assertEqual(await server.has(14), b"one\ntwo\nthree\n")
 
     async def test_end_unanswered_by_a_slow_reader(self) -> None:
         """Bytes that the kernel has taken arrive even if the peer reads after the close."""
@@ -896,6 +833,82 @@ class DescriptorTests(LoopbackCase):
         with self.assertRaises(HandshakeError) as caught:
             await connecting
         self.assertIn("closed the connection during the TLS handshake", str(caught.exception))
+
+
+class NewKeysTests(ServerCase):
+    """A peer that changes its keys, which only OpenSSL's own client does."""
+
+    skip = needs.openssl()
+    starts = PROGRAMS
+
+    async def peer(self, port: int) -> Peer:
+        """OpenSSL's client, connected."""
+        peer = Peer()
+        arguments = ["openssl", "s_client", "-connect", f"127.0.0.1:{port}", "-tls1_3"]
+        reactor.spawnProcess(peer, "openssl", arguments, env=os.environ)  # type: ignore[attr-defined]
+        self.addCleanup(lambda: peer.ended)
+        self.addCleanup(peer.transport.loseConnection)
+        return peer
+
+    async def test_new_keys(self) -> None:
+        """A peer that wants new keys gets them, and both ways go on."""
+        port, accepted = await self.accepted()
+        peer = await self.peer(port)
+        server = await accepted
+        sent = b""
+        for line in (b"one\n", b"two\n", b"three\n"):
+            peer.transport.write(line)
+            sent += line
+            self.assertEqual(await server.has(len(sent)), sent)
+            await peer.change_keys()
+        server.transport.write(b"the answer")
+        while b"the answer" not in peer.printed:
+            await turns()
+        peer.transport.write(b"four\n")
+        self.assertEqual(await server.has(len(sent) + 5), sent + b"four\n")
+
+    async def test_new_keys_without_end(self) -> None:
+        """A peer that changes its keys all the time does not have the reactor to itself."""
+        port, accepted = await self.accepted()
+        peer = await self.peer(port)
+        server = await accepted
+        server.transport.pauseProducing()
+        for _ in range(10):
+            await peer.change_keys()
+        peer.transport.write(b"one\n")
+        reads, read = [], server.transport.doRead
+        server.transport.doRead = lambda: reads.append(1) or read()  # type: ignore[func-returns-value]
+        server.transport.resumeProducing()
+        self.assertEqual(await server.has(4), b"one\n")
+        self.assertGreaterEqual(len(reads), 10)
+
+    async def test_new_keys_while_nothing_can_be_written(self) -> None:
+        """
+        An end whose socket is full reads on as soon as it can confirm the new keys.
+        """
+        port, accepted = await self.accepted()
+        ends = Held(), Held()
+        ends[0].other, ends[1].other = reversed(ends)
+        relay: Any = await serverFromString(reactor, "tcp:0:interface=127.0.0.1").listen(
+            _Only(ends[0])
+        )
+        self.addCleanup(relay.stopListening)
+        await connectProtocol(TCP4ClientEndpoint(reactor, "127.0.0.1", port), ends[1])
+        peer = await self.peer(relay.getHost().port)
+        server = await accepted
+        peer.transport.write(b"one\n")
+        await server.has(4)
+        ends[1].transport.pauseProducing()  # what the server sends stays where it is
+        while not queued(server.transport):
+            server.transport.write(b"x" * 65_536)
+            await turns()
+        await peer.change_keys()
+        peer.transport.write(b"two\n")
+        await turns(200)
+        ends[1].transport.resumeProducing()
+        self.assertEqual(await server.has(8), b"one\ntwo\n")
+        peer.transport.write(b"three\n")
+        self.assertEqual(await server.has(14), b"one\ntwo\nthree\n")
 
 
 class _Only(Factory):
