@@ -54,8 +54,8 @@ def cpu_seconds() -> float:
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
-_STARTS = {"os.fork", "os.forkpty", "os.posix_spawn", "subprocess.Popen"}
-"""Audit events of a start of a program."""
+_STARTS = {"os.fork", "os.forkpty", "os.posix_spawn", "subprocess.Popen", "tests.program"}
+"""Audit events of a start of a program; the last is that of ``tests/flows/forks.py`` and ``tests/shared.py``."""
 _started: list[str] = []
 
 

@@ -121,6 +121,7 @@ _Kind = TypeVar("_Kind", bound=SharedPrograms)
 
 async def take(kind: type[_Kind], make: Callable[[], _Kind]) -> _Kind:
     """Return this process's programs of a class, all of them alive."""
+    sys.audit("tests.program", kind.__name__)
     for found in [each for each in _kept if isinstance(each, kind)]:
         _kept.remove(found)
         found.resume()

@@ -22,6 +22,7 @@ from tests.apiserver.chain import ChainTestCase
 from tests.apiserver.support import machine
 from tests.chain import reactor
 from tests.flows import kubectls
+from tests.tiers import PROGRAMS
 from twisted_exec.api import kinds
 
 CLASS = {
@@ -104,6 +105,8 @@ class KubectlCase(ChainTestCase):
 
 class KubectlTests(KubectlCase):
     """Each kubectl at hand."""
+
+    starts = PROGRAMS
 
     async def test_look_around(self) -> None:
         """Resources, the current user, and permissions."""

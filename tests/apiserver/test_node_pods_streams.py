@@ -13,6 +13,7 @@ from tests.chain import pki, reactor
 from tests.nodeserver.clusters import LEAF, LEAF_NODE, POD, ROOT, Cluster
 from tests.retained import instances
 from tests.testing.callers import Caller, call, forward, until
+from tests.tiers import PROGRAMS
 from twisted_exec.api.kinds import NODE_PODS, NODES, Object
 from twisted_exec.api.status import BadRequest
 from twisted_exec.apiserver.node_pods import container_of, kubelet_query
@@ -159,6 +160,8 @@ class KubeletCase(TestCase):
 
 class StreamTests(KubeletCase):
     """Through the server to the kubelet."""
+
+    starts = PROGRAMS
 
     async def test_exec(self) -> None:
         """A command's output and its exit code, in each protocol."""
@@ -409,6 +412,8 @@ class _Older(Dispatcher):
 
 class OlderKubeletTests(KubeletCase):
     """A kubelet that knows nothing but SPDY, as those of Kubernetes up to 1.35."""
+
+    starts = PROGRAMS
 
     async def setUp(self) -> None:
         await super().setUp()

@@ -13,6 +13,7 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.chain import pki
+from tests.tiers import PROGRAMS
 from twisted_exec.api.dialects import IRONCORE, NAMES, ONMETAL, SPHERIC
 from twisted_exec.api.kinds import ADDRESS_TYPES
 from twisted_exec.apiserver.auditing import DEFAULT_POLICY, load
@@ -201,6 +202,8 @@ _TWISTD = "from twisted.scripts.twistd import run; run()"
 
 class ProgramTests(SynchronousTestCase):
     """``twistd exec-apiserver`` that cannot start: one line, exit code 1, no traceback."""
+
+    starts = PROGRAMS
 
     def run_program(self, words: list[str]) -> tuple[int, str]:
         root = str(Path(__file__).parents[2])

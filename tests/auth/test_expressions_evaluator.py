@@ -13,6 +13,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from tests.program.memory_processes import MemoryReactor
+from tests.tiers import PROGRAMS
 from twisted_exec.auth.cel import EvaluationFailed, Expressions, answer
 from twisted_exec.auth.expressions import WAITING_OF_USER, Evaluator, TooManyEvaluations, command
 from twisted_exec.program.job_processes import PROCESSES
@@ -122,6 +123,8 @@ class EvaluatorTests(SynchronousTestCase):
 
 class ProcessTests(TestCase):
     """Real processes."""
+
+    starts = PROGRAMS
 
     async def test_limits(self) -> None:
         """A job that takes too much costs its process and nothing else."""

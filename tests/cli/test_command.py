@@ -16,6 +16,7 @@ from twisted.internet import reactor
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from tests.heard import hear_signals
+from tests.tiers import PROGRAMS
 from twisted_exec.api.status import APIError, Forbidden, Unauthorized
 from twisted_exec.cli.options import add_cluster_options
 from twisted_exec.cli.runner import ask_server
@@ -23,6 +24,8 @@ from twisted_exec.cli.runner import ask_server
 
 class AskOnceTests(SynchronousTestCase):
     """Tests for :func:`run_in_reactor`."""
+
+    starts = PROGRAMS
 
     def setUp(self) -> None:
         hear_signals(self)

@@ -14,6 +14,7 @@ from tests.apiserver.chain import ChainTestCase
 from tests.cli.console.test_program_process import COMMAND, TerminalCase
 from tests.cli.foreign import MACOS, WINDOWS
 from tests.flows import programs
+from tests.tiers import PROGRAMS
 from twisted_exec.testing.console import EchoAttachment
 
 TWISTED_EXEC = "import sys; from twisted_exec.cli.main import main; sys.exit(main())"
@@ -22,6 +23,8 @@ TWISTD = "from twisted.scripts.twistd import run; run()"
 
 class ConsoleTests(TerminalCase):
     """``kubectl console`` on macOS."""
+
+    starts = PROGRAMS
 
     async def test_pipe(self) -> None:
         """Piped input and output work."""
@@ -49,6 +52,8 @@ class ConsoleTests(TerminalCase):
 class ServerTests(ChainTestCase):
     """``twisted-exec`` with an API server."""
 
+    starts = PROGRAMS
+
     async def run_command(self, *words: str) -> tuple[int, str]:
         argv = [sys.executable, "-c", MACOS + TWISTED_EXEC, *words]
         program = programs.start([*argv, "--kubeconfig", self.kubeconfig("user-admin")])
@@ -66,6 +71,8 @@ class ServerTests(ChainTestCase):
 
 class LocalTests(SynchronousTestCase):
     """Commands without a server."""
+
+    starts = PROGRAMS
 
     def run_python(self, code: str, *words: str) -> tuple[int, str, str]:
         """Exit code, standard output and standard error."""

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.heard import hear_signals
+from tests.tiers import PROGRAMS
 
 _INTERRUPTED = """
 import signal, sys
@@ -52,6 +53,8 @@ sys.exit(run_in_reactor("logs", write))
 class FullTests(SynchronousTestCase):
     """A disk that is full."""
 
+    starts = PROGRAMS
+
     def test_full(self) -> None:
         """A command says in one line that its output cannot be written."""
         for program, words, name in (
@@ -74,6 +77,8 @@ class FullTests(SynchronousTestCase):
 
 class InterruptTests(SynchronousTestCase):
     """Ctrl-C prints no traceback at any moment."""
+
+    starts = PROGRAMS
 
     def setUp(self) -> None:
         hear_signals(self)

@@ -15,6 +15,7 @@ from twisted.internet import reactor
 from twisted.trial.unittest import TestCase
 
 from tests.contracts.storage import MACHINES, machine
+from tests.tiers import PROGRAMS
 from twisted_exec.cli.main import main
 from twisted_exec.storage.sqlite import SQLiteStorage
 
@@ -27,6 +28,8 @@ _STORE, _BACKUPS = "/var/lib/twisted-exec", "/var/backups/twisted-exec"
 
 class BackupPageTests(TestCase):
     """The commands of the page work as it says."""
+
+    starts = PROGRAMS
 
     def setUp(self) -> None:
         self.store, self.backups = (os.path.abspath(self.mktemp()) for _ in range(2))

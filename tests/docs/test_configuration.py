@@ -12,6 +12,7 @@ import yaml
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.kube.kubeconfig.test_loader import WHOLE as _WHOLE
+from tests.tiers import PROGRAMS
 from twisted.plugins import twisted_exec_drivers as plugins
 from twisted_exec.api import kinds
 from twisted_exec.kube.kubeconfig import loader
@@ -111,6 +112,8 @@ class RuntimeYamlTests(SynchronousTestCase):
 
 class FilesTests(SynchronousTestCase):
     """The pages describe files correctly."""
+
+    starts = PROGRAMS
 
     def test_pki(self) -> None:
         """The page lists exactly the files of a PKI directory."""

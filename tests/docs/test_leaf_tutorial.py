@@ -12,6 +12,8 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.tiers import PROGRAMS
+
 SCRIPT = Path(__file__).parents[2] / "docs" / "tutorial" / "leaf-start.sh"
 
 SERVER = f"""#!{sys.executable}
@@ -24,6 +26,8 @@ signal.pause()
 
 class LeafStartTests(SynchronousTestCase):
     """Start both API servers, and stop them with Ctrl-C."""
+
+    starts = PROGRAMS
 
     def setUp(self) -> None:
         self.directory = Path(self.mktemp()).absolute()

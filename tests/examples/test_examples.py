@@ -22,6 +22,7 @@ from tests.flows.programs import Program, script, start
 from tests.kube.console_cases import ConsolesCase
 from tests.kube.test_endpoint import Collector
 from tests.ports import reserved_port
+from tests.tiers import PROGRAMS
 from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.iri.client import IRIClient
 from twisted_exec.iri.protos import machine_pb2 as pb
@@ -51,6 +52,8 @@ class ExamplesCase(TestCase):
 class EchoRuntimeTests(ExamplesCase):
     """``echo_runtime.py``"""
 
+    starts = PROGRAMS
+
     async def test_serves_machines(self) -> None:
         """The program creates machines over the machine runtime interface and returns console URLs."""
         target = f"unix://{self.directory}/sockets/iri.sock"
@@ -75,6 +78,8 @@ class EchoRuntimeTests(ExamplesCase):
 
 class ExpectTests(ConsolesCase):
     """``expect_console.py``"""
+
+    starts = PROGRAMS
 
     async def test_talks_to_a_machine(self) -> None:
         """The program presses Enter until the prompt appears, types a command and prints the answer."""
@@ -114,6 +119,8 @@ class Firmware(RecordingAttachment):
 
 class OneApplicationTests(ExamplesCase):
     """``one_application.py`` and ``echo_machine.yaml``"""
+
+    starts = PROGRAMS
 
     async def test_whole_chain(self) -> None:
         """A user reaches a machine through all three services, and each writes an audit record."""

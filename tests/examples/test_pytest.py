@@ -10,12 +10,15 @@ from __future__ import annotations
 import sys
 
 from tests.flows.programs import start
+from tests.tiers import PROGRAMS
 
 from .test_examples import EXAMPLES, ExamplesCase
 
 
 class WithPytestTests(ExamplesCase):
     """``test_with_pytest.py``"""
+
+    starts = PROGRAMS
 
     async def test_fixture(self) -> None:
         """A pytest-twisted fixture starts an API server for each test and stops it."""

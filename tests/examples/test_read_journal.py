@@ -13,6 +13,7 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.journal.support import ManualDisk
+from tests.tiers import PROGRAMS
 from twisted_exec.journal.journal import Journal
 
 PROGRAM = Path(__file__).parents[2] / "docs" / "examples" / "read_journal.py"
@@ -20,6 +21,8 @@ PROGRAM = Path(__file__).parents[2] / "docs" / "examples" / "read_journal.py"
 
 class ReadJournalTests(SynchronousTestCase):
     """Output of a journal, read by its format."""
+
+    starts = PROGRAMS
 
     def setUp(self) -> None:
         self.path = self.mktemp()

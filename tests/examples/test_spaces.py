@@ -10,11 +10,14 @@ from tests.apiserver.support import machine
 from tests.examples.test_examples import EXAMPLES
 from tests.flows.programs import script, start
 from tests.spaces.hub import SPACE, HubTestCase
+from tests.tiers import PROGRAMS
 from twisted_exec.api import kinds
 
 
 class FollowSpacesTests(HubTestCase):
     """``follow_spaces.py``"""
+
+    starts = PROGRAMS
 
     async def test_follows(self) -> None:
         """The log names Spaces and machines as they appear and disappear, across a rotation."""

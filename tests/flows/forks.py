@@ -125,6 +125,7 @@ class Nursery:
         :param terminal: they are a terminal, which will be the program's controlling terminal.
         :return: its process id; it is a child of this process.
         """
+        sys.audit("tests.program", argv[0])
         request = {
             "argv": list(argv),
             "environment": dict(environment),

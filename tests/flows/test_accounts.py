@@ -16,6 +16,7 @@ from twisted.internet import reactor as _reactor
 from twisted.trial.unittest import TestCase
 
 from tests import needs
+from tests.tiers import PROGRAMS
 from twisted_exec.api import kinds
 from twisted_exec.api.status import APIError
 
@@ -31,6 +32,7 @@ TOKEN = "/api/v1/namespaces/default/serviceaccounts/robot/token"
 class ServiceAccountTests(TestCase):
     """``exec-standalone`` with its initial objects, and kubectl."""
 
+    starts = PROGRAMS
     skip = needs.kubectl()
 
     async def setUp(self) -> None:
@@ -96,6 +98,8 @@ class ServiceAccountTests(TestCase):
 
 class BootstrapTests(TestCase):
     """API server and runtime as processes, and a poollet without a certificate."""
+
+    starts = PROGRAMS
 
     async def setUp(self) -> None:
         self.deployment = Deployment(self.mktemp())

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from twisted.trial.unittest import TestCase
 
+from tests.tiers import PROGRAMS
+
 from . import forks, programs
 
 _LOOK = """\
@@ -22,6 +24,8 @@ with open(os.environ["SEEN"], "w") as file:
 
 class ForkTests(TestCase):
     """A fork beside a real start of the same console script."""
+
+    starts = PROGRAMS
 
     def setUp(self) -> None:
         self.directory = Path(self.mktemp()).resolve()

@@ -21,6 +21,7 @@ from tests import needs
 from tests.contracts.machine_runtime import machine
 from tests.runtimes.qemus import tiny_rom
 from tests.runtimes.support import User, open_console, pause
+from tests.tiers import PROGRAMS
 from twisted_exec.api import kinds
 from twisted_exec.api.status import APIError
 from twisted_exec.iri.client import IRIClient
@@ -55,6 +56,7 @@ classes:
 class MachinesCase(TestCase):
     """A runtime as a program, and a client for it."""
 
+    starts = PROGRAMS
     skip = needs.qemu()
 
     def setUp(self) -> None:

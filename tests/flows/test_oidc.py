@@ -18,6 +18,7 @@ from tests import needs
 from tests.auth.provider import Provider
 from tests.kube.plugins import V1, PluginScript
 from tests.standalone.test_program import StandaloneCase
+from tests.tiers import PROGRAMS
 from tests.tls.support import write
 
 from . import kubectls, programs
@@ -50,6 +51,7 @@ ATTACH = ("attach", "-it", "demo-shell")
 class SignInTests(StandaloneCase):
     """``exec-standalone`` with an AuthenticationConfiguration, and a real kubectl."""
 
+    starts = PROGRAMS
     skip = needs.kubectl()
 
     async def test_sign_in(self) -> None:

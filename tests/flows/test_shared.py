@@ -14,6 +14,7 @@ from pathlib import Path
 from twisted.trial.unittest import TestCase
 
 from tests import procfs
+from tests.tiers import PROGRAMS
 from twisted_exec.api import kinds
 
 from . import shared
@@ -40,6 +41,8 @@ class OneTests(TestCase):
 
 class SharedTests(TestCase):
     """One deployment of this process."""
+
+    starts = PROGRAMS
 
     def setUp(self) -> None:
         # On a busy machine what a test has left takes longer to go.

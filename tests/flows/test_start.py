@@ -25,6 +25,7 @@ from twisted.trial.unittest import TestCase
 from tests import needs
 from tests.chain import POOL, pki, reactor
 from tests.storage.etcds import any_prefix, put_by_hand, shared
+from tests.tiers import PROGRAMS
 from twisted_exec.tls.files import read_file
 from twisted_exec.tls.pki import PKI, write_kubeconfig
 
@@ -45,6 +46,7 @@ Change = Mapping[str, str | None]
 class StartCase(TestCase):
     """Starts programs that should refuse."""
 
+    starts = PROGRAMS
     pki: PKI
 
     def setUp(self) -> None:

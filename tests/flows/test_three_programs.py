@@ -13,6 +13,7 @@ from twisted.internet import reactor as _reactor
 from twisted.trial.unittest import TestCase
 
 from tests import needs
+from tests.tiers import PROGRAMS
 from twisted_exec.api import kinds
 from twisted_exec.api.status import APIError
 from twisted_exec.kube.interfaces import Object
@@ -42,6 +43,8 @@ def binding(user: str, role: str) -> Object:
 
 class ThreeProgramsTests(TestCase):
     """The whole chain, as three hosts run it."""
+
+    starts = PROGRAMS
 
     async def setUp(self) -> None:
         self.deployment = Deployment(self.mktemp())

@@ -10,6 +10,7 @@ from pathlib import Path
 from twisted.trial.unittest import TestCase
 
 from tests import needs
+from tests.tiers import PROGRAMS
 
 PAGE = Path(__file__).with_name("page")
 
@@ -17,6 +18,7 @@ PAGE = Path(__file__).with_name("page")
 class PageModulesTests(TestCase):
     """The tests in ``tests/web/page``."""
 
+    starts = PROGRAMS
     skip = needs.node()
 
     def test_pass(self) -> None:

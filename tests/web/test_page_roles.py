@@ -12,6 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests import needs
 from tests.console.test_floor import people_with_notices
+from tests.tiers import PROGRAMS
 from twisted_exec.console.floor import HINT, RoleNotices
 from twisted_exec.web.static import DIRECTORY
 from twisted_exec.wire.resume import Notice
@@ -45,6 +46,7 @@ console.log(JSON.stringify(sessions));
 class NoticesTests(SynchronousTestCase):
     """A floor with several people."""
 
+    starts = PROGRAMS
     skip = needs.node()
 
     def test_roles(self) -> None:

@@ -19,6 +19,7 @@ from twisted.web.server import Request, Site
 from tests import needs
 from tests.apiserver.chain import ChainTestCase
 from tests.flows import kubectls, programs
+from tests.tiers import PROGRAMS
 from twisted_exec.cli.main import main
 
 KUBECONFIG = """
@@ -118,6 +119,8 @@ class ShellCase(TestCase):
 class BashTests(ShellCase):
     """bash."""
 
+    starts = PROGRAMS
+
     async def test_bash(self) -> None:
         """An interactive bash completes commands, options, contexts and files."""
         shell = ["bash", "--norc", "--noprofile", "-i"]
@@ -147,6 +150,7 @@ class BashTests(ShellCase):
 class ZshTests(ShellCase):
     """zsh."""
 
+    starts = PROGRAMS
     skip = needs.zsh()
 
     async def test_zsh(self) -> None:
@@ -158,6 +162,7 @@ class ZshTests(ShellCase):
 class FishTests(ShellCase):
     """fish."""
 
+    starts = PROGRAMS
     skip = needs.fish()
 
     async def test_fish(self) -> None:
@@ -186,6 +191,7 @@ class FishTests(ShellCase):
 class KubectlTests(ShellCase):
     """kubectl's protocol for plugins."""
 
+    starts = PROGRAMS
     skip = needs.kubectl()
 
     async def test_kubectl(self) -> None:
@@ -204,6 +210,8 @@ class KubectlTests(ShellCase):
 
 class ServerTests(ChainTestCase):
     """Names from an API server, asked for by a process: each has one reactor."""
+
+    starts = PROGRAMS
 
     async def words(self, *words: str) -> list[str]:
         """The candidates for ``kubectl console`` with these words."""

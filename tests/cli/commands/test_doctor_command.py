@@ -22,6 +22,7 @@ from tests.apiserver.chain import ChainTestCase
 from tests.chain import begin, pki
 from tests.cli.typed import typed
 from tests.ports import reserved_port
+from tests.tiers import PROGRAMS
 from twisted_exec.api import kinds
 from twisted_exec.apiserver.service import APIServer
 from twisted_exec.apiserver.service import Settings as APIServerSettings
@@ -56,6 +57,8 @@ async def examined(test: TestCase, *words: str) -> tuple[int, Results]:
 
 class DemoTests(TestCase):
     """Against all programs of ``exec-standalone`` in this process."""
+
+    starts = PROGRAMS
 
     async def setUp(self) -> None:
         directory = tempfile.mkdtemp(prefix="twisted-exec-test-")

@@ -17,6 +17,7 @@ from twisted.internet.defer import Deferred
 from tests.flows.programs import Program
 from tests.iri.test_rpc import RPCCase
 from tests.iri.test_tcp import TCPCase
+from tests.tiers import PROGRAMS
 from tests.tls.support import client_identity
 from twisted_exec.api.status import NotFound, TooManyRequests
 from twisted_exec.cli.commands import iri
@@ -234,6 +235,8 @@ class MutualTests(TCPCase):
 
 class ProcessTests(RPCCase):
     """The program as a process."""
+
+    starts = PROGRAMS
 
     async def test_program(self) -> None:
         """The process finds the runtime by the environment and exits with the command's code."""

@@ -14,6 +14,7 @@ from twisted.internet.endpoints import TCP4ServerEndpoint
 from tests.cli.console.test_program_process import ConsoleProcess
 from tests.iri.test_rpc import RPCCase
 from tests.streaming.foreign import Foreign
+from tests.tiers import PROGRAMS
 from twisted_exec.api.status import APIError, NotFound
 from twisted_exec.cli.commands.iri import open_console
 from twisted_exec.iri.protos import machine_pb2 as pb
@@ -150,6 +151,8 @@ class OpenTests(ExecCase):
 
 class ProcessTests(ExecCase):
     """The program as a process, on a terminal and on pipes."""
+
+    starts = PROGRAMS
 
     def spawn(self, machine_id: str, **how: Any) -> ConsoleProcess:
         program = ConsoleProcess()

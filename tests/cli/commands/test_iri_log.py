@@ -13,6 +13,7 @@ from twisted.internet.defer import Deferred
 
 from tests.contracts.machine_runtime import machine
 from tests.runtimes.support import SHELL, RuntimeCase, runtime_id
+from tests.tiers import PROGRAMS
 from twisted_exec.api.logs import LogOptions
 from twisted_exec.api.status import APIError, NotFound
 from twisted_exec.cli.commands.iri import asked_of, read_log
@@ -29,6 +30,8 @@ PRINTS = SHELL | {"command": ["/bin/sh", "-c", "echo one; echo two; exec sleep 6
 
 class LogTests(RuntimeCase):
     """Tests for :func:`read_log`."""
+
+    starts = PROGRAMS
 
     async def begin(self) -> None:
         settings = Settings(

@@ -16,6 +16,7 @@ from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.python.failure import Failure
 
 from tests.cli.console.test_program_process import COMMAND, ConsoleProcess, ProcessCase, reactor
+from tests.tiers import PROGRAMS
 from twisted_exec.kube.console import ConsoleOptions, open_console
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.kube.transport import HTTPTransport, Request
@@ -66,6 +67,8 @@ class _Until(RecordingUser):
 
 class WebProcessTests(ProcessCase):
     """A user who opens the page."""
+
+    starts = PROGRAMS
 
     async def browser(self) -> tuple[str, Deferred[list[Any]]]:
         """Return a program that reports its arguments and the page that they name."""

@@ -14,6 +14,7 @@ from twisted.trial.unittest import TestCase
 
 from tests.cli.console.test_program_process import COMMAND, ConsoleProcess, TerminalCase, reactor
 from tests.kube.plugins import V1, PluginScript
+from tests.tiers import PROGRAMS
 from twisted_exec.cli.console.credential_plugin import run_plugin_in_terminal
 from twisted_exec.cli.console.session import TIMED_OUT, ConsoleSession
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, ExecPlugin
@@ -77,6 +78,8 @@ class AskPluginTests(TestCase):
 
 class PipeTests(PluginCase):
     """Standard input and output are pipes."""
+
+    starts = PROGRAMS
 
     def failure(self) -> str:
         """Return the message about a plugin that ends with exit code 3."""
@@ -153,6 +156,8 @@ class PipeTests(PluginCase):
 
 class PersonTests(PluginCase):
     """A person at a terminal."""
+
+    starts = PROGRAMS
 
     async def test_asks_the_person(self) -> None:
         """

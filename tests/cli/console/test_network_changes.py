@@ -18,6 +18,7 @@ from twisted.internet.task import Clock
 from twisted.internet.utils import getProcessOutputAndValue
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
+from tests.tiers import PROGRAMS
 from twisted_exec.cli.console.network_changes import (
     COALESCE_SECONDS,
     NetworkChanges,
@@ -211,6 +212,8 @@ reactor.run()
 @skipUnless(shutil.which("unshare") and shutil.which("ip"), "needs unshare and ip")
 class RealNetworkTests(TestCase):
     """A network namespace of its own."""
+
+    starts = PROGRAMS
 
     async def test_link(self) -> None:
         """A link that comes up is noticed."""

@@ -25,6 +25,7 @@ from twisted.internet.protocol import ProcessProtocol
 from twisted.python.failure import Failure
 
 from tests.kube.console_cases import ConsolesCase
+from tests.tiers import PROGRAMS
 from twisted_exec.api.status import Conflict, Forbidden
 from twisted_exec.console.floor import HINT
 from twisted_exec.streaming.interfaces import (
@@ -249,6 +250,8 @@ class ProcessCase(ConsolesCase):
 
 class PipeTests(ProcessCase):
     """Standard input and output are pipes, as in scripts."""
+
+    starts = PROGRAMS
 
     async def test_input_and_its_end(self) -> None:
         """Input and its end are sent, all output is written, and the exit code is 0."""
@@ -588,6 +591,8 @@ class TerminalCase(ProcessCase):
 
 class TerminalTests(TerminalCase):
     """Standard input, output and error are a terminal."""
+
+    starts = PROGRAMS
 
     async def test_raw_and_escape(self) -> None:
         """Every key goes to the machine, Ctrl-C too; Ctrl-] leaves with 0."""

@@ -12,6 +12,7 @@ from twisted.internet.defer import maybeDeferred
 from twisted.internet.endpoints import TCP4ServerEndpoint
 
 from tests.cli.console.test_program_process import COMMAND, ConsoleProcess, TerminalCase
+from tests.tiers import PROGRAMS
 from twisted_exec.kube.kubeconfig.loader import ClientConfig
 from twisted_exec.streaming.remotecommand.client import LOST
 from twisted_exec.testing.resumable_console import ResumableConsole
@@ -68,6 +69,8 @@ class ResumeCase(TerminalCase):
 
 class TerminalTests(ResumeCase):
     """A user at a terminal."""
+
+    starts = PROGRAMS
 
     async def test_goes_on(self) -> None:
         """Output and keys continue; two lines and the status say what happened."""
@@ -143,6 +146,8 @@ class TerminalTests(ResumeCase):
 class ScreenTests(ResumeCase):
     """The first output at a terminal."""
 
+    starts = PROGRAMS
+
     def shown_to(self, *arguments: str, term: str = "xterm") -> ConsoleProcess:
         """Start the program at a console that has printed a lot, and has a screen."""
         self.console.print(b"old output\r\n" * 1000 + b"new")
@@ -194,6 +199,8 @@ class ScreenTests(ResumeCase):
 
 class PipeTests(ResumeCase):
     """A script."""
+
+    starts = PROGRAMS
 
     async def test_earlier_queries(self) -> None:
         """A pipe gets every byte of earlier output."""

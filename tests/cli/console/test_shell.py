@@ -18,6 +18,7 @@ from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from tests import needs
 from tests.console.test_floor import Person
+from tests.tiers import PROGRAMS
 from twisted_exec.cli.console import script as shell
 from twisted_exec.cli.console.options import make_script, parse_options, scripted_outcome
 from twisted_exec.cli.console.script import (
@@ -114,6 +115,8 @@ COMMANDS: list[tuple[str, int, bytes]] = [
 
 class ShellTests(TestCase):
     """Commands in real shells."""
+
+    starts = PROGRAMS
 
     def setUp(self) -> None:
         self.patch(shell, "PROBE_SECONDS", 300.0)  # a busy machine starts shells late

@@ -19,6 +19,7 @@ import termios
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.heard import hear_signals
+from tests.tiers import PROGRAMS
 from twisted_exec.cli.console.terminal import Signals, Terminal, nonblocking
 from twisted_exec.wire.control_messages import TerminalSize
 
@@ -228,6 +229,8 @@ with Terminal(0) as terminal, Signals(terminal, lambda: None, print) as signals:
 
 class ProcessTests(PtyCase):
     """A whole process on a terminal, as the shell sees it."""
+
+    starts = PROGRAMS
 
     def start(self, signals_wanted: int) -> subprocess.Popen[bytes]:
         child = self.spawn([sys.executable, "-c", _CHILD, str(signals_wanted)])

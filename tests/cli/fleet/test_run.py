@@ -14,6 +14,7 @@ from twisted.internet.utils import getProcessOutput
 
 from tests.cli.fleet.support import FleetCase, FleetsCase
 from tests.clocks import expire
+from tests.tiers import PROGRAMS
 from twisted_exec.api.status import Forbidden
 from twisted_exec.cli.console.script import ScriptSink
 from twisted_exec.cli.fleet import run
@@ -81,6 +82,8 @@ class RunCase(FleetCase):
 
 class RunTests(RunCase):
     """``kubectl console -l SELECTOR --run COMMAND``."""
+
+    starts = PROGRAMS
 
     async def test_equal(self) -> None:
         """Machines with equal outputs are folded, and the exit code is 0."""
@@ -237,6 +240,8 @@ class RunTests(RunCase):
 
 class ClustersTests(FleetsCase, RunCase):
     """``kubectl console --all --space '*' --run COMMAND``: each cluster is on its own."""
+
+    starts = PROGRAMS
 
     async def test_silent(self) -> None:
         """

@@ -12,6 +12,7 @@ from twisted.internet.defer import Deferred
 
 from tests.cli.console.test_program_process import COMMAND, ConsoleProcess, TerminalCase
 from tests.cli.fleet.support import FleetCase
+from tests.tiers import PROGRAMS
 from twisted_exec.testing.console import EchoAttachment
 
 reactor: Any = _reactor
@@ -19,6 +20,8 @@ reactor: Any = _reactor
 
 class ProgramTests(FleetCase, TerminalCase):
     """``kubectl console -l SELECTOR``."""
+
+    starts = PROGRAMS
 
     def start(self, *arguments: str, **more: Any) -> ConsoleProcess:
         """Start ``kubectl console ARGUMENTS``."""

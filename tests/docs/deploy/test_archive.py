@@ -15,6 +15,8 @@ from pathlib import Path
 import yaml
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.tiers import PROGRAMS
+
 from . import files
 
 ARCHIVE = files.DEPLOY / "archive"
@@ -23,6 +25,8 @@ SYSTEM = "Linux x86_64"
 
 class LauncherTests(SynchronousTestCase):
     """The scripts that start the program of the archive."""
+
+    starts = PROGRAMS
 
     def setUp(self) -> None:
         self.directory = Path(os.path.abspath(self.mktemp()))
@@ -103,6 +107,8 @@ class BuildTests(SynchronousTestCase):
 
 class ManifestTests(SynchronousTestCase):
     """The manifest for krew."""
+
+    starts = PROGRAMS
 
     def setUp(self) -> None:
         self.directory = Path(os.path.abspath(self.mktemp()))

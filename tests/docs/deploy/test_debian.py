@@ -11,11 +11,15 @@ import subprocess
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.tiers import PROGRAMS
+
 from . import files
 
 
 class RecipeTests(SynchronousTestCase):
     """The recipe of the packages."""
+
+    starts = PROGRAMS
 
     def read(self, name: str) -> str:
         return (files.DEPLOY / "debian" / name).read_text()

@@ -18,6 +18,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests import needs
 from tests.docs import deploy_roles
+from tests.tiers import PROGRAMS
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import DIALECTS, IRONCORE, ONMETAL
 from twisted_exec.apiserver.aggregated import control_plane as aggregated
@@ -270,6 +271,7 @@ class PodTests(SynchronousTestCase):
 class KustomizeTests(SynchronousTestCase):
     """``kubectl kustomize`` builds the directories."""
 
+    starts = PROGRAMS
     skip = needs.kubectl()
 
     def setUp(self) -> None:

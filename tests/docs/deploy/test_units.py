@@ -18,6 +18,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests import needs
 from tests.docs import pages
 from tests.docs.test_options import TAPS
+from tests.tiers import PROGRAMS
 from twisted_exec.nodeserver.leaves import file
 from twisted_exec.program.handover.process import LONGEST_SECONDS
 
@@ -44,6 +45,8 @@ def units() -> dict[str, Unit]:
 
 class UnitTests(SynchronousTestCase):
     """The systemd units."""
+
+    starts = PROGRAMS
 
     def test_programs(self) -> None:
         """Each program has a unit."""
@@ -148,6 +151,7 @@ class UnitTests(SynchronousTestCase):
 class VerifyTests(SynchronousTestCase):
     """systemd accepts the units."""
 
+    starts = PROGRAMS
     skip = needs.systemd_analyze()
 
     def test_verify(self) -> None:
@@ -176,6 +180,8 @@ class VerifyTests(SynchronousTestCase):
 
 class ContainerfileTests(SynchronousTestCase):
     """One image for every program, without root."""
+
+    starts = PROGRAMS
 
     def setUp(self) -> None:
         text = (DEPLOY / "Containerfile").read_text(encoding="utf-8")

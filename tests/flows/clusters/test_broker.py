@@ -22,6 +22,7 @@ from tests.flows import kubectls
 from tests.flows.consoles import Screen, ending_after, watch
 from tests.flows.deployment import POOL, Deployment, gone, pause
 from tests.flows.programs import script, terminal, twistd
+from tests.tiers import PROGRAMS
 from twisted_exec.api import kinds
 from twisted_exec.api.status import APIError
 from twisted_exec.kube.interfaces import Object
@@ -75,6 +76,8 @@ async def let_brokers_in(target: Deployment) -> None:
 
 class BrokerTests(TestCase):
     """Cluster A, a broker and cluster B."""
+
+    starts = PROGRAMS
 
     async def setUp(self) -> None:
         self.b = Deployment(self.mktemp())

@@ -20,6 +20,7 @@ from tests.flows.deployment import Deployment
 from tests.flows.programs import Program, terminal
 from tests.nodeserver.clusters import ROOT, Cluster
 from tests.runtimes.support import pause
+from tests.tiers import PROGRAMS
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import NODE_PODS
 from twisted_exec.api.kinds.machine_pods import EXPOSED_LABEL
@@ -38,6 +39,7 @@ def read(name: str) -> Any:
 class ConsolesTests(TestCase):
     """Two shells, only one of which is exposed as a Pod of the root."""
 
+    starts = PROGRAMS
     skip = needs.kubectl()
 
     async def setUp(self) -> None:

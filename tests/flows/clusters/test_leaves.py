@@ -27,6 +27,7 @@ from tests.flows import kubectls
 from tests.flows.programs import Program, resize, start, terminal
 from tests.nodeserver.clusters import LEAF_NODE, POD, ROOT_NODE, Clusters
 from tests.testing.callers import until
+from tests.tiers import PROGRAMS
 from twisted_exec.api.kinds import NODE_PODS
 from twisted_exec.testing.kubelet import Container
 
@@ -37,6 +38,7 @@ ECHO = ["sh", "-c", 'while read -r line; do echo "<$line>"; done']
 class LeafTestCase(TestCase):
     """Root, node server, leaf, kubelet, and one Pod."""
 
+    starts = PROGRAMS
     skip = needs.kubectl()
 
     async def setUp(self) -> None:

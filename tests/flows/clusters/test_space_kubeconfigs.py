@@ -13,6 +13,7 @@ import twisted_exec
 from tests import needs
 from tests.flows import kubectls, programs
 from tests.spaces.hub import HubTestCase
+from tests.tiers import PROGRAMS
 from twisted_exec.api.kinds import NAMESPACES
 
 FIRST, NEXT = "before-the-rotation", "behind-the-rotation"
@@ -22,6 +23,7 @@ FIRST, NEXT = "before-the-rotation", "behind-the-rotation"
 class SpaceKubeconfigTests(HubTestCase):
     """The oldest kubectl and the newest."""
 
+    starts = PROGRAMS
     skip = needs.kubectl()
 
     async def setUp(self) -> None:

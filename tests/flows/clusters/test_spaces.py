@@ -18,6 +18,7 @@ from tests.contracts.space_world import pause
 from tests.flows import kubectls, programs
 from tests.spacemanager.providers.local_world import command
 from tests.standalone.test_program import StandaloneCase
+from tests.tiers import PROGRAMS
 from twisted_exec.tls.pki import create_pki
 
 TUTORIAL = Path(__file__).parents[3] / "docs" / "tutorial"
@@ -29,6 +30,7 @@ TYPED = b"echo a$((6*7))z\n"
 class SpaceCase(StandaloneCase):
     """A running program and a kubectl."""
 
+    starts = PROGRAMS
     skip = needs.kubectl()
 
     async def setUp(self) -> None:

@@ -19,6 +19,7 @@ from tests.flows.deployment import Deployment, pause
 from tests.flows.programs import twistd
 from tests.nodeserver.clusters import POD, ROOT_NODE
 from tests.testing.callers import until
+from tests.tiers import PROGRAMS
 from twisted_exec.api import kinds
 from twisted_exec.api.selectors import parse_labels
 from twisted_exec.api.status import APIError
@@ -134,6 +135,8 @@ class SpaceFront(Front):
 
 class BrokerTests(TestCase):
     """Cluster A, a broker configured with a Space's name, and cluster B."""
+
+    starts = PROGRAMS
 
     async def setUp(self) -> None:
         self.b = Deployment(self.mktemp())

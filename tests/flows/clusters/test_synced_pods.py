@@ -18,6 +18,7 @@ from tests.chain import NODE_SERVER, reactor
 from tests.flows import kubectls
 from tests.nodeserver.clusters import LEAF, ROOT, Cluster
 from tests.runtimes.support import pause
+from tests.tiers import PROGRAMS
 from twisted_exec.api.kinds import NODE_PODS
 from twisted_exec.api.status import NotFound
 from twisted_exec.nodeserver.syncer.service import Syncer
@@ -39,6 +40,7 @@ def tutorial(name: str) -> Any:
 class SyncedTests(TestCase):
     """A root and a leaf, a node of the leaf, and a node server that syncs Pods."""
 
+    starts = PROGRAMS
     skip = needs.kubectl()
 
     async def setUp(self) -> None:

@@ -10,6 +10,7 @@ from tests import needs, soak
 from tests.clients import kubectl, matrix, scripts
 from tests.clients.table import CANNOT, COLUMNS, WORKS, Row, read, render
 from tests.flows import kubectls
+from tests.tiers import PROGRAMS
 
 REQUIRED = (
     *(f"kubectl 1.{minor}" for minor in (20, 27, 29, 30, 31, 33)),
@@ -27,6 +28,7 @@ REQUIRED = (
 class ClientsTests(TestCase):
     """The clients themselves."""
 
+    starts = PROGRAMS
     skip = needs.kubectl() or needs.javascript()
 
     async def test_matrix(self) -> None:

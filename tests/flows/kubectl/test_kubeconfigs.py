@@ -20,6 +20,7 @@ from tests.chain import pki
 from tests.flows import kubectls, programs
 from tests.flows.deployment import POOL, Deployment
 from tests.kube.plugins import V1, PluginScript
+from tests.tiers import PROGRAMS
 from twisted_exec.api import kinds
 from twisted_exec.api.status import APIError
 from twisted_exec.kube.client import KubeClient
@@ -45,6 +46,8 @@ def encoded(path: str) -> str:
 
 class KubeconfigCase(TestCase):
     """Writes kubeconfigs into the test's own directory."""
+
+    starts = PROGRAMS
 
     def kubeconfig(self, cluster: dict[str, Any], user: dict[str, Any]) -> str:
         config = {

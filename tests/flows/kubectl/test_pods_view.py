@@ -16,6 +16,7 @@ from tests.flows import kubectls, shared
 from tests.flows.consoles import watch
 from tests.flows.deployment import POOL, pause
 from tests.flows.programs import Program, resize, start, terminal
+from tests.tiers import PROGRAMS
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Object
 
@@ -31,6 +32,7 @@ WAIT = "--timeout=300s"
 class PodsTestCase(TestCase):
     """A shell that is a Pod, and three kubectls of this machine."""
 
+    starts = PROGRAMS
     skip = needs.kubectl()
 
     async def setUp(self) -> None:

@@ -14,6 +14,7 @@ from twisted.trial.unittest import TestCase
 
 from tests import needs
 from tests.flows import kubectls, shared
+from tests.tiers import PROGRAMS
 from twisted_exec.api import kinds
 
 MACHINES = kinds.MACHINES.resource
@@ -34,6 +35,7 @@ def machine(name: str, labels: dict[str, str], power: str = "Off") -> bytes:
 class ApplyTests(TestCase):
     """Typical uses of ``kubectl apply --server-side``."""
 
+    starts = PROGRAMS
     skip = needs.kubectl()
 
     async def setUp(self) -> None:

@@ -18,6 +18,7 @@ from zope.interface import implementer
 
 from tests.flows import kubectls
 from tests.flows.programs import Program, resize, terminal
+from tests.tiers import PROGRAMS
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
     LINE_LOST,
@@ -87,6 +88,8 @@ async def until(condition: Callable[[], object]) -> None:
 
 class KubectlTestCase(TestCase):
     """A server with one Pod, and every kubectl of this machine."""
+
+    starts = PROGRAMS
 
     async def setUp(self) -> None:
         self.kubectls = kubectls.found()

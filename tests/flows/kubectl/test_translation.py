@@ -11,6 +11,7 @@ from twisted.trial.unittest import TestCase
 from tests import needs
 from tests.flows import kubectls
 from tests.flows.programs import resize, terminal
+from tests.tiers import PROGRAMS
 from twisted_exec.streaming.interfaces import COMPLETED, LINE_LOST, Ending
 from twisted_exec.testing.console import EchoAttachment
 
@@ -23,6 +24,7 @@ DATA = b"".join(b"%015d\n" % number for number in range(1 << 16))
 class TranslationTests(TestCase):
     """A server that supports SPDY and WebSockets up to version 4, as Go's does."""
 
+    starts = PROGRAMS
     skip = needs.kubectl()
     ends: dict[str, Any] = {}
     asked: dict[str, list[bytes]] = {

@@ -26,6 +26,7 @@ from tests.apiserver.test_signers_poollets import request
 from tests.flows import kubectls
 from tests.flows.deployment import Deployment
 from tests.flows.programs import Program, start
+from tests.tiers import PROGRAMS
 
 reactor: Any = _reactor
 
@@ -192,6 +193,7 @@ async def minor_of(path: str) -> int:
 class VerbTests(TestCase):
     """The table ``verbs.yaml``."""
 
+    starts = PROGRAMS
     skip = needs.kubectl()
 
     async def setUp(self) -> None:

@@ -11,6 +11,7 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import TestCase
 
 from tests.flows.deployment import Deployment, gone, pause
+from tests.tiers import PROGRAMS
 from twisted_exec.api import kinds
 from twisted_exec.api.status import APIError
 from twisted_exec.kube.interfaces import Object
@@ -29,6 +30,8 @@ class PatientDeployment(Deployment):
 
 class AbsentUserTests(TestCase):
     """A shell, and a user whose connections are lost."""
+
+    starts = PROGRAMS
 
     async def setUp(self) -> None:
         self.deployment = PatientDeployment(self.mktemp())

@@ -9,6 +9,7 @@ from twisted.trial.unittest import TestCase
 from tests import needs
 from tests.flows.deployment import pause
 from tests.storage.etcds import Etcds, delete_by_hand, delete_everything
+from tests.tiers import PROGRAMS
 from twisted_exec.api.kinds import (
     CLUSTERROLEBINDINGS,
     CLUSTERROLES,
@@ -25,6 +26,7 @@ from .replicated import REPLICAS, Replica, Replicas
 class EmptiedTests(TestCase):
     """Two API servers, and an operator who empties their etcd."""
 
+    starts = PROGRAMS
     skip = needs.etcd()
     program = "etcd"
 

@@ -13,6 +13,7 @@ from twisted.trial.unittest import TestCase
 
 from tests.flows.consoles import Screen, watch
 from tests.flows.deployment import Deployment, gone, machine, pause
+from tests.tiers import PROGRAMS
 from twisted_exec.api import kinds
 from twisted_exec.api.status import APIError
 from twisted_exec.kube.console_endpoint import ConsoleLost
@@ -23,6 +24,8 @@ LANES = 6
 
 class KilledTests(TestCase):
     """One of three programs is killed."""
+
+    starts = PROGRAMS
 
     async def setUp(self) -> None:
         self.deployment = Deployment(self.mktemp())

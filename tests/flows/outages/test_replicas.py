@@ -20,6 +20,7 @@ from tests.flows import kubectls
 from tests.flows.consoles import Screen, watch
 from tests.flows.deployment import machine, pause
 from tests.flows.programs import Program, start
+from tests.tiers import PROGRAMS
 from twisted_exec.api import kinds
 from twisted_exec.api.status import APIError, BadGateway
 from twisted_exec.kube.client import KubeClient
@@ -42,6 +43,7 @@ LINES = rb"(?:n-\d+\r?\n){22}"
 class ReplicasTestCase(TestCase):
     """etcd, two API servers, a poollet and a runtime, with a shell called ``sh``."""
 
+    starts = PROGRAMS
     skip = needs.etcd() or needs.kubectl()
     options: tuple[str, ...] = ()
 

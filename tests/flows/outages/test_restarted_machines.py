@@ -18,6 +18,7 @@ from tests.flows.deployment import Deployment, gone, machine, pause
 from tests.flows.kubectl.test_pods_view import PodsTestCase
 from tests.flows.outages.test_resume import PATIENCE
 from tests.flows.resuming import CabledDeployment, Typist
+from tests.tiers import PROGRAMS
 from twisted_exec.api import kinds
 from twisted_exec.api.status import APIError, Conflict
 from twisted_exec.console.floor import LINE_AGAIN, TYPED_BEFORE, WAITS
@@ -31,6 +32,7 @@ MACHINES, SESSIONS = kinds.MACHINES.resource, kinds.CONSOLESESSIONS.resource
 class RestartedCase(TestCase):
     """A shell behind three programs, and a user of our client."""
 
+    starts = PROGRAMS
     runtime_options: tuple[str, ...] = PATIENCE
 
     async def setUp(self) -> None:

@@ -17,6 +17,7 @@ from tests.flows.busy_machine import asking_line, harmless_line, is_exact, print
 from tests.flows.deployment import Deployment, pause
 from tests.flows.resuming import ASKING, BUSY, CabledDeployment, Typist
 from tests.flows.test_three_programs import binding
+from tests.tiers import PROGRAMS
 from twisted_exec.api import kinds
 from twisted_exec.api.status import APIError
 from twisted_exec.kube.console import request_head
@@ -37,6 +38,7 @@ PATIENCE = ("--resume-seconds=600",)
 class ResumeTestCase(TestCase):
     """A busy machine behind three programs, and a user who types all the time."""
 
+    starts = PROGRAMS
     runtime_options: tuple[str, ...] = PATIENCE
 
     async def setUp(self) -> None:
@@ -80,6 +82,8 @@ class ResumeTestCase(TestCase):
 
 class QueryTests(TestCase):
     """The machine asks the terminal for something in each line."""
+
+    starts = PROGRAMS
 
     async def test_positions(self) -> None:
         """

@@ -30,6 +30,7 @@ from tests.flows import programs
 from tests.flows.deployment import gone, pause
 from tests.streaming.frames import KEY, handshake
 from tests.streaming.raw import Raw
+from tests.tiers import PROGRAMS
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.status import ServiceUnavailable
@@ -62,6 +63,8 @@ TOKEN_SECONDS = 90
 
 class AnswersCase(ChainTestCase):
     """Compares the API server's response with the output of ``kubectl-console``."""
+
+    starts = PROGRAMS
 
     def config(self, *, certificate: bytes = b"", key: bytes = b"", token: str = "") -> str:
         """Write a kubeconfig with these credentials, or with none, and return its path."""

@@ -17,6 +17,7 @@ from tests import needs
 from tests.flows.deployment import Deployment, machine, machine_class, pause
 from tests.flows.programs import Program, script, start, terminal
 from tests.runtimes.peers import SHOWN, Conserver, Ser2net, changed
+from tests.tiers import PROGRAMS
 from twisted_exec.api import kinds
 
 BREAK_ON, BREAK_OFF = b"\xff\xfa\x2c\5\5\xff\xf0", b"\xff\xfa\x2c\5\6\xff\xf0"
@@ -26,6 +27,7 @@ TELNET_BREAK = b"\xff\xf3"
 class ConsoleServerTests(TestCase):
     """One runtime with lines of two console servers."""
 
+    starts = PROGRAMS
     skip = needs.kubectl() or needs.ser2net() or needs.conserver()
 
     async def setUp(self) -> None:

@@ -19,6 +19,7 @@ from tests import procfs, soak
 from tests.flows import shared
 from tests.flows.consoles import endpoint, watch
 from tests.flows.deployment import pause
+from tests.tiers import PROGRAMS
 from twisted_exec.streaming.interfaces import TerminalSize
 
 
@@ -83,6 +84,8 @@ class Sink(Protocol):
 
 class DemoShellTests(TestCase):
     """One pty machine and its viewers."""
+
+    starts = PROGRAMS
 
     async def setUp(self) -> None:
         self.deployment = await shared.deployment(self)

@@ -15,6 +15,7 @@ from tests.contracts.chain import NAMESPACE, ChainCase, ChainContract
 from tests.flows import kubectls
 from tests.flows.deployment import Deployment, machine, machine_class
 from tests.flows.programs import script, terminal
+from tests.tiers import PROGRAMS
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import (
     DIALECTS,
@@ -30,6 +31,7 @@ from twisted_exec.streaming.interfaces import POOL_DELETED
 class IroncoreTests(ChainContract, ChainCase):
     """ironcore: machines."""
 
+    starts = PROGRAMS
     dialect = IRONCORE
     dialects = (IRONCORE,)
 
@@ -37,6 +39,7 @@ class IroncoreTests(ChainContract, ChainCase):
 class OnmetalTests(ChainContract, ChainCase):
     """onmetal-api: machines."""
 
+    starts = PROGRAMS
     dialect = ONMETAL
     dialects = (ONMETAL,)
 
@@ -44,6 +47,7 @@ class OnmetalTests(ChainContract, ChainCase):
 class SphericTests(ChainContract, ChainCase):
     """spheric: instances and fleets."""
 
+    starts = PROGRAMS
     dialect = SPHERIC
     dialects = (SPHERIC,)
 
@@ -51,6 +55,7 @@ class SphericTests(ChainContract, ChainCase):
 class SphericMachinesTests(ChainContract, ChainCase):
     """spheric as documented: machines in its own group."""
 
+    starts = PROGRAMS
     dialect = SPHERIC_MACHINES
     dialects = (SPHERIC_MACHINES,)
 
@@ -58,6 +63,7 @@ class SphericMachinesTests(ChainContract, ChainCase):
 class SeveralTests(ChainCase):
     """Every dialect in one API server, with a poollet and a runtime each."""
 
+    starts = PROGRAMS
     dialects = DIALECTS
 
     async def test_equal_names(self) -> None:
@@ -103,6 +109,7 @@ class SeveralTests(ChainCase):
 class ProgramsTests(TestCase):
     """API server, runtime, and poollets of two dialects, with kubectl."""
 
+    starts = PROGRAMS
     skip = needs.kubectl()
 
     async def setUp(self) -> None:

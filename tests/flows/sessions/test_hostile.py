@@ -22,6 +22,7 @@ from tests.flows import shared
 from tests.flows.consoles import Screen, watch
 from tests.flows.deployment import pause
 from tests.streaming.frames import KEY
+from tests.tiers import PROGRAMS
 from twisted_exec.api import kinds
 from twisted_exec.streaming.http.upgrade_client import UpgradeRequest, upgrade
 from twisted_exec.tls.client import ClientTLS
@@ -67,6 +68,8 @@ def frame(opcode: int, payload: bytes, *, first: int = 0x80, masked: bool = True
 
 class HostileTests(TestCase):
     """All three programs, one shell and a legitimate user."""
+
+    starts = PROGRAMS
 
     async def setUp(self) -> None:
         self.deployment = await shared.deployment(self)

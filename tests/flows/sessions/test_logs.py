@@ -21,6 +21,7 @@ from tests.flows.consoles import watch
 from tests.flows.deployment import Deployment, gone, pause
 from tests.flows.programs import Program, start
 from tests.flows.test_three_programs import binding
+from tests.tiers import PROGRAMS
 from twisted_exec.api import kinds
 from twisted_exec.api.status import APIError
 from twisted_exec.api.times import nanoseconds
@@ -49,6 +50,7 @@ class LogCase(TestCase):
     :cvar ends_programs: the tests end programs, and get a deployment of their own.
     """
 
+    starts = PROGRAMS
     ends_programs = False
 
     async def setUp(self) -> None:

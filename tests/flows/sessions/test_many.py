@@ -20,6 +20,7 @@ from tests import needs, procfs, soak
 from tests.flows.consoles import Screen, watch
 from tests.flows.deployment import Deployment, machine, pause, settled
 from tests.flows.programs import start
+from tests.tiers import PROGRAMS
 from twisted_exec.api import kinds
 from twisted_exec.api.status import APIError, GatewayTimeout
 from twisted_exec.iri.client import IRIClient
@@ -37,6 +38,8 @@ MACHINE = kinds.MACHINES.resource
 
 class ManyPtysTests(TestCase):
     """The runtime alone, under load."""
+
+    starts = PROGRAMS
 
     async def setUp(self) -> None:
         self.deployment = Deployment(self.mktemp())
@@ -113,6 +116,8 @@ def running(machine: pb.Machine) -> bool:
 
 class ManySessionsTests(TestCase):
     """Sessions through all three processes."""
+
+    starts = PROGRAMS
 
     async def setUp(self) -> None:
         self.deployment = Deployment(self.mktemp())
@@ -233,6 +238,7 @@ class ManySessionsTests(TestCase):
 class ManyLogsTests(TestCase):
     """One kubectl that follows the logs of many machines."""
 
+    starts = PROGRAMS
     skip = needs.kubectl()
 
     async def test_logs_by_label(self) -> None:

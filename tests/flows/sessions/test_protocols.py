@@ -11,6 +11,7 @@ from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 
 from tests.flows import shared
+from tests.tiers import PROGRAMS
 from twisted_exec.kube.console import ConsoleOptions, open_console
 from twisted_exec.kube.kubeconfig.loader import load
 from twisted_exec.streaming.interfaces import Break, Role, TerminalSize
@@ -24,6 +25,8 @@ from twisted_exec.wire.stream_options import CONSOLE, StreamOptions
 
 class ProtocolTests(TestCase):
     """The hops between client and machine relay every protocol."""
+
+    starts = PROGRAMS
 
     async def setUp(self) -> None:
         self.deployment = await shared.deployment(self)

@@ -12,12 +12,15 @@ from twisted.trial.unittest import TestCase
 from tests.clients import kubectl
 from tests.flows import kubectls
 from tests.flows.deployment import Deployment
+from tests.tiers import PROGRAMS
 
 from . import rights
 
 
 class RightsTests(TestCase):
     """Verbs, roles and clients."""
+
+    starts = PROGRAMS
 
     async def start(self, verbs: str) -> Deployment:
         """Start programs whose verbs are compatible or strict."""

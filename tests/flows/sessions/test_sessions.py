@@ -19,6 +19,7 @@ from tests import needs
 from tests.flows.deployment import CLASSES, Deployment, machine_class, pause
 from tests.flows.kubectls import run
 from tests.flows.programs import Program, script, terminal
+from tests.tiers import PROGRAMS
 from twisted_exec.api import kinds
 
 reactor: Any = _reactor
@@ -45,6 +46,7 @@ class Port(Protocol):
 class SessionsTests(TestCase):
     """Two machines, a shell and a line of a console server; every user is an administrator."""
 
+    starts = PROGRAMS
     skip = needs.kubectl()
 
     async def setUp(self) -> None:

@@ -29,6 +29,7 @@ from twisted.trial.unittest import TestCase
 
 from tests.flows.consoles import Screen, watch
 from tests.flows.deployment import POOL, Deployment, pause
+from tests.tiers import PROGRAMS
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import DEFAULT
 from twisted_exec.api.kinds.certificates import certificate_of
@@ -55,6 +56,8 @@ LOOPBACK = ["localhost", "127.0.0.1"]
 
 class ReloadCase(TestCase):
     """Three programs whose files change."""
+
+    starts = PROGRAMS
 
     async def setUp(self) -> None:
         self.deployment = self.make_deployment()

@@ -19,6 +19,7 @@ from tests.flows.deployment import pause
 from tests.flows.programs import Program, terminal
 from tests.flows.resuming import BUSY, CabledDeployment, Typist
 from tests.flows.test_three_programs import binding
+from tests.tiers import PROGRAMS
 from twisted_exec.api import kinds
 
 BINDINGS = kinds.ROLEBINDINGS.resource
@@ -43,6 +44,7 @@ class PatientDeployment(CabledDeployment):
 class ReplacedCase(TestCase):
     """A busy machine for our client, and a shell for stock kubectls."""
 
+    starts = PROGRAMS
     skip = needs.kubectl()
     linger = "3600"
 

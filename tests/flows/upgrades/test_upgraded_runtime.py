@@ -14,6 +14,7 @@ from tests import needs
 from tests.flows import kubectls
 from tests.flows.programs import terminal
 from tests.flows.resuming import Typist
+from tests.tiers import PROGRAMS
 
 from .upgrading import ECHO, Keys, UpgradedDeployment, echo
 
@@ -23,6 +24,7 @@ NOTICE = rb"\[twisted-exec: (?:[^\r\n]|\r\n  )*\]"
 class UpgradedTests(TestCase):
     """Our client and a stock kubectl of each protocol type all the time."""
 
+    starts = PROGRAMS
     skip = needs.kubectl() or needs.qemu()
 
     async def setUp(self) -> None:

@@ -12,6 +12,7 @@ from tests import needs
 from tests.apiserver.chain import ChainTestCase
 from tests.apiserver.support import machine
 from tests.chain import POOL
+from tests.tiers import BROWSER
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.resource import Resource
@@ -30,6 +31,7 @@ _HEALTH = 'at offset 5123 the machine printed "md0: Disk failure on sdb1, disabl
 class FleetTestCase(ChainTestCase):
     """A browser and a server whose user ``ada`` may do everything."""
 
+    starts = BROWSER
     skip = needs.chromium()
     groups = "system:masters"
     """Of ``ada``."""

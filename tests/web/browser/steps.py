@@ -13,6 +13,7 @@ from twisted.trial.unittest import TestCase
 
 from tests.flows.deployment import pause
 from tests.interop.numbered import Output
+from tests.tiers import BROWSER
 from twisted_exec.api import kinds
 
 from .deployment import WebDeployment
@@ -33,6 +34,7 @@ _NUMBER = re.compile(rb"(?<!\d)\d{15}(?!\d)")
 class Steps(TestCase):
     """Steps of tests with a deployment, in which ``vm-1`` is a machine with a shell."""
 
+    starts = BROWSER
     deployment: WebDeployment
 
     async def open_terminal(self, user: User[Any]) -> None:

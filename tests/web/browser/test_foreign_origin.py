@@ -12,6 +12,7 @@ from twisted.trial.unittest import TestCase
 from tests import needs
 from tests.flows.deployment import machine
 from tests.interop.recorder import Recorder
+from tests.tiers import BROWSER
 from twisted_exec.api import kinds
 
 from .attacker import HOST, Attacker, attack
@@ -28,6 +29,7 @@ PROTOCOLS = ["v5.channel.k8s.io"]
 class HostedPageTests(TestCase):
     """A page that an API server serves, and a relay that shows the user's certificate."""
 
+    starts = BROWSER
     skip = needs.chromium()
 
     async def setUp(self) -> None:

@@ -15,6 +15,7 @@ from twisted.internet import reactor as _reactor
 from tests import needs
 from tests.apiserver.chain import ChainTestCase
 from tests.flows import programs
+from tests.tiers import BROWSER
 from twisted_exec.api import kinds
 from twisted_exec.cli.commands import web_server
 from twisted_exec.cli.commands.web_server import LocalServer
@@ -56,6 +57,7 @@ TOKEN = "JSON.parse(sessionStorage.getItem('twisted-exec.token'))"
 class LocalPageTests(ChainTestCase):
     """An API server, and the local server with the kubeconfig of its administrator."""
 
+    starts = BROWSER
     skip = needs.chromium()
 
     async def setUp(self) -> None:

@@ -18,6 +18,7 @@ from tests.apiserver.chain import ChainTestCase
 from tests.auth.provider import Provider
 from tests.flows.deployment import pause
 from tests.flows.programs import Program, start
+from tests.tiers import BROWSER
 from tests.tls.support import write
 from twisted_exec.api import kinds
 from twisted_exec.apiserver.identity.credentials import Identities
@@ -61,6 +62,7 @@ BINDING = {
 class LoginTests(ChainTestCase):
     """One server with one identity provider, whose user may do everything."""
 
+    starts = BROWSER
     skip = needs.chromium()
 
     async def setUp(self) -> None:

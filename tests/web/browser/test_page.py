@@ -14,6 +14,7 @@ from twisted.web.server import Site
 
 from tests import needs
 from tests.flows.deployment import pause
+from tests.tiers import BROWSER
 
 from .chromium import Chromium
 from .devtools import BrowserEndedError, DevToolsError
@@ -67,6 +68,7 @@ class _Page(Resource):
 class DriverTests(TestCase):
     """One browser and a site on loopback."""
 
+    starts = BROWSER
     skip = needs.chromium()
 
     async def setUp(self) -> None:
