@@ -15,6 +15,7 @@ import argparse
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 from unittest import TestCase
 
@@ -24,10 +25,12 @@ from twisted.trial._dist.disttrial import DistTrialRunner
 from twisted.trial.reporter import Reporter
 from twisted.trial.unittest import TestSuite
 
-from tests import tiers
+from tests import soak, tiers
 
 TIERS = {"quick": tiers.is_quick, "full": tiers.is_full, "all": lambda test: True}
 PROGRESS_SECONDS = 15.0
+SECOND_RUNS = Path(__file__).with_name("second_runs.txt")
+"""Tests that passed only on a second run, one in each line: they have none until they are mended."""
 MOST_SECOND_RUNS = 2
 """More tests that pass only on a second run fail the run: then something is wrong with the tree, not with the machine."""
 
@@ -106,6 +109,18 @@ def run(tests: list[TestCase], jobs: int, directory: str) -> Progress:
     return result
 
 
+def may_run_again(test: TestCase) -> bool:
+    """
+    Return whether the test may run a second time if it fails.
+
+    Not if it starts nothing, is exact or has a figure of ``tests/soak.py``, or is listed in ``second_runs.txt``.
+    """
+    lines = SECOND_RUNS.read_text().splitlines()
+    listed = {line.partition("#")[0].strip() for line in lines}
+    never = tiers.is_exact(test) or soak.name(test) or test.id() in listed
+    return bool(tiers.starts(test)) and not never
+
+
 def second_run(test: TestCase, directory: str) -> tuple[bool, str]:
     """Run one test alone in a fresh process; return whether it passed, and what it printed."""
     command = [sys.executable, "-m", "twisted.trial", f"--temp-directory={directory}", test.id()]
@@ -129,7 +144,7 @@ def main(arguments: list[str]) -> int:
     failed, passed_again = [], []
     for test in result.failed():
         again, output = False, ""
-        if tiers.may_run_again(test):
+        if may_run_again(test):
             again, output = second_run(test, f"{options.temp_directory}/second-run")
         (passed_again if again else failed).append(test)
         print(f"\n{'=' * 79}\n{test.id()}\n{result.text(test)}")

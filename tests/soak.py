@@ -15,11 +15,9 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import dataclass
-from unittest import TestCase, TestSuite
+from unittest import TestCase
 
-from twisted.trial.runner import TestLoader
-
-import tests
+from tests import tiers
 
 
 @dataclass(frozen=True)
@@ -118,16 +116,9 @@ def name(test: TestCase) -> str:
 
 def main(arguments: list[str]) -> None:
     """Run trial in place of this program."""
-    every = _flat(TestLoader().loadPackage(tests, recurse=True))
-    names = [each.id() for each in every if name(each)]
+    names = [each.id() for each in tiers.load(["tests"]) if name(each)]
     command = [sys.executable, "-m", "twisted.trial", *arguments, *names]
     os.execve(sys.executable, command, {**os.environ, "SOAK": "1"})
-
-
-def _flat(suite: TestSuite) -> list[TestCase]:
-    return [
-        test for each in suite for test in (_flat(each) if isinstance(each, TestSuite) else [each])
-    ]
 
 
 if __name__ == "__main__":

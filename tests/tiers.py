@@ -6,15 +6,14 @@ programs or a browser.  A test case of the second kind says so in its class, wit
 ``starts = BROWSER``; a quick test that starts a program fails (``tests/__init__.py``).  :data:`SMOKE` is a small
 set of full tests that runs with the quick ones.
 
-A full test that fails may have met a busy machine, so ``python -m tests`` runs it once more
-(:func:`may_run_again`).  Tests that compare every byte, try interleavings or count what is left never run
-again, because a fault of that kind shows only now and then: their classes say ``exact = True``.
+A full test that fails may have met a busy machine, so ``python -m tests`` runs it once more.  Tests that compare every
+byte, try interleavings or count what is left never run again, because a fault of that kind shows only now and then:
+their classes say ``exact = True``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 from unittest import TestCase, TestSuite
 
 from twisted.trial.runner import TestLoader
@@ -36,12 +35,15 @@ SMOKE = (
 )
 """Full tests that the quick tier runs, too: one of each of the main ways through the programs."""
 
-SECOND_RUNS = Path(__file__).with_name("second_runs.txt")
-
 
 def starts(test: TestCase) -> str:
     """Return what the test starts: :data:`PROGRAMS`, :data:`BROWSER`, or nothing."""
     return getattr(test, "starts", "")
+
+
+def is_exact(test: TestCase) -> bool:
+    """Return whether the test compares every byte, tries interleavings or counts what is left."""
+    return bool(getattr(test, "exact", False))
 
 
 def is_quick(test: TestCase) -> bool:
@@ -52,21 +54,6 @@ def is_quick(test: TestCase) -> bool:
 def is_full(test: TestCase) -> bool:
     """Return whether the test belongs to the full tier: the smoke set has passed before that runs."""
     return not is_quick(test)
-
-
-def may_run_again(test: TestCase) -> bool:
-    """
-    Return whether the test may run a second time if it fails.
-
-    Not if it starts nothing, is exact, or is listed in ``second_runs.txt``, because it passed on a second run before.
-    """
-    exact = getattr(test, "exact", False)
-    return bool(starts(test)) and not exact and test.id() not in listed(SECOND_RUNS.read_text())
-
-
-def listed(text: str) -> set[str]:
-    """Return the tests that a file lists, one in each line; ``#`` begins a comment."""
-    return {line.partition("#")[0].strip() for line in text.splitlines()} - {""}
 
 
 def load(names: Iterable[str]) -> list[TestCase]:

@@ -32,6 +32,8 @@ from tests.flows import shared
 
 
 class OneTests(TestCase):
+    starts = "programs"
+
     async def test_one(self):
         deployment = await shared.deployment(self)
         with open({!r}, "w") as file:
