@@ -22,6 +22,7 @@ from twisted.web.server import NOT_DONE_YET, Request, Site
 from tests.chain import PATIENCE_SECONDS
 from tests.clocks import expire
 from tests.kube.plugins import PluginScript
+from tests.tiers import PROGRAMS
 from twisted_exec.api import kinds
 from twisted_exec.api.status import APIError, Expired, Forbidden, ServiceUnavailable
 from twisted_exec.kube import answers
@@ -118,6 +119,8 @@ class AgentTests(ClientTestCase):
 
 class PluginTests(ClientTestCase):
     """Requests with the credential of a plugin."""
+
+    starts = PROGRAMS
 
     async def setUp(self) -> None:
         await super().setUp()

@@ -14,6 +14,7 @@ from twisted.internet.endpoints import TCP4ServerEndpoint
 
 from tests.kube.console_cases import ConsolesCase
 from tests.kube.plugins import PluginScript
+from tests.tiers import PROGRAMS
 from twisted_exec.api.dialects import IRONCORE, SPHERIC, SPHERIC_MACHINES
 from twisted_exec.api.status import (
     APIError,
@@ -34,6 +35,8 @@ from twisted_exec.wire.stream_options import CONSOLE
 
 class OpenConsoleTests(ConsolesCase):
     """Tests for :func:`open_console`."""
+
+    starts = PROGRAMS
 
     async def test_refused(self) -> None:
         """The user gets the API server's refusal: 403 or 404."""

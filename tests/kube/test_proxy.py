@@ -10,6 +10,7 @@ from twisted.internet.protocol import Factory, Protocol
 
 from tests.clocks import expire
 from tests.kube.kubeconfig import test_connection
+from tests.tiers import PROGRAMS
 from twisted_exec.api.status import APIError
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Material
@@ -51,6 +52,8 @@ class ProxyTests(test_connection.TLSTests):
     All of :class:`~tests.kube.kubeconfig.test_connection.TLSTests` through a proxy, and proxy
     errors.
     """
+
+    starts = PROGRAMS
 
     async def setUp(self) -> None:
         await super().setUp()

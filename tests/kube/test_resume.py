@@ -26,6 +26,7 @@ from tests.chain import until
 from tests.kube.plugins import PluginScript
 from tests.kube.test_endpoint import Collector
 from tests.streaming.remotecommand.resuming import ResumingUser
+from tests.tiers import PROGRAMS
 from twisted_exec.api.status import APIError
 from twisted_exec.kube.console import ConsoleOptions, open_console
 from twisted_exec.kube.console_endpoint import ConsoleEndpoint, ConsoleLost
@@ -107,6 +108,8 @@ class Names:
 
 class OpenConsoleTests(ResumeCase):
     """What a resumed session goes to, and with which credentials."""
+
+    starts = PROGRAMS
 
     async def test_resumed(self) -> None:
         """The session goes on at the same path, with the same protocol and options."""

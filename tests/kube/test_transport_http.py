@@ -18,6 +18,7 @@ from twisted.web.server import NOT_DONE_YET, Request
 
 from tests.kube.plugins import PluginScript
 from tests.kube.test_client import ClientTestCase, status
+from tests.tiers import PROGRAMS
 from twisted_exec.api.status import BadGateway, GatewayTimeout
 from twisted_exec.kube import transport as http
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
@@ -36,6 +37,8 @@ class TransportCase(ClientTestCase):
 
 class OpenTests(TransportCase):
     """An answer whose body follows at its reader's pace."""
+
+    starts = PROGRAMS
 
     async def read(self, incoming: Incoming) -> bytes:
         body: list[bytes] = []

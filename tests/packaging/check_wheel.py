@@ -33,11 +33,13 @@ import threading
 import time
 import venv
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 PROGRAMS = (
     "exec-apiserver",
@@ -70,6 +72,7 @@ CLOSED_REGISTRY = "http://127.0.0.1:9/"
 """The port of ``discard``, where nothing listens."""
 
 
+BUILD = (sys.executable, "-m", "build", "--installer", "uv")
 OLD = 10**9
 """A date of 2001, in seconds."""
 
@@ -88,6 +91,13 @@ def run(*argv: str | Path, **environ: str) -> str:
         print(result.stdout, result.stderr, sep="\n", file=sys.stderr)
     result.check_returncode()
     return result.stdout
+
+
+def together(*actions: Callable[[], Any]) -> list[Any]:
+    """Run actions in threads of their own; return their results once all have ended."""
+    with ThreadPoolExecutor(len(actions)) as pool:
+        futures = [pool.submit(action) for action in actions]
+    return [future.result() for future in futures]
 
 
 def contents(wheel: Path) -> dict[str, bytes]:
@@ -167,7 +177,7 @@ def built_with(sdist: Path, directory: Path, **environ: str) -> Path:
     """Unpack an sdist, which has no vendored files, and build its wheel with these variables."""
     shutil.unpack_archive(sdist, directory)
     (source,) = directory.iterdir()
-    run(sys.executable, "-m", "build", "--wheel", source, **environ)
+    run(*BUILD, "--wheel", source, **environ)
     (wheel,) = (source / "dist").glob("*.whl")
     return wheel
 
@@ -359,12 +369,17 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     with tempfile.TemporaryDirectory() as scratch:
         root = Path(scratch)
-        build = (sys.executable, "-m", "build", "--outdir")
-        run(*build, root / "dist", copied(root / "checkout"))
         direct, copy = root / "direct", copied(root / "other", OLD)
         with_umask = ("sh", "-c", 'umask 077; exec "$@"', "sh")
-        # git must not write into the checkout, where others could not read it.
-        run(*with_umask, *build, direct, "--sdist", "--wheel", copy, GIT_OPTIONAL_LOCKS="0")
+        together(
+            partial(run, *BUILD, "--outdir", root / "dist", copied(root / "checkout")),
+            partial(
+                run,
+                *(*with_umask, *BUILD, "--outdir", direct, "--sdist", "--wheel", copy),
+                # git must not write into the checkout, where others could not read it.
+                GIT_OPTIONAL_LOCKS="0",
+            ),
+        )
         (sdist,) = (root / "dist").glob("*.tar.gz")
         (wheel,) = (root / "dist").glob("*.whl")
         check_sdist(sdist)
@@ -372,13 +387,14 @@ def main() -> None:
         check_same(wheel, direct / wheel.name)
         check_vendored(contents(wheel))
         check_bill(contents(wheel))
-        check_without_npm(sdist, wheel, root)
-        check_without_registry(sdist, wheel, root)
         run(sys.executable, "-m", "twine", "check", "--strict", sdist, wheel)
-
         version = wheel.name.split("-")[1]
         with index_of(wheel, root / "index") as index:
-            ways = installed(index, version, root)
+            ways, _, _ = together(
+                partial(installed, index, version, root),
+                partial(check_without_npm, sdist, wheel, root),
+                partial(check_without_registry, sdist, wheel, root),
+            )
         pip = ways["pip"]
         offers = run(pip / "twistd", "--help")
         missing = [name for name in PROGRAMS if name not in offers]

@@ -27,6 +27,7 @@ from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
 from tests.program.disks import FreezableThread
+from tests.tiers import PROGRAMS
 from twisted_exec.program import audit
 from twisted_exec.program.audit import AuditUnavailable, JSONLinesAudit, Rotation, Trail, to_line
 from twisted_exec.program.interfaces import IAuditSink
@@ -165,6 +166,8 @@ class LineTests(SynchronousTestCase):
 
 class JSONLinesAuditTests(SynchronousTestCase):
     """Tests for :class:`JSONLinesAudit`."""
+
+    starts = PROGRAMS
 
     def setUp(self) -> None:
         self.directory = self.mktemp()

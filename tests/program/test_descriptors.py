@@ -11,6 +11,7 @@ import sys
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.tiers import PROGRAMS
 from twisted_exec.program.descriptors import MOST_SESSIONS, SessionLimits, descriptor_limit
 from twisted_exec.program.options import SessionOptions
 
@@ -128,6 +129,8 @@ restore_descriptor_limit(child.pid)
 
 class StartTests(SynchronousTestCase):
     """A program that starts."""
+
+    starts = PROGRAMS
 
     def start(self, *arguments: str, soft: int = 256, hard: int = 600) -> tuple[int, str]:
         argv = [sys.executable, "-c", _PROGRAM, *arguments]

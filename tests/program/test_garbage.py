@@ -14,6 +14,7 @@ from typing import Any
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.tiers import PROGRAMS
 from twisted_exec.program.garbage import OLD, YOUNG, GarbagePolicy, open_descriptors
 
 
@@ -178,6 +179,8 @@ reactor.run()
 class ProgramTests(SynchronousTestCase):
     """The policy of a whole process."""
 
+    starts = PROGRAMS
+
     def run_program(self, begin: str, running: bool = True) -> str:
         done = subprocess.run(
             [sys.executable, "-c", _PROGRAM % (running, begin)],
@@ -226,6 +229,8 @@ print(resident() - before)
 
 class LargeBlocksTests(SynchronousTestCase):
     """Tests for :func:`return_large_blocks`."""
+
+    starts = PROGRAMS
 
     if not os.path.exists("/proc/self/statm"):
         skip = "needs /proc"

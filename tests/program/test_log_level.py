@@ -12,6 +12,7 @@ import warnings
 from twisted.logger import LogBeginner, Logger, LogPublisher, textFileLogObserver
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.tiers import PROGRAMS
 from twisted_exec.program.options import ProgramOptions, limit_log, read_level
 
 _PROGRAM = """
@@ -30,6 +31,8 @@ for level in ("debug", "info", "warn", "error", "critical"):
 
 class LimitLogTests(SynchronousTestCase):
     """Tests for :func:`limit_log`."""
+
+    starts = PROGRAMS
 
     def test_levels(self) -> None:
         """Messages below the level are left out; the last call counts."""

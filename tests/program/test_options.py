@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.docs.test_options import TAPS
+from tests.tiers import PROGRAMS
 from twisted_exec import build
 from twisted_exec.program.options import (
     CONSOLE_VERBS,
@@ -491,6 +492,8 @@ class RequiredTests(SynchronousTestCase):
 
 class ClosedOutputTests(SynchronousTestCase):
     """Output into a pipe whose reader has ended, as with ``| head``."""
+
+    starts = PROGRAMS
 
     def test_quiet(self) -> None:
         """``--help`` and ``--version`` print no error."""

@@ -15,6 +15,7 @@ import uuid
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.heard import hear_signals
+from tests.tiers import PROGRAMS
 
 _FAILING = """
 from twisted.internet import reactor, task
@@ -100,6 +101,8 @@ reactor.run()
 class StopOnceTests(SynchronousTestCase):
     """Tests for :func:`stop_once`."""
 
+    starts = PROGRAMS
+
     def setUp(self) -> None:
         hear_signals(self)
 
@@ -157,6 +160,8 @@ reactor.run()
 class TellStartTests(SynchronousTestCase):
     """Tests for :func:`report_start`."""
 
+    starts = PROGRAMS
+
     def run_told(self, outcome: str) -> tuple[int, list[bytes]]:
         """Return the exit code and the messages sent to systemd."""
         name = f"twisted-exec-{uuid.uuid4()}"
@@ -187,6 +192,8 @@ class TellStartTests(SynchronousTestCase):
 
 class FailProgramTests(SynchronousTestCase):
     """Tests for :func:`fail_program`."""
+
+    starts = PROGRAMS
 
     def fails_with(self, error: str) -> bytes:
         """Return the output of a program whose start fails with this error; its exit code is 1."""

@@ -13,6 +13,7 @@ from twisted.internet import reactor
 
 from tests.retained import instances
 from tests.runtimes.serving.test_server import StreamCase
+from tests.tiers import PROGRAMS
 from twisted_exec.console.shared_console import SharedConsole
 from twisted_exec.iri.request_cache import Grant
 from twisted_exec.runtimes.pty import PtyDriver, PtyOptions
@@ -39,6 +40,7 @@ exec sleep 1000
 class BlockedTests(StreamCase):
     """A real command in a pseudo-terminal, which reads nothing for a while."""
 
+    starts = PROGRAMS
     protocols: Sequence[str] = (V5,)
 
     def setUp(self) -> None:

@@ -11,6 +11,7 @@ from twisted.internet import reactor
 from tests.contracts.machine_runtime import (
     machine,
 )
+from tests.tiers import PROGRAMS
 from twisted_exec.api.status import (
     Conflict,
     NotFound,
@@ -26,6 +27,8 @@ from .support import RACK, MachineCase
 
 class LogTests(MachineCase):
     """Logs of consoles."""
+
+    starts = PROGRAMS
 
     async def test_goes_on(self) -> None:
         """The log of a machine goes on through its end, and through power off and on."""
@@ -123,6 +126,8 @@ class LogTests(MachineCase):
 
 class ConsoleTests(MachineCase):
     """Consoles by token."""
+
+    starts = PROGRAMS
 
     async def test_subject(self) -> None:
         """The machine's own names, for audit."""

@@ -16,6 +16,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
 import twisted.plugins
+from tests.tiers import PROGRAMS
 from twisted_exec.interfaces import IDriverMaker, IMachineDriver
 from twisted_exec.runtimes.config import parse
 from twisted_exec.runtimes.drivers import drivers
@@ -29,6 +30,8 @@ from twisted_exec.runtimes.drivers import DriverMaker
 
 class DriversTests(SynchronousTestCase):
     """Tests for :func:`drivers`."""
+
+    starts = PROGRAMS
 
     def test_ours(self) -> None:
         """The project's drivers are found by name and provide the interface."""

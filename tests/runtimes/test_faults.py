@@ -17,6 +17,7 @@ from twisted.logger import globalLogPublisher
 
 from tests.contracts.machine_runtime import machine
 from tests.runtimes.serving.test_server import UPGRADE, Raw
+from tests.tiers import PROGRAMS
 from tests.unread_settings import recorded, unread
 from twisted_exec.api.status import APIError, BadGateway, NotFound
 from twisted_exec.iri.client import IRIClient
@@ -38,6 +39,8 @@ AS_TOLD = {"X_Twisted_Exec_User": "ann", "X_Twisted_Exec_Machine_Uid": "uid-x"}
 
 class FaultTests(RuntimeCase):
     """A runtime with one machine, ``uid-x``, that is a shell."""
+
+    starts = PROGRAMS
 
     async def begin(self, **options: Any) -> RuntimeHost:
         self.records = io.StringIO()

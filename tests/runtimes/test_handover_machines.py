@@ -12,6 +12,7 @@ from tests.contracts.machine_runtime import machine
 from tests.retained import only
 from tests.runtimes.lines.test_serial_port import Device
 from tests.runtimes.test_keep_machines import KeptCase
+from tests.tiers import PROGRAMS
 from twisted_exec.console.floor import LINE_AGAIN
 from twisted_exec.console.shared_console import ConsoleLimits
 from twisted_exec.console.viewer import restore_viewer
@@ -27,6 +28,8 @@ from twisted_exec.wire.stream_options import CONSOLE
 
 class MachinesTests(KeptCase):
     """Machines that another runtime continues."""
+
+    starts = PROGRAMS
 
     async def hand_over(self, first: Any, **options: Any) -> Any:
         """Suspend a runtime, and return the one that continues its machines."""

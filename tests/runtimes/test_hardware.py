@@ -8,6 +8,7 @@ import os
 from typing import Any
 
 from tests.contracts.machine_runtime import machine
+from tests.tiers import PROGRAMS
 from twisted_exec.api.status import (
     APIError,
     BadRequest,
@@ -80,6 +81,8 @@ class HardwareCase(QemuCase):
 
 class CreateTests(HardwareCase):
     """Parts of new machines."""
+
+    starts = PROGRAMS
 
     async def test_attached(self) -> None:
         """Volumes and interfaces are attached while the machine is on."""
@@ -157,6 +160,8 @@ class CreateTests(HardwareCase):
 
 class ChangeTests(HardwareCase):
     """Changes of parts."""
+
+    starts = PROGRAMS
 
     async def test_while_off(self) -> None:
         """A machine that is off has its changes at the next start."""

@@ -19,6 +19,7 @@ from tests import needs
 from tests.contracts.machine_runtime import machine
 from tests.retained import instances
 from tests.runtimes.qemus import COUNTER, boot_rom
+from tests.tiers import PROGRAMS
 from twisted_exec.api.status import APIError
 from twisted_exec.iri.client import IRIClient
 from twisted_exec.iri.interfaces import (
@@ -119,6 +120,8 @@ class EmbeddedTests(HostCase):
 
 class WholeTests(HostCase):
     """From asking for a machine to its exit code."""
+
+    starts = PROGRAMS
 
     async def test_shell(self) -> None:
         """Create by gRPC, exec, open the URL, type, resize, exit."""
@@ -285,6 +288,8 @@ class ResumeCase(HostCase):
 class ResumeTests(ResumeCase):
     """Users who come back."""
 
+    starts = PROGRAMS
+
     async def test_back(self) -> None:
         """Output goes on at the exact byte; input is counted over all connections."""
         await self.create()
@@ -399,6 +404,7 @@ class ResumeTests(ResumeCase):
 class RestartTests(ResumeCase):
     """Users of a machine that outlives its runtime."""
 
+    starts = PROGRAMS
     skip = needs.qemu()
 
     async def end_all(self) -> None:
@@ -476,6 +482,8 @@ class FailureTests(HostCase):
 
 class ShippingTests(HostCase):
     """Console lines that leave the runtime."""
+
+    starts = PROGRAMS
 
     async def test_files(self) -> None:
         """The lines of a machine arrive with its name, and the metrics say how far."""

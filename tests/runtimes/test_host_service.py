@@ -17,6 +17,7 @@ from twisted.internet.defer import Deferred
 from tests.contracts.machine_runtime import machine
 from tests.runtimes.support import User, open_console
 from tests.runtimes.test_host import HostCase
+from tests.tiers import PROGRAMS
 from twisted_exec.iri.client import IRIClient
 from twisted_exec.iri.protos import console_pb2
 from twisted_exec.iri.protos import machine_pb2 as pb
@@ -37,6 +38,8 @@ HALVES = ((b"o", b"ne"), (b"t", b"wo"), (b"t", b"hree"), (b"f", b"our"))
 
 class HandOverTests(HostCase):
     """A runtime with a shell."""
+
+    starts = PROGRAMS
 
     async def shell(self, host: RuntimeHost, uid: str = "") -> tuple[str, User]:
         """Create a machine, and open its console by an ordinary stream."""

@@ -16,6 +16,7 @@ from tests.contracts.machine_runtime import machine
 from tests.retained import only
 from tests.runtimes.qemus import COUNTER, QemuCase, boot_rom
 from tests.runtimes.support import SHELL, end_keeper
+from tests.tiers import PROGRAMS
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.request_cache import Grant
 from twisted_exec.runtimes.keeper.client import Keeper
@@ -90,6 +91,8 @@ class KeptCase(QemuCase):
 
 class KeptTests(KeptCase):
     """A machine that goes on."""
+
+    starts = PROGRAMS
 
     async def test_found_again(self) -> None:
         """QEMU outlives a runtime that is stopped; the next one has the machine and its console."""
@@ -221,6 +224,8 @@ class KeptTests(KeptCase):
 class ShellTests(KeptCase):
     """Shells that go on, as children of the keeper."""
 
+    starts = PROGRAMS
+
     async def kept(self, command: str, **options: Any) -> tuple[MachineRuntime, str]:
         """A runtime with a machine that runs a script; further runtimes have the same class."""
         self.shell = {**SHELL, "command": ["/bin/sh", "-c", command], **options}
@@ -318,6 +323,8 @@ class ShellTests(KeptCase):
 class NotKeptTests(KeptCase):
     """Machines that end with their runtime."""
 
+    starts = PROGRAMS
+
     async def test_shells(self) -> None:
         """Shells of an earlier start with the option end, because they have no disks."""
         first = await self.start()
@@ -363,6 +370,8 @@ class NotKeptTests(KeptCase):
 
 class OutputTests(KeptCase):
     """Output from while no runtime runs."""
+
+    starts = PROGRAMS
 
     def rom(self) -> str:
         path = os.path.join(self.directory, "counter.rom")

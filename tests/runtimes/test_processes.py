@@ -13,6 +13,7 @@ from twisted.internet.task import Clock
 from twisted.logger import capturedLogs, formatEvent
 
 from tests.heard import hear_signals
+from tests.tiers import PROGRAMS
 from twisted_exec.runtimes.processes import (
     Leader,
     Process,
@@ -74,6 +75,8 @@ class FamilyCase(RuntimeCase):
 class EndTests(FamilyCase):
     """Tests for :meth:`ProcessFamily.end`."""
 
+    starts = PROGRAMS
+
     async def test_whole_family(self) -> None:
         """Jobs in groups of their own, and who left the session, are ended with the leader."""
         process = self.start("set -m; sleep 1000 & setsid sleep 1000 & (sleep 1000 &)")
@@ -132,6 +135,8 @@ class EndTests(FamilyCase):
 
 class ReadTests(FamilyCase):
     """Tests for reading ``/proc``."""
+
+    starts = PROGRAMS
 
     def test_self(self) -> None:
         """This process is found, with its session."""

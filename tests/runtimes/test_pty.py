@@ -23,6 +23,7 @@ from tests import soak
 from tests.contracts.console import ConsoleContract, Line
 from tests.contracts.machine_driver import MachineDriverContract
 from tests.contracts.machine_runtime import machine
+from tests.tiers import PROGRAMS
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.console.line import ending_of
 from twisted_exec.console.shared_console import SharedConsole
@@ -96,6 +97,7 @@ class WithKeeper(PtyCase):
 class ContractTests(MachineDriverContract, ConsoleContract, PtyCase):
     """The contracts of drivers and consoles."""
 
+    starts = PROGRAMS
     provoke = b"echo $((6 * 7))x\r"
     answer = b"42x"
 
@@ -115,6 +117,8 @@ class KeptContractTests(WithKeeper, ContractTests):
 
 class EnvironmentTests(PtyCase):
     """The environment of a command."""
+
+    starts = PROGRAMS
 
     async def test_environment(self) -> None:
         """A sane environment, nothing of the runtime's own, and what the class adds."""
@@ -178,6 +182,8 @@ class KeptEnvironmentTests(WithKeeper, EnvironmentTests):
 class UserTests(PtyCase):
     """The user of the process."""
 
+    starts = PROGRAMS
+
     def test_asked_for(self) -> None:
         """The runtime's own user needs ``same_user``."""
         driver = PtyDriver(PtyOptions(["/bin/sh"]), reactor, self.table)  # type: ignore[arg-type]
@@ -228,6 +234,8 @@ class KeptUserTests(WithKeeper, UserTests):
 
 class EndTests(PtyCase):
     """Endings."""
+
+    starts = PROGRAMS
 
     async def test_exit_code(self) -> None:
         """The line's end tells the exit code, after all output."""
@@ -296,6 +304,8 @@ class EndTests(PtyCase):
 class ChildTests(PtyCase):
     """Commands that are children of this process."""
 
+    starts = PROGRAMS
+
     async def test_stop_after_a_start_that_failed(self) -> None:
         """Without a free terminal the start fails with the reason, and a stop does nothing."""
         run = self.run_of(self.driver())
@@ -320,6 +330,8 @@ class KeptEndTests(WithKeeper, EndTests):
 
 class ReleaseTests(WithKeeper):
     """Commands that outlive their runtime."""
+
+    starts = PROGRAMS
 
     def later(self) -> None:
         """The next runtime begins."""
@@ -478,6 +490,8 @@ class ReleaseTests(WithKeeper):
 class TrafficTests(PtyCase):
     """Much of everything."""
 
+    starts = PROGRAMS
+
     async def test_much(self) -> None:
         """In raw mode many MiB pass through a session unchanged."""
         blocks = soak.figure(self) * 16
@@ -563,6 +577,8 @@ class HashingStream:
 
 class RestartTests(PtyCase):
     """``restart`` of a class."""
+
+    starts = PROGRAMS
 
     def test_policies(self) -> None:
         """Each policy restarts after the right endings."""

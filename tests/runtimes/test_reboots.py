@@ -13,6 +13,7 @@ from tests import needs
 from tests.runtimes.qemus import COUNTER, boot_rom
 from tests.runtimes.support import User, open_console
 from tests.runtimes.test_host import ResumeCase
+from tests.tiers import PROGRAMS
 from twisted_exec.api.status import APIError, Conflict
 from twisted_exec.console.floor import LINE_AGAIN
 from twisted_exec.iri.protos import machine_pb2 as pb
@@ -57,6 +58,8 @@ class RebootCase(ResumeCase):
 
 class CommandTests(RebootCase):
     """A shell."""
+
+    starts = PROGRAMS
 
     async def test_killed(self) -> None:
         """A command that is killed starts again, and its sessions go on: no end, no second session."""
@@ -172,6 +175,7 @@ class CommandTests(RebootCase):
 class VirtualMachineTests(RebootCase):
     """A virtual machine that counts from 0."""
 
+    starts = PROGRAMS
     skip = needs.qemu()
 
     async def test_crash(self) -> None:

@@ -13,6 +13,7 @@ from tests.contracts.machine_runtime import (
     MachineRuntimeContract,
     machine,
 )
+from tests.tiers import PROGRAMS
 from twisted_exec.api.status import (
     NotImplementedByBackend,
 )
@@ -26,12 +27,14 @@ from .support import RACK, SHELL, RuntimeCase
 class ContractTests(MachineLogsContract, MachineRuntimeContract, RuntimeCase):
     """The runtime keeps the interfaces' promises."""
 
+    starts = PROGRAMS
     class_name = "shell"
 
 
 class RemoteContractTests(MachineLogsContract, MachineRuntimeContract, RuntimeCase):
     """It keeps them just so through gRPC."""
 
+    starts = PROGRAMS
     class_name = "shell"
 
     async def make_runtime(self, *classes: Any, **options: Any) -> Any:

@@ -20,6 +20,7 @@ from tests.contracts.machine_runtime import (
     machine,
 )
 from tests.journal.test_files import FailingLayer
+from tests.tiers import PROGRAMS
 from twisted_exec.api.conditions import CONSOLE_IN_USE, CONSOLE_OUTPUT
 from twisted_exec.api.status import (
     ServiceUnavailable,
@@ -37,6 +38,8 @@ from .support import RACK, SHELL, MachineCase, RuntimeCase, runtime_id
 
 class TroubleTests(MachineCase):
     """Failures of the host."""
+
+    starts = PROGRAMS
 
     async def test_no_place(self) -> None:
         """A machine is refused completely if the disk is full."""
@@ -132,6 +135,8 @@ class TroubleTests(MachineCase):
 class ConditionTests(MachineCase):
     """What the runtime says about the lines and consoles of its machines."""
 
+    starts = PROGRAMS
+
     async def test_in_use(self) -> None:
         """While sessions are open, a condition of the machine names the writers."""
 
@@ -198,6 +203,8 @@ class ConditionTests(MachineCase):
 class AnswerTests(MachineCase):
     """Machines that ask for the size of a terminal while no user is there."""
 
+    starts = PROGRAMS
+
     async def answer(self, times: int, *, answers: bool) -> bytes:
         """Return the answer to a machine that asks so many times, until it has one."""
         asking = (
@@ -230,6 +237,8 @@ class AnswerTests(MachineCase):
 
 class StopTests(MachineCase):
     """The end of the runtime."""
+
+    starts = PROGRAMS
 
     async def test_stopped(self) -> None:
         """A runtime that stops tells the viewers, and leaves no process."""
@@ -303,6 +312,8 @@ class Child(ProcessProtocol):
 class KilledTests(RuntimeCase):
     """After kill -9."""
 
+    starts = PROGRAMS
+
     async def kill_one(self) -> str:
         """Start a runtime with machines in the state directory, and kill it; :return: its id."""
         child = Child()
@@ -357,6 +368,8 @@ class KilledTests(RuntimeCase):
 
 class LoadTests(RuntimeCase):
     """Everything at once."""
+
+    starts = PROGRAMS
 
     async def test_ptys_under_rpc_load(self) -> None:
         """200 ptys are spawned while many calls are under way: nothing hangs, all comes back."""

@@ -10,6 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase, TestCase
 from zope.interface.verify import verifyObject
 
 from tests.program.memory_processes import MemoryProcess, MemoryReactor
+from tests.tiers import PROGRAMS
 from twisted_exec.api.status import APIError, NotImplementedByBackend, ServiceUnavailable
 from twisted_exec.program.job_messages import SIZES
 from twisted_exec.program.job_processes import IDLE_SECONDS, PROCESSES, WAITING
@@ -170,6 +171,8 @@ class QueueTests(SynchronousTestCase):
 
 class ProcessTests(TestCase):
     """Real processes."""
+
+    starts = PROGRAMS
 
     async def test_limits(self) -> None:
         """A job that takes too much memory costs its process and nothing else."""

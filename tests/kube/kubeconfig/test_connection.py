@@ -18,6 +18,7 @@ from twisted.web.resource import Resource
 from twisted.web.server import Request, Site
 
 from tests.kube.plugins import PluginScript
+from tests.tiers import PROGRAMS
 from twisted_exec.api import kinds
 from twisted_exec.api.status import APIError, Forbidden, Unauthorized
 from twisted_exec.kube.client import KubeClient
@@ -79,6 +80,8 @@ class Plain(Protocol):
 
 class TLSTests(TestCase):
     """Server verification and client certificates."""
+
+    starts = PROGRAMS
 
     async def setUp(self) -> None:
         self.directory = Path(self.mktemp()).absolute()

@@ -12,6 +12,7 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import TestCase
 
 from tests.kube.plugins import PluginScript
+from tests.tiers import PROGRAMS
 from twisted_exec.kube.kubeconfig.client_config import (
     ClientConfig,
     ImpersonatedUser,
@@ -33,6 +34,8 @@ class CredentialsCase(TestCase):
 
 class SettledTests(CredentialsCase):
     """Tests for :func:`settled` and :func:`renewed`."""
+
+    starts = PROGRAMS
 
     async def test_no_plugin(self) -> None:
         """Without a plugin, or with a token of its own, a configuration stays as it is."""
@@ -94,6 +97,8 @@ class SettledTests(CredentialsCase):
 
 class PluginCredentialsTests(CredentialsCase):
     """Tests for :class:`PluginCredentials`."""
+
+    starts = PROGRAMS
 
     def credentials(self, script: PluginScript) -> PluginCredentials:
         config = ClientConfig("https://a", plugin=script.plugin())

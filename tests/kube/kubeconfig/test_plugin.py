@@ -19,6 +19,7 @@ from twisted.internet.task import deferLater
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from tests.kube.plugins import V1, PluginScript
+from tests.tiers import PROGRAMS
 from twisted_exec.kube.kubeconfig import plugin as plugin_module
 from twisted_exec.kube.kubeconfig.client_config import (
     ALWAYS,
@@ -34,6 +35,8 @@ CONFIG = ClientConfig("https://api:6443/prefix")
 
 class RunTests(TestCase):
     """Tests for :func:`run_plugin`."""
+
+    starts = PROGRAMS
 
     def script(self, body: str) -> PluginScript:
         return PluginScript(Path(self.mktemp()), body)

@@ -26,6 +26,7 @@ from twisted.trial.unittest import TestCase
 
 from tests.flows.deployment import reactor
 from tests.flows.programs import Program, script
+from tests.tiers import PROGRAMS
 
 _PLUGIN = """
 from twisted_exec.program.maker import ProgramMaker
@@ -187,6 +188,8 @@ class HandOverCase(TestCase):
 
 class HandOverTests(HandOverCase):
     """Hand-overs that succeed."""
+
+    starts = PROGRAMS
 
     async def test_sessions_and_state(self) -> None:
         """
@@ -431,6 +434,8 @@ class HandOverTests(HandOverCase):
 
 class FailedTests(HandOverCase):
     """Hand-overs that fail: the old process goes on as before."""
+
+    starts = PROGRAMS
 
     async def fails(self, why: str, *options: str, **plan: Any) -> ServiceState:
         program = await self.start(*options)

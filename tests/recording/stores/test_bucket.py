@@ -19,6 +19,7 @@ from twisted.web.resource import Resource
 from twisted.web.server import Site
 
 from tests.contracts.recording_store import text_of
+from tests.tiers import PROGRAMS
 from tests.tls.support import LoopbackCase, Recorder, authority, reactor, server_identity
 from twisted_exec.recording.stores.bucket import AccessKey, parse_target
 from twisted_exec.recording.stores.interfaces import StoreError
@@ -313,6 +314,8 @@ react(main, sys.argv[1:])
 
 class EnvironmentTests(LoopbackCase):
     """What the environment has for Amazon's programs; a program of its own reads it."""
+
+    starts = PROGRAMS
 
     async def run_store(self, url: str, **environment: str) -> str:
         """Use a store in a program with that environment; return its messages."""

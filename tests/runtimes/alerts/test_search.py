@@ -12,6 +12,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from tests.runtimes.alerts.searching import JobsAtOnce
+from tests.tiers import PROGRAMS
 from twisted_exec.api.patterns import SUPPORTED, UNSUPPORTED, Pattern
 from twisted_exec.program.job_processes import JobFailed, JobRefused
 from twisted_exec.runtimes.alerts import process, search
@@ -200,6 +201,8 @@ class BudgetTests(SynchronousTestCase):
 
 class ProcessTests(_SearchTestCase, TestCase):
     """The search, in processes."""
+
+    starts = PROGRAMS
 
     def setUp(self) -> None:
         from twisted.internet import reactor

@@ -12,6 +12,7 @@ import stat
 from twisted.internet.defer import Deferred, gatherResults
 
 from tests.runtimes.support import pause
+from tests.tiers import PROGRAMS
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.runtimes.keeper import client
 from twisted_exec.runtimes.keeper.client import Held, KeptCommand
@@ -46,6 +47,8 @@ class HeldCase(KeeperCase):
 
 class CommandTests(HeldCase):
     """Commands of the keeper."""
+
+    starts = PROGRAMS
 
     async def test_terminal(self) -> None:
         """The command leads a session of its own, with the terminal in the desired size."""
@@ -107,6 +110,8 @@ class CommandTests(HeldCase):
 
 class KeepingTests(HeldCase):
     """What is held while no runtime runs."""
+
+    starts = PROGRAMS
 
     async def test_killed(self) -> None:
         """A kept command survives the runtime; output meanwhile waits in the terminal."""
@@ -186,6 +191,8 @@ class KeepingTests(HeldCase):
 class StoreTests(HeldCase):
     """Descriptors that a runtime has opened."""
 
+    starts = PROGRAMS
+
     async def test_stored(self) -> None:
         """A stored terminal stays open without the runtime, and is given back."""
         master, slave = os.openpty()
@@ -222,6 +229,8 @@ class StoreTests(HeldCase):
 
 class LifeTests(HeldCase):
     """The process itself."""
+
+    starts = PROGRAMS
 
     async def pid_of_keeper(self) -> int:
         held = await self.spawn("read x", "probe")

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import socket
 
+from tests.tiers import PROGRAMS
 from twisted_exec.runtimes.keeper.protocol import MAX_MESSAGE_BYTES, Message
 
 from .support import Bare, KeeperCase, command
@@ -14,6 +15,8 @@ from .support import Bare, KeeperCase, command
 
 class MisbehaviourTests(KeeperCase):
     """A client that does not follow the protocol loses its connection; others notice nothing."""
+
+    starts = PROGRAMS
 
     async def setUp(self) -> None:  # type: ignore[override]
         super().setUp()

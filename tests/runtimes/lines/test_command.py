@@ -14,6 +14,7 @@ from zope.interface.verify import verifyObject
 from tests.contracts.console import BreakableContract, ConsoleContract, Line
 from tests.contracts.machine_driver import MachineDriverContract
 from tests.runtimes.peers import QUICK, LineCase, reactor
+from tests.tiers import PROGRAMS
 from twisted_exec.runtimes.config import ConfigError, parse
 from twisted_exec.runtimes.interfaces import CannotStart, IMachineDriver
 from twisted_exec.runtimes.lines.command import EARLY_END_SECONDS, CommandDriver, last_line
@@ -56,6 +57,7 @@ class CommandCase(LineCase):
 class ContractTests(MachineDriverContract, ConsoleContract, BreakableContract, CommandCase):
     """The contracts of drivers and consoles."""
 
+    starts = PROGRAMS
     provoke = b"hello"
     answer = b"hello"
     first_words = b"up"
@@ -72,6 +74,8 @@ class ContractTests(MachineDriverContract, ConsoleContract, BreakableContract, C
 
 class DriverTests(CommandCase):
     """Tests for :class:`CommandDriver`."""
+
+    starts = PROGRAMS
 
     def test_driver(self) -> None:
         """It is one; what no line has on this host is missing."""

@@ -16,6 +16,7 @@ from tests import needs
 from tests.contracts.console import BreakableContract, ConsoleContract, Line
 from tests.contracts.machine_driver import MachineDriverContract
 from tests.runtimes.peers import QUICK, IPMISim, LineCase, reactor
+from tests.tiers import PROGRAMS
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.runtimes.config import ConfigError, parse
 from twisted_exec.runtimes.interfaces import CannotStart, IMachineDriver, IShutdown
@@ -152,6 +153,7 @@ class SimulatedCase(IPMICase):
 class LineTests(MachineDriverContract, ConsoleContract, BreakableContract, SimulatedCase):
     """Serial over LAN is a console."""
 
+    starts = PROGRAMS
     provoke = b"hello"
     answer = b"hello"
 
@@ -220,6 +222,8 @@ class LineTests(MachineDriverContract, ConsoleContract, BreakableContract, Simul
 class PowerTests(SimulatedCase):
     """The chassis is the machine's power."""
 
+    starts = PROGRAMS
+
     async def test_on(self) -> None:
         """On switches on what is off."""
         await self.opened_line(power=True)
@@ -271,6 +275,8 @@ class PowerTests(SimulatedCase):
 
 class ProgramTests(LineCase):
     """Tests for :func:`run_program`."""
+
+    starts = PROGRAMS
 
     async def run_shell(self, script: str, seconds: float = 600) -> bytes:
         marker = ("TWISTED_EXEC_MACHINE", f"{self.mark}/m")

@@ -27,6 +27,7 @@ from tests.flows.deployment import settled
 from tests.flows.programs import Program, start
 from tests.runtimes.peers import listens
 from tests.shared import ENDS_WITH_PARENT, SharedPrograms, use
+from tests.tiers import PROGRAMS
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.program.config_file import ConfigError, Reader
 from twisted_exec.runtimes.config import parse
@@ -249,6 +250,8 @@ class DomainCase(RuntimeCase):
 class SharedTests(DomainCase):
     """One libvirt of this process."""
 
+    starts = PROGRAMS
+
     async def test_restored(self) -> None:
         """Domains and their processes are gone for the next test; a client that runs on is a difference."""
         self.define("web-1")
@@ -277,6 +280,7 @@ class SharedTests(DomainCase):
 class ContractTests(MachineDriverContract, ConsoleContract, DomainCase):
     """The contracts of drivers and consoles."""
 
+    starts = PROGRAMS
     machine_id = "web-1"
     provoke = b"x"
     answer = b"x."
@@ -297,6 +301,8 @@ class ContractTests(MachineDriverContract, ConsoleContract, DomainCase):
 
 class DomainTests(DomainCase):
     """The power and the console of domains."""
+
+    starts = PROGRAMS
 
     async def test_life(self) -> None:
         """

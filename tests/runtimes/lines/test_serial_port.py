@@ -27,6 +27,7 @@ from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from tests.contracts.console import Line
 from tests.runtimes.support import end_keeper
+from tests.tiers import PROGRAMS
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.runtimes.keeper.client import LOG, Keeper
 from twisted_exec.runtimes.lines import serial
@@ -97,6 +98,8 @@ class DeviceCase(TestCase):
 
 class HandOnTests(DeviceCase):
     """A device that goes from one runtime to the next, by the keeper."""
+
+    starts = PROGRAMS
 
     def setUp(self) -> None:
         super().setUp()
@@ -305,6 +308,8 @@ class ExclusiveTests(DeviceCase):
 
 class LockTests(SynchronousTestCase):
     """Tests for :class:`DeviceLock`."""
+
+    starts = PROGRAMS
 
     def setUp(self) -> None:
         self.directory = tempfile.mkdtemp()

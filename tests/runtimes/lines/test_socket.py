@@ -17,6 +17,7 @@ from tests.contracts.console import BreakableContract, ConsoleContract, Line
 from tests.contracts.machine_driver import MachineDriverContract
 from tests.retained import only
 from tests.runtimes.peers import QUICK, Far, LineCase, Ser2net, reactor
+from tests.tiers import PROGRAMS
 from twisted_exec.runtimes.config import ConfigError, parse
 from twisted_exec.runtimes.interfaces import CannotStart, IMachineDriver
 from twisted_exec.runtimes.lines.shared_line import SharedLine
@@ -141,6 +142,7 @@ class Ser2netTests(MachineDriverContract, ConsoleContract, BreakableContract, So
     Its device is a network port as well: what ser2net has done to the line can be read there.
     """
 
+    starts = PROGRAMS
     skip = needs.ser2net()
     provoke = b"hello"
     answer = b"hello"

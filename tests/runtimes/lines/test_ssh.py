@@ -15,6 +15,7 @@ from tests import needs
 from tests.contracts.console import BreakableContract, ConsoleContract, Line
 from tests.contracts.machine_driver import MachineDriverContract
 from tests.runtimes.peers import QUICK, LineCase, Sshd, reactor
+from tests.tiers import PROGRAMS
 from twisted_exec.runtimes.config import ConfigError, parse
 from twisted_exec.runtimes.interfaces import CannotStart, IMachineDriver
 from twisted_exec.runtimes.lines.shared_line import SharedLine
@@ -98,6 +99,7 @@ class ConfigTests(SSHCase):
 class ServerTests(MachineDriverContract, ConsoleContract, BreakableContract, SSHCase):
     """A console behind a real server."""
 
+    starts = PROGRAMS
     provoke = b"hello"
     answer = b"hello"
     first_words = b"up"

@@ -10,6 +10,7 @@ from typing import Any
 
 from tests.chain import pool_of, reactor
 from tests.contracts.chain import NAMESPACE, ChainCase
+from tests.tiers import PROGRAMS
 from twisted_exec.api.dialects import IRONCORE, ONMETAL, SPHERIC, Dialect
 from twisted_exec.iri.client import IRIClient
 from twisted_exec.runtimes.machinebroker import streams
@@ -73,6 +74,7 @@ class DialectContract:
 class OnmetalTests(DialectContract, ChainCase):
     """Before onmetal-api's names."""
 
+    starts = PROGRAMS
     behind = ONMETAL
     dialects = (ONMETAL, IRONCORE)
 
@@ -80,5 +82,6 @@ class OnmetalTests(DialectContract, ChainCase):
 class SphericTests(DialectContract, ChainCase):
     """Before spheric's names."""
 
+    starts = PROGRAMS
     behind = SPHERIC
     dialects = (SPHERIC, IRONCORE)

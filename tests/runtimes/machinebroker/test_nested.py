@@ -18,6 +18,7 @@ from tests.chain import POOL, apiserver_settings, kubeconfig, poollet_settings, 
 from tests.flows.consoles import Screen, ending_after, watch
 from tests.flows.outages.manual_resumes import User
 from tests.runtimes.support import SHELL, pause
+from tests.tiers import PROGRAMS
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.status import APIError
@@ -145,6 +146,8 @@ class Cluster:
 
 class NestedTests(TestCase):
     """A user of cluster A, three brokers, a shell of cluster D."""
+
+    starts = PROGRAMS
 
     async def setUp(self) -> None:
         self.patch(streams, "ANSWER_SECONDS", PATIENCE_SECONDS)

@@ -14,6 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests import needs
 from tests.runtimes.support import RuntimeCase
+from tests.tiers import PROGRAMS
 from twisted_exec.api.status import BadRequest, NotImplementedByBackend
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.runtimes.interfaces import CannotStart
@@ -67,6 +68,7 @@ class CheckTests(SynchronousTestCase):
 class DisksTests(RuntimeCase):
     """Tests for :class:`Disks`."""
 
+    starts = PROGRAMS
     skip = needs.qemu()
 
     def setUp(self) -> None:

@@ -11,11 +11,14 @@ from twisted.internet import reactor
 
 from tests.clocks import expire
 from tests.runtimes.qemus import QemuCase
+from tests.tiers import PROGRAMS
 from twisted_exec.iri.protos import machine_pb2 as pb
 
 
 class HealthTests(QemuCase):
     """Machines that stand still, and that go on."""
+
+    starts = PROGRAMS
 
     async def test_hangs(self) -> None:
         """A QEMU that does not answer is reported once, and so is its recovery."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from tests.contracts.console import Line
 from tests.runtimes.qemus import QemuCase
+from tests.tiers import PROGRAMS
 from twisted_exec.api.status import Conflict
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.runtimes.qemu.command_line import Board, node_name
@@ -18,6 +19,8 @@ from twisted_exec.runtimes.qemu.driver import QemuDriver, QemuRun
 
 class SlotsTests(QemuCase):
     """Disks of a machine that is on."""
+
+    starts = PROGRAMS
 
     async def machine(self, **more: Any) -> tuple[QemuRun, Line]:
         run = self.run_of(self.driver(), **more)

@@ -10,6 +10,7 @@ import signal
 from twisted.internet import reactor
 
 from tests.runtimes.support import RuntimeCase
+from tests.tiers import PROGRAMS
 from twisted_exec.runtimes.processes import Leader, read_process
 from twisted_exec.runtimes.qemu.process import PATH, ChildProcess, DetachedProcess
 
@@ -43,6 +44,8 @@ class ProcessCase(RuntimeCase):
 
 class KeptTests(ProcessCase):
     """Tests for :class:`DetachedProcess`."""
+
+    starts = PROGRAMS
 
     async def test_leads(self) -> None:
         """It leads a session without a terminal, so that nothing hangs it up."""
@@ -106,6 +109,8 @@ class KeptTests(ProcessCase):
 
 class BoundTests(ProcessCase):
     """Tests for :class:`ChildProcess`."""
+
+    starts = PROGRAMS
 
     async def test_hung_up(self) -> None:
         """It ends when its terminal is let go of, as when the runtime dies."""

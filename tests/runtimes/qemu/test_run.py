@@ -20,6 +20,7 @@ from tests.contracts.console import BreakableContract, ConsoleContract, Line
 from tests.contracts.machine_driver import MachineDriverContract
 from tests.retained import instances
 from tests.runtimes.qemus import QemuCase
+from tests.tiers import PROGRAMS
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.console.line import LineEnded
 from twisted_exec.console.shared_console import SharedConsole
@@ -36,6 +37,7 @@ from twisted_exec.streaming.interfaces import LINE_LOST, POWERED_OFF, Ending
 class ContractTests(MachineDriverContract, BreakableContract, ConsoleContract, QemuCase):
     """The contracts of drivers and consoles."""
 
+    starts = PROGRAMS
     provoke = b"x"
     answer = b"x."
     first_words = b"ok"
@@ -52,6 +54,8 @@ class ContractTests(MachineDriverContract, BreakableContract, ConsoleContract, Q
 
 class BootTests(QemuCase):
     """The real firmware."""
+
+    starts = PROGRAMS
 
     async def test_u_boot(self) -> None:
         """U-Boot comes up to its prompt by itself, obeys, and idles without burning a core."""
@@ -75,6 +79,8 @@ class BootTests(QemuCase):
 
 class IdleTests(QemuCase):
     """A class with ``idle_seconds``."""
+
+    starts = PROGRAMS
 
     async def test_pause(self) -> None:
         """A silent machine is paused and still runs for its users; input is answered at once."""
@@ -121,6 +127,8 @@ class IdleTests(QemuCase):
 
 class EndTests(QemuCase):
     """Endings of a machine."""
+
+    starts = PROGRAMS
 
     async def test_first_output(self) -> None:
         """Nothing that the machine prints comes too early for its line."""
@@ -196,6 +204,8 @@ print("qemu: no BIOS at all", flush=True)
 class StartTests(QemuCase):
     """Failures of a start."""
 
+    starts = PROGRAMS
+
     def setUp(self) -> None:
         super().setUp()
         self.patch(driver, "_QUIT_SECONDS", 600.0)  # however late QEMU complains
@@ -269,6 +279,8 @@ class StartTests(QemuCase):
 
 class GuestTests(QemuCase):
     """Events of the guest."""
+
+    starts = PROGRAMS
 
     async def test_break_arrives(self) -> None:
         """BREAK reaches the guest's serial port."""
@@ -350,6 +362,8 @@ class GuestTests(QemuCase):
 class AcceleratorTests(QemuCase):
     """Tests for :class:`~twisted_exec.runtimes.qemu.command_line.Accelerator`, through machines."""
 
+    starts = PROGRAMS
+
     def setUp(self) -> None:
         super().setUp()
         self.patch(command_line, "has_kvm", lambda: True)
@@ -421,6 +435,8 @@ class MissingImageTests(QemuCase):
 
 class SecretTests(QemuCase):
     """The ignition."""
+
+    starts = PROGRAMS
 
     async def test_ignition(self) -> None:
         """It reaches QEMU by a file that only we can read, and that is gone when it was read."""

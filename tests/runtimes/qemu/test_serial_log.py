@@ -12,6 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.retained import only
 from tests.runtimes.qemus import COUNTER, QemuCase, boot_rom
+from tests.tiers import PROGRAMS
 from twisted_exec.journal.interfaces import Event, EventKind
 from twisted_exec.journal.journal import Journal
 from twisted_exec.journal.tail import Tail
@@ -175,6 +176,8 @@ class _Output(Protocol):
 class MachineTests(QemuCase):
     """A QEMU that prints all the time."""
 
+    starts = PROGRAMS
+
     def setUp(self) -> None:
         super().setUp()
         self.journal = Journal()
@@ -250,6 +253,8 @@ class MachineTests(QemuCase):
 class ResetTests(QemuCase):
     """Boots in the journal."""
 
+    starts = PROGRAMS
+
     async def test_reset(self) -> None:
         """A reset of the guest is a boot; output after it has a new number."""
         journal = Journal()
@@ -265,6 +270,8 @@ class ResetTests(QemuCase):
 
 class SocketTests(QemuCase):
     """A QEMU with a socket, as an earlier release starts it."""
+
+    starts = PROGRAMS
 
     async def test_left_files(self) -> None:
         """Its console works, also if a QEMU before has left the files of its log."""

@@ -17,6 +17,7 @@ from tests.contracts.machine_runtime import machine
 from tests.recording.test_writer import played
 from tests.runtimes.support import open_console, open_log
 from tests.runtimes.test_host import HostCase
+from tests.tiers import PROGRAMS
 from twisted_exec.api.status import APIError
 from twisted_exec.iri.client import IRIClient
 from twisted_exec.iri.protos import console_pb2 as console
@@ -35,6 +36,8 @@ MACHINE = str(uuid.UUID(int=2))
 
 class ContentTests(HostCase):
     """A runtime with a recorder."""
+
+    starts = PROGRAMS
 
     def recorder(self) -> RecordingSettings:
         authority = Authority.create("ca")
