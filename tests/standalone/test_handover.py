@@ -22,6 +22,7 @@ from tests import needs
 from tests.flows import kubectls, programs
 from tests.flows.consoles import watch
 from tests.standalone.test_program import StandaloneCase
+from tests.tiers import PROGRAMS
 from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig.loader import load
@@ -216,6 +217,7 @@ class ServiceTests(TestCase):
 class ReplacedTests(StandaloneCase):
     """A program that a user started is replaced while consoles are open."""
 
+    starts = PROGRAMS
     skip = needs.kubectl()
 
     async def test_replaced(self) -> None:

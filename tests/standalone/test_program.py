@@ -24,6 +24,7 @@ from twisted.trial.unittest import TestCase
 from tests import needs, procfs
 from tests.flows import kubectls, programs
 from tests.kube.test_endpoint import Collector
+from tests.tiers import PROGRAMS
 from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError
@@ -112,6 +113,8 @@ run()
 class InterruptTests(StandaloneCase):
     """Ctrl-C while the program starts."""
 
+    starts = PROGRAMS
+
     async def test_at_any_moment(self) -> None:
         """The program ends by the signal, with no traceback, and can start again."""
         for at in (
@@ -132,6 +135,8 @@ class InterruptTests(StandaloneCase):
 
 class ReadyTests(StandaloneCase):
     """What a user finds when it is ready."""
+
+    starts = PROGRAMS
 
     async def test_first_start(self) -> None:
         """Both machines, a kubeconfig for kubectl, and everything private."""

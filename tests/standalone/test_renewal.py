@@ -16,6 +16,7 @@ from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 
 from tests.flows.consoles import Screen, watch
+from tests.tiers import PROGRAMS
 from twisted_exec.api.status import APIError
 from twisted_exec.standalone.service import Settings, Standalone
 from twisted_exec.tls.errors import TLSError
@@ -26,6 +27,8 @@ reactor: Any = _reactor
 
 class RenewalTests(TestCase):
     """In this process, with a clock that is late at first."""
+
+    starts = PROGRAMS
 
     def setUp(self) -> None:
         self.directory = tempfile.mkdtemp(prefix="twisted-exec-test-")

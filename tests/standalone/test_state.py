@@ -11,11 +11,14 @@ import sys
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.tiers import PROGRAMS
 from twisted_exec.standalone.state import OBJECTS, VERSION, StateDirectory, StateError
 
 
 class StateDirectoryTests(SynchronousTestCase):
     """Tests for :class:`StateDirectory`."""
+
+    starts = PROGRAMS
 
     def setUp(self) -> None:
         self.path = os.path.join(self.mktemp(), "nested", "state")

@@ -19,6 +19,7 @@ from twisted.trial.unittest import TestCase
 
 from tests.contracts.storage import MACHINES, machine
 from tests.storage.sqlites import SQLiteStores
+from tests.tiers import PROGRAMS
 from twisted_exec.api.status import (
     ServiceUnavailable,
 )
@@ -299,6 +300,8 @@ class _Victim(protocol.ProcessProtocol):
 
 class KillTests(SQLiteStores, TestCase):
     """Losing the process loses nothing that was acknowledged."""
+
+    starts = PROGRAMS
 
     async def test_kill(self) -> None:
         """A process killed while writing leaves every acknowledged object."""

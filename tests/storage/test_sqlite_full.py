@@ -17,6 +17,7 @@ from twisted.trial.unittest import SkipTest, TestCase
 
 from tests.contracts.storage import MACHINES, changed, machine
 from tests.storage.sqlites import SQLiteStores
+from tests.tiers import PROGRAMS
 from twisted_exec.api.status import (
     APIError,
     Expired,
@@ -224,6 +225,8 @@ def _mount(size: str) -> str:
 
 class SmallDiskTests(TestCase):
     """A disk that is really full."""
+
+    starts = PROGRAMS
 
     async def setUp(self) -> None:
         directory = os.path.abspath(self.mktemp())

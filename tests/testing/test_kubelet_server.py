@@ -13,6 +13,7 @@ from twisted.internet.protocol import Factory, Protocol
 from tests.ports import reserved_port
 from tests.streaming.readers import read
 from tests.testing.callers import Caller, Forwarding, call, forward, until
+from tests.tiers import PROGRAMS
 from tests.tls.support import LoopbackCase, authority, client_identity, reactor
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest, upgrade
 from twisted_exec.streaming.http.websocket import ClientSocket, client_factory, start
@@ -75,6 +76,8 @@ class KubeletCase(LoopbackCase):
 
 class ExecTests(KubeletCase):
     """Commands of a client's own."""
+
+    starts = PROGRAMS
 
     async def test_streams_are_apart(self) -> None:
         """Output, errors and the exit code come by themselves, in every version."""
@@ -219,6 +222,8 @@ class ExecTests(KubeletCase):
 class AttachTests(KubeletCase):
     """Joining what a container runs."""
 
+    starts = PROGRAMS
+
     async def test_all_see_the_same(self) -> None:
         """Every attached client sees the output, which is also logged."""
         kubelet = await self.kubelet(Container(["sh", "-c", "while read x; do echo $x; done"]))
@@ -259,6 +264,8 @@ class AttachTests(KubeletCase):
 
 class RunTests(KubeletCase):
     """Commands without streams."""
+
+    starts = PROGRAMS
 
     async def test_output(self) -> None:
         """The output of both kinds is the answer, a failure is 500."""
@@ -533,6 +540,8 @@ class _Messages:
 
 class IdentityTests(KubeletCase):
     """Authentication of clients."""
+
+    starts = PROGRAMS
 
     async def test_client_certificates(self) -> None:
         """Every path answers 401 unless the client has a certificate of the CA."""

@@ -11,6 +11,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from tests.contracts.space_world import pause
+from tests.tiers import PROGRAMS
 from twisted_exec.api.status import BadGateway, GatewayTimeout, ServiceUnavailable
 from twisted_exec.spacemanager.providers.kind_clusters import CompletedRun, KindCli, error_of
 
@@ -19,6 +20,8 @@ reactor: Any = _reactor
 
 class KindCliTests(TestCase):
     """Tests for :class:`KindCli`, with one-line shell scripts as the program."""
+
+    starts = PROGRAMS
 
     def setUp(self) -> None:
         self.directory = Path(self.mktemp()).absolute()

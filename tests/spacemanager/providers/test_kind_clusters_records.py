@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.tiers import PROGRAMS
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.spacemanager.providers.kind_clusters import (
     CODE,
@@ -26,6 +27,8 @@ RECORD = ClusterRecord("space-1", CREATING, 100.0)
 
 class RecordsTests(SynchronousTestCase):
     """Tests for :class:`Records`."""
+
+    starts = PROGRAMS
 
     def setUp(self) -> None:
         self.directory = os.path.abspath(self.mktemp())

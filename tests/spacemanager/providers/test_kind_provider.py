@@ -14,6 +14,7 @@ from twisted.trial.unittest import TestCase
 
 from tests.contracts.space_world import pause
 from tests.spacemanager.providers.kind_world import KindWorld
+from tests.tiers import PROGRAMS
 from twisted_exec.api.spaces import EXTERNAL, OWNER
 from twisted_exec.api.status import AlreadyExists, APIError, Conflict, ServiceUnavailable
 from twisted_exec.spacemanager.interfaces import (
@@ -85,6 +86,8 @@ class KindTestCase(TestCase):
 
 class OwnerTests(KindTestCase):
     """Ownership of clusters."""
+
+    starts = PROGRAMS
 
     async def test_lost_directory(self) -> None:
         """Without its records, the adaptor recognises its clusters by the node label."""
@@ -171,6 +174,8 @@ class OwnerTests(KindTestCase):
 
 class MakingTests(KindTestCase):
     """Runs of kind that create and delete clusters."""
+
+    starts = PROGRAMS
 
     async def test_outlives(self) -> None:
         """
@@ -302,6 +307,8 @@ class MakingTests(KindTestCase):
 
 class LookTests(KindTestCase):
     """Reading the state of clusters."""
+
+    starts = PROGRAMS
 
     async def test_few_calls(self) -> None:
         """Reading a healthy cluster takes one run of kind."""

@@ -21,6 +21,7 @@ from tests.contracts.space_world import SpaceWorld, pause, secrets_of
 from tests.ports import reserved_port
 from tests.retained import only
 from tests.spacemanager.providers.local_world import SMALL, LocalWorld, command
+from tests.tiers import PROGRAMS
 from twisted_exec.api.status import AlreadyExists, ServiceUnavailable
 from twisted_exec.spacemanager.interfaces import (
     BROKEN,
@@ -60,12 +61,16 @@ def busy_port(case: SynchronousTestCase) -> Iterator[int]:
 class LocalContractTests(SpaceProviderContract, TestCase):
     """Tests for :class:`LocalProvider`."""
 
+    starts = PROGRAMS
+
     def make_world(self) -> SpaceWorld:
         return LocalWorld(os.path.abspath(self.mktemp()))
 
 
 class KeptTests(TestCase):
     """Behaviour of local spaces as child processes of the manager."""
+
+    starts = PROGRAMS
 
     def setUp(self) -> None:
         self.world = LocalWorld(os.path.abspath(self.mktemp()))

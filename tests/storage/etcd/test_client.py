@@ -19,6 +19,7 @@ from twisted.logger import capturedLogs, formatEvent
 from tests import needs
 from tests.contracts.storage import MACHINES, machine
 from tests.storage.etcds import EtcdCase, Etcds, any_prefix, loopback, shared, until
+from tests.tiers import PROGRAMS
 from tests.tls.support import authority, client_identity, write
 from twisted_exec.storage.etcd.client import RANGE, TXN, EtcdClient, EtcdError, grpc
 from twisted_exec.storage.etcd.protos import etcd_pb2 as pb
@@ -29,6 +30,7 @@ from twisted_exec.storage.interfaces import StorageError
 class MemberTests(EtcdCase):
     """Several endpoints."""
 
+    starts = PROGRAMS
     skip = needs.etcd()
 
     async def test_first_is_gone(self) -> None:
@@ -120,6 +122,7 @@ class MemberTests(EtcdCase):
 class TLSTests(EtcdCase):
     """etcd by TLS, with certificates of clients."""
 
+    starts = PROGRAMS
     skip = needs.etcd()
 
     def setUp(self) -> None:
@@ -207,6 +210,7 @@ class TLSTests(EtcdCase):
 class UserTests(EtcdCase):
     """etcd's own users."""
 
+    starts = PROGRAMS
     skip = needs.etcd()
 
     async def tell(self, etcds: Etcds, path: str, **told: Any) -> None:

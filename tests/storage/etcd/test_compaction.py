@@ -9,6 +9,7 @@ from twisted.internet.task import Clock
 
 from tests import needs
 from tests.storage.etcds import EtcdCase, any_prefix
+from tests.tiers import PROGRAMS
 from twisted_exec.storage.etcd.client import RANGE, EtcdClient, EtcdError
 from twisted_exec.storage.etcd.keys import Keys
 from twisted_exec.storage.etcd.protos import etcd_pb2 as pb
@@ -19,6 +20,7 @@ from twisted_exec.storage.etcd.target import EtcdTarget
 class CompactionTests(EtcdCase):
     """Servers take turns."""
 
+    starts = PROGRAMS
     skip = needs.etcd()
 
     async def readable(self, client: EtcdClient, revision: int) -> bool:

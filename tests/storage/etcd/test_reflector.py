@@ -16,6 +16,7 @@ from tests import needs
 from tests.contracts.storage import MACHINES, changed, machine
 from tests.runtimes.support import pause
 from tests.storage.etcds import EtcdCase, any_prefix, refusal, shared, until
+from tests.tiers import PROGRAMS
 from twisted_exec.api.encoded import json_text
 from twisted_exec.api.status import APIError, Expired, NotFound
 from twisted_exec.storage.etcd.keys import Keys, value_of
@@ -76,6 +77,8 @@ class FaultCase(EtcdCase):
 
 class GoneTests(FaultCase):
     """An etcd that is out of reach."""
+
+    starts = PROGRAMS
 
     async def test_at_the_start(self) -> None:
         """A store waits for etcd, logs that once, and becomes ready when etcd answers."""
@@ -201,6 +204,8 @@ class UnknownOutcomeTests(FaultCase):
 
 class MissedTests(FaultCase):
     """Changes that a server did not see."""
+
+    starts = PROGRAMS
 
     async def test_compacted(self) -> None:
         """
@@ -386,6 +391,8 @@ class MissedTests(FaultCase):
 class FullTests(FaultCase):
     """An etcd whose quota is used up."""
 
+    starts = PROGRAMS
+
     async def test_full(self) -> None:
         """Writes to a full etcd are refused with the reason and a remedy; reads still work."""
         etcds = self.cluster(flags=["--quota-backend-bytes=2000000"])
@@ -406,6 +413,8 @@ class FullTests(FaultCase):
 
 class QuorumTests(FaultCase):
     """A cluster of three."""
+
+    starts = PROGRAMS
 
     async def test_without(self) -> None:
         """Without a quorum all requests fail; no acknowledged write is lost when it returns."""
@@ -440,6 +449,8 @@ class QuorumTests(FaultCase):
 
 class ForeignTests(FaultCase):
     """Keys of others."""
+
+    starts = PROGRAMS
 
     async def refused(self, target: Any) -> str:
         storage = self.begin(target)

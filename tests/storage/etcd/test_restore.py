@@ -15,6 +15,7 @@ from tests.contracts.storage import MACHINES, POOLS, changed, machine
 from tests.runtimes.support import pause
 from tests.storage.etcd import test_client
 from tests.storage.etcds import EtcdCase, Etcds, Gate, any_prefix, shared
+from tests.tiers import PROGRAMS
 from tests.tls.support import authority
 from twisted_exec.api.status import Conflict, Expired, ServiceUnavailable
 from twisted_exec.storage.backup import SKIPPED_VERSIONS, Summary, back_up
@@ -206,6 +207,8 @@ class UsedTests(RestoreCase):
 class InterruptedTests(RestoreCase):
     """A restore that ends in the middle."""
 
+    starts = PROGRAMS
+
     async def interrupted(self) -> EtcdTarget:
         """Return a target whose restore ended after the first objects."""
         etcds: Etcds = self.cluster()
@@ -280,6 +283,8 @@ class InterruptedTests(RestoreCase):
 
 class UnreachableTests(RestoreCase):
     """An etcd that cannot be used at all."""
+
+    starts = PROGRAMS
 
     async def test_down(self) -> None:
         """Nobody listens: one line, and nothing has begun."""

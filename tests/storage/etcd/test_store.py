@@ -9,6 +9,7 @@ from twisted.internet.defer import Deferred, gatherResults
 from tests import needs
 from tests.contracts.storage import MACHINES, StorageContract, changed, machine
 from tests.storage.etcds import EtcdCase, any_prefix, shared
+from tests.tiers import PROGRAMS
 from twisted_exec.api.status import APIError, Conflict
 from twisted_exec.storage.etcd.client import RANGE
 from twisted_exec.storage.etcd.keys import Keys
@@ -41,6 +42,7 @@ class TwoServersTests(StorageContract, EtcdCase):
 class CompanyTests(EtcdCase):
     """Two servers on one store."""
 
+    starts = PROGRAMS
     skip = needs.etcd()
 
     async def both(self) -> tuple[EtcdStorage, EtcdStorage]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.test_private_names import definitions, is_private, other_modules
+from tests.tiers import PROGRAMS
 from twisted_exec.tls.fast.names import NAMES, PARTS
 
 ROOT = Path(__file__).parents[3]
@@ -71,6 +72,8 @@ def opened_without(name: str, library: str) -> tuple[str, list[str]]:
 
 class MissingTests(SynchronousTestCase):
     """Programs run without a name of a library, and say so."""
+
+    starts = PROGRAMS
 
     def test_each(self) -> None:
         """Without any one of the names consoles open over TLS, and one warning names it and the remedy."""

@@ -637,6 +637,8 @@ class ServerCase(LoopbackCase):
 class DescriptorTests(ServerCase):
     """Rules that OpenSSL sets for a caller that gives it the descriptor."""
 
+    starts = PROGRAMS
+
     async def test_pause_before_the_handshake(self) -> None:
         """The handshake completes even if the server pauses at once; data waits for the resume."""
 
