@@ -63,7 +63,7 @@ class BootTests(QemuCase):
         await line.until(b"qx86")
         before = self.processor_seconds()
         begin = time.monotonic()
-        await deferLater(reactor, 1)  # what is measured is a second of doing nothing
+        await deferLater(reactor, 1)  # wait: the processor time of an idle second is the subject
         used = self.processor_seconds() - before
         self.assertLess(used, (time.monotonic() - begin) / 2)
 
