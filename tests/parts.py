@@ -1,9 +1,9 @@
 """
 ``python -m tests.parts [ROOT]``: how many parts the product in ROOT (this checkout) has.
 
-It prints a table of all measures, beside their budgets in ``tests/parts.txt``, and one of the packages.  A part is
-what a reader must know of: a module, a package, an import, a public name, a statement.  Lines are not counted,
-because formatting changes them.  Generated modules (``*_pb2``) are left out.
+It prints a table of all measures, and one of the packages.  A part is what a reader must know of: a module, a
+package, an import, a public name, a statement.  Lines are not counted, because formatting changes them.  Generated
+modules (``*_pb2``) are left out.  No number is a goal: the report shows where to look.
 
 ``--circles`` prints the modules of each circle, ``--names`` the class names with several meanings, ``--longest``
 the longest functions and those with the most parameters, ``--options`` the places of each option.
@@ -27,7 +27,6 @@ from pathlib import Path
 from statistics import median
 
 ROOT = Path(__file__).parents[1]
-BUDGETS = Path(__file__).with_name("parts.txt")
 NAME = "twisted_exec"
 LONG_FUNCTION_LINES, MANY_PARAMETERS = 60, 8
 STANDALONE = "standalone.tap"
@@ -307,7 +306,7 @@ class Product:
         raise ValueError(f"{CONSOLE} lists no modules")
 
     def measures(self) -> dict[str, int]:
-        """Return all figures by their names in the budgets."""
+        """Return all figures by their names."""
         modules = self.modules.values()
         functions = [each for module in modules for each in module.functions]
         return {
@@ -361,23 +360,9 @@ def _components(nodes: Iterable[str], edges: set[tuple[str, str]]) -> list[list[
     return [reach(each, backward, seen) for each in reversed(order) if each not in seen]
 
 
-def budgets(text: str) -> dict[str, int]:
-    """Read lines of a measure and its highest value, such as ``public names: 4425``."""
-    found = {}
-    for line in text.splitlines():
-        if line and not line.startswith("#"):
-            name, _, value = line.partition(": ")
-            found[name] = int(value)
-    return found
-
-
-def table(measures: dict[str, int], allowed: dict[str, int]) -> str:
-    """Return a line for each measure with its budget."""
-    lines = [" count  budget  measure"]
-    for name, value in measures.items():
-        mark = "  <- above its budget" if value > allowed.get(name, value) else ""
-        lines.append(f"{value:6}  {allowed.get(name, '-'):>6}  {name}{mark}")
-    return "\n".join(lines)
+def table(measures: dict[str, int]) -> str:
+    """Return a line for each measure."""
+    return "\n".join([" count  measure", *(f"{n:6}  {name}" for name, n in measures.items())])
 
 
 def main(arguments: list[str]) -> None:
@@ -387,7 +372,7 @@ def main(arguments: list[str]) -> None:
         parser.add_argument(flag, action="store_true")
     chosen = parser.parse_args(arguments)
     product = Product(chosen.root.resolve())
-    print(table(product.measures(), budgets(BUDGETS.read_text(encoding="utf-8"))))
+    print(table(product.measures()))
     print("\nmodules  statements  package")
     for package, count in sorted(product.packages.items()):
         own = [each for each in product.modules.values() if each.package == package]

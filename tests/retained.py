@@ -7,6 +7,8 @@ object retains with what it retained before, or with a limit::
     before = entries(cache, beside=[clock])
     ...
     self.assertEqual(entries(cache, beside=[clock]), before)
+
+This is no way to an object that a test wants to use: take a parameter of its constructor, or the private name.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from functools import partial
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
-from typing import Any, TypeVar
+from typing import TypeVar
 from unittest import TestCase
 
 from twisted.internet.interfaces import IReactorTime
@@ -29,7 +31,7 @@ _COLLECTIONS = (dict, list, set, frozenset, deque, array)
 _TEXTS = (bytes, bytearray, memoryview, str)
 
 
-def objects(owner: object, *, beside: Iterable[object] = ()) -> Iterator[object]:
+def _objects(owner: object, beside: Iterable[object]) -> Iterator[object]:
     """
     Yield an object and all that it keeps alive.
 
@@ -38,59 +40,35 @@ def objects(owner: object, *, beside: Iterable[object] = ()) -> Iterator[object]
 
     :param beside: objects that the owner uses but does not own.
     """
-    return (each for each, _ in _walk(owner, beside))
-
-
-def _walk(owner: object, beside: Iterable[object]) -> Iterator[tuple[object, tuple[Any, ...]]]:
-    """Yield each object, and the one through which it is reached: ``(object, (object, ...))``, or ``()``."""
     seen = {id(each) for each in beside}
-    rest: list[tuple[object, tuple[Any, ...]]] = [(owner, ())]
+    rest = [owner]
     while rest:
-        each, path = rest.pop()
+        each = rest.pop()
         if id(each) in seen or isinstance(each, (type, ModuleType, Logger, TestCase)):
             continue
         if each is not owner and IReactorTime.providedBy(each):
             continue
         seen.add(id(each))
-        yield each, path
+        yield each
         match each:
             case FunctionType():
-                kept = list(each.__closure__ or ())  # not its module's globals
+                rest += each.__closure__ or ()  # not its module's globals
             case MethodType() | BuiltinFunctionType():
-                kept = [each.__self__]
+                rest.append(each.__self__)
             case partial():
-                kept = [each.func, *each.args, *each.keywords.values()]
+                rest += [each.func, *each.args, *each.keywords.values()]
             case _:
-                kept = gc.get_referents(each)
-        rest += [(one, (each, path)) for one in kept]
+                rest += gc.get_referents(each)
 
 
 def instances(owner: object, kind: type[_Kind], *, beside: Iterable[object] = ()) -> list[_Kind]:
     """Return the objects of a class that an object retains."""
-    return [each for each in objects(owner, beside=beside) if isinstance(each, kind)]
-
-
-def only(owner: object, kind: type[_Kind]) -> _Kind:
-    """
-    Return the only object of a class that an object retains.
-
-    :raises AssertionError: there is none, or there are several; it says through what each is reached.
-    """
-    found = [(each, path) for each, path in _walk(owner, ()) if isinstance(each, kind)]
-    if len(found) == 1:
-        return found[0][0]
-    lines = [f"{len(found)} objects of {kind.__name__}"]
-    for each, path in found:
-        lines.append(f"{each!r:.200}")
-        while path:
-            each, path = path
-            lines.append(f"    in {type(each).__qualname__} {each!r:.120}")
-    raise AssertionError("\n".join(lines))
+    return [each for each in _objects(owner, beside) if isinstance(each, kind)]
 
 
 def entries(owner: object, *, beside: Iterable[object] = ()) -> int:
     """Return how many entries all collections have that an object retains."""
-    found = list(objects(owner, beside=beside))
+    found = list(_objects(owner, beside))
     attributes = {id(each.__dict__) for each in found if hasattr(each, "__dict__")}
     return sum(
         len(each) for each in found if isinstance(each, _COLLECTIONS) and id(each) not in attributes
@@ -99,5 +77,5 @@ def entries(owner: object, *, beside: Iterable[object] = ()) -> int:
 
 def weight(owner: object, *, beside: Iterable[object] = ()) -> int:
     """Return the length of all texts, in bytes or characters, that an object retains; keys do not count."""
-    found = list(objects(owner, beside=beside))
+    found = list(_objects(owner, beside))
     return sum(len(each) for each in found if isinstance(each, _TEXTS))

@@ -171,4 +171,4 @@ def _end(pid: int) -> None:
         while os.waitpid(pid, os.WNOHANG) == (0, 0):
             if time.monotonic() > deadline:
                 os.kill(pid, signal.SIGKILL)
-            time.sleep(0.01)
+            time.sleep(0.01)  # wait: the reactor does not run any more

@@ -169,7 +169,7 @@ def run(argv: list[str], choice: random.Random, log: str = os.devnull) -> int:
                 if stalls.begin(target, seconds):
                     at = time.strftime("%H:%M:%S")
                     file.write(f"{at} {target} {seconds:.2f} s: {_command(target)[:150]}\n")
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_LOOK_SECONDS)  # wait: this program makes others wait
     print(f"{stalls.count} stalls", flush=True)
     return ended[pid]
 

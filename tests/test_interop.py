@@ -1,15 +1,14 @@
-"""The command that builds foreign programs and runs the suites with them."""
+"""The suites with foreign programs: which to run, and what their results say."""
 
 from __future__ import annotations
 
 import re
-import tempfile
 from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
 from .interop import __main__ as command
-from .interop import builds, results
+from .interop import results
 
 README = Path(__file__).with_name("README.rst")
 
@@ -29,40 +28,6 @@ class SuiteTests(SynchronousTestCase):
         ]
         words = {word for row in rows for word in re.findall(r"[a-z_0-9]+", row)}
         self.assertEqual(words - {"none", "all"}, set(command.suites()))
-
-
-class BuildTests(SynchronousTestCase):
-    """Programs are built once, outside the repository."""
-
-    def setUp(self) -> None:
-        directory = tempfile.TemporaryDirectory()
-        self.addCleanup(directory.cleanup)
-        self.work = Path(directory.name)
-        self.program = builds.Build(
-            "part", "bin/part", "test ! -e $BIN/part && touch $BIN/part", {"PART": "bin/part"}
-        )
-
-    def test_once(self) -> None:
-        """A program that is there is not built again."""
-        for _ in range(2):
-            self.assertEqual(builds.build([self.program], self.work), [])
-        self.assertEqual(self.program.path(self.work), self.work / "bin/part")
-
-    def test_fails(self) -> None:
-        """A failed build is named, and the others are built."""
-        broken = builds.Build("broken", "bin/broken", "echo no such module >&2; exit 3")
-        self.assertEqual(builds.build([broken, self.program], self.work), ["broken"])
-        self.assertIn("no such module", (self.work / "log/broken.log").read_text())
-
-    def test_makes_nothing(self) -> None:
-        """A build that succeeds without its program has failed."""
-        empty = builds.Build("empty", "bin/empty", "true")
-        self.assertEqual(builds.build([empty], self.work), ["empty"])
-
-    def test_unknown(self) -> None:
-        """An unknown name is refused with the known ones."""
-        with self.assertRaisesRegex(LookupError, "no program 'ironcor'; there are kernel, "):
-            list(builds.select(["ironcor"]))
 
 
 class ResultTests(SynchronousTestCase):
@@ -94,22 +59,3 @@ class ResultTests(SynchronousTestCase):
             ("Segmentation fault", "failed"),
         ):
             self.assertEqual(results.parse("a", f"{closing}\n").verdict, verdict)
-
-
-class PackageTests(SynchronousTestCase):
-    """Debian packages that the suites use."""
-
-    def test_from_elsewhere(self) -> None:
-        """A package is missing if dpkg does not know it and its command is not on PATH."""
-        directory = Path(self.mktemp()).absolute()
-        directory.mkdir()
-        for name in ("dpkg-query", "kubectl", "npm"):
-            program = directory / name
-            program.write_text("#!/bin/sh\necho zsh ii\n")
-            program.chmod(0o700)
-        self.patch(builds.os, "environ", {"PATH": str(directory)})
-        missing = builds.missing_packages()
-        self.assertIn("fish", missing)
-        for name in ("kubernetes-client", "npm", "zsh"):
-            self.assertIn(name, builds.DEBIAN_PACKAGES)
-            self.assertNotIn(name, missing)

@@ -6,40 +6,12 @@ from __future__ import annotations
 
 import configparser
 import re
-import sys
 from fnmatch import fnmatch
-from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests import needs
-
 ROOT = Path(__file__).parents[1]
-
-
-class WithoutTests(SynchronousTestCase):
-    """Tests for :func:`tests.needs.without`."""
-
-    def test_restored(self) -> None:
-        """After a test everything is as before, whether the module had been imported or not."""
-        loaded = {
-            "tests.nothing": ModuleType("nothing"),
-            "tests.nothing.inner": ModuleType("inner"),
-        }
-        for name in loaded:
-            self.addCleanup(sys.modules.pop, name)
-        for before in ({}, loaded):
-            sys.modules.update(before)
-            inner = SynchronousTestCase()
-            needs.without(inner, "tests.nothing")
-            self.assertRaises(ImportError, import_module, "tests.nothing")
-            inner.doCleanups()
-            kept = {
-                name: sys.modules[name] for name in sys.modules if name.startswith("tests.nothing")
-            }
-            self.assertEqual(kept, before)
 
 
 class VariableTests(SynchronousTestCase):

@@ -11,7 +11,7 @@ from typing import Any
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.retained import entries, instances, only, weight
+from tests.retained import entries, instances, weight
 
 
 class Part:
@@ -59,17 +59,6 @@ class RetainedTests(SynchronousTestCase):
         clock, other = Clock(), Keeper([Part()])
         clock.callLater(1, print, Part())
         self.assertEqual(instances(Keeper([clock, other]), Part, beside=[other]), [])
-
-    def test_only(self) -> None:
-        """Several objects where there should be one are reported with what keeps them."""
-        part = Part()
-        self.assertIs(only(Keeper([part, part]), Part), part)
-        with self.assertRaises(AssertionError) as caught:
-            only(Keeper([part, Slotted(Part())]), Part)
-        self.assertRegex(
-            str(caught.exception), "2 objects of Part(.|\n)*in Slotted(.|\n)*in Keeper"
-        )
-        self.assertRaisesRegex(AssertionError, "0 objects of Part", only, Keeper(None), Part)
 
     def test_entries(self) -> None:
         """Entries of all collections count, but attributes do not."""

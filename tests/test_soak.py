@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 
-from twisted.python.reflect import namedAny
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests import soak
@@ -15,16 +14,6 @@ from tests.streaming import test_chain
 
 class FiguresTests(SynchronousTestCase):
     """The figures."""
-
-    def test_names(self) -> None:
-        """Each figure belongs to a test."""
-        for name in soak.FIGURES:
-            self.assertTrue(callable(namedAny(f"tests.{name}")), name)
-
-    def test_differ(self) -> None:
-        """Each test that ``tox -e soak`` runs has another figure there."""
-        same = [name for name, each in soak.FIGURES.items() if each.default == each.soak]
-        self.assertEqual(same, [])
 
     def test_inherited(self) -> None:
         """``SOAK`` selects the figure, also for a test of a base class."""

@@ -27,7 +27,6 @@ from tests.chain import (
     reactor,
     until,
 )
-from tests.retained import only
 from tests.streaming.raw import Raw
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Object
@@ -45,7 +44,6 @@ from twisted_exec.streaming.http.upgrade_client import (
 )
 from twisted_exec.streaming.http.upgrade_server import is_upgrade, take_over
 from twisted_exec.streaming.interfaces import Ending
-from twisted_exec.streaming.sessions.guard import SessionGuard
 from twisted_exec.tls.endpoints import server_endpoint
 from twisted_exec.tls.server import ServerTLS
 from twisted_exec.wire.resume import RESUME_HEADER
@@ -278,9 +276,8 @@ class ChainTestCase(TestCase):
         await until(condition)
 
     async def recheck(self) -> None:
-        """Run the periodic reviews."""
-        guard = only(self.server, SessionGuard)
-        await guard.review()
+        """Run the reviews, which are periodic, now."""
+        await self.server._parts.guard.review()
 
     def endings(self) -> list[Ending | None]:
         """The ending of each live session; ``None`` for sessions that continue."""

@@ -16,10 +16,8 @@ from tests.apiserver.rights import binding
 from tests.apiserver.support import ALL_MACHINES, MACHINES, MERGE, POOLS, APITestCase, machine
 from tests.apiserver.test_tap import arguments
 from tests.chain import reactor
-from tests.unread_settings import recorded, unread
 from twisted_exec.api import kinds
 from twisted_exec.apiserver import assembly, tap
-from twisted_exec.apiserver.service import Settings
 from twisted_exec.apiserver.serving.filters import RequestLimits
 from twisted_exec.streaming.http.site import Site
 from twisted_exec.tls.endpoints import server_endpoint
@@ -112,10 +110,6 @@ class ConsoleFaultTests(ChainTestCase):
         self.patch(assembly, "RequestLimits", partial(RequestLimits, short=2))
         await super().setUp()
 
-    def settings(self, **more: Any) -> Settings:
-        self.told = recorded(super().settings(**more))
-        return self.told
-
     async def strange_poollet(self) -> tuple[Poollet, int]:
         """A poollet with the right name, and a certificate of an unknown CA."""
         issued = Authority.create("anybody").issue_server(["127.0.0.1"], common_name="pool-a")
@@ -153,8 +147,3 @@ class ConsoleFaultTests(ChainTestCase):
         for user in ("admin", "jane"):
             await self.client(user).patch(kinds.MACHINES.resource, "vm", label, "default")
         await self.open(user="jane")
-
-    async def test_10_settings(self) -> None:
-        """By the time it has stopped, a server has read every setting."""
-        await self.server.stopService()
-        self.assertEqual(unread(self.told), set())

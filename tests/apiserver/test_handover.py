@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.interfaces import IListeningPort
 from twisted.trial.unittest import TestCase
 from zope.interface.verify import verifyObject
 
@@ -16,7 +15,6 @@ from tests.apiserver.chain import MachineTestCase
 from tests.apiserver.consoles.support import SharedStorage
 from tests.audits import AuditList
 from tests.chain import reactor
-from tests.retained import objects, only
 from tests.streaming.raw import Raw
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Object
@@ -39,8 +37,7 @@ ROLES, BINDINGS = kinds.ROLES.resource, kinds.ROLEBINDINGS.resource
 
 def port_of(server: APIServer) -> Any:
     """Return the port on which a server listens."""
-    (port,) = (each for each in objects(server) if IListeningPort.providedBy(each))
-    return port
+    return server._port  # The successor gets its descriptor.
 
 
 class HandOverCase(MachineTestCase):
@@ -185,8 +182,7 @@ class HandOverTests(HandOverCase):
         """If no successor can be reached, nobody watches over the sessions: they end with the reason."""
         end = await self.open()
         retired = await self.hand_over()
-        storage = only(self.old, SQLiteStorage)
-        await storage.current()
+        await self.old._storage.current()  # The client of its successor, since it was handed over.
         # Not before: the successor may need longer to listen.
         self.patch(store_client, "LOST_SECONDS", 0.2)
         await self.server.stopService()

@@ -4,14 +4,11 @@ Tests for :mod:`twisted_exec.apiserver.node_pods`, with a kubelet behind a serve
 
 from __future__ import annotations
 
-from typing import Any
-
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from tests.chain import pki, reactor
 from tests.nodeserver.clusters import LEAF, LEAF_NODE, POD, ROOT, Cluster
-from tests.retained import instances
 from tests.testing.callers import Caller, call, forward, until
 from tests.tiers import PROGRAMS
 from twisted_exec.api.kinds import NODE_PODS, NODES, Object
@@ -20,7 +17,7 @@ from twisted_exec.apiserver.node_pods import container_of, kubelet_query
 from twisted_exec.apiserver.serving.query import Query
 from twisted_exec.kube.kubeconfig.connection import endpoint
 from twisted_exec.streaming.http.responses import Dispatcher
-from twisted_exec.streaming.http.site import Request, Site
+from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest, ask_first
 from twisted_exec.streaming.http.upgrade_server import is_upgrade
 from twisted_exec.streaming.interfaces import MACHINE_DELETED
@@ -417,7 +414,7 @@ class OlderKubeletTests(KubeletCase):
 
     async def setUp(self) -> None:
         await super().setUp()
-        site: Any = instances(self.kubelet, Site)[0]
+        site = self.kubelet._site
         self.older = site.resource = _Older(site.resource)
 
     async def test_exec(self) -> None:

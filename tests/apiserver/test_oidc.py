@@ -19,7 +19,6 @@ from tests.apiserver.chain import WEBSOCKET, ChainTestCase
 from tests.auth import forge
 from tests.auth.provider import AUTHORIZATION, DISCOVERY, Provider
 from tests.chain import POOL
-from tests.retained import only
 from twisted_exec.api import kinds
 from twisted_exec.api.status import APIError
 from twisted_exec.apiserver.identity.credentials import Identities
@@ -194,8 +193,8 @@ class OIDCChainTests(ChainTestCase):
         await self.stop()
         self.provider.answers[DISCOVERY] = (503, {}, b"")
         await super().setUp()
-        transport = only(self.admin, HTTPTransport)
-        code, *_ = await transport.collect(
+        # The client's own methods ask for objects.
+        code, *_ = await self.admin._http.collect(
             Request("GET", "/readyz"), timeout_seconds=120, limit_bytes=10000
         )
         self.assertEqual(code, 200)

@@ -16,7 +16,7 @@ from zope.interface.verify import verifyObject
 
 from tests.auth import forge
 from tests.auth.support import credentials
-from tests.retained import objects
+from tests.retained import instances
 from twisted_exec.api.status import (
     APIError,
     BadGateway,
@@ -224,9 +224,7 @@ class DelegatedAuthenticatorTests(ReviewCase):
 
         authenticator = self.authenticator()
         self.failureResultOf(self.ask(authenticator), Unauthorized)
-        kept = [
-            each for each in objects(authenticator, beside=[self.reviewer]) if type(each) is bytes
-        ]
+        kept = instances(authenticator, bytes, beside=[self.reviewer])
         self.assertNotEqual(kept, [])
         self.assertNotIn(hashlib.sha256(b"secret").digest(), kept)
         self.assertEqual([each for each in kept if b"secret" in each], [])

@@ -14,7 +14,7 @@ from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
 from tests.auth.support import CredentialsCase
-from tests.retained import objects
+from tests.retained import instances
 from tests.tls.support import client_identity
 from twisted_exec.api.status import ServiceUnavailable, Unauthorized
 from twisted_exec.auth.credentials import NO_HEADERS, UnionAuthenticator
@@ -119,7 +119,7 @@ class TokenFileTests(CredentialsCase):
     def test_no_token_is_kept(self) -> None:
         """Tokens are kept as hashes only."""
         self.authenticator.load()
-        kept = [each for each in objects(self.authenticator) if type(each) is bytes]
+        kept = instances(self.authenticator, bytes)
         self.assertTrue([key for key in kept if len(key) == 32])
         self.assertEqual([each for each in kept if b"token" in each], [])
         gc.collect()

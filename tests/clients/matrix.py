@@ -147,4 +147,5 @@ async def _main() -> None:
 
 
 if __name__ == "__main__":
+    # wait: a program, which runs the reactor for its own work
     react(lambda reactor: Deferred.fromCoroutine(_main()))

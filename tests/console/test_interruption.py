@@ -6,12 +6,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from twisted.internet.base import DelayedCall
 from twisted.internet.error import ConnectionDone, ConnectionRefusedError, ProcessDone
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.retained import instances
 from twisted_exec.console.floor import LINE_AGAIN, TYPED_BEFORE, notice
 from twisted_exec.console.line import LineEnded
 from twisted_exec.console.shared_console import ConsoleLimits, SharedConsole
@@ -151,8 +149,7 @@ class RestartTests(InterruptionCase):
         ann = self.attach()
         self.crash()
         ann.viewer.wished(Break())
-        timers = instances(self.shared.interruption, DelayedCall, beside=[self.shared])
-        self.assertEqual(self.clock.getDelayedCalls(), timers)
+        self.assertEqual(self.clock.getDelayedCalls(), [self.shared.interruption._timer])
 
     def test_leaves(self) -> None:
         """A user who leaves in between frees the floor."""

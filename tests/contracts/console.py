@@ -114,7 +114,7 @@ class ConsoleContract:
         line.transport.pauseProducing()
         before = line.got
         self.cause_output(console, line)
-        await deferLater(reactor, 0.2)  # nothing is to happen: there is no event to wait for
+        await deferLater(reactor, 0.2)  # wait: that nothing happens is no event
         self.assertEqual(line.got, before)
         line.transport.resumeProducing()
         await line.until(self.answer)
@@ -155,6 +155,7 @@ class OutputOnlyContract(ConsoleContract):
         line.transport.write(b"unsendable")
         if self.discard_notice:
             await line.until(self.discard_notice)
+        # wait: that nothing happens is no event
         await deferLater(
             reactor, 0.05
         )  # a second notice must not come: there is no event to wait for
@@ -185,7 +186,7 @@ class BreakableContract:
         console.send_break(1)
         line = await console.connect(Factory.forProtocol(Line))
         console.send_break(1)
-        await deferLater(reactor, 0.01)  # for so long nothing is written
+        await deferLater(reactor, 0.01)  # wait: that nothing happens is no event
         line.transport.write(self.provoke)
         await line.until(self.answer)
         await self.clean(console)

@@ -99,7 +99,7 @@ class SpaceWorld:
 
     async def turn(self) -> None:
         """Let a little time pass for the provider's own work."""
-        await pause(0.01)
+        await pause(0.01)  # wait: callers look again after it
 
     async def settled(self, what: str, true: Callable[[], Awaitable[bool]]) -> None:
         """

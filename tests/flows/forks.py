@@ -219,7 +219,7 @@ def _serve(connection: socket.socket) -> dict[str, Any] | None:
             request["descriptors"] = descriptors
             return request
         pid = os.read(number[0], _SIZE.size)
-        os.waitpid(parent, 0)
+        os.waitpid(parent, 0)  # wait: the process ends by itself
         for each in (*number, *begin, *descriptors):
             os.close(each)
         connection.sendall(pid)

@@ -56,17 +56,6 @@ class ForkTests(TestCase):
         lines = str("PYTHONUNBUFFERED" not in os.environ)
         self.assertEqual(self.seen("seen")[4:7], ["True", "True", lines])
 
-    async def test_exit_code(self) -> None:
-        """Exit codes and signals arrive."""
-        self.script.write_text(f"#!{sys.executable}\nraise SystemExit(7)\n")
-        self.assertEqual(await programs.start([str(self.script)]).ended, 7)
-        self.script.write_text(
-            f"#!{sys.executable}\nimport signal\nprint('here', flush=True)\nsignal.pause()\n"
-        )
-        program = programs.start([str(self.script)])
-        await program.until(b"here")
-        self.assertEqual(await program.stop(9), -9)
-
     def test_other_environment(self) -> None:
         """What libraries read when they are imported needs a real start."""
         argv = [str(self.script)]

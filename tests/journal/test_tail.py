@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.retained import objects
+from tests.retained import instances
 from twisted_exec.journal.tail import Tail
 
 
@@ -62,5 +62,5 @@ class TailTests(SynchronousTestCase):
         tail = Tail()
         for _ in range(300_000):
             tail.append(b"x", 0)
-        sizes = (sys.getsizeof(each) for each in objects(tail))
+        sizes = map(sys.getsizeof, instances(tail, object))
         self.assertLess(sum(sizes), 450_000)

@@ -124,6 +124,7 @@ class ConsolesCase(TestCase):
     def _settle(self) -> Deferred[None]:
         """Wait until both ends of a loopback connection have seen its end."""
         settled: Deferred[None] = Deferred()
+        # wait: clients see the end of the server; nothing depends on it
         reactor.callLater(0.01, settled.callback, None)  # type: ignore[attr-defined]
         return settled
 

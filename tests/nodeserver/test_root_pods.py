@@ -8,9 +8,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
 from tests.nodeserver.support import PODS, SimpleLeaf, SimpleLeaves, memory_cluster, put_pod
-from tests.retained import only
 from twisted_exec.api.status import BadGateway, Expired, GatewayTimeout, NotFound, from_code
-from twisted_exec.kube.informers import Reflector
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.nodeserver.interfaces import IRootPods, LeafNode
@@ -159,7 +157,7 @@ class RootPodsTests(SynchronousTestCase):
         self.begin(*MANY)
         self.assertEqual(self.cluster.watches, 1)
         self.assertEqual(self.names(), ["web"])
-        source = only(self.pods, Reflector)
+        (source,) = self.pods._sources.values()  # It shows others' Pods to nobody.
         trimmed_pod = source.get("other", "default")
         assert trimmed_pod is not None
         self.assertEqual(set(trimmed_pod["metadata"]), {"namespace", "name", "uid"})
@@ -193,7 +191,7 @@ class RootPodsTests(SynchronousTestCase):
         before = self.pods.seen("default", "web")
         self.nodes(*MANY, "new")
         self.assertIs(self.pods.seen("default", "web"), before)
-        source = only(self.pods, Reflector)
+        (source,) = self.pods._sources.values()  # It shows others' Pods to nobody.
         self.assertIs(source.get("web", "default"), before)
 
     def test_from_few_to_many_and_back(self) -> None:

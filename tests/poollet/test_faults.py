@@ -20,7 +20,6 @@ from tests.chain import reactor, until
 from tests.poollet.chain import EXEC, PoolletCase, status
 from tests.poollet.doubles import MACHINES
 from tests.poollet.test_tap import KUBECONFIG
-from tests.unread_settings import recorded, unread
 from twisted_exec.api.status import TooManyRequests
 from twisted_exec.poollet import tap
 from twisted_exec.poollet.service import Poollet
@@ -96,20 +95,6 @@ class FaultTests(PoolletCase):
         await until(lambda: self.poollet.loop.machine_of(uid))
         await self.view()
         self.assertNotEqual(self.runtime.execs[0][0], old.metadata.id)
-
-    async def test_10_settings(self) -> None:
-        """Every setting of the poollet is read before it has stopped."""
-        events_recorded = recorded(self.settings())
-        self.poollet = Poollet(events_recorded, self.client, self.runtime, self.audit, reactor)
-        self.poollet.startService()
-        self.addCleanup(self.stop)
-        await self.poollet.when_ready()
-        await self.stop()
-        # Whose place a directory takes, and who signs what is in it, are asked for with one.
-        self.assertEqual(unread(events_recorded), {"signer"})
-        unsigned = recorded(self.settings(certificate_directory=str(self.directory / "pki")))
-        Poollet(unsigned, self.client, self.runtime, self.audit, reactor)
-        self.assertNotIn("signer", unread(unsigned))
 
     async def test_12_probes(self) -> None:
         """Probes need no certificate, and readiness asks the runtime."""

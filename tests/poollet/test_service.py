@@ -13,11 +13,9 @@ from twisted.internet.protocol import Factory, Protocol
 from tests.chain import pki, reactor, until
 from tests.poollet.chain import API_SERVER, FORWARDING, JANE, USERS, PoolletCase, status
 from tests.poollet.doubles import POOLS
-from tests.retained import only
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.poollet.interfaces import IPoollet
 from twisted_exec.poollet.service import Poollet
-from twisted_exec.streaming.http.site import Site
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused
 from twisted_exec.testing.cluster import unreachable
 from twisted_exec.tls.endpoints import server_endpoint
@@ -31,7 +29,7 @@ class SpareTests(PoolletCase):
     async def test_spare_connections(self) -> None:
         """API servers, and users with a certificate, may be silent for longer than other clients."""
         await self.start()
-        site = only(self.poollet.consoles, Site)
+        site = self.poollet.consoles._site  # Its connections have no request yet.
         assert site.spare_seconds is not None
         stranger = Authority.create("another").issue_client("exec-apiserver")
         unnamed = FORWARDING.issue_client("other")  # no proxy that is trusted

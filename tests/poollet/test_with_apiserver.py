@@ -27,7 +27,6 @@ from tests.chain import (
 )
 from tests.poollet.chain import USERS, PoolletCase
 from tests.poollet.doubles import CLASSES, MACHINES, POOLS, machine
-from tests.retained import only
 from tests.streaming.raw import Raw
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import IRONCORE
@@ -36,7 +35,6 @@ from twisted_exec.apiserver import service as apiserver
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.poollet.service import Poollet
 from twisted_exec.storage.memory import MemoryStorage
-from twisted_exec.streaming.http.site import Site
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest, upgrade
 from twisted_exec.tls.pki import Issued
 
@@ -216,7 +214,7 @@ class TogetherTests(PoolletCase):
 
     def spares(self) -> list[Any]:
         """The connections to the poollet on which no byte has come."""
-        connections = only(self.poollet.consoles, Site).connections
+        connections = self.poollet.consoles._site.connections  # No request names them yet.
         return [each for each in connections if not each.transport.is_shaking]
 
     async def test_spare_connection(self) -> None:
@@ -272,7 +270,7 @@ class TogetherTests(PoolletCase):
         await self.console(issued(ADMIN))
         await until(self.spares)
         (spare,) = self.spares()
-        only(self.poollet.consoles, Site).drain()
+        self.poollet.consoles._site.drain()
         await self.console(issued(ADMIN))
         await until(lambda: spare not in self.spares())
 

@@ -11,7 +11,6 @@ from urllib.parse import unquote, urlsplit
 
 from twisted.internet import reactor
 
-from tests.retained import instances
 from tests.runtimes.serving.test_server import StreamCase
 from tests.tiers import PROGRAMS
 from twisted_exec.console.shared_console import SharedConsole
@@ -21,7 +20,6 @@ from twisted_exec.streaming.http.upgrade_client import UpgradeRequest
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
 from twisted_exec.streaming.remotecommand.carriers import DEFAULT_LIMITS, OVER_SPDY
 from twisted_exec.streaming.remotecommand.client import ConsoleClient, connect
-from twisted_exec.streaming.remotecommand.server import InputQueue
 from twisted_exec.tls.endpoints import unix_client_endpoint
 from twisted_exec.wire.channel import V5
 
@@ -85,8 +83,7 @@ class BlockedTests(StreamCase):
     def waiting_bytes(self) -> int:
         """Return how much input waits for the machine."""
         (viewer,) = self.shared.viewers
-        (queue,) = instances(viewer, InputQueue, beside=[self.shared])
-        return queue._cost
+        return viewer._transport._input._queue._cost  # A bound that nobody outside can see.
 
     async def more_output(self) -> None:
         """The machine goes on printing, and the user sees it."""

@@ -18,7 +18,6 @@ from twisted.logger import globalLogPublisher
 from tests.contracts.machine_runtime import machine
 from tests.runtimes.serving.test_server import UPGRADE, Raw
 from tests.tiers import PROGRAMS
-from tests.unread_settings import recorded, unread
 from twisted_exec.api.status import APIError, BadGateway, NotFound
 from twisted_exec.iri.client import IRIClient
 from twisted_exec.iri.protos import machine_pb2 as pb
@@ -44,15 +43,13 @@ class FaultTests(RuntimeCase):
 
     async def begin(self, **options: Any) -> RuntimeHost:
         self.records = io.StringIO()
-        self.settings = recorded(
-            Settings(
-                classes=parse({"classes": [SHELL]}),
-                state_directory=f"{self.directory}/state",
-                iri_target=f"unix://{self.directory}/iri/sock",
-                **options,
-            )
+        settings = Settings(
+            classes=parse({"classes": [SHELL]}),
+            state_directory=f"{self.directory}/state",
+            iri_target=f"unix://{self.directory}/iri/sock",
+            **options,
         )
-        host = RuntimeHost(self.settings, JSONLinesAudit(self.records), reactor)
+        host = RuntimeHost(settings, JSONLinesAudit(self.records), reactor)
         ready = host.when_ready()
         host.startService()
         self.addCleanup(host.stopService)
@@ -87,12 +84,6 @@ class FaultTests(RuntimeCase):
         await self.until(lambda: b"\r\n\r\n" in raw.got)
         raw.transport.abortConnection()
         return int(raw.got.split()[1])
-
-    async def test_10_settings(self) -> None:
-        """All settings take effect: each is read until the stop."""
-        host = await self.begin()
-        await host.stopService()
-        self.assertEqual(unread(self.settings), set())
 
     async def test_14_short_token_in_the_clear(self) -> None:
         """A token has 256 bits; it goes through a private socket, or by TLS, or stays on this host."""

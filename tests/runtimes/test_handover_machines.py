@@ -9,7 +9,6 @@ import json
 from typing import Any
 
 from tests.contracts.machine_runtime import machine
-from tests.retained import only
 from tests.runtimes.lines.test_serial_port import Device
 from tests.runtimes.test_keep_machines import KeptCase
 from tests.tiers import PROGRAMS
@@ -20,7 +19,7 @@ from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.request_cache import Grant
 from twisted_exec.runtimes.handover import CannotHandOver, MachinesHandOver
 from twisted_exec.runtimes.lines import serial
-from twisted_exec.runtimes.state import RuntimeState, StateInUse
+from twisted_exec.runtimes.state import StateInUse
 from twisted_exec.streaming.interfaces import Position
 from twisted_exec.testing.console import MarkStream
 from twisted_exec.wire.stream_options import CONSOLE
@@ -164,8 +163,7 @@ class MachinesTests(KeptCase):
         with self.assertRaisesRegex(ValueError, "class 'vm', which this runtime does not offer"):
             await self.make_runtime(inherited=values, keep_machines=True)
         refused = self.made
-        state = only(refused, RuntimeState)
-        await state.close()
+        await refused._state.close()  # It was not started, so it cannot be stopped.
         await handed.unsuspend()
         await self.until(lambda: len(self.pids()) == 1)
 

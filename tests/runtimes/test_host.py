@@ -17,7 +17,6 @@ from zope.interface.verify import verifyObject
 
 from tests import needs
 from tests.contracts.machine_runtime import machine
-from tests.retained import instances
 from tests.runtimes.qemus import COUNTER, boot_rom
 from tests.tiers import PROGRAMS
 from twisted_exec.api.status import APIError
@@ -39,7 +38,6 @@ from twisted_exec.runtimes.config import parse
 from twisted_exec.runtimes.host import RuntimeHost, Settings
 from twisted_exec.runtimes.processes import ProcessFamily
 from twisted_exec.runtimes.serving.server import Listening
-from twisted_exec.runtimes.state import RuntimeState
 from twisted_exec.shipping.config import parse as parse_shipping
 from twisted_exec.streaming.interfaces import RESUMED, SHUTTING_DOWN, Role, TerminalSize
 from twisted_exec.wire.resume import MARKS, Ack, At, Notice, Position, Resume
@@ -473,7 +471,7 @@ class FailureTests(HostCase):
         """A target in use is named, and a stop undoes the partial start."""
         first = await self.ready()
         other = self.host()
-        instances(other.runtime, RuntimeState)[0].path = os.path.join(self.directory, "other")
+        other.runtime._state.path = os.path.join(self.directory, "other")
         error = await self.failure(other)
         self.assertIn("is in use by another process", str(error))
         await other.stopService()

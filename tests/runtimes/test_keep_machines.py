@@ -13,13 +13,11 @@ from twisted.internet.defer import Deferred
 
 from tests.console.doubles import MemoryStream
 from tests.contracts.machine_runtime import machine
-from tests.retained import only
 from tests.runtimes.qemus import COUNTER, QemuCase, boot_rom
 from tests.runtimes.support import SHELL, end_keeper
 from tests.tiers import PROGRAMS
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.request_cache import Grant
-from twisted_exec.runtimes.keeper.client import Keeper
 from twisted_exec.runtimes.processes import ProcessFamily, read_process
 from twisted_exec.runtimes.qemu.driver import QemuDriver
 from twisted_exec.runtimes.service import MachineRuntime
@@ -39,8 +37,7 @@ class KeptCase(QemuCase):
         """End the machines that a test leaves running; its runtimes are stopped before."""
         await ProcessFamily(self.table, lambda mark: mark.startswith(f"{self.mark}/")).end()
         for runtime in self.runtimes[-1:]:
-            keeper = only(runtime, Keeper)
-            await end_keeper(keeper)
+            await end_keeper(runtime._state.keeper)  # It outlives a runtime by design.
         for runtime in self.runtimes:
             shutil.rmtree(runtime.directory, ignore_errors=True)
 

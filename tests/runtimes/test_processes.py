@@ -157,6 +157,7 @@ class ReadTests(FamilyCase):
     def test_zombie(self) -> None:
         """The remains of a process are not a process."""
         process = subprocess.Popen([sys.executable, "-c", ""], stdout=subprocess.DEVNULL)
+        # wait: the process ends by itself
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         self.assertIsNone(read_process(process.pid))
         process.wait(60)

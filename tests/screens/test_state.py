@@ -11,14 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.retained import instances
 from tests.screens.test_emulator import PIECES
 from tests.wire.terminal_model import answered
 from tests.wire.test_terminal_queries import all_cases
 from twisted_exec.screens.interfaces import Job
 from twisted_exec.screens.process import MAX_COLUMNS, MAX_ROWS, AvtScreen, render
 from twisted_exec.screens.rendering import line_text
-from twisted_exec.wire.terminal_modes import Modes
 
 MODES = (
     *(b"\x1b[?1h", b"\x1b[?1l", b"\x1b[?6h", b"\x1b[?7l", b"\x1b[4h", b"\x1b[?2004h"),
@@ -36,7 +34,7 @@ def state_of(output: bytes, columns: int = 20, rows: int = 4, **more: Any) -> di
 
 def shown(terminal: AvtScreen) -> Any:
     """Return all that a user sees, and the modes."""
-    return terminal.screen(), [each.reports() for each in instances(terminal, Modes)]
+    return terminal.screen(), terminal._modes.reports()
 
 
 class StateTests(SynchronousTestCase):

@@ -6,12 +6,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from twisted.internet.protocol import Protocol
 from twisted.internet.task import deferLater
 from zope.interface.verify import verifyObject
 
 from tests.clocks import expire
-from tests.retained import instances
 from tests.tls.support import (
     LoopbackCase,
     authority,
@@ -113,7 +111,7 @@ class SyslogTests(SyslogCase):
         await sink.send(self.batch(sink, b"one"))
         await self.until(lambda: receiver.lines)
         receiver.cut()
-        await self.until(lambda: not instances(sink, Protocol))
+        await self.until(lambda: sink._connection is None)
         self.assertIn("lost", await self.refusal(sink))
         with self.assertRaises(SinkError):
             await sink.settle()
@@ -126,7 +124,7 @@ class SyslogTests(SyslogCase):
         await sink.settle()
         await self.until(lambda: receiver.lines)
         receiver.cut()
-        await self.until(lambda: not instances(sink, Protocol))
+        await self.until(lambda: sink._connection is None)
         await sink.settle()
         await sink.send(self.batch(sink, b"two"))
         await self.until(lambda: len(receiver.lines) == 2)

@@ -14,7 +14,6 @@ from typing import Any
 
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-from OpenSSL import SSL
 from twisted.internet import reactor as _reactor
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.interfaces import IAddress
@@ -22,7 +21,6 @@ from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.python.failure import Failure
 from twisted.trial.unittest import TestCase
 
-from tests.retained import only
 from twisted_exec.tls.client import ClientTLS
 from twisted_exec.tls.endpoints import client_endpoint, server_endpoint
 from twisted_exec.tls.pki import Authority, Issued
@@ -78,12 +76,6 @@ def named(
         life=timedelta(days=1),
         names=names,  # type: ignore[arg-type]
     )
-
-
-def context(tls: ClientTLS) -> SSL.Context:
-    """The OpenSSL context that a client's connections share."""
-    found = only(tls, SSL.Context)
-    return found
 
 
 def write(directory: str, name: str, content: bytes) -> str:

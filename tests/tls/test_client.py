@@ -22,7 +22,6 @@ from tests.tls.support import (
     alternatives,
     authority,
     client_identity,
-    context,
     named,
     server_identity,
 )
@@ -291,17 +290,19 @@ class ClientIdentityTests(LoopbackCase):
         """Connections of one identity share a context; other identities have another."""
         jane = client_identity("jane")
         pair = {"certificate_pem": jane.certificate_pem, "key_pem": jane.key_pem}
-        self.assertIs(context(self.client_tls("a")), context(self.client_tls("b")))
-        self.assertIsNot(context(self.client_tls("a", **pair)), context(self.client_tls("a")))
-        self.assertIs(context(self.client_tls("a", **pair)), context(self.client_tls("b", **pair)))
+        self.assertIs(self.client_tls("a").context(), self.client_tls("b").context())
+        self.assertIsNot(self.client_tls("a", **pair).context(), self.client_tls("a").context())
+        self.assertIs(
+            self.client_tls("a", **pair).context(), self.client_tls("b", **pair).context()
+        )
 
     def test_contexts_are_bounded(self) -> None:
         """The number of cached contexts is bounded."""
         first, *_, last = [
-            context(self.client_tls("a", alpn=(b"x%d" % number,))) for number in range(100)
+            self.client_tls("a", alpn=(b"x%d" % number,)).context() for number in range(100)
         ]
-        self.assertIs(context(self.client_tls("a", alpn=(b"x99",))), last)
-        self.assertIsNot(context(self.client_tls("a", alpn=(b"x0",))), first)
+        self.assertIs(self.client_tls("a", alpn=(b"x99",)).context(), last)
+        self.assertIsNot(self.client_tls("a", alpn=(b"x0",)).context(), first)
 
     def test_half_a_pair(self) -> None:
         """A certificate without its key is refused."""
@@ -348,14 +349,14 @@ class ClientCredentialsTests(LoopbackCase):
         """A renewed certificate is used as soon as its key is written too."""
         clock = Clock()
         credentials = self.credentials(clock)
-        first = context(credentials.to("localhost"))
+        first = credentials.to("localhost").context()
         renewed = authority("users").issue_client("jane")
         self.write("me.crt", renewed.certificate_pem)
         clock.advance(1)
-        self.assertIs(context(credentials.to("localhost")), first)
+        self.assertIs(credentials.to("localhost").context(), first)
         self.write("me.key", renewed.key_pem)
         clock.advance(1)
-        self.assertIsNot(context(credentials.to("localhost")), first)
+        self.assertIsNot(credentials.to("localhost").context(), first)
 
     async def test_made_before(self) -> None:
         """

@@ -22,7 +22,6 @@ from tests.tls.support import (
     Recorder,
     authority,
     client_identity,
-    context,
     server_identity,
 )
 from twisted_exec.tls import pem
@@ -65,8 +64,8 @@ class ServerTLSTests(LoopbackCase):
     async def test_no_old_tls(self) -> None:
         """TLS 1.1 is refused."""
         tls = self.client_tls("127.0.0.1", alpn=(b"old",))
-        context(tls).set_min_proto_version(SSL.TLS1_VERSION)
-        context(tls).set_max_proto_version(SSL.TLS1_1_VERSION)
+        tls.context().set_min_proto_version(SSL.TLS1_VERSION)
+        tls.context().set_max_proto_version(SSL.TLS1_1_VERSION)
         with self.assertRaises(HandshakeError):
             await self.pair(self.server_tls(), tls)
 

@@ -6,14 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.retained import only
 from tests.wire.test_spdy_frames import VECTORS, captured, control, read
 from twisted_exec.wire import spdy
 from twisted_exec.wire.errors import LocalProtocolError, RemoteProtocolError
 from twisted_exec.wire.spdy import (
     FrameWriter,
     GoAway,
-    HeaderWriter,
     Ping,
     RstStream,
     SynReply,
@@ -51,8 +49,7 @@ def events(connection: SPDYConnection, data: bytes = b"", *, accept: bool = True
 
 def block_of(client: SPDYConnection, headers: list[tuple[bytes, bytes]]) -> bytes:
     """Return a block of headers, compressed after those that the client has sent."""
-    writer = only(client, HeaderWriter)
-    return writer.write(headers)
+    return client._headers.write(headers)  # It compresses with the state of all earlier blocks.
 
 
 class ServerTestCase(SynchronousTestCase):

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.retained import instances
 from twisted_exec.wire import spdy
 from twisted_exec.wire.errors import LocalProtocolError, RemoteProtocolError
 from twisted_exec.wire.spdy import (
@@ -130,7 +129,7 @@ class ReadTests(SynchronousTestCase):
         headers = [(b"streamtype", b"stdin")]
         writer = FrameWriter()
         data = writer.syn_stream(1, headers) + writer.syn_reply(1, headers)
-        data += control(8, b"\0\0\0\1" + instances(writer, HeaderWriter)[0].write(headers), 1)
+        data += control(8, b"\0\0\0\1" + writer._headers.write(headers), 1)
         data += spdy.rst_stream(1, 5) + spdy.ping(7) + control(9, bytes(7) + b"\2")
         data += control(4, b"\0\0\0\1" + b"\x01\0\0\4" + b"\0\0\1\0") + spdy.go_away(3, 1)
         data += b"".join(spdy.data(5, b"hello", True))

@@ -16,7 +16,7 @@ from zope.interface import implementer
 
 from tests.apiserver.support import EPOCH
 from tests.audits import AuditList
-from tests.retained import entries, instances
+from tests.retained import entries
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.status import ServiceUnavailable
@@ -176,7 +176,7 @@ class ObjectsCase(SynchronousTestCase):
 
     def records(self) -> list[SessionRecord]:
         """Return the sessions that the server remembers."""
-        return instances(self.objects, SessionRecord, beside=self.beside(self.objects))
+        return list(self.objects._records.values())
 
     def begin(self, number: int = 1, **more: Any) -> Carried:
         carried = Carried(self.sessions, number, **more).begin()

@@ -92,7 +92,7 @@ class Handable(AsyncService):
         if planned == "hang":
             return Deferred()
         if planned == "block":
-            time.sleep(600)
+            time.sleep(600)  # wait: the program under test hangs on purpose
         if planned == "work":
             until = time.process_time() + 3
             while time.process_time() < until:

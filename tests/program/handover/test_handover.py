@@ -252,7 +252,7 @@ class HandOverTests(HandOverCase):
         await self.ends(second)
         for _ in range(20):
             await session.repeats(b"still")
-            await deferLater(reactor, 0.02)
+            await deferLater(reactor, 0.02)  # wait: that nothing happens is no event
         os.kill(third, signal.SIGTERM)
         self.assertEqual(await program.exited, 0)
         self.assertIn(b"stopped with 1 sessions", program.output)
@@ -309,7 +309,7 @@ class HandOverTests(HandOverCase):
         os.kill(successor, signal.SIGHUP)
         for _ in range(20):
             await (await self.connect()).until(b"1 piped")
-            await deferLater(reactor, 0.01)
+            await deferLater(reactor, 0.01)  # wait: that nothing happens is no event
         self.assertTrue(self.runs(successor))
 
     async def test_moved_environment(self) -> None:

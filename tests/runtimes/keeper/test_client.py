@@ -315,4 +315,4 @@ class LifeTests(HeldCase):
             self.keeper.forget("m")
             await self.keeper.settled()
             self.kill()
-            await pause()
+            await pause()  # wait: a race, begun at various moments

@@ -192,6 +192,6 @@ class MisbehaviourTests(KeeperCase):
                 got = b""
             finally:
                 os._exit(0 if got == b"" else 1)
-        _, status = os.waitpid(pid, 0)
+        _, status = os.waitpid(pid, 0)  # wait: the process ends by itself
         self.assertEqual(status, 0)
         await self.check()

@@ -9,13 +9,11 @@ from dataclasses import replace
 from typing import Any
 
 from twisted.internet.protocol import Factory
-from twisted.internet.tcp import Client
 from zope.interface.verify import verifyObject
 
 from tests import needs
 from tests.contracts.console import BreakableContract, ConsoleContract, Line
 from tests.contracts.machine_driver import MachineDriverContract
-from tests.retained import only
 from tests.runtimes.peers import QUICK, Far, LineCase, Ser2net, reactor
 from tests.tiers import PROGRAMS
 from twisted_exec.runtimes.config import ConfigError, parse
@@ -98,8 +96,7 @@ class LineTests(SocketCase):
         run, line = await self.line(self.driver(m={"endpoint": endpoint}), "m")
         line.transport.write(b"hello")
         await line.until(b"hello")
-        connection = only(run, Client)
-        handle = connection.getHandle()
+        handle = run._link.transport.getHandle()  # Only its own end has the options of a socket.
         self.assertTrue(handle.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE))
         self.assertEqual(handle.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE), 30)
         await run.stop()

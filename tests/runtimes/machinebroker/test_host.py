@@ -21,7 +21,6 @@ from tests.chain import POOL, pki, reactor
 from tests.contracts.machine_runtime import machine
 from tests.runtimes.support import open_log
 from tests.streaming.raw import Raw
-from tests.unread_settings import recorded, unread
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.status import APIError
@@ -67,16 +66,14 @@ class HostCase(ChainTestCase):
         config = load(self.kubeconfig(f"user-{user}"))
         client = KubeClient(config, reactor)
         self.addCleanup(client.close)
-        self.settings_told = recorded(
-            Settings(
-                place=BrokerPlace(IRONCORE, NAMESPACE, "a", POOL),
-                identity=options.pop("identity", BrokerIdentity("a")),
-                state_directory=os.path.join(self.directory, name),
-                iri_target=f"unix://{self.directory}/{name}.iri",
-                **options,
-            )
+        settings = Settings(
+            place=BrokerPlace(IRONCORE, NAMESPACE, "a", POOL),
+            identity=options.pop("identity", BrokerIdentity("a")),
+            state_directory=os.path.join(self.directory, name),
+            iri_target=f"unix://{self.directory}/{name}.iri",
+            **options,
         )
-        broker_host = BrokerHost(self.settings_told, client, lambda: config, self.records, reactor)
+        broker_host = BrokerHost(settings, client, lambda: config, self.records, reactor)
         self.addCleanup(lambda: broker_host.stopService() if broker_host.running else None)
         return broker_host
 
@@ -437,12 +434,6 @@ class ReplicaTests(HostCase):
 
 class FaultTests(HostCase):
     """Known faults of ironcore's broker and poollet, which this one has not."""
-
-    async def test_10_settings(self) -> None:
-        """All settings take effect: each is read."""
-        host = await self.ready()
-        await host.stopService()
-        self.assertEqual(unread(self.settings_told), set())
 
     async def test_15_token_burnt_by_a_probe(self) -> None:
         """Any GET, HEAD or POST burns theirs: a probe or a link preview kills the session."""

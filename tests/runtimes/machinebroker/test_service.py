@@ -8,12 +8,10 @@ import base64
 from typing import Any
 
 from tests.contracts.machine_runtime import MachineLogsContract, MachineRuntimeContract, machine
-from tests.retained import instances
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.status import BadGateway, Conflict, Forbidden, NotFound, Unauthorized
 from twisted_exec.iri.protos import machine_pb2 as pb
-from twisted_exec.kube.informers import Reflector
 from twisted_exec.runtimes.machinebroker.objects import BrokerIdentity
 from twisted_exec.testing.cluster import unreachable
 
@@ -221,7 +219,7 @@ class TargetAwayTests(BrokerCase):
         await self.made(broker)
         self.target.cluster.problem = unreachable()
         self.target.cluster.end_watches()
-        await self.until(lambda: instances(broker.cache, Reflector)[0].problem)
+        await self.until(lambda: broker.cache._reflector.problem)
         for call in (
             broker.list_machines(pb.ListMachinesRequest()),
             broker.status(pb.StatusRequest()),

@@ -18,19 +18,17 @@ from zope.interface.verify import verifyObject
 from tests.clocks import expire
 from tests.contracts.console import BreakableContract, ConsoleContract, Line
 from tests.contracts.machine_driver import MachineDriverContract
-from tests.retained import instances
 from tests.runtimes.qemus import QemuCase
 from tests.tiers import PROGRAMS
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.console.line import LineEnded
 from twisted_exec.console.shared_console import SharedConsole
 from twisted_exec.iri.protos import machine_pb2 as pb
-from twisted_exec.runtimes.interfaces import CannotStart, IShutdown, MachineFacts
+from twisted_exec.runtimes.interfaces import CannotStart, IShutdown
 from twisted_exec.runtimes.qemu import command_line, driver, qmp
 from twisted_exec.runtimes.qemu.command_line import AUTO, KVM, TCG, Board
 from twisted_exec.runtimes.qemu.disks import DiskOptions
 from twisted_exec.runtimes.qemu.driver import FIRMWARE, QemuDriver, QemuRun
-from twisted_exec.runtimes.qemu.qmp import GuestHealth, IdlePause
 from twisted_exec.streaming.interfaces import LINE_LOST, POWERED_OFF, Ending
 
 
@@ -67,7 +65,7 @@ class BootTests(QemuCase):
         await line.until(b"qx86")
         before = self.processor_seconds()
         begin = time.monotonic()
-        await deferLater(reactor, 1)  # what is measured is a second of doing nothing
+        await deferLater(reactor, 1)  # wait: the processor time of an idle second is the subject
         used = self.processor_seconds() - before
         self.assertLess(used, (time.monotonic() - begin) / 2)
 
@@ -87,14 +85,14 @@ class IdleTests(QemuCase):
         run = self.run_of(self.driver(idle_seconds=3600))
         line = await self.line(run)
         await line.until(b"ok")
-        (idle,) = instances(run, IdlePause)
+        idle = run._idle
         for _ in range(2):
             while (await self.ask(run, "query-status"))["status"] != "paused":
                 idle._last -= 3600  # the time passes
                 expire(reactor, 1800)
                 await deferLater(reactor, 0.02)
             self.assertTrue(idle.is_paused)
-            await instances(run, GuestHealth)[0]._query()
+            await run._health._query()
             line.transport.write(b"x")
             await line.until(b"x.")
             line.got = b""
@@ -451,7 +449,7 @@ class SecretTests(QemuCase):
         self.assertNotIn("ignition", os.listdir(self.directory))
         with open(f"/proc/{self.leaders[0].pid}/cmdline", "rb") as file:
             self.assertNotIn(b"secret", file.read())
-        self.assertNotIn("secret", repr(instances(run, MachineFacts)))
+        self.assertNotIn("secret", repr(run._facts))
 
     async def test_never_started(self) -> None:
         """It is gone as well when QEMU never read it."""

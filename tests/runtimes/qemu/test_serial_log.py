@@ -10,12 +10,10 @@ from typing import Any
 from twisted.internet.protocol import Factory, Protocol
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.retained import only
 from tests.runtimes.qemus import COUNTER, QemuCase, boot_rom
 from tests.tiers import PROGRAMS
 from twisted_exec.journal.interfaces import Event, EventKind
 from twisted_exec.journal.journal import Journal
-from twisted_exec.journal.tail import Tail
 from twisted_exec.runtimes.interfaces import IJournalWriter
 from twisted_exec.runtimes.qemu.driver import QemuRun
 from twisted_exec.runtimes.qemu.serial import SerialLog
@@ -82,8 +80,7 @@ class PositionTests(LogCase):
             Event(3, 1, EventKind.GAP, {"bytes": None, "end": 1003}),
             Event(1003, 1, EventKind.GAP, {"bytes": 4, "end": 1007}),
         ]
-        tail = only(self.journal, Tail)
-        tail.start = tail.end = 1007
+        self.journal._tail.start = self.journal._tail.end = 1007
         self.print(b"twothree")
         self.assertEqual(self.missing(), b"hree")
 

@@ -162,7 +162,7 @@ class ReadTests(LogCase):
         for number in range(200):
             self.journal.append(b"%05d" % number * 13_107 + b"\n")  # a segment each
             self.journal.discard_before(self.journal.end - (256 << 10))
-            await self.pause()
+            await self.pause()  # wait: room for what a server might do for its paused reader
         reader.download.resume()
         await self.until(lambda: b"00199\n" in reader.got)
         self.assertIn(b" bytes skipped]\r\n", reader.got)

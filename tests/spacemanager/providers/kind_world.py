@@ -255,4 +255,4 @@ class KindWorld(SpaceWorld):
         await super().works(access, viewpoint)
 
     async def turn(self) -> None:
-        await pause(0.02)
+        await pause(0.02)  # wait: callers look again after it

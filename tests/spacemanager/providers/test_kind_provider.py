@@ -359,7 +359,7 @@ class LookTests(KindTestCase):
         await self.provider.create(RED, SpaceRequest(MINE))
         while RED not in hints:  # it is listed
             await pause(0.01)
-        await pause(0.1)
+        await pause(0.1)  # wait: room for further hints, of which any number is right
         hints.clear()
         self.world.mode()
         while RED not in hints:

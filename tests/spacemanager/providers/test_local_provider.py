@@ -13,13 +13,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from twisted.internet.task import LoopingCall
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from tests.contracts.space_provider import SpaceProviderContract
 from tests.contracts.space_world import SpaceWorld, pause, secrets_of
 from tests.ports import reserved_port
-from tests.retained import only
 from tests.spacemanager.providers.local_world import SMALL, LocalWorld, command
 from tests.tiers import PROGRAMS
 from twisted_exec.api.status import AlreadyExists, ServiceUnavailable
@@ -267,8 +265,7 @@ class KeptTests(TestCase):
 
     def looking(self) -> bool:
         """Return whether the provider looks for changes."""
-        loop = only(self.provider, LoopingCall)
-        return bool(loop.running)
+        return bool(self.provider._looking.running)
 
     async def test_put_right(self) -> None:
         """A record that was briefly unreadable is read again, even without a change."""
@@ -323,7 +320,7 @@ class KeptTests(TestCase):
         ):
             with self.assertRaises(ServiceUnavailable):
                 await ask()
-        loop = only(self.provider, LoopingCall)
+        loop = self.provider._looking  # Without a change, looking is seen only here.
         look, looks = loop.f, []
         self.patch(loop, "f", lambda: looks.append(look()))
         while len(looks) < 2:

@@ -183,7 +183,7 @@ class UsedTests(RestoreCase):
             yield each["metadata"]["name"]
 
     async def ask(self, storage: object) -> None:
-        await pause()
+        await pause()  # wait: callers look again after it
         await storage.current().addErrback(lambda _: None)  # type: ignore[attr-defined]
 
     async def test_again(self) -> None:

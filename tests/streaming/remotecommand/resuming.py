@@ -14,10 +14,8 @@ from twisted.internet.task import Clock
 from zope.interface import implementer
 
 from tests.clocks import pass_seconds
-from tests.retained import instances
 from twisted_exec.streaming.http.upgrade_client import UpgradeRequest
 from twisted_exec.streaming.remotecommand.client import ConsoleClient, FirstUser, MarkUser, connect
-from twisted_exec.streaming.remotecommand.reconnecting import Reconnecting
 from twisted_exec.testing.console import RecordingUser
 from twisted_exec.testing.network import MemoryNetwork, MemoryTransport
 from twisted_exec.wire.channel import V5
@@ -108,7 +106,7 @@ class Client:
         self.opening = self.connect(MARKS, first, protocol)
         self.pump()
         self.client: Any = first.stream
-        instances(self.client, Reconnecting)[0]._jitter = lambda: 0.0
+        self.client._reconnecting._jitter = lambda: 0.0
 
     def connect(self, resume: str, user: MarkUser, protocol: str) -> Deferred[ConsoleClient]:
         return connect(

@@ -9,7 +9,7 @@ from typing import Any
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.retained import objects
+from tests.retained import instances
 from tests.streaming.remotecommand.resuming import Client, ResumingUser
 from twisted_exec.streaming.interfaces import COMPLETED, RESUMED, Break, Ending, Role, TerminalSize
 from twisted_exec.streaming.remotecommand.client import LOST
@@ -407,7 +407,7 @@ class OutageTests(ResumingCase):
     def test_no_keys_shown(self) -> None:
         """Keys are in no representation of the client's objects."""
         key = self.server.live[0].key
-        for shown in objects(self.client, beside=[self.server]):
+        for shown in instances(self.client, object, beside=[self.server]):
             if type(shown).__module__.startswith("twisted_exec.streaming.remotecommand"):
                 self.assertNotIn(key, repr(shown))
 

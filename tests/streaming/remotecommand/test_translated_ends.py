@@ -7,7 +7,6 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.retained import only
 from tests.streaming.http.test_upgrade_client import OneConnection
 from tests.streaming.remotecommand.translating import TranslateTestCase
 from twisted_exec.streaming.interfaces import (
@@ -21,7 +20,7 @@ from twisted_exec.streaming.interfaces import (
 )
 from twisted_exec.streaming.remotecommand.carriers import OVER_SPDY
 from twisted_exec.streaming.remotecommand.client import ConsoleClient
-from twisted_exec.streaming.remotecommand.translate import LOST, SILENT_SECONDS, Translation
+from twisted_exec.streaming.remotecommand.translate import LOST, SILENT_SECONDS
 from twisted_exec.testing.console import RecordingAttachment
 from twisted_exec.wire.channel import V5, Channel
 from twisted_exec.wire.session_terms import Right, Terms
@@ -149,7 +148,8 @@ class EndTests(TranslateTestCase):
     def test_paused_user(self) -> None:
         """A paused user's input waits, in its order."""
         client = self.open()
-        translation = only(self.sessions, Translation)
+        (session,) = self.sessions.live()
+        translation: Any = session._end.__self__  # The session alone pauses its user.
         translation.pause_user()
         translation.input(Channel.STDIN, b"read already, ")
         client.write(b"and typed")

@@ -19,7 +19,6 @@ from wsproto.events import BytesMessage, CloseConnection, Ping, Pong, TextMessag
 from zope.interface import implementer
 
 from tests.audits import AuditList
-from tests.retained import instances
 from tests.streaming.frames import handshake, masked
 from tests.streaming.raw import Raw
 from tests.streaming.remotecommand.translating import Proxying
@@ -36,7 +35,7 @@ from twisted_exec.streaming.interfaces import (
     Location,
 )
 from twisted_exec.streaming.proxy import Proxy
-from twisted_exec.streaming.remotecommand.tunnel import LEAVE_SECONDS, Tunnel
+from twisted_exec.streaming.remotecommand.tunnel import LEAVE_SECONDS
 from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.testing.network import BUFFER_BYTES, MemoryNetwork
 from twisted_exec.wire.upgrade import switching_protocols
@@ -354,7 +353,8 @@ class EndTests(TunnelTestCase):
         end.transport.pauseProducing()
         for _ in range(20):
             self.say(user, BytesMessage(NOISE * 64))
-        (tunnel,) = self.tunnels()
+        (session,) = self.sessions.live()
+        tunnel: Any = session._end.__self__  # The session alone pauses its user.
         tunnel.pause_user()
         end.transport.resumeProducing()
         self.network.pump()
@@ -364,10 +364,6 @@ class EndTests(TunnelTestCase):
         tunnel.resume_user()
         self.network.pump()
         self.assertEqual(len(end.received), len(NOISE) * 64 * 20 + len(b"decrypted already"))
-
-    def tunnels(self) -> list[Tunnel]:
-        """The tunnels of the open sessions."""
-        return instances(self.sessions, Tunnel)
 
     def test_cut_by_the_hop(self) -> None:
         """A drain without time closes both connections at once."""

@@ -7,12 +7,12 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.test_private_names import definitions, is_private, other_modules
 from tests.tiers import PROGRAMS
 from twisted_exec.tls.fast.names import NAMES, PARTS
 
@@ -59,6 +59,48 @@ STANDARD_LIBRARY = {
     "_get_formatter",
     "_group_actions",
 }
+
+
+def is_private(name: str) -> bool:
+    """Return whether a name starts with one underscore."""
+    return name.startswith("_") and not name.startswith("__") and name.strip("_") != ""
+
+
+def definitions(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    """Yield the private functions, classes, variables and attributes of ``self`` that a module defines."""
+    for node in nodes:
+        match node:
+            case (
+                ast.FunctionDef(name=name)
+                | ast.AsyncFunctionDef(name=name)
+                | ast.ClassDef(name=name)
+            ):
+                pass
+            case ast.Name(id=name, ctx=ast.Store()):
+                pass
+            case ast.Attribute(value=ast.Name(id="self" | "cls"), attr=name, ctx=ast.Store()):
+                pass
+            case _:
+                continue
+        if is_private(name):
+            yield name
+
+
+def other_modules(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    """Yield the names under which a module imports what does not come from ``twisted_exec``."""
+    for node in nodes:
+        match node:
+            case ast.Import(names=aliases):
+                pass
+            case ast.ImportFrom(module=module, names=aliases) if not (module or "").startswith(
+                "twisted_exec"
+            ):
+                pass
+            case _:
+                continue
+        for alias in aliases:
+            if not alias.name.startswith("twisted_exec"):
+                yield alias.asname or alias.name.partition(".")[0]
 
 
 def opened_without(name: str, library: str) -> tuple[str, list[str]]:
