@@ -19,7 +19,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
 import twisted
-from tests.tiers import PROGRAMS
+from tests import tiers
 from twisted_exec.interfaces import IAPIServer, IMachineRuntime, IPoollet
 from twisted_exec.program import start as program_module
 from twisted_exec.program.maker import ProgramMaker
@@ -159,7 +159,7 @@ class EndpointParserTests(SynchronousTestCase):
 class PackagingTests(SynchronousTestCase):
     """The file is a guest in Twisted's package."""
 
-    starts = PROGRAMS
+    starts = tiers.PROGRAMS
 
     def test_light(self) -> None:
         """Reading it imports no reactor (twistd chooses one later) and of ours only the maker."""
