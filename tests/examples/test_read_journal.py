@@ -23,6 +23,7 @@ class ReadJournalTests(SynchronousTestCase):
     """Output of a journal, read by its format."""
 
     starts = PROGRAMS
+    exact = True
 
     def setUp(self) -> None:
         self.path = self.mktemp()

@@ -26,6 +26,7 @@ class ForkTests(TestCase):
     """A fork beside a real start of the same console script."""
 
     starts = PROGRAMS
+    exact = True
 
     def setUp(self) -> None:
         self.directory = Path(self.mktemp()).resolve()

@@ -39,6 +39,7 @@ class BlockedTests(StreamCase):
     """A real command in a pseudo-terminal, which reads nothing for a while."""
 
     starts = PROGRAMS
+    exact = True
     protocols: Sequence[str] = (V5,)
 
     def setUp(self) -> None:
@@ -130,4 +131,5 @@ class BlockedTests(StreamCase):
 class BlockedSPDYTests(BlockedTests):
     """The same over SPDY."""
 
+    exact = True
     protocols = (OVER_SPDY,)

@@ -40,6 +40,7 @@ class FaultTests(RuntimeCase):
     """A runtime with one machine, ``uid-x``, that is a shell."""
 
     starts = PROGRAMS
+    exact = True
 
     async def begin(self, **options: Any) -> RuntimeHost:
         self.records = io.StringIO()

@@ -29,6 +29,7 @@ class MachinesTests(KeptCase):
     """Machines that another runtime continues."""
 
     starts = PROGRAMS
+    exact = True
 
     async def hand_over(self, first: Any, **options: Any) -> Any:
         """Suspend a runtime, and return the one that continues its machines."""

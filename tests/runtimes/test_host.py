@@ -287,6 +287,7 @@ class ResumeTests(ResumeCase):
     """Users who come back."""
 
     starts = PROGRAMS
+    exact = True
 
     async def test_back(self) -> None:
         """Output goes on at the exact byte; input is counted over all connections."""
@@ -403,6 +404,7 @@ class RestartTests(ResumeCase):
     """Users of a machine that outlives its runtime."""
 
     starts = PROGRAMS
+    exact = True
     skip = needs.qemu()
 
     async def end_all(self) -> None:

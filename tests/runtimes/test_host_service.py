@@ -40,6 +40,7 @@ class HandOverTests(HostCase):
     """A runtime with a shell."""
 
     starts = PROGRAMS
+    exact = True
 
     async def shell(self, host: RuntimeHost, uid: str = "") -> tuple[str, User]:
         """Create a machine, and open its console by an ordinary stream."""

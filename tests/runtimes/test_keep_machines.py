@@ -369,6 +369,7 @@ class OutputTests(KeptCase):
     """Output from while no runtime runs."""
 
     starts = PROGRAMS
+    exact = True
 
     def rom(self) -> str:
         path = os.path.join(self.directory, "counter.rom")

@@ -236,6 +236,7 @@ class EndTests(PtyCase):
     """Endings."""
 
     starts = PROGRAMS
+    exact = True
 
     async def test_exit_code(self) -> None:
         """The line's end tells the exit code, after all output."""
@@ -332,6 +333,7 @@ class ReleaseTests(WithKeeper):
     """Commands that outlive their runtime."""
 
     starts = PROGRAMS
+    exact = True
 
     def later(self) -> None:
         """The next runtime begins."""

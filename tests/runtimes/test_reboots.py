@@ -60,6 +60,7 @@ class CommandTests(RebootCase):
     """A shell."""
 
     starts = PROGRAMS
+    exact = True
 
     async def test_killed(self) -> None:
         """A command that is killed starts again, and its sessions go on: no end, no second session."""
@@ -176,6 +177,7 @@ class VirtualMachineTests(RebootCase):
     """A virtual machine that counts from 0."""
 
     starts = PROGRAMS
+    exact = True
     skip = needs.qemu()
 
     async def test_crash(self) -> None:

@@ -218,6 +218,7 @@ class ReplacedTests(StandaloneCase):
     """A program that a user started is replaced while consoles are open."""
 
     starts = PROGRAMS
+    exact = True
     skip = needs.kubectl()
 
     async def test_replaced(self) -> None:

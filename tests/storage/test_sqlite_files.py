@@ -302,6 +302,7 @@ class KillTests(SQLiteStores, TestCase):
     """Losing the process loses nothing that was acknowledged."""
 
     starts = PROGRAMS
+    exact = True
 
     async def test_kill(self) -> None:
         """A process killed while writing leaves every acknowledged object."""

@@ -252,6 +252,7 @@ class PipeTests(ProcessCase):
     """Standard input and output are pipes, as in scripts."""
 
     starts = PROGRAMS
+    exact = True
 
     async def test_input_and_its_end(self) -> None:
         """Input and its end are sent, all output is written, and the exit code is 0."""

@@ -71,6 +71,7 @@ class TerminalTests(ResumeCase):
     """A user at a terminal."""
 
     starts = PROGRAMS
+    exact = True
 
     async def test_goes_on(self) -> None:
         """Output and keys continue; two lines and the status say what happened."""
@@ -201,6 +202,7 @@ class PipeTests(ResumeCase):
     """A script."""
 
     starts = PROGRAMS
+    exact = True
 
     async def test_earlier_queries(self) -> None:
         """A pipe gets every byte of earlier output."""

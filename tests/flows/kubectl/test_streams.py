@@ -90,6 +90,7 @@ class KubectlTestCase(TestCase):
     """A server with one Pod, and every kubectl of this machine."""
 
     starts = PROGRAMS
+    exact = True
 
     async def setUp(self) -> None:
         self.kubectls = kubectls.found()

@@ -25,6 +25,7 @@ class TranslationTests(TestCase):
     """A server that supports SPDY and WebSockets up to version 4, as Go's does."""
 
     starts = PROGRAMS
+    exact = True
     skip = needs.kubectl()
     ends: dict[str, Any] = {}
     asked: dict[str, list[bytes]] = {

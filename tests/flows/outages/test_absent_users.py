@@ -32,6 +32,7 @@ class AbsentUserTests(TestCase):
     """A shell, and a user whose connections are lost."""
 
     starts = PROGRAMS
+    exact = True
 
     async def setUp(self) -> None:
         self.deployment = PatientDeployment(self.mktemp())

@@ -26,6 +26,7 @@ class KilledTests(TestCase):
     """One of three programs is killed."""
 
     starts = PROGRAMS
+    exact = True
 
     async def setUp(self) -> None:
         self.deployment = Deployment(self.mktemp())

@@ -23,6 +23,7 @@ LINES = 3000
 class RejoinedTests(PodsTestCase):
     """The poollet is lost, at work, while a kubectl of each protocol is attached."""
 
+    exact = True
     skip = needs.kubectl()
 
     def some(self) -> list[str]:

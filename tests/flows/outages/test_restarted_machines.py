@@ -33,6 +33,7 @@ class RestartedCase(TestCase):
     """A shell behind three programs, and a user of our client."""
 
     starts = PROGRAMS
+    exact = True
     runtime_options: tuple[str, ...] = PATIENCE
 
     async def setUp(self) -> None:

@@ -39,6 +39,7 @@ class ResumeTestCase(TestCase):
     """A busy machine behind three programs, and a user who types all the time."""
 
     starts = PROGRAMS
+    exact = True
     runtime_options: tuple[str, ...] = PATIENCE
 
     async def setUp(self) -> None:
@@ -84,6 +85,7 @@ class QueryTests(TestCase):
     """The machine asks the terminal for something in each line."""
 
     starts = PROGRAMS
+    exact = True
 
     async def test_positions(self) -> None:
         """

@@ -22,6 +22,8 @@ PANIC = "Kernel panic - not syncing: test"
 class AlertTests(LogCase):
     """A shell that prints what an alert looks for."""
 
+    exact = True
+
     async def setUp(self) -> None:
         await super().setUp()
         spec = {

@@ -51,6 +51,7 @@ class LogCase(TestCase):
     """
 
     starts = PROGRAMS
+    exact = True
     ends_programs = False
 
     async def setUp(self) -> None:

@@ -40,6 +40,7 @@ class ManyPtysTests(TestCase):
     """The runtime alone, under load."""
 
     starts = PROGRAMS
+    exact = True
 
     async def setUp(self) -> None:
         self.deployment = Deployment(self.mktemp())
@@ -118,6 +119,7 @@ class ManySessionsTests(TestCase):
     """Sessions through all three processes."""
 
     starts = PROGRAMS
+    exact = True
 
     async def setUp(self) -> None:
         self.deployment = Deployment(self.mktemp())
@@ -239,6 +241,7 @@ class ManyLogsTests(TestCase):
     """One kubectl that follows the logs of many machines."""
 
     starts = PROGRAMS
+    exact = True
     skip = needs.kubectl()
 
     async def test_logs_by_label(self) -> None:

@@ -45,6 +45,7 @@ class ReplacedCase(TestCase):
     """A busy machine for our client, and a shell for stock kubectls."""
 
     starts = PROGRAMS
+    exact = True
     skip = needs.kubectl()
     linger = "3600"
 

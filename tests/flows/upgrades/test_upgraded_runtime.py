@@ -25,6 +25,7 @@ class UpgradedTests(TestCase):
     """Our client and a stock kubectl of each protocol type all the time."""
 
     starts = PROGRAMS
+    exact = True
     skip = needs.kubectl() or needs.qemu()
 
     async def setUp(self) -> None:

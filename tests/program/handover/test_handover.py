@@ -190,6 +190,7 @@ class HandOverTests(HandOverCase):
     """Hand-overs that succeed."""
 
     starts = PROGRAMS
+    exact = True
 
     async def test_sessions_and_state(self) -> None:
         """

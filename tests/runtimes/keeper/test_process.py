@@ -17,6 +17,7 @@ class MisbehaviourTests(KeeperCase):
     """A client that does not follow the protocol loses its connection; others notice nothing."""
 
     starts = PROGRAMS
+    exact = True
 
     async def setUp(self) -> None:  # type: ignore[override]
         super().setUp()

@@ -100,6 +100,7 @@ class HandOnTests(DeviceCase):
     """A device that goes from one runtime to the next, by the keeper."""
 
     starts = PROGRAMS
+    exact = True
 
     def setUp(self) -> None:
         super().setUp()

@@ -148,6 +148,7 @@ class NestedTests(TestCase):
     """A user of cluster A, three brokers, a shell of cluster D."""
 
     starts = PROGRAMS
+    exact = True
 
     async def setUp(self) -> None:
         self.patch(streams, "ANSWER_SECONDS", PATIENCE_SECONDS)

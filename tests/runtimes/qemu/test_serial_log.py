@@ -174,6 +174,7 @@ class MachineTests(QemuCase):
     """A QEMU that prints all the time."""
 
     starts = PROGRAMS
+    exact = True
 
     def setUp(self) -> None:
         super().setUp()

@@ -38,6 +38,7 @@ class ContentTests(HostCase):
     """A runtime with a recorder."""
 
     starts = PROGRAMS
+    exact = True
 
     def recorder(self) -> RecordingSettings:
         authority = Authority.create("ca")

@@ -206,6 +206,7 @@ class MissedTests(FaultCase):
     """Changes that a server did not see."""
 
     starts = PROGRAMS
+    exact = True
 
     async def test_compacted(self) -> None:
         """
@@ -415,6 +416,7 @@ class QuorumTests(FaultCase):
     """A cluster of three."""
 
     starts = PROGRAMS
+    exact = True
 
     async def test_without(self) -> None:
         """Without a quorum all requests fail; no acknowledged write is lost when it returns."""

@@ -15,6 +15,8 @@ from .steps import FLOOD_BYTES
 class ResumeTests(WebTestCase):
     """A machine that prints numbered lines, and a user who watches it."""
 
+    exact = True
+
     async def setUp(self) -> None:
         await super().setUp()
         await self.deployment.create_machine("busy-1", BUSY)
