@@ -414,7 +414,7 @@ class OlderKubeletTests(KubeletCase):
 
     async def setUp(self) -> None:
         await super().setUp()
-        site = self.kubelet._site
+        site = self.kubelet._site  # The double itself always speaks WebSockets, too.
         self.older = site.resource = _Older(site.resource)
 
     async def test_exec(self) -> None:

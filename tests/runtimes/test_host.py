@@ -48,12 +48,12 @@ from .support import SHELL, RuntimeCase, User, open_console, runtime_id
 class HostCase(RuntimeCase):
     """Starts runtimes."""
 
-    def host(self, *classes: dict[str, Any], **options: Any) -> RuntimeHost:
+    def host(self, *classes: dict[str, Any], state: str = "state", **options: Any) -> RuntimeHost:
         checks = options.pop("checks", ())
         audit = options.pop("audit", None) or JSONLinesAudit(io.StringIO())
         settings = Settings(
             classes=parse({"classes": list(classes or (SHELL,))}),
-            state_directory=os.path.join(self.directory, "state"),
+            state_directory=os.path.join(self.directory, state),
             iri_target=f"unix://{self.directory}/iri/sock",
             **options,
         )
@@ -472,8 +472,7 @@ class FailureTests(HostCase):
     async def test_iri_in_use(self) -> None:
         """A target in use is named, and a stop undoes the partial start."""
         first = await self.ready()
-        other = self.host()
-        other.runtime._state.path = os.path.join(self.directory, "other")
+        other = self.host(state="other")
         error = await self.failure(other)
         self.assertIn("is in use by another process", str(error))
         await other.stopService()

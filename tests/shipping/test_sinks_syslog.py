@@ -111,6 +111,7 @@ class SyslogTests(SyslogCase):
         await sink.send(self.batch(sink, b"one"))
         await self.until(lambda: receiver.lines)
         receiver.cut()
+        # Until the sink has noticed, it sends on the old connection.
         await self.until(lambda: sink._connection is None)
         self.assertIn("lost", await self.refusal(sink))
         with self.assertRaises(SinkError):
@@ -124,6 +125,7 @@ class SyslogTests(SyslogCase):
         await sink.settle()
         await self.until(lambda: receiver.lines)
         receiver.cut()
+        # Until the sink has noticed, it sends on the old connection.
         await self.until(lambda: sink._connection is None)
         await sink.settle()
         await sink.send(self.batch(sink, b"two"))

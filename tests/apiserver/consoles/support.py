@@ -176,7 +176,7 @@ class ObjectsCase(SynchronousTestCase):
 
     def records(self) -> list[SessionRecord]:
         """Return the sessions that the server remembers."""
-        return list(self.objects._records.values())
+        return list(self.objects._records.values())  # Objects show only some of them.
 
     def begin(self, number: int = 1, **more: Any) -> Carried:
         carried = Carried(self.sessions, number, **more).begin()

@@ -219,6 +219,7 @@ class TargetAwayTests(BrokerCase):
         await self.made(broker)
         self.target.cluster.problem = unreachable()
         self.target.cluster.end_watches()
+        # A call before it is noticed still gets the old list.
         await self.until(lambda: broker.cache._reflector.problem)
         for call in (
             broker.list_machines(pb.ListMachinesRequest()),

@@ -85,7 +85,7 @@ class IdleTests(QemuCase):
         run = self.run_of(self.driver(idle_seconds=3600))
         line = await self.line(run)
         await line.until(b"ok")
-        idle = run._idle
+        idle = run._idle  # QEMU's own clock of silence cannot be moved.
         for _ in range(2):
             while (await self.ask(run, "query-status"))["status"] != "paused":
                 idle._last -= 3600  # the time passes
