@@ -112,9 +112,11 @@ class SleepTests(WebTestCase):
 
     timeout = 60 + 4 * SLEEP_SECONDS
 
-    def prepare(self) -> Chromium:
+    def prepare(self) -> None:
         self.deployment.set_speed(BYTES_PER_SECOND)
-        return super().prepare()
+
+    async def start_browser(self) -> Chromium:
+        return await self.started(Chromium())
 
     async def test_sleep(self) -> None:
         """

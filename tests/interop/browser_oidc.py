@@ -6,14 +6,12 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from tests import needs
 from tests.web.browser.abstract_page import AbstractPage
 from tests.web.browser.base import WebTestCase
-from tests.web.browser.chromium import Chromium
 from tests.web.browser.firefox import Firefox
 from tests.web.browser.user import User
 from twisted_exec.api import kinds
@@ -41,10 +39,7 @@ class ProviderTests(WebTestCase):
     timeout = 170
     skip = needs.chromium() or needs.page_vendor() or needs.dex()
 
-    def browser_of_test(self) -> Any:
-        return Chromium()
-
-    def prepare(self) -> Any:
+    def prepare(self) -> None:
         self.programs = Programs("exec-dex-")
         self.addCleanup(self.programs.stop)
         self.origin = f"https://localhost:{free_port()}"
@@ -57,7 +52,6 @@ class ProviderTests(WebTestCase):
             "--oidc-web-scopes=openid,email",
             "--oidc-username-claim=email",
         )
-        return self.browser_of_test()
 
     async def setUp(self) -> None:
         await super().setUp()
@@ -130,5 +124,5 @@ class FirefoxTests(ProviderTests):
 
     skip = needs.firefox() or needs.page_vendor() or needs.dex()
 
-    def browser_of_test(self) -> Any:
-        return Firefox()
+    async def start_browser(self) -> Firefox:
+        return await self.started(Firefox())

@@ -27,8 +27,8 @@ from twisted_exec.auth.oidc import Issuer, MappedClaim
 from twisted_exec.streaming.interfaces import REVOKED
 from twisted_exec.web.oidc import WebClient
 
+from . import shared
 from .base import WebTestCase
-from .chromium import Chromium
 from .deployment import WebDeployment
 from .page import Page
 from .user import User
@@ -69,9 +69,7 @@ class LoginTests(ChainTestCase):
         await self.provider.listen(reactor, self.mktemp())
         self.addCleanup(self.provider.stop)
         await super().setUp()
-        self.browser = Chromium()
-        self.addCleanup(self.browser.stop)
-        await self.browser.start()
+        self.browser = await shared.profile(self)
 
     def settings(self, **more: Any) -> Settings:
         url, ca_pem = self.provider.url, self.provider.ca_pem
@@ -176,14 +174,13 @@ class ExpiryTests(WebTestCase):
     def make_deployment(self) -> WebDeployment:
         return TolerantDeployment(self.mktemp())
 
-    def prepare(self) -> Any:
+    def prepare(self) -> None:
         self.deployment.api_options = (
             f"--oidc-issuer-url={self.provider.url}",
             f"--oidc-ca-file={os.path.abspath(self.ca)}",
             "--oidc-client-id=page",
             "--oidc-username-prefix=oidc:",
         )
-        return super().prepare()
 
     async def test_accepted_after_its_end(self) -> None:
         """
