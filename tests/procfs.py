@@ -83,6 +83,22 @@ def open_sockets(pid: int) -> int:
     return count
 
 
+def loopback_connections(pid: int) -> int:
+    """TCP connections to 127.0.0.1 that a process or one of its descendants has opened."""
+    sockets = set()
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        fields = line.split()
+        if fields[2].startswith("0100007F:"):
+            sockets.add(f"socket:[{fields[9]}]")
+    count = 0
+    for process in (pid, *descendants(pid)):
+        with suppress(OSError):
+            for name in os.listdir(f"/proc/{process}/fd"):
+                with suppress(OSError):  # closed meanwhile
+                    count += os.readlink(f"/proc/{process}/fd/{name}") in sockets
+    return count
+
+
 def written_bytes(pid: int) -> int:
     """What a process has handed to ``write`` so far."""
     for line in Path(f"/proc/{pid}/io").read_text().splitlines():

@@ -38,8 +38,6 @@ _HEAP = "Math.round(performance.memory.usedJSHeapSize / 1e6)"
 class BrowserTests(WebTestCase):
     """One browser and three programs."""
 
-    timeout = 400
-
     async def test_reloads(self) -> None:
         """Each of many reloads, with a cut connection at every third, goes on without a missing byte."""
         await self.deployment.create_machine("busy-1", BUSY)
@@ -110,11 +108,11 @@ class BrowserTests(WebTestCase):
 class SleepTests(WebTestCase):
     """A machine that prints as much as is kept for a user who is away."""
 
-    timeout = 60 + 4 * SLEEP_SECONDS
-
-    def prepare(self) -> Chromium:
+    def prepare(self) -> None:
         self.deployment.set_speed(BYTES_PER_SECOND)
-        return super().prepare()
+
+    async def start_browser(self) -> Chromium:
+        return await self.started(Chromium())
 
     async def test_sleep(self) -> None:
         """

@@ -28,11 +28,11 @@ class CertificateTests(WebTestCase):
     if not skip and os.geteuid() != 0:
         skip = f"only root may write to {POLICIES}"
 
-    def prepare(self) -> Any:
+    async def start_browser(self) -> Any:
         home = Path(self.mktemp()).resolve()
         self.import_certificate(home / ".pki" / "nssdb")
         self.select_automatically()
-        return Chromium(home=str(home))
+        return await self.started(Chromium(home=str(home)))
 
     def import_certificate(self, directory: Path) -> None:
         """Import the user's certificate, and trust the CA, in a new database of certificates."""
@@ -90,7 +90,7 @@ class FirefoxTests(CertificateTests):
 
     skip = needs.firefox() or needs.page_vendor() or needs.certificate_store()
 
-    def prepare(self) -> Any:
+    async def start_browser(self) -> Any:
         profile = Path(self.mktemp()).resolve()
         self.import_certificate(profile)
-        return Firefox(profile=str(profile))
+        return await self.started(Firefox(profile=str(profile)))

@@ -86,8 +86,8 @@ class FirefoxTests(EngineTests, WebTestCase):
 
     skip = needs.firefox() or needs.page_vendor()
 
-    def prepare(self) -> Firefox:
-        return Firefox()
+    async def start_browser(self) -> Firefox:
+        return await self.started(Firefox())
 
 
 class WebKitTests(EngineTests, WebTestCase):
@@ -95,5 +95,5 @@ class WebKitTests(EngineTests, WebTestCase):
 
     skip = needs.webkit() or needs.page_vendor()
 
-    def prepare(self) -> WebKit:
-        return WebKit()
+    async def start_browser(self) -> WebKit:
+        return await self.started(WebKit())

@@ -6,14 +6,12 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from tests import needs
 from tests.web.browser.abstract_page import AbstractPage
 from tests.web.browser.base import WebTestCase
-from tests.web.browser.chromium import Chromium
 from tests.web.browser.firefox import Firefox
 from tests.web.browser.user import User
 from twisted_exec.api import kinds
@@ -38,13 +36,9 @@ DIALOG = "document.querySelector('dialog[open]')"
 class ProviderTests(WebTestCase):
     """A page whose users come from Dex."""
 
-    timeout = 170
     skip = needs.chromium() or needs.page_vendor() or needs.dex()
 
-    def browser_of_test(self) -> Any:
-        return Chromium()
-
-    def prepare(self) -> Any:
+    def prepare(self) -> None:
         self.programs = Programs("exec-dex-")
         self.addCleanup(self.programs.stop)
         self.origin = f"https://localhost:{free_port()}"
@@ -57,7 +51,6 @@ class ProviderTests(WebTestCase):
             "--oidc-web-scopes=openid,email",
             "--oidc-username-claim=email",
         )
-        return self.browser_of_test()
 
     async def setUp(self) -> None:
         await super().setUp()
@@ -101,7 +94,7 @@ class ProviderTests(WebTestCase):
         await user.echo("before")
         await user.until_page(f"1 viewer: {EMAIL}")
 
-        await user.page.until(DIALOG, seconds=2 * TOKEN_SECONDS)
+        await user.page.until(DIALOG)
         self.assertIn("before-42", await user.text())
         pages = await self.browser.urls()
         await user.click_text("button", LOG_IN)
@@ -130,5 +123,5 @@ class FirefoxTests(ProviderTests):
 
     skip = needs.firefox() or needs.page_vendor() or needs.dex()
 
-    def browser_of_test(self) -> Any:
-        return Firefox()
+    async def start_browser(self) -> Firefox:
+        return await self.started(Firefox())

@@ -86,7 +86,7 @@ class NoticesTests(SynchronousTestCase):
             input=json.dumps(sessions),
             capture_output=True,
             text=True,
-            timeout=180,
+            timeout=600,
             check=False,
         )
         self.assertEqual(result.returncode, 0, result.stderr)

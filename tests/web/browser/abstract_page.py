@@ -13,8 +13,8 @@ from twisted.internet import reactor as _reactor
 
 reactor: Any = _reactor
 
-SECONDS = 300
-"""How long a test waits for a condition, which only tells a busy machine from a page that hangs."""
+SECONDS = 540
+"""How long a test waits for a condition; less than the test's timeout, whose failure does not show the page."""
 # A navigation replaces the context of scripts; the condition is then asked of the new one.
 _NAVIGATED = ("navigated", "context was destroyed", "Cannot find context", "Promise was collected")
 # The promise is fulfilled as soon as the expression is true, and with null when the time is over.  Each

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests import needs
 
-from .chromium import Chromium
+from . import shared
 from .deployment import WebDeployment
 from .layout import layout_faults
 from .steps import Steps
@@ -28,18 +28,26 @@ class WebTestCase(Steps):
         self.users: list[User] = []
         self.deployment = self.make_deployment()
         self.addCleanup(self.deployment.stop)
-        self.browser = self.prepare()
-        self.addCleanup(self.browser.stop)
-        await self.browser.start()
+        self.prepare()
         await self.deployment.start()
+        self.browser = await self.start_browser()
 
     def make_deployment(self) -> WebDeployment:
         """Return the deployment, not started."""
         return WebDeployment(self.mktemp())
 
-    def prepare(self) -> Any:
-        """Change the deployment before its start; return the browser, Chromium or another one."""
-        return Chromium()
+    def prepare(self) -> None:
+        """Change the deployment before its start."""
+
+    async def start_browser(self) -> Any:
+        """Return a profile of the process's Chromium, or a browser of the test's own; see :meth:`started`."""
+        return await shared.profile(self)
+
+    async def started(self, browser: Any) -> Any:
+        """Start a browser for this test alone."""
+        self.addCleanup(browser.stop)
+        await browser.start()
+        return browser
 
     async def user(self, name: str = "ada", **options: Any) -> User:
         """Open the page as a user who logs in with a token; fires when all views are loaded."""

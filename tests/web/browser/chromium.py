@@ -1,5 +1,5 @@
 """
-A headless Chromium with a private profile.
+A headless Chromium, and the profiles in it.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -17,6 +16,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorProcess
 
 from tests import needs
+from tests.shared import ENDS_WITH_PARENT
 
 from .devtools import DESCRIPTORS, BrowserEndedError, DevTools, Message
 from .page import Page
@@ -43,60 +43,21 @@ OPTIONS = (
     "--mute-audio",
     "--password-store=basic",
     "--no-proxy-server",
+    # Names that nobody else has (RFC 2606): sites of tests are at loopback under any of them.
+    "--host-resolver-rules=MAP *.example 127.0.0.1",
     "about:blank",
 )
 
 
-class Chromium:
+class Profile:
     """
-    One browser process.
+    Pages of one Chromium that have cookies, storage and cache in common.
 
-    :param hosts: IP addresses by the host names that only this browser resolves.
-    :param home: the home directory, whose certificates the browser uses; without it the browser has
-        an empty one, and accepts the certificate of any server.
+    :param context: identifies the browser context; empty for the default one.
     """
 
-    def __init__(self, *, hosts: Mapping[str, str] | None = None, home: str = "") -> None:
-        self._hosts = dict(hosts or {})
-        self._home, self._directory = home, ""
-        self._pid = 0
-        self.devtools = DevTools()
-        self.pages: list[Page] = []
-
-    async def start(self) -> None:
-        """Fires when the browser answers."""
-        self._directory = tempfile.mkdtemp(prefix="exec-chromium-")
-        # The sandbox refuses root, and works in few containers.  Only pages of tests are opened here.
-        if os.geteuid() != 0:
-            try:
-                return await self._launch()
-            except BrowserEndedError as error:
-                if "sandbox" not in str(error):
-                    raise
-        await self._launch("--no-sandbox")
-
-    async def _launch(self, *more: str) -> None:
-        program = needs.chromium_program()
-        assert program is not None, needs.chromium()
-        argv = [
-            # A process group, so that one signal ends the browser's many processes.
-            *("setsid", program, *OPTIONS, *more),
-            f"--user-data-dir={self._directory}/profile",
-        ]
-        if not self._home:
-            argv.append("--ignore-certificate-errors")
-        if self._hosts:
-            rules = ",".join(f"MAP {name} {address}" for name, address in self._hosts.items())
-            argv.append(f"--host-resolver-rules={rules}")
-        home = self._home or self._directory
-        environment = {**os.environ, "HOME": home, "TMPDIR": self._directory}
-        self.devtools = DevTools()
-        process = IReactorProcess(reactor).spawnProcess(
-            self.devtools, argv[0], argv, env=environment, childFDs=DESCRIPTORS
-        )
-        assert isinstance(process.pid, int)
-        self._pid = process.pid
-        await self.devtools.call("Browser.getVersion")
+    def __init__(self, devtools: DevTools, context: str = "") -> None:
+        self.devtools, self._context = devtools, context
 
     async def page(self, *, width: int = 1280, height: int = 800, private: bool = False) -> Page:
         """
@@ -104,19 +65,16 @@ class Chromium:
 
         :param private: in a profile of its own, with its own cache and storage.
         """
-        options: dict[str, Any] = {"url": "about:blank"}
-        if private:
-            made = await self.devtools.call("Target.createBrowserContext")
-            options["browserContextId"] = made["browserContextId"]
-        target = (await self.devtools.call("Target.createTarget", **options))["targetId"]
-        page = Page(self.devtools, target, options.get("browserContextId", ""))
+        context = await create_context(self.devtools) if private else self._context
+        options = {"browserContextId": context} if context else {}
+        made = await self.devtools.call("Target.createTarget", url="about:blank", **options)
+        page = Page(self.devtools, made["targetId"], context)
         await page.attach()
         await page.resize(width, height)
-        self.pages.append(page)
         return page
 
     async def urls(self) -> list[str]:
-        """Return the URLs of all open pages, sorted."""
+        """Return the URLs of all open pages of the browser, sorted."""
         found = await self.devtools.call("Target.getTargets")
         return sorted(each["url"] for each in found["targetInfos"] if each["type"] == "page")
 
@@ -132,23 +90,77 @@ class Chromium:
         self.devtools.listen("", changed)
         # The browser first reports the present pages, and then each change.
         await self.devtools.call("Target.setDiscoverTargets", discover=True)
-        page = Page(self.devtools, await found)
+        page = Page(self.devtools, await found, self._context)
         await self.devtools.call("Target.setDiscoverTargets", discover=False)
         await page.attach()
-        self.pages.append(page)
         return page
+
+
+async def create_context(devtools: DevTools) -> str:
+    """Create an empty browser context; fires with its identifier."""
+    made = await devtools.call("Target.createBrowserContext")
+    return str(made["browserContextId"])
+
+
+class Chromium(Profile):
+    """
+    One browser process, and its default profile.
+
+    :param home: the home directory, whose certificates the browser uses; without it the browser has
+        an empty one, and accepts the certificate of any server.
+    :ivar directory: has the profiles, and is removed at the end.
+    """
+
+    def __init__(self, *, home: str = "") -> None:
+        super().__init__(DevTools([]))
+        self._home, self.directory = home, ""
+
+    async def start(self) -> None:
+        """Fires when the browser answers."""
+        self.directory = tempfile.mkdtemp(prefix="exec-chromium-")
+        # The sandbox refuses root, and works in few containers.  Only pages of tests are opened here.
+        if os.geteuid() != 0:
+            try:
+                return await self._launch()
+            except BrowserEndedError as error:
+                if "sandbox" not in str(error):
+                    raise
+        await self._launch("--no-sandbox")
+
+    async def _launch(self, *more: str) -> None:
+        program = needs.chromium_program()
+        assert program is not None, needs.chromium()
+        argv = [
+            # A process group, so that one signal ends the browser's many processes.
+            *(*ENDS_WITH_PARENT, "setsid", program, *OPTIONS, *more),
+            f"--user-data-dir={self.directory}/profile",
+        ]
+        if not self._home:
+            argv.append("--ignore-certificate-errors")
+        home = self._home or self.directory
+        environment = {**os.environ, "HOME": home, "TMPDIR": self.directory}
+        self.devtools = DevTools(argv)
+        IReactorProcess(reactor).spawnProcess(
+            self.devtools, argv[0], argv, env=environment, childFDs=DESCRIPTORS
+        )
+        await self.devtools.call("Browser.getVersion")
 
     def signal(self, number: int) -> None:
         """Send a signal to all processes of the browser, such as ``SIGSTOP`` for a computer that sleeps."""
         pids = [int(each) for each in os.listdir("/proc") if each.isdigit()]
         for pid in pids:
             with suppress(ProcessLookupError):
-                if os.getsid(pid) == self._pid:
+                if os.getsid(pid) == self.devtools.pid:
                     os.kill(pid, number)
 
     async def stop(self) -> None:
         """Kill the browser with all its processes."""
-        if self.devtools.is_running:
-            os.killpg(self._pid, signal.SIGKILL)
+        if self.devtools.pid and self.devtools.exit_code is None:
+            with suppress(ProcessLookupError):  # it has ended, which nobody has read yet
+                os.killpg(self.devtools.pid, signal.SIGKILL)
             await self.devtools.ended
-        shutil.rmtree(self._directory, ignore_errors=True)
+        self.remove_files()
+
+    def remove_files(self) -> None:
+        """Remove :attr:`directory`."""
+        shutil.rmtree(self.directory, ignore_errors=True)

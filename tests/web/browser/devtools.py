@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from twisted.internet.defer import Deferred
-from twisted.internet.protocol import ProcessProtocol
 from twisted.python.failure import Failure
+
+from tests.flows.programs import Program
 
 from .abstract_page import PageError
 
@@ -34,19 +35,12 @@ class BrowserEndedError(Exception):
     """The browser ended before it answered."""
 
 
-class DevTools(ProcessProtocol):
-    """
-    A connection to a browser, which is the process of this protocol.
+class DevTools(Program):
+    """A connection to a browser, which is the program."""
 
-    :ivar ended: fires when the process has ended.
-    :ivar log: what the browser printed, for messages of failing tests.
-    """
-
-    def __init__(self) -> None:
-        self.ended: Deferred[None] = Deferred()
-        self.log = b""
-        self.is_running = False
-        self._received = bytearray()
+    def __init__(self, argv: Sequence[str]) -> None:
+        super().__init__(argv)
+        self._received_bytes = bytearray()
         self._numbers = itertools.count(1)
         self._answers: dict[int, Deferred[Message]] = {}
         self._listeners: dict[str, Listener] = {}
@@ -63,8 +57,8 @@ class DevTools(ProcessProtocol):
             :class:`BrowserEndedError`.
         """
         answer: Deferred[Message] = Deferred()
-        if not self.is_running:
-            answer.errback(BrowserEndedError(self.log.decode(errors="replace")))
+        if self.exit_code is not None:
+            answer.errback(self._error())
             return answer
         number = next(self._numbers)
         self._answers[number] = answer
@@ -75,18 +69,15 @@ class DevTools(ProcessProtocol):
         self.transport.writeToChild(READ, json.dumps(message).encode() + b"\0")
         return answer
 
-    def connectionMade(self) -> None:
-        self.is_running = True
-
     def childDataReceived(self, childFD: int, data: bytes) -> None:
         if childFD != WRITE:
-            self.log = (self.log + data)[-10_000:]
+            super().childDataReceived(childFD, data)
             return
-        self._received += data
+        self._received_bytes += data
         if b"\0" not in data:
             return
-        *messages, rest = self._received.split(b"\0")
-        self._received = rest
+        *messages, rest = self._received_bytes.split(b"\0")
+        self._received_bytes = rest
         for message in messages:
             self._message_received(json.loads(message))
 
@@ -102,9 +93,16 @@ class DevTools(ProcessProtocol):
         else:
             answer.callback(message["result"])
 
+    def resume(self, size: int) -> None:
+        """Read again, after :meth:`pause`, and forget whoever listened before it."""
+        self._listeners.clear()
+        super().resume(size)
+
     def processEnded(self, reason: Failure) -> None:
-        self.is_running = False
+        super().processEnded(reason)
         answers, self._answers = self._answers, {}
         for answer in answers.values():
-            answer.errback(BrowserEndedError(self.log.decode(errors="replace")))
-        self.ended.callback(None)
+            answer.errback(self._error())
+
+    def _error(self) -> BrowserEndedError:
+        return BrowserEndedError(self.output[-10_000:].decode(errors="replace"))

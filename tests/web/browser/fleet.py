@@ -17,7 +17,7 @@ from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.resource import Resource
 
-from .chromium import Chromium
+from . import shared
 from .user import User, open_user
 
 MACHINES, POOLS = kinds.MACHINES.resource, kinds.MACHINEPOOLS.resource
@@ -44,9 +44,7 @@ class FleetTestCase(ChainTestCase):
         # Of the machines: the scheduler reports a pool that is missing after some seconds.
         pool = {"apiVersion": POOLS.api_version, "kind": POOLS.kind, "metadata": {"name": POOL}}
         await self.admin.create(POOLS, pool)
-        self.browser = Chromium()
-        self.addCleanup(self.browser.stop)
-        await self.browser.start()
+        self.browser = await shared.profile(self)
 
     async def user(self, view: str = "machines", size: tuple[int, int] = SIZES["desktop"]) -> User:
         """Open a view as ``ada``."""

@@ -32,7 +32,7 @@ from tests.flows.deployment import pause, run_reactor
 from twisted_exec.api import kinds
 
 from .base import WebTestCase
-from .chromium import Chromium
+from .chromium import Chromium, Profile
 from .fleet import SIZES, FleetTestCase
 from .page import Page
 from .steps import VM
@@ -110,7 +110,7 @@ class _Album(TestCase):
 
     async def visit(self, url: str, token: str = "", script: str = "") -> User[Page]:
         """Open the page of the commit or of the working tree, and log in with a token, if there is one."""
-        browser: Chromium = self.browser  # type: ignore[attr-defined]
+        browser: Profile = self.browser  # type: ignore[attr-defined]
         user = await User.visit(browser, "about:blank")
         await user.page.before_scripts(_CLOCK + script)
         await user.page.goto(url)

@@ -15,8 +15,8 @@ from tests.interop.recorder import Recorder
 from tests.tiers import BROWSER
 from twisted_exec.api import kinds
 
-from .attacker import HOST, Attacker, attack
-from .chromium import Chromium
+from . import shared
+from .attacker import Attacker, attack
 from .deployment import HOSTILE, WebDeployment
 from .page import Page
 
@@ -47,9 +47,7 @@ class HostedPageTests(TestCase):
         self.attacker = Attacker()
         self.addCleanup(self.attacker.stop)
         await self.attacker.start()
-        self.browser = Chromium(hosts={HOST: "127.0.0.1"})
-        self.addCleanup(self.browser.stop)
-        await self.browser.start()
+        self.browser = await shared.profile(self)
 
     async def test_attacks(self) -> None:
         """

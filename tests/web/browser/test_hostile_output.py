@@ -10,7 +10,6 @@ import re
 from tests.flows.deployment import pause
 
 from .base import WebTestCase
-from .chromium import Chromium
 from .deployment import HOSTILE
 from .user import User
 
@@ -30,10 +29,9 @@ _CELLS = """(() => {
 class HostileOutputTests(WebTestCase):
     """A machine that prints a corpus of hostile sequences, and a user who watches it."""
 
-    def prepare(self) -> Chromium:
+    def prepare(self) -> None:
         self.deployment.tokens[EVE] = "token-of-eve"
         self.deployment.write_tokens()
-        return super().prepare()
 
     async def setUp(self) -> None:
         await super().setUp()

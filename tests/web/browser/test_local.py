@@ -22,9 +22,9 @@ from twisted_exec.cli.commands.web_server import LocalServer
 from twisted_exec.kube.kubeconfig.client_config import Material
 from twisted_exec.kube.kubeconfig.loader import load
 
+from . import shared
 from .attacker import HOST, Attacker, attack
 from .base import WebTestCase
-from .chromium import Chromium
 from .page import Page
 from .steps import VM
 from .user import User
@@ -70,9 +70,7 @@ class LocalPageTests(ChainTestCase):
         self.addCleanup(self.local.close)
         self.url = self.local.new_url()
         self.origin = self.url.partition("/console/")[0]
-        self.browser = Chromium(hosts={HOST: "127.0.0.1"})
-        self.addCleanup(self.browser.stop)
-        await self.browser.start()
+        self.browser = await shared.profile(self)
         self.page = await self.browser.page()
 
     async def log_in(self) -> None:

@@ -28,8 +28,8 @@ from twisted_exec.auth.oidc import Issuer, MappedClaim
 from twisted_exec.streaming.interfaces import REVOKED
 from twisted_exec.web.oidc import WebClient
 
+from . import shared
 from .base import WebTestCase
-from .chromium import Chromium
 from .deployment import WebDeployment
 from .page import Page
 from .user import User
@@ -48,7 +48,7 @@ from twisted_exec.auth import oidc
 from twisted_exec.streaming.http import control
 from twisted_exec.streaming.proxy import Proxy
 oidc.LEEWAY_SECONDS = 290.0
-control.SILENCE_SECONDS = Proxy.__init__.__kwdefaults__["end_seconds"] = 60.0
+control.SILENCE_SECONDS = Proxy.__init__.__kwdefaults__["end_seconds"] = 600.0
 run()
 """
 """In place of ``twistd``."""
@@ -71,9 +71,7 @@ class LoginTests(ChainTestCase):
         await self.provider.listen(reactor, self.mktemp())
         self.addCleanup(self.provider.stop)
         await super().setUp()
-        self.browser = Chromium()
-        self.addCleanup(self.browser.stop)
-        await self.browser.start()
+        self.browser = await shared.profile(self)
 
     def settings(self, **more: Any) -> Settings:
         url, ca_pem = self.provider.url, self.provider.ca_pem
@@ -178,14 +176,13 @@ class ExpiryTests(WebTestCase):
     def make_deployment(self) -> WebDeployment:
         return TolerantDeployment(self.mktemp())
 
-    def prepare(self) -> Any:
+    def prepare(self) -> None:
         self.deployment.api_options = (
             f"--oidc-issuer-url={self.provider.url}",
             f"--oidc-ca-file={os.path.abspath(self.ca)}",
             "--oidc-client-id=page",
             "--oidc-username-prefix=oidc:",
         )
-        return super().prepare()
 
     async def test_accepted_after_its_end(self) -> None:
         """

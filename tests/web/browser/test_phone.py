@@ -511,6 +511,8 @@ class PhoneTests(WebTestCase):
         with open(f"{self.mktemp()}-paste.png", "wb") as picture:
             picture.write(await ada.page.screenshot())
         await ada.click_text("dialog button", "Paste")
+        # The terminal has the focus a moment before it gets the text.
+        await ada.until_terminal(r"echo pasted-\$\(\(6\*7\)\)$")
         await ada.until_terminal_focus()
         await ada.page.press("Enter")
         await ada.until_terminal("pasted-42")

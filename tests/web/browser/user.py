@@ -12,7 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from tests.flows.deployment import pause
 
 from .abstract_page import AbstractPage
-from .chromium import Chromium
+from .chromium import Profile
 
 # Each write to a terminal is reported with its document and number, before the page's own modules run.
 _RECORD_WRITES = """
@@ -224,7 +224,7 @@ class User(Generic[AnyPage]):
         return sum(len(each) for pieces in self.written[document].values() for each in pieces)
 
 
-async def open_user(browser: Chromium, url: str, token: str, **options: Any) -> User:
+async def open_user(browser: Profile, url: str, token: str, **options: Any) -> User:
     """Visit the page and log in."""
     user = await User.visit(browser, url, **options)
     await user.log_in(token)
