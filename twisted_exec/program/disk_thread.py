@@ -34,13 +34,23 @@ class Unanswered(OSError):
     """
     The disk has not answered yet.
 
-    :ivar answer: fires with the result of the call when the disk answers; ``None`` if the call was
-        not begun.
+    :ivar is_read: the caller has read :attr:`answer`, and handles its error.
     """
 
     def __init__(self, answer: Deferred[Any] | None = None) -> None:
         super().__init__(errno.ETIMEDOUT, "the disk does not answer")
-        self.answer = answer
+        self._answer = answer
+        self.is_read = False
+
+    @property
+    def answer(self) -> Deferred[Any] | None:
+        """
+        Fires with the result of the call when the disk answers; ``None`` if the call was not begun.
+
+        An error of the disk is dropped if the caller has not read this: it has gone on without the call.
+        """
+        self.is_read = True
+        return self._answer
 
 
 class Files(Protocol):
@@ -114,16 +124,16 @@ class DiskThread:
         if job.wait(LONG_WAIT_SECONDS if is_long else self._wait_seconds):
             return job.result()  # type: ignore[no-any-return]
         self._late += 1
-        job.answer.addBoth(self._answered, job.answer)
+        unanswered = Unanswered(job.answer)
+        job.answer.addBoth(self._answered, unanswered)
         self.late()
-        raise Unanswered(job.answer)
+        raise unanswered
 
-    def _answered(self, result: Any, answer: Deferred[Any]) -> Any:
+    def _answered(self, result: Any, unanswered: Unanswered) -> Any:
         self._late -= 1
         self.answered()
-        waiting: Any = answer.callbacks
-        if isinstance(result, Failure) and result.check(OSError) and not waiting:
-            return None  # the caller has gone on without it
+        if isinstance(result, Failure) and result.check(OSError) and not unanswered.is_read:
+            return None
         return result
 
     def run(self, function: Callable[[], Any]) -> Deferred[Any]:
