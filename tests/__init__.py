@@ -55,7 +55,7 @@ def cpu_seconds() -> float:
 
 
 _STARTS = {"os.fork", "os.forkpty", "os.posix_spawn", "subprocess.Popen", "tests.program"}
-"""Audit events of a start of a program; the last is that of ``tests/flows/forks.py`` and ``tests/shared.py``."""
+"""Audit events of a start of a program; the last is that of forked and of shared programs."""
 _started: list[str] = []
 
 

@@ -10,6 +10,8 @@ from importlib import import_module
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.tiers import PROGRAMS
+
 OLD_PATHS = {
     "api.kinds.common.schemas": "strings",
     "api.kinds.common.validation": "claim",
@@ -46,6 +48,8 @@ OLD_PATHS = {
 
 class MovedTests(SynchronousTestCase):
     """Programs that were written with the pages of an earlier release find what they import."""
+
+    starts = PROGRAMS
 
     def test_names(self) -> None:
         """Each path can be imported; each name comes with a warning that names its new path."""

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.tiers import PROGRAMS
+
 ROOT = Path(__file__).parents[1]
 
 _SCRIPT = """
@@ -47,6 +49,7 @@ assert process.stdout.readline() == b"x\\n"
 class StallTests(SynchronousTestCase):
     """A stall that stops nothing would let every test pass."""
 
+    starts = PROGRAMS
     skip = None if sys.platform.startswith("linux") else "ptrace(2) of Linux is needed"
 
     def test_stands_still(self) -> None:

@@ -98,13 +98,16 @@ class ThreadTests(TestCase):
                 raise kind
 
             self.frozen.clear()
-            answer = self.call_late(fail).answer
-            assert answer is not None
+            unanswered = self.call_late(fail)
             errors: list[Failure] = []
             if is_awaited:
+                answer = unanswered.answer
+                assert answer is not None
                 answer.addErrback(errors.append)
             self.frozen.set()
             await self.thread.run(list)
+            answer = unanswered.answer
+            assert answer is not None
             answer.addErrback(errors.append)
             self.assertEqual([each.type for each in errors], [expected] if expected else [])
 

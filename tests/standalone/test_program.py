@@ -304,6 +304,8 @@ class ReadyTests(StandaloneCase):
 class RestartTests(StandaloneCase):
     """What another start finds."""
 
+    starts = PROGRAMS
+
     async def test_stopped(self) -> None:
         """The kubeconfig goes with the program, objects stay, deleted machines stay deleted."""
         program = await self.ready()
@@ -404,6 +406,8 @@ class RestartTests(StandaloneCase):
 
 class RefusedTests(StandaloneCase):
     """Starts that cannot be."""
+
+    starts = PROGRAMS
 
     async def test_in_use(self) -> None:
         """A second start in the same directory."""

@@ -12,6 +12,7 @@ import random
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Coroutine, Sequence
@@ -27,6 +28,7 @@ from twisted.trial.unittest import TestCase
 
 from tests.runtimes.support import pause
 from tests.shared import ENDS_WITH_PARENT
+from tests.tiers import PROGRAMS
 from twisted_exec.api.status import APIError
 from twisted_exec.storage.etcd.client import COMPACT, RANGE, TXN, EtcdClient, EtcdError
 from twisted_exec.storage.etcd.keys import Keys
@@ -179,9 +181,14 @@ def loopback() -> str:
     return f"127.{random.randint(2, 250)}.{random.randint(0, 250)}.{random.randint(2, 250)}"
 
 
-@cache
 def shared(program: str = "etcd") -> Etcds:
     """Return the cluster that tests of this process share, each with its own prefix."""
+    sys.audit("tests.program", program)
+    return _shared(program)
+
+
+@cache
+def _shared(program: str) -> Etcds:
     etcds = Etcds(program=program)
     etcds.start()
     atexit.register(etcds.end)
@@ -270,6 +277,7 @@ class _Outbound(Protocol):
 class EtcdCase(TestCase):
     """Stores over etcds, which end with the test."""
 
+    starts = PROGRAMS
     remembered = 20
     remembered_bytes = 20_000
     limits = NO_LIMITS

@@ -11,6 +11,7 @@ from twisted.internet.defer import Deferred, gatherResults
 from tests import needs
 from tests.contracts.storage import MACHINES, machine
 from tests.storage.etcds import EtcdCase, any_prefix, shared
+from tests.tiers import PROGRAMS
 from twisted_exec.storage.etcd.client import EtcdClient
 from twisted_exec.storage.etcd.keys import Keys
 from twisted_exec.storage.etcd.reflector import EtcdReflector
@@ -31,6 +32,7 @@ class _Counted(EtcdClient):
 class SharedTests(EtcdCase):
     """Concurrent reads share a few requests to etcd."""
 
+    starts = PROGRAMS
     skip = needs.etcd()
 
     async def test_shared(self) -> None:

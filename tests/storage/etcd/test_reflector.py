@@ -166,6 +166,8 @@ class GoneTests(FaultCase):
 class UnknownOutcomeTests(FaultCase):
     """etcd writes, and its answer is lost."""
 
+    starts = PROGRAMS
+
     async def test_not_repeated(self) -> None:
         """
         A write cut off from etcd is a 504 and not repeated; its event follows on reconnection.

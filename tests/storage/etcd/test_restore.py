@@ -78,6 +78,8 @@ class RestoreCase(EtcdCase):
 class RestoreTests(RestoreCase):
     """A restore that succeeds."""
 
+    starts = PROGRAMS
+
     async def test_objects(self) -> None:
         """All objects are there with their UIDs, and their versions are above all earlier ones."""
         target = self.target()

@@ -22,6 +22,7 @@ from twisted_exec.storage.interfaces import Event, IStorage, Object
 class EtcdStorageTests(StorageContract, EtcdCase):
     """The contract, in etcd."""
 
+    starts = PROGRAMS
     skip = needs.etcd()
 
     async def make_storage(self) -> IStorage:

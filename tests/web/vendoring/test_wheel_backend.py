@@ -17,6 +17,7 @@ from pathlib import Path
 from setuptools import build_meta
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.tiers import PROGRAMS
 from twisted_exec.web.vendoring import wheel_backend
 from twisted_exec.web.vendoring.wheel_backend import (
     FILES,
@@ -62,6 +63,8 @@ CALL_HOOK = "import sys, wheel_backend; getattr(wheel_backend, sys.argv[1])(sys.
 
 class VendorTests(SynchronousTestCase):
     """Building the files."""
+
+    starts = PROGRAMS
 
     def setUp(self) -> None:
         self.programs = Path(self.mktemp()).absolute()
@@ -145,6 +148,8 @@ class VendorTests(SynchronousTestCase):
 
 class BuildTests(SynchronousTestCase):
     """Builds of a small project with this backend, each in a process of its own."""
+
+    starts = PROGRAMS
 
     def setUp(self) -> None:
         self.root = Path(self.mktemp()).absolute()
@@ -345,6 +350,8 @@ class HookTests(SynchronousTestCase):
 
 class CommitTests(SynchronousTestCase):
     """The commit in a build."""
+
+    starts = PROGRAMS
 
     def setUp(self) -> None:
         self.root = Path(self.mktemp()).absolute()
