@@ -31,6 +31,6 @@ def assert_linear(work: Callable[[int], object], size: int, about: object = "") 
     growth = min(large) / min(small)
     if growth > GROWTH:
         raise AssertionError(
-            f"{about}: {size} take {min(small):.4f} s of CPU time, {4 * size} take {min(large):.4f} s:"
+            f"{about} {size} take {min(small):.4f} s of CPU time, {4 * size} take {min(large):.4f} s:"
             f" {growth:.1f} times as much, more than {GROWTH}"
         )

@@ -82,6 +82,7 @@ class OthersTests(SynchronousTestCase):
             document = {**yaml.safe_load(HEAD), "users": users}
             return json.dumps(document, separators=(",", ":")).encode()
 
+        self.refused('no user "a"', commas, MAX_VALUES // 5)
         most = (MAX_INLINE_BYTES - 1000) // 2
         self.refused(f"more than {MAX_VALUES} keys and values", commas, most // 4)
         self.refused('no user "a"', entries, 3750)
