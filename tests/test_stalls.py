@@ -28,7 +28,7 @@ def state(pid):
     return open(f"/proc/{pid}/stat").read().rsplit(") ", 1)[1][0]
 
 def until(condition):
-    end, ended = time.monotonic() + 30, {}
+    end, ended = time.monotonic() + 600, {}
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.001)
@@ -48,7 +48,7 @@ class StallTests(SynchronousTestCase):
         directory = self.mktemp()
         os.mkdir(directory)
         command = [sys.executable, "-c", _BEGINNING + script, os.path.abspath(directory)]
-        ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=180)
+        ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
         self.assertEqual((ended.returncode, ended.stderr), (0, ""))
 
     def test_stands_still(self) -> None:

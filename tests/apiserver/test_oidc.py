@@ -18,7 +18,7 @@ from twisted.internet import reactor as _reactor
 from tests.apiserver.chain import WEBSOCKET, ChainTestCase
 from tests.auth import forge
 from tests.auth.provider import AUTHORIZATION, DISCOVERY, Provider
-from tests.chain import POOL
+from tests.chain import PATIENCE_SECONDS, POOL, patient
 from tests.retained import only
 from twisted_exec.api import kinds
 from twisted_exec.api.status import APIError
@@ -81,7 +81,9 @@ class OIDCChainTests(ChainTestCase):
         self.addCleanup(transport.close)
 
         async def collect(request: Request) -> tuple[int, bytes]:
-            code, _, body = await transport.collect(request, timeout_seconds=120, limit_bytes=9000)
+            code, _, body = await transport.collect(
+                request, timeout_seconds=PATIENCE_SECONDS, limit_bytes=9000
+            )
             return code, body
 
         path = f"/console/oidc/authorization?issuer={quote(self.provider.url, safe='')}"
@@ -117,7 +119,7 @@ class OIDCChainTests(ChainTestCase):
         """A client without a certificate."""
         config = load(self.kubeconfig("user-admin"))
         shown = replace(config, certificate=Material(), key=Material(), token=token.decode())
-        made = KubeClient(shown, reactor)
+        made = patient(shown)
         self.addCleanup(made.close)
         return made
 
@@ -196,7 +198,7 @@ class OIDCChainTests(ChainTestCase):
         await super().setUp()
         transport = only(self.admin, HTTPTransport)
         code, *_ = await transport.collect(
-            Request("GET", "/readyz"), timeout_seconds=120, limit_bytes=10000
+            Request("GET", "/readyz"), timeout_seconds=PATIENCE_SECONDS, limit_bytes=10000
         )
         self.assertEqual(code, 200)
         await self.assertNobody(self.token())
