@@ -53,8 +53,8 @@ USERS = {
 }
 """Users with a certificate, and their groups."""
 TURN_SECONDS = 0.005
-PATIENCE_SECONDS = 120.0
-"""Limit of connections and answers in tests whose subject is another one."""
+PATIENCE_SECONDS = 600.0
+"""Limit of connections and answers in tests whose subject is another one: as long as a test may take."""
 
 CleanUp = Callable[..., Any]
 """``addCleanup`` of a test case, or what does the same."""

@@ -15,6 +15,7 @@ from tests.apiserver.support import machine
 from tests.audits import AuditList
 from tests.chain import (
     LISTEN,
+    PATIENCE_SECONDS,
     POOL,
     apiserver_settings,
     await_endings,
@@ -153,7 +154,7 @@ class ChainTestCase(TestCase):
     """An API server on a socket, a stand-in poollet, clients with certificates."""
 
     address_types: Sequence[str] = kinds.ADDRESS_TYPES
-    poollet_seconds = 60.0
+    poollet_seconds = PATIENCE_SECONDS
     pools_named = True
     drain_seconds = 0.0
     token_file = ""
@@ -251,7 +252,9 @@ class ChainTestCase(TestCase):
         """
         sent = [*headers] + ([(b"Content-Length", b"0")] if method == b"POST" else [])
         head = UpgradeRequest(method, (path.format(name) + query).encode(), b"127.0.0.1", sent)
-        return await upgrade(self.endpoint(user), head, clock=reactor, timeout_seconds=120)
+        return await upgrade(
+            self.endpoint(user), head, clock=reactor, timeout_seconds=PATIENCE_SECONDS
+        )
 
     async def refused(self, code: int, name: str = "vm", **more: Any) -> str:
         """The message of a refusal, which must be a Status with ``code``."""

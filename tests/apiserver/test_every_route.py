@@ -11,6 +11,7 @@ from typing import Any
 from twisted.internet import reactor as _reactor
 
 from tests.apiserver.chain import ChainTestCase
+from tests.chain import PATIENCE_SECONDS
 from twisted_exec.apiserver.service import APIServer
 from twisted_exec.auth.gate import GatedEndpoint
 from twisted_exec.kube.kubeconfig.client_config import Material
@@ -69,7 +70,9 @@ class EveryRouteTests(ChainTestCase):
             if pattern in OPEN | PAGE:
                 continue
             code, _, body = await transport.collect(
-                Request(method, pattern.format(*["x"] * 9)), timeout_seconds=120, limit_bytes=10000
+                Request(method, pattern.format(*["x"] * 9)),
+                timeout_seconds=PATIENCE_SECONDS,
+                limit_bytes=10000,
             )
             self.assertEqual((code, b'"Unauthorized"' in body), (401, True), (method, pattern))
 

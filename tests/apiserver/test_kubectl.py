@@ -189,7 +189,7 @@ class KubectlTests(KubectlCase):
                 "wait",
                 "--for=jsonpath={.status.state}=Running",
                 f"machine/{name}",
-                "--timeout=500s",
+                "--timeout=600s",
             )
             self.assertIn("deleted", await self.run_kubectl("delete", "machine", name))
             told = await self.run_kubectl("get", "machine", name, code=1)
@@ -268,7 +268,7 @@ class KubectlTests(KubectlCase):
 
         async def story(name: str) -> None:
             await self.make_machine(name)
-            words = (f"machine/{name}", "--for=jsonpath={.spec.power}=On", "--timeout=500s")
+            words = (f"machine/{name}", "--for=jsonpath={.spec.power}=On", "--timeout=600s")
             told = await self.run_kubectl("wait", *words, "-v=6", env=STREAMED)
             self.assertIn("condition met", told)
             streamed, listed = "sendInitialEvents=true" in told, "limit=500" in told

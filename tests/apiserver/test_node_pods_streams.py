@@ -7,7 +7,7 @@ from __future__ import annotations
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
-from tests.chain import pki, reactor
+from tests.chain import PATIENCE_SECONDS, pki, reactor
 from tests.nodeserver.clusters import LEAF, LEAF_NODE, POD, ROOT, Cluster
 from tests.testing.callers import Caller, call, forward, until
 from tests.tiers import PROGRAMS
@@ -112,7 +112,9 @@ class KubeletCase(TestCase):
         self.port = port.getHost().port
         await self.cluster.add_node(LEAF_NODE, self.port)
         await self.cluster.add_pod(POD, LEAF_NODE, self.containers)
-        self.endpoint = endpoint(self.cluster.config("admin"), reactor, timeout_seconds=120)
+        self.endpoint = endpoint(
+            self.cluster.config("admin"), reactor, timeout_seconds=PATIENCE_SECONDS
+        )
 
     async def exec(self, *command: str, protocol: str = OVER_SPDY, query: str = ALL) -> Caller:
         words = "&".join(f"command={word}" for word in command)
@@ -123,7 +125,7 @@ class KubeletCase(TestCase):
         self, asked: str, pod: str = POD, *, user: str = "admin", protocol: str = OVER_SPDY
     ) -> tuple[int, str]:
         """Code and message of a stream that is refused."""
-        server = endpoint(self.cluster.config(user), reactor, timeout_seconds=120)
+        server = endpoint(self.cluster.config(user), reactor, timeout_seconds=PATIENCE_SECONDS)
         path = f"/api/v1/namespaces/default/pods/{pod}/{asked}"
         try:
             await call(server, path, protocol, CHANNELS)
@@ -138,11 +140,11 @@ class KubeletCase(TestCase):
         ask = UpgradeRequest(b"GET", path.encode(), b"server", [])
         try:
             _, download = await ask_first(
-                [("server", endpoint(config, reactor, timeout_seconds=120))],
+                [("server", endpoint(config, reactor, timeout_seconds=PATIENCE_SECONDS))],
                 ask,
                 clock=reactor,
-                connect_seconds=120,
-                answer_seconds=120,
+                connect_seconds=PATIENCE_SECONDS,
+                answer_seconds=PATIENCE_SECONDS,
                 factory=DOWNLOADS,
             )
         except UpgradeRefused as refused:

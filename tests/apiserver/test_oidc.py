@@ -18,7 +18,7 @@ from twisted.internet import reactor as _reactor
 from tests.apiserver.chain import WEBSOCKET, ChainTestCase
 from tests.auth import forge
 from tests.auth.provider import AUTHORIZATION, DISCOVERY, Provider
-from tests.chain import POOL
+from tests.chain import PATIENCE_SECONDS, POOL, patient
 from twisted_exec.api import kinds
 from twisted_exec.api.status import APIError
 from twisted_exec.apiserver.identity.credentials import Identities
@@ -80,7 +80,9 @@ class OIDCChainTests(ChainTestCase):
         self.addCleanup(transport.close)
 
         async def collect(request: Request) -> tuple[int, bytes]:
-            code, _, body = await transport.collect(request, timeout_seconds=120, limit_bytes=9000)
+            code, _, body = await transport.collect(
+                request, timeout_seconds=PATIENCE_SECONDS, limit_bytes=9000
+            )
             return code, body
 
         path = f"/console/oidc/authorization?issuer={quote(self.provider.url, safe='')}"
@@ -116,7 +118,7 @@ class OIDCChainTests(ChainTestCase):
         """A client without a certificate."""
         config = load(self.kubeconfig("user-admin"))
         shown = replace(config, certificate=Material(), key=Material(), token=token.decode())
-        made = KubeClient(shown, reactor)
+        made = patient(shown)
         self.addCleanup(made.close)
         return made
 
@@ -195,7 +197,7 @@ class OIDCChainTests(ChainTestCase):
         await super().setUp()
         # The client's own methods ask for objects.
         code, *_ = await self.admin._http.collect(
-            Request("GET", "/readyz"), timeout_seconds=120, limit_bytes=10000
+            Request("GET", "/readyz"), timeout_seconds=PATIENCE_SECONDS, limit_bytes=10000
         )
         self.assertEqual(code, 200)
         await self.assertNobody(self.token())

@@ -210,7 +210,7 @@ class ProgramTests(SynchronousTestCase):
         done = subprocess.run(
             [sys.executable, "-c", _TWISTD, "-n", "--pidfile=", "exec-apiserver", *words],
             capture_output=True,
-            timeout=180,
+            timeout=600,
             check=False,
             cwd=self.mktemp_directory(),
             env={**os.environ, "PYTHONPATH": root},

@@ -117,7 +117,7 @@ class GateTests(CredentialsCase):
         Evidence ends with the credential; one that is accepted although it has ended, because
         clocks differ, lasts until a review refuses it.
         """
-        for end, expires in ((time.time() + 60, True), (time.time() - 1, False)):
+        for end, expires in ((time.time() + 3600, True), (time.time() - 1, False)):
             self.tokens.expires = end
             evidence: Any = self.identified(self.gate(), self.token).evidence
             self.assertEqual(evidence.expires, end if expires else math.inf)

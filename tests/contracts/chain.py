@@ -19,6 +19,7 @@ from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 
 from tests.chain import (
+    PATIENCE_SECONDS,
     apiserver_settings,
     begin,
     client,
@@ -90,7 +91,7 @@ class ChainCase(TestCase):
 
     def _server(self) -> apiserver.APIServer:
         # All programs share this process, which may be busy.
-        settings = apiserver_settings(poollet_seconds=60, dialects=self.dialects)
+        settings = apiserver_settings(poollet_seconds=PATIENCE_SECONDS, dialects=self.dialects)
         return apiserver.APIServer(
             apiserver.Settings(**settings), MemoryStorage(), self.audit, reactor
         )
@@ -113,7 +114,9 @@ class ChainCase(TestCase):
             resume_seconds=self.resume_seconds,
         )
         await self.begin(host.RuntimeHost(settings, self.audit, reactor))
-        runtime = IRIClient(target, reactor, revision=dialect.iri_revision)
+        runtime = IRIClient(
+            target, reactor, revision=dialect.iri_revision, timeout_seconds=PATIENCE_SECONDS
+        )
         runtime.startService()
         self.addCleanup(runtime.stopService)
         self.runtimes[dialect] = runtime

@@ -14,6 +14,7 @@ import yaml
 from twisted.internet import reactor
 from twisted.internet.task import deferLater
 
+from tests.chain import PATIENCE_SECONDS
 from twisted_exec.api.kinds import SELFSUBJECTREVIEWS
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig.loader import load_inline
@@ -229,7 +230,9 @@ async def who_am_i(kubeconfig: bytes) -> str:
 
     :raises APIError: the server refuses the user, or cannot be reached.
     """
-    client = KubeClient(load_inline(kubeconfig, "the access"), reactor, timeout_seconds=120)
+    client = KubeClient(
+        load_inline(kubeconfig, "the access"), reactor, timeout_seconds=PATIENCE_SECONDS
+    )
     try:
         resource = SELFSUBJECTREVIEWS.resource
         review = {"apiVersion": resource.api_version, "kind": resource.kind}

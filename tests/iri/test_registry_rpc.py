@@ -14,6 +14,7 @@ from twisted.internet import reactor
 from twisted.internet.defer import succeed
 from twisted.internet.threads import deferToThread
 
+from tests.chain import PATIENCE_SECONDS
 from tests.iri.test_rpc import RPCCase
 from twisted_exec.iri.client import IRIClient
 from twisted_exec.iri.protos import console_pb2, onmetal01_pb2, onmetal_pb2, spheric_pb2
@@ -141,7 +142,7 @@ class ForeignClientTests(RevisionCase):
                     request_serializer=lambda message: message.SerializeToString(),
                     response_deserializer=response.FromString,
                 )
-                return call(request, timeout=60)
+                return call(request, timeout=PATIENCE_SECONDS)
 
         return await deferToThread(send)
 

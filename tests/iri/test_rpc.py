@@ -211,7 +211,7 @@ class CallTests(RPCCase):
             with grpc.insecure_channel(self.target) as channel:
                 call = channel.unary_unary("/machine.v1alpha1.MachineRuntime/Exec")
                 try:
-                    call(b"\xff\xff\xff", timeout=60)
+                    call(b"\xff\xff\xff", timeout=PATIENCE_SECONDS)
                 except grpc.RpcError as error:
                     return error.code(), error.details()
             return None, ""

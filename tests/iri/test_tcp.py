@@ -123,7 +123,9 @@ class MutualTests(TCPCase):
         def call() -> Any:
             with grpc.insecure_channel(server.target.address) as channel:
                 try:
-                    channel.unary_unary("/machine.v1alpha1.MachineRuntime/Version")(b"", timeout=60)
+                    channel.unary_unary("/machine.v1alpha1.MachineRuntime/Version")(
+                        b"", timeout=PATIENCE_SECONDS
+                    )
                 except grpc.RpcError as error:
                     return error.code()
 

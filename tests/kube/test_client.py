@@ -81,7 +81,7 @@ class ClientTestCase(TestCase):
         self.server = Scripted()
         self.port: IListeningPort = await TCP4ServerEndpoint(
             reactor, 0, interface="127.0.0.1"
-        ).listen(Site(self.server))
+        ).listen(Site(self.server, timeout=None))
         self.client = self.make_client()
 
     async def tearDown(self) -> None:
@@ -109,7 +109,7 @@ class AgentTests(ClientTestCase):
         """The User-Agent is the agent's name, by which servers attribute field ownership."""
         self.server.handler = lambda request: {"metadata": {"name": "x"}}
         config = ClientConfig(f"http://127.0.0.1:{self.port.getHost().port}")
-        named = KubeClient(config, reactor, agent="exec-poollet")
+        named = KubeClient(config, reactor, timeout_seconds=PATIENCE_SECONDS, agent="exec-poollet")
         await named.get(MACHINES, "x", "lab")
         await named.close()
         await self.client.get(MACHINES, "x", "lab")
@@ -287,7 +287,9 @@ class VerbTests(ClientTestCase):
             return {"items": [item], "metadata": {"continue": "more", "resourceVersion": "1"}}
 
         self.server.handler = handler
-        client = KubeClient(self.client.config, reactor, list_bytes=20_000)
+        client = KubeClient(
+            self.client.config, reactor, timeout_seconds=PATIENCE_SECONDS, list_bytes=20_000
+        )
         with self.assertRaises(APIError) as caught:
             await client.list(MACHINES)
         await client.close()
@@ -340,7 +342,9 @@ class VerbTests(ClientTestCase):
         """All pages together have a limit, also those of which little is kept."""
         machine = {"metadata": {"name": "a"}, "spec": {"image": "x" * 1000}}
         self.server.handler = lambda request: {"items": [machine], "metadata": {"continue": "1"}}
-        client = KubeClient(self.client.config, reactor, list_bytes=5000)
+        client = KubeClient(
+            self.client.config, reactor, timeout_seconds=PATIENCE_SECONDS, list_bytes=5000
+        )
         self.addCleanup(client.close)
         for listing in (
             client.list(MACHINES),
@@ -511,7 +515,9 @@ class ErrorTests(ClientTestCase):
 
     async def test_too_large(self) -> None:
         """An answer beyond the limit of bytes, or of values, fails."""
-        client = KubeClient(self.client.config, reactor, body_bytes=1600)
+        client = KubeClient(
+            self.client.config, reactor, timeout_seconds=PATIENCE_SECONDS, body_bytes=1600
+        )
         self.addCleanup(client.close)
         for content, problem in (
             (b" " * 1601, "the server's answer is larger than 1600 bytes"),
@@ -773,7 +779,11 @@ class GarbageServerTests(TestCase):
             Factory.forProtocol(Garbage)
         )
         self.addCleanup(port.stopListening)
-        client = KubeClient(ClientConfig(f"http://127.0.0.1:{port.getHost().port}"), reactor)
+        client = KubeClient(
+            ClientConfig(f"http://127.0.0.1:{port.getHost().port}"),
+            reactor,
+            timeout_seconds=PATIENCE_SECONDS,
+        )
         with self.assertRaises(APIError) as caught:
             await client.get(MACHINES, "vm")
         await client.close()
@@ -794,7 +804,11 @@ class GarbageServerTests(TestCase):
             port = await TCP4ServerEndpoint(reactor, 0, interface="127.0.0.1").listen(
                 Factory.forProtocol(endless(first, part))
             )
-            client = KubeClient(ClientConfig(f"http://127.0.0.1:{port.getHost().port}"), reactor)
+            client = KubeClient(
+                ClientConfig(f"http://127.0.0.1:{port.getHost().port}"),
+                reactor,
+                timeout_seconds=PATIENCE_SECONDS,
+            )
             with self.assertRaises(APIError) as caught:
                 await client.get(MACHINES, "vm")
             await client.close()
@@ -818,7 +832,11 @@ class GarbageServerTests(TestCase):
             Factory.forProtocol(Interim)
         )
         self.addCleanup(port.stopListening)
-        client = KubeClient(ClientConfig(f"http://127.0.0.1:{port.getHost().port}"), reactor)
+        client = KubeClient(
+            ClientConfig(f"http://127.0.0.1:{port.getHost().port}"),
+            reactor,
+            timeout_seconds=PATIENCE_SECONDS,
+        )
         for _ in range(3):  # over one connection
             self.assertEqual((await client.get(MACHINES, "vm"))["metadata"]["name"], "vm")
         await client.close()
@@ -846,7 +864,7 @@ class GarbageServerTests(TestCase):
             Factory.forProtocol(Echo)
         )
         config = ClientConfig(f"http://127.0.0.1:{port.getHost().port}", token="s3cret")
-        client = KubeClient(config, reactor)
+        client = KubeClient(config, reactor, timeout_seconds=PATIENCE_SECONDS)
         with self.assertRaises(APIError) as caught:
             await client.get(MACHINES, "vm")
         await client.close()

@@ -8,6 +8,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.endpoints import TCP4ServerEndpoint, connectProtocol
 from twisted.internet.protocol import Factory, Protocol
 
+from tests.chain import PATIENCE_SECONDS
 from tests.clocks import expire
 from tests.kube.kubeconfig import test_connection
 from tests.tiers import PROGRAMS
@@ -93,7 +94,7 @@ class ProxyTests(test_connection.TLSTests):
             ca=Material(data=SERVING.certificate_pem),
             proxy_url=proxy_url,
         )
-        client = KubeClient(config, reactor)
+        client = KubeClient(config, reactor, timeout_seconds=PATIENCE_SECONDS)
         self.clients.append(client)
         await self.user(client)
         self.assertEqual(socks.asked, [self.target, f"api.internal:{port}"])
@@ -134,10 +135,18 @@ class ProxyTests(test_connection.TLSTests):
 
     async def test_server_is_down(self) -> None:
         """The proxy's error about the server reaches the user."""
-        client = KubeClient(ClientConfig("https://127.0.0.1:1", proxy_url=self.proxy_url), reactor)
+        client = KubeClient(
+            ClientConfig("https://127.0.0.1:1", proxy_url=self.proxy_url),
+            reactor,
+            timeout_seconds=PATIENCE_SECONDS,
+        )
         self.assertIn("says: 502 Bad Gateway", await self.refusal(client))
         socks = f"socks5://127.0.0.1:{await self.listen(Socks5Proxy(reactor))}"
-        client = KubeClient(ClientConfig("https://127.0.0.1:1", proxy_url=socks), reactor)
+        client = KubeClient(
+            ClientConfig("https://127.0.0.1:1", proxy_url=socks),
+            reactor,
+            timeout_seconds=PATIENCE_SECONDS,
+        )
         self.assertIn("says: connection refused", await self.refusal(client))
 
     async def test_proxy_is_down(self) -> None:

@@ -9,6 +9,7 @@ import json
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 
+from tests.chain import PATIENCE_SECONDS
 from tests.kube.console_cases import Consoles, ConsolesCase
 from twisted_exec.api.status import GatewayTimeout
 from twisted_exec.kube.screens import read_state
@@ -43,7 +44,7 @@ class StateTests(ConsolesCase):
     async def read(self, **more: float) -> object:
         self.screens = self.site.resource = Screens()
         self.screens.body = json.dumps(STATE).encode()
-        options = {"timeout_seconds": 30.0, **more}
+        options = {"timeout_seconds": PATIENCE_SECONDS, **more}
         return await read_state(
             self.config, "/screen", (80, 24), reactor, reason="a ticket", agent="test", **options
         )

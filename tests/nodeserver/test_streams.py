@@ -10,7 +10,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
-from tests.chain import reactor
+from tests.chain import PATIENCE_SECONDS, reactor
 from tests.nodeserver.stream_chain import ROOT, ChainTestCase
 from tests.streaming.foreign import OLD, Foreign
 from twisted_exec.api.status import APIError
@@ -84,7 +84,7 @@ class RecordedCase(ChainTestCase):
             head,
             self.user,
             clock=reactor,
-            timeout_seconds=120,
+            timeout_seconds=PATIENCE_SECONDS,
             protocols=protocols or (V5,),
         )
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
-from tests.chain import reactor
+from tests.chain import PATIENCE_SECONDS, reactor
 from tests.streaming.foreign import OLD, Foreign
 from twisted_exec.api.status import APIError, BadRequest
 from twisted_exec.nodeserver.kubelet_api.streams import stream_routes
@@ -55,7 +55,12 @@ class OldLeafTests(ChainTestCase):
         headers = [(b"Authorization", f"Bearer {ROOT}".encode())]
         head = UpgradeRequest(b"GET", target, b"node", headers)
         return await connect(
-            self.entry(), head, self.user, clock=reactor, timeout_seconds=120, protocols=(V5,)
+            self.entry(),
+            head,
+            self.user,
+            clock=reactor,
+            timeout_seconds=PATIENCE_SECONDS,
+            protocols=(V5,),
         )
 
     async def test_to_the_end(self) -> None:
@@ -141,7 +146,12 @@ class WebSocketOnlyTests(ChainTestCase):
         headers = [(b"Authorization", f"Bearer {ROOT}".encode())]
         head = UpgradeRequest(b"GET", TERMINAL, b"node", headers)
         client = await connect(
-            self.entry(), head, user, clock=reactor, timeout_seconds=120, protocols=(OVER_SPDY,)
+            self.entry(),
+            head,
+            user,
+            clock=reactor,
+            timeout_seconds=PATIENCE_SECONDS,
+            protocols=(OVER_SPDY,),
         )
         self.assertEqual([method for method, _, _ in self.leaf_server.asked], [b"POST", b"GET"])
         client.write(b"hello")

@@ -229,7 +229,9 @@ class PoolletCase(TestCase):
             *headers,
         ]
         request = UpgradeRequest(method, path.encode(), b"poollet", head)
-        return upgrade(self.endpoint(identity), request, clock=reactor, timeout_seconds=120)
+        return upgrade(
+            self.endpoint(identity), request, clock=reactor, timeout_seconds=PATIENCE_SECONDS
+        )
 
     async def view(self, *arguments: Any, **more: Any) -> Raw:
         """An open console."""

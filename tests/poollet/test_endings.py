@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.chain import reactor, until
+from tests.chain import PATIENCE_SECONDS, reactor, until
 from tests.poollet.chain import API_SERVER, EXEC, JANE, PoolletCase, status
 from tests.poollet.doubles import MACHINES, POOLS, machine
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest, upgrade
@@ -141,7 +141,9 @@ class EndingTests(PoolletCase):
         path = f"{EXEC.format('lab', 'vm')}?session={session}&reason=MachineDeleted&message=gone"
         request = UpgradeRequest(b"DELETE", path.encode(), b"poollet", [])
         with self.assertRaises(UpgradeRefused) as caught:
-            await upgrade(self.endpoint(identity), request, clock=reactor, timeout_seconds=120)
+            await upgrade(
+                self.endpoint(identity), request, clock=reactor, timeout_seconds=PATIENCE_SECONDS
+            )
         return caught.exception.code, status(caught.exception.body)
 
     async def test_by_request(self) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.endpoints import TCP4ServerEndpoint
 
-from tests.chain import reactor, until
+from tests.chain import PATIENCE_SECONDS, reactor, until
 from tests.poollet.chain import API_SERVER, EXEC, PoolletCase
 from tests.poollet.doubles import MACHINES
 from tests.streaming.foreign import Foreign
@@ -50,7 +50,12 @@ class TranslationTests(PoolletCase):
         )
         endpoint = self.endpoint(API_SERVER)
         return connect(
-            endpoint, head, self.user, clock=reactor, timeout_seconds=120, protocols=[V5]
+            endpoint,
+            head,
+            self.user,
+            clock=reactor,
+            timeout_seconds=PATIENCE_SECONDS,
+            protocols=[V5],
         )
 
     async def test_session(self) -> None:

@@ -15,6 +15,7 @@ from twisted.internet.task import deferLater
 
 from tests.apiserver.test_signers_poollets import request
 from tests.chain import (
+    PATIENCE_SECONDS,
     POOL,
     apiserver_settings,
     begin,
@@ -135,7 +136,10 @@ class TogetherTests(PoolletCase):
             [(b"Connection", b"Upgrade"), (b"Upgrade", b"websocket")],
         )
         upgraded = await upgrade(
-            endpoint(self.server.address, identity), head, clock=reactor, timeout_seconds=120
+            endpoint(self.server.address, identity),
+            head,
+            clock=reactor,
+            timeout_seconds=PATIENCE_SECONDS,
         )
         viewer = Raw()
         upgraded.hand_over(viewer)

@@ -17,7 +17,7 @@ from tests.apiserver.aggregated.webhooks import kind_of, rule
 from tests.apiserver.chain import EXEC, WEBSOCKET, ChainTestCase
 from tests.apiserver.support import machine
 from tests.audits import AuditList
-from tests.chain import endpoint, issued, pki, reactor
+from tests.chain import PATIENCE_SECONDS, endpoint, issued, pki, reactor
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import DEFAULT
 from twisted_exec.api.kinds import Object
@@ -87,7 +87,9 @@ class BehindCase(ChainTestCase):
         """Return code and document, or text, of a response to the host's proxy for a user."""
         head = UpgradeRequest(method, path.encode(), b"127.0.0.1", [*who])
         with self.assertRaises(UpgradeRefused) as caught:
-            await upgrade(self.endpoint(user), head, clock=reactor, timeout_seconds=120)
+            await upgrade(
+                self.endpoint(user), head, clock=reactor, timeout_seconds=PATIENCE_SECONDS
+            )
         answer = caught.exception
         whole = answer.body.strip().startswith(b"{")
         return answer.code, json.loads(answer.body) if whole else answer.body

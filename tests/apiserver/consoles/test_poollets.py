@@ -18,7 +18,6 @@ class AddressTests(ChainTestCase):
     """Choice of the pool's address."""
 
     address_types = ("Hostname", "InternalIP", "ExternalIP")
-    poollet_seconds = 60.0
 
     async def test_36_next_address(self) -> None:
         """An address that does not answer is passed over for the next."""

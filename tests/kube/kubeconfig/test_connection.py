@@ -17,6 +17,7 @@ from twisted.trial.unittest import SynchronousTestCase, TestCase
 from twisted.web.resource import Resource
 from twisted.web.server import Request, Site
 
+from tests.chain import PATIENCE_SECONDS
 from tests.kube.plugins import PluginScript
 from tests.tiers import PROGRAMS
 from twisted_exec.api import kinds
@@ -115,7 +116,7 @@ class TLSTests(TestCase):
         return ClientConfig(f"https://127.0.0.1:{self.port.getHost().port}", **given)
 
     def client(self, **more: Any) -> KubeClient:
-        client = KubeClient(self.config(**more), reactor)
+        client = KubeClient(self.config(**more), reactor, timeout_seconds=PATIENCE_SECONDS)
         self.clients.append(client)
         return client
 
@@ -164,7 +165,9 @@ class TLSTests(TestCase):
             for user in users
         )
         current = [jane]
-        client = KubeClient(jane, reactor, renew=lambda: current[0])
+        client = KubeClient(
+            jane, reactor, timeout_seconds=PATIENCE_SECONDS, renew=lambda: current[0]
+        )
         self.clients.append(client)
         self.assertEqual(await self.user(client), "jane")
         current[0] = ada
@@ -175,7 +178,9 @@ class TLSTests(TestCase):
         """A look shows that there is another configuration, without a request."""
         jane = self.config(token="jane")
         current = [jane]
-        client = KubeClient(jane, reactor, renew=lambda: current[0])
+        client = KubeClient(
+            jane, reactor, timeout_seconds=PATIENCE_SECONDS, renew=lambda: current[0]
+        )
         before = client.look()
         self.assertEqual(client.look(), before)
         current[0] = replace(jane, token="ada")
@@ -232,7 +237,11 @@ class TLSTests(TestCase):
         endpoint = server_endpoint(reactor, "tcp:0:interface=127.0.0.1")
         port = await endpoint.listen(Factory.forProtocol(Plain))
         self.addCleanup(port.stopListening)
-        client = KubeClient(ClientConfig(f"https://127.0.0.1:{port.getHost().port}"), reactor)
+        client = KubeClient(
+            ClientConfig(f"https://127.0.0.1:{port.getHost().port}"),
+            reactor,
+            timeout_seconds=PATIENCE_SECONDS,
+        )
         self.clients.append(client)
         self.assertIn("TLS", await self.refusal(client))
 
@@ -259,7 +268,9 @@ class PartsTests(TestCase):
             ClientConfig("http://localhost:1", token="t", proxy_url="socks5://192.0.2.1:1"),
         ):
             with self.assertRaises(APIError) as caught:
-                await KubeClient(config, reactor).get(MACHINES, "vm")
+                await KubeClient(config, reactor, timeout_seconds=PATIENCE_SECONDS).get(
+                    MACHINES, "vm"
+                )
             self.assertIn("in the clear", caught.exception.message)
 
     def test_not_in_the_clear(self) -> None:

@@ -18,6 +18,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import deferLater
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
+from tests.clocks import expire
 from tests.kube.plugins import V1, PluginScript
 from tests.tiers import PROGRAMS
 from twisted_exec.kube.kubeconfig import plugin as plugin_module
@@ -134,9 +135,15 @@ class RunTests(TestCase):
 
     async def test_slow(self) -> None:
         """The run times out even if a child process keeps the output open."""
-        self.patch(plugin_module, "PLUGIN_SECONDS", 1.0)
-        script = self.script("import subprocess; subprocess.run(['sleep', '20'])")
-        self.assertEqual(await self.refusal(script), "did not answer within 1 s")
+        self.patch(plugin_module, "PLUGIN_SECONDS", 3600.0)
+        script = self.script(
+            "import subprocess; child = subprocess.Popen(['sleep', '20']);"
+            " open(here + '/up', 'w').close(); child.wait()"
+        )
+        refusal = Deferred.fromCoroutine(self.refusal(script))
+        await self._until_up(script)
+        expire(reactor, 3000)
+        self.assertEqual(await refusal, "did not answer within 3600 s")
 
     async def test_cancelled(self) -> None:
         """Cancelling the Deferred kills the plugin."""
@@ -145,14 +152,19 @@ class RunTests(TestCase):
             "time.sleep(60)"
         )
         running = run_plugin(script.plugin(), CONFIG, reactor)
-        up = script.directory / "up"
-        while not up.exists():
-            await self._pause()
+        up = await self._until_up(script)
         running.cancel()
         await self.assertFailure(running, CancelledError)
         pid = int(up.read_text())
         while _lives(pid):
             await self._pause()
+
+    async def _until_up(self, script: PluginScript) -> Path:
+        """Wait for the file by which a plugin says that it runs; return its path."""
+        up = script.directory / "up"
+        while not up.exists():
+            await self._pause()
+        return up
 
     def _pause(self) -> Deferred[None]:
         return deferLater(reactor, 0.02, lambda: None)  # type: ignore[arg-type]
