@@ -36,10 +36,6 @@ class Figure:
 FIGURES = {
     # MiB.  More than a socket's buffers, 4 MiB on Linux.
     "flows.sessions.test_demo_shell.DemoShellTests.test_flood": Figure(8, 32),
-    # Versions of kubectl: the oldest streams over SPDY, the newest over WebSockets, and they validate and
-    # explain with versions 2 and 3 of OpenAPI.  The versions between are one or the other.
-    "flows.kubectl.test_clients.ClientsTests.test_matrix": Figure(2, 99),
-    "flows.kubectl.test_verbs.VerbTests.test_table": Figure(2, 99),
     # Viewers of each machine in each of ten rounds.  At least 2: viewers of one machine end in
     # different ways.  A leak of memory shows only after the thousand sessions of the large figure;
     # one of descriptors after a few.
