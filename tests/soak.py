@@ -36,18 +36,22 @@ class Figure:
 FIGURES = {
     # MiB.  More than a socket's buffers, 4 MiB on Linux.
     "flows.sessions.test_demo_shell.DemoShellTests.test_flood": Figure(8, 32),
-    # Versions of kubectl: the oldest streams over SPDY, the newest over WebSockets, and they validate and
-    # explain with versions 2 and 3 of OpenAPI.  The versions between are one or the other.
-    "flows.kubectl.test_clients.ClientsTests.test_matrix": Figure(2, 99),
-    "flows.kubectl.test_verbs.VerbTests.test_table": Figure(2, 99),
-    # Viewers of each machine in each of ten rounds.  At least 2: viewers of one machine end in
-    # different ways.  A leak of memory shows only after the thousand sessions of the large figure;
+    # Viewers of each machine in each round; half as many rounds, but at least one of each order of death.  At
+    # least 2: viewers of one machine end in different ways.  A leak of memory shows only after the thousand sessions of the large figure;
     # one of descriptors after a few.
-    "flows.sessions.test_many.ManySessionsTests.test_every_order_of_death": Figure(2, 10),
+    "flows.sessions.test_many.ManySessionsTests.test_every_order_of_death": Figure(2, 20),
+    # Machines.  More than the five that kubectl follows without --max-log-requests.
+    "flows.sessions.test_many.ManyLogsTests.test_logs_by_label": Figure(12, 120),
     # Machines.  More than the four calls that keep coming meanwhile.
     "flows.sessions.test_many.ManyPtysTests.test_ptys_under_load": Figure(20, 200),
     # Examples.  Nearly each has 40 steps, also among the first.
     "flows.outages.test_resume_interleavings.InterleavingTests.test_any_order": Figure(20, 200),
+    # Examples.  Nearly each has some 60 steps, also among the first.
+    "console.test_output.ExactnessTests.test_memory": Figure(30, 300),
+    "console.test_output.ExactnessTests.test_disk": Figure(30, 300),
+    "console.test_output.ExactnessTests.test_terminal": Figure(30, 300),
+    # Examples.  Most have texts of several kinds, also among the first.
+    "api.test_yaml_text.YAMLBytesTests.test_request": Figure(30, 300),
     # Lines.  More than a block of 64 KiB, which is 10 923 lines of 6 bytes.
     "contracts.journal.JournalContract.test_lines": Figure(12_000, 90_000),
     # Calls of the disk from one kill to the next.  Less than a round of the scenario, so that each
@@ -80,6 +84,8 @@ FIGURES = {
     "runtimes.test_pty.TrafficTests.test_many": Figure(20, 200),
     # Examples.  Nearly each has 60 steps, also among the first.
     "streaming.remotecommand.test_resuming_machine.MachineTests.test_exactness": Figure(20, 200),
+    # Sessions.  If each is kept, their objects must exceed the thousand that may be left.
+    "runtimes.serving.test_server.LeakTests.test_sessions": Figure(100, 1000),
     # MiB in each direction.  More than a machine's end buffers (256 KiB).  The test goes on until the
     # buffers of the sockets are full as well and the writer pauses: after 4 MiB on Linux.
     "streaming.test_chain.ChainTests.test_much": Figure(2, 16),

@@ -28,7 +28,7 @@ SMOKE = (
     "tests.flows.sessions.test_answers.CredentialTests.test_wrong_token",
     "tests.flows.sessions.test_demo_shell.DemoShellTests.test_window",
     "tests.flows.sessions.test_scripts.ScriptTests.test_login_prompt",
-    "tests.flows.test_three_programs.ThreeProgramsTests.test_deleted_pool",
+    "tests.flows.test_three_programs.EndedProgramsTests.test_deleted_pool",
     "tests.flows.test_three_programs.ThreeProgramsTests.test_kubectl_console",
     "tests.flows.upgrades.test_replaced_apiserver.ReplacedTests.test_reviewed",
     "tests.standalone.test_program.RefusedTests.test_port_in_use",

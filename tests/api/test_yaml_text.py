@@ -6,10 +6,11 @@ import json
 from typing import Any
 
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as some
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests import soak
 from twisted_exec.api import bodies
 from twisted_exec.api.yaml_text import parse_yaml, yaml_bytes
 
@@ -88,6 +89,7 @@ class YAMLBytesTests(SynchronousTestCase):
         text = yaml_bytes(value)
         self.assertEqual(json.dumps(yaml.safe_load(text)), json.dumps(value, sort_keys=True))
 
+    @settings(max_examples=soak.figure_of("api.test_yaml_text.YAMLBytesTests.test_request"))
     @given(some.dictionaries(_TEXT, _VALUES))
     def test_request(self, value: dict[str, Any]) -> None:
         """The answer of one request can be the body of the next."""

@@ -38,12 +38,6 @@ NOTHING: Mapping[str, str] = {}
 STREAMED = {"KUBE_FEATURE_WatchListClient": "true"}
 
 
-def some_kubectls() -> list[str]:
-    """Paths of the oldest kubectl, one between, and the newest."""
-    paths = list(kubectls.found().values())
-    return list(dict.fromkeys((paths[0], paths[len(paths) // 2], paths[-1])))
-
-
 class _Run(ProcessProtocol):
     """One kubectl."""
 
@@ -98,13 +92,15 @@ class KubectlCase(ChainTestCase):
         return (run.out + run.err).decode()
 
     async def each(self, story: Any) -> None:
-        """Tell a story once per kubectl."""
-        for number, self.kubectl in enumerate(some_kubectls()):
+        """Tell a story with the oldest and the newest kubectl."""
+        paths = kubectls.found()
+        for number, name in enumerate(kubectls.some()):
+            self.kubectl = paths[name]
             await story(f"vm-{number}")
 
 
 class KubectlTests(KubectlCase):
-    """Each kubectl at hand."""
+    """The oldest and the newest kubectl at hand."""
 
     starts = PROGRAMS
 

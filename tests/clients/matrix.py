@@ -37,9 +37,9 @@ Clients
 
 This page shows which features of the API server work with unmodified clients: kubectl in several
 versions, client libraries and a browser.  Each cell was tested with a process of that client
-against ``exec-standalone`` and a shell in a pseudo-terminal.  The test suite repeats the tests and
-compares the results.  kubectl 1.20 is Debian's; the last kubectl is the newest release, built from
-its Go modules.  ``tox -e interop`` tests these two, Chromium and the clients in Rust and Java.
+against ``exec-standalone`` and a shell in a pseudo-terminal.  ``tox -e interop -- clients`` repeats the
+tests and compares the results; the test suite does so for one kubectl and Python's ``kubernetes``.
+kubectl 1.20 is Debian's; the last kubectl is the newest release, built from its Go modules.
 
 Generators make clients for other languages of the OpenAPI documents, such as
 ``/openapi/v3/apis/compute.ironcore.dev/v1alpha1``.  The names, parameters and responses of their

@@ -4,6 +4,7 @@ Tests for :mod:`twisted_exec.console.floor`.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -622,9 +623,9 @@ class EveryStateTests(SynchronousTestCase):
         """
         start: State = ("away",) * len(_USERS)
         paths: dict[State, list[Act]] = {start: []}
-        todo = [start]
+        todo = deque([start])
         while todo:
-            before = todo.pop()
+            before = todo.popleft()  # breadth first: each path is as short as can be
             for act in _acts():
                 floor, people = self.reached(paths[before])
                 for person in people:

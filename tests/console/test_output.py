@@ -9,11 +9,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests import soak
 from twisted_exec.console.output import HarmlessOutput
 from twisted_exec.console.shared_console import ConsoleLimits, SharedConsole
 from twisted_exec.console.viewer import Viewer
@@ -264,6 +265,7 @@ def steps() -> st.SearchStrategy[list[Step]]:
 class ExactnessTests(SynchronousTestCase):
     """Any order of output, losses and resumes."""
 
+    @settings(max_examples=soak.figure_of("console.test_output.ExactnessTests.test_memory"))
     @given(steps(), steps(), st.booleans(), st.booleans())
     def test_memory(
         self, before: list[Step], after: list[Step], paced: bool, has_company: bool
@@ -273,6 +275,7 @@ class ExactnessTests(SynchronousTestCase):
         journal._tail = Tail(segment_bytes=SEGMENT_BYTES)
         play(World(self, journal, paced=paced, has_company=has_company), before, after)
 
+    @settings(max_examples=soak.figure_of("console.test_output.ExactnessTests.test_disk"))
     @given(steps(), steps(), st.booleans(), st.booleans())
     def test_disk(
         self, before: list[Step], after: list[Step], paced: bool, has_company: bool
@@ -284,6 +287,7 @@ class ExactnessTests(SynchronousTestCase):
         finally:
             close_segments()
 
+    @settings(max_examples=soak.figure_of("console.test_output.ExactnessTests.test_terminal"))
     @given(steps(), steps(), st.booleans(), st.booleans())
     def test_terminal(
         self, before: list[Step], after: list[Step], paced: bool, has_company: bool

@@ -304,6 +304,8 @@ class Deployment:
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
         self.reserved.release()
+        for reserve in self.directory.glob("*.db-reserve"):  # 16 MiB each
+            reserve.unlink()
         shutil.rmtree(self.sockets, ignore_errors=True)
 
 

@@ -221,15 +221,20 @@ def start(
     return program
 
 
-def fork(script: Sequence[str], nursery: forks.Nursery, env: Mapping[str, str]) -> Program:
+def fork(
+    script: Sequence[str],
+    nursery: forks.Nursery,
+    env: Mapping[str, str] | None = None,
+    cwd: str | None = None,
+) -> Program:
     """
     Fork a Python script from a process that has imported what it needs.
 
     :param script: path and arguments.
     :param env: is added to this process's environment.
     """
-    program, environment = Program(script), {**os.environ, **env}
-    _ForkedProcess(_reactor, script[0], list(script), environment, None, program, nursery=nursery)
+    program, environment = Program(script), {**os.environ, **(env or {})}
+    _ForkedProcess(_reactor, script[0], list(script), environment, cwd, program, nursery=nursery)
     return program
 
 

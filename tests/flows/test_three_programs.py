@@ -18,7 +18,7 @@ from twisted_exec.api import kinds
 from twisted_exec.api.status import APIError
 from twisted_exec.kube.interfaces import Object
 
-from . import kubectls
+from . import kubectls, shared
 from .consoles import watch
 from .deployment import Deployment, gone
 from .programs import script, terminal
@@ -47,15 +47,7 @@ class ThreeProgramsTests(TestCase):
     starts = PROGRAMS
 
     async def setUp(self) -> None:
-        self.deployment = Deployment(self.mktemp())
-        self.addCleanup(self.deployment.stop)
-        await self.deployment.start()
-
-    def audit(self, hop: str) -> list[dict[str, object]]:
-        """Return a hop's audit records of sessions so far, without the screens that the client has read."""
-        lines = Path(self.deployment.path(f"{hop}.audit")).read_text().splitlines()
-        records = [each for each in map(json.loads, lines) if each["event"] != "request"]
-        return [each for each in records if each["subresource"] != "screen"]
+        self.deployment = await shared.deployment(self)
 
     async def test_virtual_machine(self) -> None:
         """Enter until U-Boot's prompt, then a question only the real firmware answers."""
@@ -66,6 +58,63 @@ class ThreeProgramsTests(TestCase):
         await screen.ask(b"\r", rb"=> ")
         await screen.ask(b"echo q$arch\r", rb"\nqx86\r?\n")
         await screen.leave()
+
+    async def test_deleted_machine(self) -> None:
+        """Deleting a Machine ends its sessions with the reason, then the machine is gone."""
+        await self.deployment.create_machine("sh", "shell")
+        screen = await watch(self.deployment.admin, "sh")
+        await self.deployment.client.delete(kinds.MACHINES.resource, "sh", "default")
+        lost = await screen.ended
+        self.assertEqual(lost.ending.reason, "MachineDeleted")
+        self.assertIn("sh", lost.ending.message)
+        await gone(self.deployment.client, kinds.MACHINES.resource, "sh", "default")
+
+    async def test_power(self) -> None:
+        """Power Off and On brings the machine back; the session goes on with it."""
+        await self.deployment.create_machine("sh", "shell")
+        screen = await watch(self.deployment.admin, "sh")
+        machines, client = kinds.MACHINES.resource, self.deployment.client
+        await client.patch(machines, "sh", {"spec": {"power": "Off"}}, "default")
+        await self.deployment.machine_in_state("sh", "Shutdown")
+        await client.patch(machines, "sh", {"spec": {"power": "On"}}, "default")
+        await self.deployment.machine_in_state("sh", "Running")
+        await screen.ask(b"echo $((6*7))\n", rb"42\r\n")
+
+    async def test_kubectl_console(self) -> None:
+        """The kubectl plugin opens a console through three processes and passes the exit code on."""
+        env = {
+            "KUBECONFIG": self.deployment.admin,
+            "PATH": f"{Path(script('kubectl-console')).parent}:/usr/bin:/bin",
+        }
+        await self.deployment.create_machine("sh", "shell")
+        # The shell ends the session, however long its answer takes.
+        question = ("console", "sh", "--linger", "100")
+        kubectl = kubectls.found()["kubectl"]
+        code, out, told = await kubectls.run(
+            kubectl, *question, env=env, stdin=b"echo $((6*7)); exit 7\n"
+        )
+        self.assertEqual(code, 7, told)
+        self.assertIn("42\r\n", out)
+
+    test_virtual_machine.skip = needs.qemu()  # type: ignore[attr-defined]
+    test_kubectl_console.skip = needs.kubectl()  # type: ignore[attr-defined]
+
+
+class EndedProgramsTests(TestCase):
+    """Tests that end programs or delete their pool."""
+
+    starts = PROGRAMS
+
+    async def setUp(self) -> None:
+        self.deployment = Deployment(self.mktemp())
+        self.addCleanup(self.deployment.stop)
+        await self.deployment.start()
+
+    def audit(self, hop: str) -> list[dict[str, object]]:
+        """Return a hop's audit records of sessions so far, without the screens that the client has read."""
+        lines = Path(self.deployment.path(f"{hop}.audit")).read_text().splitlines()
+        records = [each for each in map(json.loads, lines) if each["event"] != "request"]
+        return [each for each in records if each["subresource"] != "screen"]
 
     async def test_who_did_what(self) -> None:
         """All three hops record a session's start and end, with the same id and the user's name."""
@@ -127,27 +176,6 @@ class ThreeProgramsTests(TestCase):
             self.assertEqual((start["event"], end["event"]), ("start", "end"), hop)
             self.assertEqual((end["user"], end["reason"]), ("eve", "AuthorizationWithdrawn"), hop)
 
-    async def test_deleted_machine(self) -> None:
-        """Deleting a Machine ends its sessions with the reason, then the machine is gone."""
-        await self.deployment.create_machine("sh", "shell")
-        screen = await watch(self.deployment.admin, "sh")
-        await self.deployment.client.delete(kinds.MACHINES.resource, "sh", "default")
-        lost = await screen.ended
-        self.assertEqual(lost.ending.reason, "MachineDeleted")
-        self.assertIn("sh", lost.ending.message)
-        await gone(self.deployment.client, kinds.MACHINES.resource, "sh", "default")
-
-    async def test_power(self) -> None:
-        """Power Off and On brings the machine back; the session goes on with it."""
-        await self.deployment.create_machine("sh", "shell")
-        screen = await watch(self.deployment.admin, "sh")
-        machines, client = kinds.MACHINES.resource, self.deployment.client
-        await client.patch(machines, "sh", {"spec": {"power": "Off"}}, "default")
-        await self.deployment.machine_in_state("sh", "Shutdown")
-        await client.patch(machines, "sh", {"spec": {"power": "On"}}, "default")
-        await self.deployment.machine_in_state("sh", "Running")
-        await screen.ask(b"echo $((6*7))\n", rb"42\r\n")
-
     async def test_deleted_pool(self) -> None:
         """Deleting a pool ends the sessions of its machines with the reason."""
         await self.deployment.create_machine("sh", "shell")
@@ -205,24 +233,3 @@ class ThreeProgramsTests(TestCase):
                 return await watch(self.deployment.admin, name)
             except APIError:
                 await pause()
-
-    async def test_kubectl_console(self) -> None:
-        """The kubectl plugin opens a console through three processes and passes the exit code on."""
-        env = {
-            "KUBECONFIG": self.deployment.admin,
-            "PATH": f"{Path(script('kubectl-console')).parent}:/usr/bin:/bin",
-        }
-        for number, (name, kubectl) in enumerate(kubectls.found().items()):
-            # Use a new machine each time: repeated exits of a shell delay its restart.
-            machine = f"sh-{number}"
-            await self.deployment.create_machine(machine, "shell")
-            # The shell ends the session, however long its answer takes.
-            question = ("console", machine, "--linger", "100")
-            code, out, told = await kubectls.run(
-                kubectl, *question, env=env, stdin=b"echo $((6*7)); exit 7\n"
-            )
-            self.assertEqual(code, 7, f"{name}: {told}")
-            self.assertIn("42\r\n", out, name)
-
-    test_virtual_machine.skip = needs.qemu()  # type: ignore[attr-defined]
-    test_kubectl_console.skip = needs.kubectl()  # type: ignore[attr-defined]

@@ -26,7 +26,7 @@ Suites, with what they need besides ``kubectl`` and ``etcd``, and about how long
 
 Clients
     * ``clients`` (kubectl.1.20, kubectl.newest, chromium, kube-rs-client, fabric8-client-0.jar and
-      ``java``): five rows of the table of clients.
+      ``java``; 5 min): the table of clients, and every verb of the kubectls of this machine.
     * ``generated_clients`` (openapi-generator-cli.jar and ``java``, and ``go`` for the client in Go; 2 min): clients
       that openapi-generator makes of our OpenAPI documents.
     * ``kubelet_streams`` (kubelet-streams): the streaming server of kubelets and CRI runtimes.

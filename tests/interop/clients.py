@@ -1,4 +1,4 @@
-"""The rows of the table of clients that not every machine has."""
+"""The rows of the table of clients, and every verb of every kubectl."""
 
 from __future__ import annotations
 
@@ -12,19 +12,57 @@ from tests.apiserver.test_kubectl import CLASS, KubectlCase
 from tests.clients import kubectl, matrix, scripts
 from tests.clients.client import Client
 from tests.clients.table import read
+from tests.flows import kubectls
+from tests.flows.kubectl.test_verbs import VerbCase
+from tests.tiers import PROGRAMS
 from twisted_exec.api import kinds
 
 
 class _RowCase(TestCase):
+    starts = PROGRAMS
     timeout = 300
 
     async def same_as_told(self, clients: Sequence[Client]) -> None:
         """Check that every column works, as in the documentation."""
-        (client,) = clients
-        rows, failures = await matrix.find([client])
+        self.assertTrue(clients)
+        rows, failures = await matrix.find(clients)
         self.assertEqual(failures, [], "\n\n".join(failures))
         told = read(matrix.PAGE.read_text(encoding="utf-8"))
-        self.assertEqual(told.get(client.name), rows[0].marks, f"write it again: {matrix.COMMAND}")
+        found = {row.client: row.marks for row in rows}
+        expected = {name: told.get(name) for name in found}
+        self.assertEqual(expected, found, f"write it again: {matrix.COMMAND}")
+
+
+class KubectlsTests(_RowCase):
+    """The kubectls of this machine."""
+
+    timeout = 1200
+    skip = needs.kubectl()
+
+    async def test_rows(self) -> None:
+        """The rows of all versions in the documentation are up to date."""
+        told = read(matrix.PAGE.read_text(encoding="utf-8"))
+        # The page may lack a version of this machine.
+        await self.same_as_told([each for each in await kubectl.found() if each.name in told])
+
+
+class LibrariesTests(_RowCase):
+    """The libraries of Python and JavaScript, and a WebSocket as a page opens it."""
+
+    timeout = 1200
+    skip = needs.javascript()
+
+    async def test_rows(self) -> None:
+        """The rows in the documentation are up to date."""
+        await self.same_as_told(scripts.found())
+
+
+class VerbTests(VerbCase):
+    """The verbs of kubectl."""
+
+    async def test_every_kubectl(self) -> None:
+        """Each row of ``verbs.yaml`` has its expected output and exit code with every version at once."""
+        await self.check_table(list(kubectls.found().values()))
 
 
 class NewestKubectlTests(_RowCase):

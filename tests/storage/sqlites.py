@@ -9,9 +9,12 @@ import sqlite3
 from twisted.internet import reactor
 
 from twisted_exec.storage import sqlite
-from twisted_exec.storage.database import RESERVED_BYTES, open_database
+from twisted_exec.storage.database import open_database
 from twisted_exec.storage.quota import NO_LIMITS
 from twisted_exec.storage.sqlite import SQLiteStorage
+
+RESERVED_BYTES = 1 << 18
+"""Of stores in tests: each of hundreds would keep the 16 MiB of a server on the disk."""
 
 
 class SQLiteStores:

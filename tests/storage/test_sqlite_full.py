@@ -30,6 +30,7 @@ class FullTests(SQLiteStores, TestCase):
     """A full disk refuses what grows, and nothing else."""
 
     remembered_bytes = 400_000
+    reserved_bytes = 4 << 20
 
     def setUp(self) -> None:
         self.path = self.mktemp()

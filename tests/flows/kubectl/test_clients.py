@@ -1,15 +1,16 @@
 """
-Installed clients with a whole chain, and the table of clients in the documentation.
+A kubectl and a library with a whole chain, and the table of clients in the documentation.
+
+:mod:`tests.interop.clients` runs every client.
 """
 
 from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
-from tests import needs, soak
+from tests import needs
 from tests.clients import kubectl, matrix, scripts
-from tests.clients.table import CANNOT, COLUMNS, WORKS, Row, read, render
-from tests.flows import kubectls
+from tests.clients.table import CANNOT, COLUMNS, WORKS, Row, read
 from tests.tiers import PROGRAMS
 
 REQUIRED = (
@@ -29,19 +30,16 @@ class ClientsTests(TestCase):
     """The clients themselves."""
 
     starts = PROGRAMS
-    skip = needs.kubectl() or needs.javascript()
+    skip = needs.kubectl()
 
     async def test_matrix(self) -> None:
-        """Each client's supported features work, and the documentation lists the same ones."""
-        versions = kubectls.spread(await kubectl.found(), soak.figure(self))
-        rows, failures = await matrix.find([*versions, *scripts.found()])
-        print(f"\n{render(rows)}")
+        """The supported features of kubectl and of a library work, and the documentation lists the same ones."""
+        clients = [(await kubectl.found())[-1], scripts.PythonClient()]
+        rows, failures = await matrix.find(clients)
         self.assertEqual(failures, [], "\n\n".join(failures))
         told = read(matrix.PAGE.read_text(encoding="utf-8"))
         for row in rows:
-            # The page may lack a kubectl version of this machine.
-            if row.client in told:
-                self.assertEqual(told[row.client], row.marks, f"write it again: {matrix.COMMAND}")
+            self.assertEqual(told[row.client], row.marks, f"write it again: {matrix.COMMAND}")
 
 
 class PageTests(SynchronousTestCase):

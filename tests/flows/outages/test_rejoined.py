@@ -26,11 +26,6 @@ class RejoinedTests(PodsTestCase):
     exact = True
     skip = needs.kubectl()
 
-    def some(self) -> list[str]:
-        """Return a kubectl with SPDY, and the newest one, which has WebSockets if it is new enough."""
-        names = kubectls.some()
-        return list(dict.fromkeys((names[0], names[-1])))
-
     async def attached(self, name: str) -> Program:
         program = self.in_terminal(name, "attach", "-it", "sh")
         await program.until(rb"press enter|[$#] ")
@@ -46,7 +41,7 @@ class RejoinedTests(PodsTestCase):
 
     async def test_killed(self) -> None:
         """Each byte of output arrives once, and each key, although the poollet is killed."""
-        for name in self.some():
+        for name in kubectls.some():
             program = await self.attached(name)
             start = len(program.stdout)
             # Output and keys are on their way in both directions when the poollet dies.

@@ -131,11 +131,6 @@ def ours() -> list[Client]:
     ]
 
 
-def of_plugin(home: str) -> Client:
-    """Return ``kubectl console`` as kubectl executes it, with a fork instead of each start."""
-    return _plugin("kubectl console", [programs.script("kubectl-console")], home)
-
-
 def of_kubectl(name: str, path: str, minor: str, home: str, *, pods: bool = True) -> list[Client]:
     """
     Return the ways of one kubectl to a console.

@@ -30,9 +30,7 @@ from twisted_exec.runtimes.service import MARK
 
 CHANGE_BYTES = 7 << 10
 """Memory of a remembered object, both as Python dictionaries and as JSON."""
-ROUNDS = 10
-MACHINES = 10
-LOGS = 120
+MACHINES = 5
 MACHINE = kinds.MACHINES.resource
 
 
@@ -142,12 +140,13 @@ class ManySessionsTests(TestCase):
         user while the machine is off, and by several of these at once; descriptors and memory are
         back where they were.
         """
-        sessions = ROUNDS * MACHINES * soak.figure(self)
         orders = [self.leave, self.tear, self.exit, self.power, self.tear_while_exiting]
+        rounds = max(len(orders), soak.figure(self) // 2)
+        sessions = rounds * MACHINES * soak.figure(self)
         for order in orders:  # allocators and caches reach their size
             await self.round(order)
         before = await self.use()
-        for order in itertools.islice(itertools.cycle(orders), ROUNDS):
+        for order in itertools.islice(itertools.cycle(orders), rounds):
             await self.round(order)
         for hop, (descriptors, _) in before.items():
             # Hops keep idle connections to each other for half a minute.
@@ -166,7 +165,7 @@ class ManySessionsTests(TestCase):
             self.assertLess(grown, bound, f"{hop} holds {grown} bytes more")
 
     async def round(self, end: Callable[[list[Screen]], Awaitable[None]]) -> None:
-        """As many viewers as the figure on each of ten machines; each has seen the shell answer."""
+        """As many viewers as the figure on each of the machines; each has seen the shell answer."""
         screens = await gatherResults(
             [Deferred.fromCoroutine(self.opened(name)) for name in self.names * soak.figure(self)],
             consumeErrors=True,
@@ -252,14 +251,15 @@ class ManyLogsTests(TestCase):
         deployment = Deployment(self.mktemp())
         self.addCleanup(deployment.stop)
         await deployment.start()
-        names = [f"sh-{number}" for number in range(LOGS)]
+        logs = soak.figure(self)
+        names = [f"sh-{number}" for number in range(logs)]
         for name in names:
             labelled = machine(name, "shell")
             labelled["metadata"]["labels"] = {"app": "x"}
             await deployment.client.create(MACHINE, labelled, "default")
         for name in names:
             await deployment.machine_in_state(name, "Running")
-        argv = ["kubectl", "logs", "-l", "app=x", "-f", "--prefix", f"--max-log-requests={LOGS}"]
+        argv = ["kubectl", "logs", "-l", "app=x", "-f", "--prefix", f"--max-log-requests={logs}"]
         follower = start(argv, env={"KUBECONFIG": deployment.admin})
         self.addCleanup(follower.stop)
         for word in ("here", "there"):
@@ -273,7 +273,7 @@ class ManyLogsTests(TestCase):
                 await deployment.start_poollet()
         for word in (b"here", b"there"):
             lines = re.findall(rb"(?m)^\[pod/\S+/console\] %b\r$" % word, follower.output)
-            self.assertEqual((len(lines), len(set(lines))), (LOGS, LOGS))
+            self.assertEqual((len(lines), len(set(lines))), (logs, logs))
         self.assertIsNone(follower.exit_code)
 
     async def say(self, deployment: Deployment, name: str, word: str) -> None:

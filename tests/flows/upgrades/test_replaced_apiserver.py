@@ -133,7 +133,7 @@ class ReplacedTests(ReplacedCase):
         Our client resumes without a lost byte, again and again; stock clients stay in the old
         processes, where they are listed and can be ended.
         """
-        names = list(dict.fromkeys((kubectls.some()[0], kubectls.some()[-1])))
+        names = kubectls.some()
         user = await Typist.at(self.deployment.through_cable("ada"), "busy")
         self.addCleanup(user.leave)
         await user.until(lambda: user.printed_bytes > 50_000)
@@ -185,7 +185,7 @@ class LingerTests(ReplacedCase):
 
     async def test_reason(self) -> None:
         """Every stock client reads why its session ends; the next one is at the successor."""
-        names = list(dict.fromkeys((kubectls.some()[0], kubectls.some()[-1])))
+        names = kubectls.some()
         attached = [await self.attached(name) for name in names]
         await self.replace()
         for program in attached:

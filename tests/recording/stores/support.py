@@ -16,7 +16,7 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import TestCase
 
 from twisted_exec.recording.stores.bucket import AccessKey, BucketTarget, parse_target
-from twisted_exec.recording.stores.s3 import BucketClient, S3Store, transport_of
+from twisted_exec.recording.stores.s3 import MOST_PARTS, BucketClient, S3Store, transport_of
 
 reactor: Any = _reactor
 PART_BYTES = 10_000
@@ -61,9 +61,9 @@ class BucketCase(TestCase):
         self.addCleanup(transport.close)
         return BucketClient(target, lambda: AccessKey("KEY", "SECRET"), transport, reactor)
 
-    def make_store(self, transport: Any = None) -> S3Store:
+    def make_store(self, transport: Any = None, *, most_parts: int = MOST_PARTS) -> S3Store:
         """A store in the bucket."""
-        return S3Store(self.bucket(transport), part_bytes=PART_BYTES)
+        return S3Store(self.bucket(transport), part_bytes=PART_BYTES, most_parts=most_parts)
 
     def leftovers(self) -> int:
         """The number of incomplete uploads."""

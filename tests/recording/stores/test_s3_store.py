@@ -16,7 +16,7 @@ from tests.recording.stores.support import PART_BYTES, BucketCase, reactor
 from twisted_exec.kube.transport import Request
 from twisted_exec.recording.stores import s3 as store_module
 from twisted_exec.recording.stores.interfaces import StoreError
-from twisted_exec.recording.stores.s3 import transport_of
+from twisted_exec.recording.stores.s3 import MOST_PARTS, transport_of
 
 
 class Killed(Exception):
@@ -204,7 +204,15 @@ class PartsTests(S3Case, RecordingStoreContract):
 
 
 class Endless:
-    """A bucket that lists one more part, again and again."""
+    """
+    A bucket whose list of parts has no end.
+
+    :param page: the parts in each answer.
+    """
+
+    def __init__(self, page: int) -> None:
+        self._page = page
+        self.listed = 0
 
     async def collect(
         self, request: Request, **limits: Any
@@ -216,9 +224,11 @@ class Endless:
             return 200, {}, b"<a><IsTruncated>false</IsTruncated></a>"
         if "uploadId" not in query:
             return 404, {}, b"<Error><Code>NoSuchKey</Code></Error>"
-        number = int(query.get("part-number-marker", "0")) + 1
-        part = b"<Part><PartNumber>%d</PartNumber><Size>1</Size><ETag>e</ETag></Part>" % number
-        return 200, {}, b"<a>%s<IsTruncated>true</IsTruncated></a>" % part
+        first = int(query.get("part-number-marker", "0")) + 1
+        self.listed = first + self._page - 1
+        part = b"<Part><PartNumber>%d</PartNumber><Size>1</Size><ETag>e</ETag></Part>"
+        parts = b"".join(part % number for number in range(first, first + self._page))
+        return 200, {}, b"<a>%s<IsTruncated>true</IsTruncated></a>" % parts
 
     def close(self) -> Deferred[None]:
         return succeed(None)
@@ -228,7 +238,10 @@ class HostileTests(S3Case):
     """Buckets that lie."""
 
     async def test_parts_without_end(self) -> None:
-        """More parts than an upload can have are an error."""
-        store = self.make_store(Endless())
-        with self.assertRaisesRegex(StoreError, "more parts than an upload can have"):
-            await store.put("a", text_of(b"x" * PART_BYTES))
+        """More parts than an upload can have are an error, also where each answer has one."""
+        for page, limits in ((1, {"most_parts": 20}), (1000, {})):
+            bucket = Endless(page)
+            store = self.make_store(bucket, **limits)
+            with self.assertRaisesRegex(StoreError, "more parts than an upload can have"):
+                await store.put("a", text_of(b"x" * PART_BYTES))
+            self.assertEqual(bucket.listed, limits.get("most_parts", MOST_PARTS) + page)

@@ -18,6 +18,7 @@ from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests import soak
 from tests.console.doubles import MemoryConsole
 from tests.retained import entries
 from tests.runtimes.support import RuntimeCase, User, open_console
@@ -608,9 +609,9 @@ class PathTests(SynchronousTestCase):
 
 
 class LeakTests(StreamCase):
-    """1 000 sessions."""
+    """Many sessions."""
 
-    async def test_thousand(self) -> None:
+    async def test_sessions(self) -> None:
         """Opened and ended from every side, they leave no descriptor and no object."""
         server = await self.serve()
         ways: list[Any] = [
@@ -618,17 +619,20 @@ class LeakTests(StreamCase):
             lambda user: user.stream.abort(),
             lambda user: server.sessions.end(lambda _: True, Ending(REVOKED)),
         ]
-        await self.one(ways[0])
+        for way in ways:  # caches reach their size
+            await self.one(way)
         gc.collect()
         descriptors, objects = len(os.listdir("/proc/self/fd")), len(gc.get_objects())
-        for number in range(1000):
+        sessions = soak.figure(self)
+        for number in range(sessions):
             await self.one(ways[number % len(ways)])
         gc.collect()
         await self.until(lambda: len(os.listdir("/proc/self/fd")) <= descriptors)
         self.assertEqual(self.shared.viewers, ())
         self.assertEqual(self.cache.outstanding, 0)
         self.assertEqual(entries(self.cache), 0)
-        self.assertLess(len(gc.get_objects()) - objects, 2000)
+        # Other parts of the process keep some hundred; a session that is kept has dozens.
+        self.assertLess(len(gc.get_objects()) - objects, 1000 + sessions)
 
     async def one(self, end: Any) -> None:
         self.records.seek(0)

@@ -8,6 +8,7 @@ from typing import Any
 
 from twisted.internet import reactor
 
+from tests.storage.sqlites import RESERVED_BYTES
 from twisted_exec.storage.quota import NO_LIMITS
 from twisted_exec.storage.sqlite import SQLiteStorage
 
@@ -34,6 +35,7 @@ class OpensStores:
             reactor,
             remembered=self.remembered,
             remembered_bytes=self.remembered_bytes,
+            reserved_bytes=RESERVED_BYTES,
             limits=self.limits,
         )
         if inherits:

@@ -13,6 +13,7 @@ from twisted.trial.unittest import TestCase
 
 from tests.contracts.storage import MACHINES, StorageContract, changed, machine
 from tests.storage.handover.stores import OpensStores
+from tests.storage.sqlites import RESERVED_BYTES
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.storage.interfaces import Event, StorageError
 from twisted_exec.storage.sqlite import SQLiteStorage
@@ -185,7 +186,9 @@ class SwitchTests(OpensStores, TestCase):
     async def test_left_socket(self) -> None:
         """The socket of a killed server is replaced; another file at its path is not."""
         path = self.mktemp()
-        first, second = SQLiteStorage(path, self.reactor()), SQLiteStorage(path, self.reactor())
+        first, second = (
+            SQLiteStorage(path, self.reactor(), reserved_bytes=RESERVED_BYTES) for _ in range(2)
+        )
         socket = f"{path}-successor"
         os.mknod(socket, 0o600 | stat.S_IFSOCK)
         first.inherit()

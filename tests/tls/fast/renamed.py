@@ -1,5 +1,5 @@
 """
-A process whose libraries have other private names: ``python -m tests.tls.fast.renamed [NAME PACKAGE ...]``.
+A process whose libraries have other private names: ``renamed.py [NAME PACKAGE ...]``.
 
 It renames ``NAME`` in all modules of the packages, as a release of them might, and opens two consoles through a
 chain of servers, with the loop of a program.  It prints the warnings of the fast parts, one a line.
@@ -63,7 +63,13 @@ class _Library:
 
 
 def rename(name: str, packages: Sequence[str]) -> None:
-    """Rename in modules that are imported later, and in OpenSSL's functions."""
+    """
+    Rename in modules that are imported later, and in OpenSSL's functions.
+
+    :raises RuntimeError: a module of a package is imported already.
+    """
+    if imported := {each.partition(".")[0] for each in sys.modules}.intersection(packages):
+        raise RuntimeError(f"imported before the name was changed: {imported}")
     sys.meta_path.insert(0, Renaming(name, packages))
     if name.startswith("SSL_"):
         from cryptography.hazmat.bindings.openssl.binding import Binding

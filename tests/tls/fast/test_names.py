@@ -5,14 +5,13 @@ Tests for :mod:`twisted_exec.tls.fast.names`.
 from __future__ import annotations
 
 import ast
-import subprocess
-import sys
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from twisted.trial.unittest import SynchronousTestCase
+from twisted.internet.defer import Deferred, DeferredSemaphore, gatherResults
+from twisted.trial.unittest import SynchronousTestCase, TestCase
 
+from tests.flows import forks, programs
 from tests.tiers import PROGRAMS
 from twisted_exec.tls.fast.names import NAMES, PARTS
 
@@ -103,25 +102,48 @@ def other_modules(nodes: Iterable[ast.AST]) -> Iterator[str]:
                 yield alias.asname or alias.name.partition(".")[0]
 
 
-def opened_without(name: str, library: str) -> tuple[str, list[str]]:
-    """Open consoles with a library that has another name; return errors, and the warnings of the fast parts."""
-    command = [sys.executable, "-m", "tests.tls.fast.renamed", name, *PACKAGES.get(library, [])]
-    ran = subprocess.run(
-        [each for each in command if each], capture_output=True, text=True, cwd=ROOT, timeout=600
-    )
-    return ran.stderr if ran.returncode else "", ran.stdout.splitlines()
+SCRIPT = Path(__file__).with_name("renamed.py")
+OTHERS = [
+    "asyncio",
+    "attr",
+    "h2.connection",
+    "hyperlink",
+    "hypothesis.stateful",
+    "prometheus_client",
+    "typing_extensions",
+    "unittest",
+    "zope.interface",
+]
+"""Half of the imports of :mod:`tests.tls.fast.renamed`; they do not import the libraries."""
 
 
-class MissingTests(SynchronousTestCase):
+class MissingTests(TestCase):
     """Programs run without a name of a library, and say so."""
 
     starts = PROGRAMS
 
-    def test_each(self) -> None:
+    def setUp(self) -> None:
+        self.nursery = forks.Nursery(OTHERS, {"PYTHONPATH": str(ROOT)})
+        self.addCleanup(self.nursery.close)
+
+    async def opened_without(self, name: str, library: str) -> tuple[str, list[str]]:
+        """Open consoles with a library that has another name; return errors, and the warnings of the fast parts."""
+        words = [name, *PACKAGES[library]] if name else []
+        program = programs.fork([str(SCRIPT), *words], self.nursery, cwd=str(ROOT))
+        self.addCleanup(program.stop)
+        code = await program.ended
+        return program.output.decode() if code else "", program.stdout.decode().splitlines()
+
+    async def test_each(self) -> None:
         """Without any one of the names consoles open over TLS, and one warning names it and the remedy."""
         without = sorted({(each.name, each.library) for each in NAMES})
-        with ThreadPoolExecutor(2) as threads:
-            results = list(threads.map(lambda each: opened_without(*each), without))
+        turns = DeferredSemaphore(2)
+        results = await gatherResults(
+            [
+                turns.run(lambda each=each: Deferred.fromCoroutine(self.opened_without(*each)))
+                for each in without
+            ]
+        )
         for (name, library), (errors, warnings) in zip(without, results, strict=True):
             with self.subTest(name):
                 self.assertEqual(errors, "")
@@ -129,9 +151,9 @@ class MissingTests(SynchronousTestCase):
                 self.assertRegex(warnings[0], rf"^{library} [0-9.]+\S*: no \S+\.{name}\b")
                 self.assertIn(f"install an older {library}, or a newer twisted-exec", warnings[0])
 
-    def test_none(self) -> None:
+    async def test_none(self) -> None:
         """With all of them nothing is logged."""
-        self.assertEqual(opened_without("", ""), ("", []))
+        self.assertEqual(await self.opened_without("", ""), ("", []))
 
 
 class ListTests(SynchronousTestCase):

@@ -52,7 +52,8 @@ from twisted_exec.recording.stores.interfaces import (
 
 PART_BYTES = 5 << 20
 """The least size of all parts but the last; 10 000 of them are 48 GiB."""
-_MOST_PARTS = 10_000
+MOST_PARTS = 10_000
+"""S3's limit of the parts of an upload."""
 _PAGE = 1000
 _PARTIAL_CONTENT, _NOT_FOUND, _RANGE_NOT_SATISFIABLE = 206, 404, 416
 
@@ -331,11 +332,17 @@ class UploadPart(NamedTuple):
 
 @implementer(IRecordingStore)
 class S3Store:
-    """Recordings as objects ``PREFIX/NAME.cast``."""
+    """
+    Recordings as objects ``PREFIX/NAME.cast``.
 
-    def __init__(self, bucket: BucketClient, *, part_bytes: int = PART_BYTES) -> None:
+    :param most_parts: a bucket that lists more parts of an upload is in error.
+    """
+
+    def __init__(
+        self, bucket: BucketClient, *, part_bytes: int = PART_BYTES, most_parts: int = MOST_PARTS
+    ) -> None:
         self.url = str(bucket.target)
-        self._bucket, self._part_bytes = bucket, part_bytes
+        self._bucket, self._part_bytes, self._most_parts = bucket, part_bytes, most_parts
         self._prefix = f"{bucket.target.prefix}/" if bucket.target.prefix else ""
 
     def location(self, name: str) -> str:
@@ -425,9 +432,10 @@ class S3Store:
         sizes: list[int] = []
         offset, whole = 0, sha256()
         while data:
-            if len(sizes) == _MOST_PARTS:
+            if len(sizes) == self._most_parts:
                 raise StoreError(
-                    "refused", f"{key} is larger than {_MOST_PARTS * self._part_bytes >> 30} GiB"
+                    "refused",
+                    f"{key} is larger than {self._most_parts * self._part_bytes >> 30} GiB",
                 )
             sizes.append(len(data))
             offset += len(data)
@@ -485,7 +493,7 @@ class S3Store:
             for each in listed:
                 part = UploadPart(_required(each, "Size"), each.get("ETag", "").strip('"'))
                 parts[_required(each, "PartNumber")] = part
-            if len(parts) > _MOST_PARTS:
+            if len(parts) > self._most_parts:
                 raise StoreError("answer", "the bucket lists more parts than an upload can have")
             if not page["IsTruncated"] or len(parts) == before:
                 return parts
