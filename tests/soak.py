@@ -38,6 +38,10 @@ class Figure:
 FIGURES = {
     # MiB.  More than a socket's buffers, 4 MiB on Linux.
     "flows.sessions.test_demo_shell.DemoShellTests.test_flood": Figure(8, 32),
+    # MiB.  More than the sockets of three connections take, the more the longer they are read.
+    "flows.sessions.test_demo_shell.DemoShellTests.test_reader_that_stops": Figure(40, 160),
+    # MiB.  More than the followers' hops and sockets hold, and than a program of tests keeps.
+    "flows.sessions.test_logs.FollowTests.test_slow": Figure(16, 64),
     # Versions of kubectl: the oldest streams over SPDY, the newest over WebSockets, and they validate and
     # explain with versions 2 and 3 of OpenAPI.  The versions between are one or the other.
     "flows.kubectl.test_clients.ClientsTests.test_matrix": Figure(2, 99),
@@ -103,7 +107,12 @@ def figure(test: TestCase) -> int:
 def figure_of(name: str) -> int:
     """Return the figure of the test with this name in ``FIGURES``."""
     found = FIGURES[name]
-    return found.soak if os.environ.get("SOAK") else found.default
+    return found.soak if is_large() else found.default
+
+
+def is_large() -> bool:
+    """Return whether tests have their large figures. Only then do they look at resident memory."""
+    return bool(os.environ.get("SOAK"))
 
 
 def name(test: TestCase) -> str:
