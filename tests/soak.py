@@ -36,6 +36,10 @@ class Figure:
 FIGURES = {
     # MiB.  More than a socket's buffers, 4 MiB on Linux.
     "flows.sessions.test_demo_shell.DemoShellTests.test_flood": Figure(8, 32),
+    # MiB.  More than the sockets of three connections take, the more the longer they are read.
+    "flows.sessions.test_demo_shell.DemoShellTests.test_reader_that_stops": Figure(40, 160),
+    # MiB.  More than the followers' hops and sockets hold, and than a program of tests keeps.
+    "flows.sessions.test_logs.FollowTests.test_slow": Figure(16, 64),
     # Viewers of each machine in each round; half as many rounds, but at least one of each order of death.  At
     # least 2: viewers of one machine end in different ways.  A leak of memory shows only after the thousand sessions of the large figure;
     # one of descriptors after a few.
@@ -107,7 +111,12 @@ def figure(test: TestCase) -> int:
 def figure_of(name: str) -> int:
     """Return the figure of the test with this name in ``FIGURES``."""
     found = FIGURES[name]
-    return found.soak if os.environ.get("SOAK") else found.default
+    return found.soak if is_large() else found.default
+
+
+def is_large() -> bool:
+    """Return whether tests have their large figures. Only then do they look at resident memory."""
+    return bool(os.environ.get("SOAK"))
 
 
 def name(test: TestCase) -> str:

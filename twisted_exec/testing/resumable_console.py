@@ -39,8 +39,6 @@ from twisted_exec.wire.resume import (
 
 Item = bytes | Break | Role | None
 
-_SECONDS = 60
-
 
 @dataclass
 class _Session:
@@ -61,6 +59,7 @@ class ResumableConsole(Factory):
     The machine's end.
 
     :param agrees: lets clients resume their sessions, if they can.
+    :param seconds: how long clients may resume a session, as the answer tells them.
     :ivar journals: everything that was printed, by epoch.
     :ivar oldest: offset of the first byte that is retained in the present journal.
     :ivar line: input in the order in which it reached the line.
@@ -75,8 +74,8 @@ class ResumableConsole(Factory):
 
     noisy = False
 
-    def __init__(self, clock: IReactorTime, *, agrees: bool = True) -> None:
-        self.clock, self.agrees = clock, agrees
+    def __init__(self, clock: IReactorTime, *, agrees: bool = True, seconds: int = 60) -> None:
+        self.clock, self.agrees, self.seconds = clock, agrees, seconds
         self.epoch = f"{1:016x}"
         self.journals: dict[str, bytearray] = {self.epoch: bytearray()}
         self.oldest = 0
@@ -225,7 +224,7 @@ class _Asked(Protocol):
         name, key = f"s-{len(console.connections) + 1}", console.issue()
         answer = {"Audit-Id": name}
         if asks and console.agrees:
-            answer[RESUME_HEADER] = Resumable(key, _SECONDS).text()
+            answer[RESUME_HEADER] = Resumable(key, console.seconds).text()
         protocol = headers["sec-websocket-protocol"]
         socket = ServerSocket(headers["sec-websocket-key"], protocol, answer)
         connection = _Connection(console, session, position, is_marked=asks and console.agrees)

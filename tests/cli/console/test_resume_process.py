@@ -25,10 +25,10 @@ LONG = [(503, None)] * 4
 
 PATIENT = f"""
 from twisted_exec.cli.console import first_screen, status
-first_screen.WAIT_SECONDS = status.SILENT_SECONDS = 60
+first_screen.WAIT_SECONDS = status.SILENT_SECONDS = 600
 {COMMAND}
 """
-"""The program; it waits for the first screen, and is silent in an outage, for a minute."""
+"""The program; it waits for the first screen, and is silent in an outage, for ten minutes."""
 
 
 class ResumeCase(TerminalCase):
@@ -36,7 +36,7 @@ class ResumeCase(TerminalCase):
 
     async def setUp(self) -> None:
         await super().setUp()
-        self.console = ResumableConsole(reactor)
+        self.console = ResumableConsole(reactor, seconds=3600)
         endpoint = TCP4ServerEndpoint(reactor, 0, interface="127.0.0.1")
         port = await endpoint.listen(self.console)
         self.addCleanup(lambda: maybeDeferred(port.stopListening))
@@ -212,17 +212,17 @@ class PipeTests(ResumeCase):
 
     async def test_goes_on(self) -> None:
         """The linger time begins anew after an outage that lasts longer than it."""
-        process = self.start_with_clock("--linger", "10")
+        process = self.start_with_clock("--linger", "600")
         process.type(b"uname\n")
         process.transport.closeStdin()
         await self.until_typed(b"uname\n")
         self.lose(*LONG)
         while len(self.console.refusals) == len(LONG):
             await self._settle()
-        self.pass_seconds(process, 10)
+        self.pass_seconds(process, 600)
         self.console.print(b"Linux\n")
         await process.until(b"Linux\n")
-        self.pass_seconds(process, 10)
+        self.pass_seconds(process, 600)
         await self.ends_with(process, 0)
         self.assertEqual(process.stdout, b"Linux\n")
 
@@ -241,7 +241,7 @@ class PipeTests(ResumeCase):
 
     async def test_uncertain_input(self) -> None:
         """A script whose input may not have reached the machine fails."""
-        process = self.start("--linger", "30")
+        process = self.start("--linger", "600")
         process.type(b"reboot\n")
         await self.until_typed(b"reboot\n")
         self.console.restart()

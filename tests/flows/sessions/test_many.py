@@ -122,9 +122,7 @@ class ManySessionsTests(TestCase):
     async def setUp(self) -> None:
         self.deployment = Deployment(self.mktemp())
         self.addCleanup(self.deployment.stop)
-        # A hundred consoles are opened at once, which takes a busy machine longer than the default.
-        await self.deployment.start_api("--machinepoollet-timeout=60")
-        await self.deployment.start_rest()
+        await self.deployment.start()
         self.names = [f"sh-{n}" for n in range(MACHINES)]
         await gatherResults(
             [
@@ -137,8 +135,8 @@ class ManySessionsTests(TestCase):
     async def test_every_order_of_death(self) -> None:
         """
         Many sessions end by the user, by a torn connection, by the process, by the
-        user while the machine is off, and by several of these at once; descriptors and memory are
-        back where they were.
+        user while the machine is off, and by several of these at once; descriptors are back where
+        they were, and memory, which the large figure shows.
         """
         orders = [self.leave, self.tear, self.exit, self.power, self.tear_while_exiting]
         rounds = max(len(orders), soak.figure(self) // 2)
@@ -153,7 +151,7 @@ class ManySessionsTests(TestCase):
             while procfs.open_descriptors(self.pid(hop)) > descriptors + 2:
                 await pause()
         after = await self.use()
-        for hop, (_, resident) in before.items():
+        for hop, (_, resident) in before.items() if soak.is_large() else ():
             # The allocator keeps some.  Connections left to the garbage collector were
             # 21 MB and more, a thousand sessions that were kept would be 65 MB.
             bound = 16 << 20

@@ -4,8 +4,8 @@ Tests for :mod:`twisted_exec.runtimes.alerts.service`.
 
 from __future__ import annotations
 
+import itertools
 import os
-import time
 from collections.abc import Callable
 from typing import Any
 from unittest import skipUnless
@@ -15,6 +15,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.journal.support import LateJournal
+from tests.linear import assert_linear
 from tests.runtimes.alerts.searching import JobsAtOnce
 from twisted_exec.api import patterns
 from twisted_exec.api.status import BadRequest, TooManyRequests
@@ -23,7 +24,7 @@ from twisted_exec.journal.journal import Journal
 from twisted_exec.program import tasks
 from twisted_exec.runtimes.alerts import search, service
 from twisted_exec.runtimes.alerts import search as rules
-from twisted_exec.runtimes.alerts.lines import LineReader
+from twisted_exec.runtimes.alerts.lines import READ_BYTES, LineReader
 from twisted_exec.runtimes.alerts.service import ConsoleAlerts
 
 PANIC = b"[   1.5] Kernel panic - not syncing: test\r\n"
@@ -543,18 +544,37 @@ class ConsoleAlertsTests(SynchronousTestCase):
         )
         for _ in range(20):
             self.journal.append(b"a\n" * 32768)
-        durations = []
-        take_turn = self.alerts._take_turn
+        # Each look at the time is half a turn later than the one before.
+        looks = itertools.count(step=service.TURN_SECONDS / 2)
+        self.patch(service, "perf_counter", lambda: next(looks))
+        positions, take_turn = [0], self.alerts._take_turn
 
-        def timed() -> None:
-            began = time.process_time()
+        def counted() -> None:
             take_turn()
-            durations.append(time.process_time() - began)
+            positions.append(self.alerts._machines["uid-1"].reader.position)  # type: ignore[union-attr]
 
-        self.patch(self.alerts, "_take_turn", timed)
+        self.patch(self.alerts, "_take_turn", counted)
         self.alerts._turn.cancel()  # type: ignore[union-attr]
-        timed()
-        while not self.alerts._machines["uid-1"].reader.at_end:  # type: ignore[union-attr]
+        counted()
+        while positions[-1] < self.journal.end:
             self.clock.advance(0.05)
-        self.assertLess(sorted(durations)[len(durations) // 2], 0.005)
-        self.assertGreater(len(durations), 5)
+        longest = max(after - before for before, after in itertools.pairwise(positions))
+        self.assertLessEqual(longest, 2 * READ_BYTES)
+
+    def test_cost_of_much_output(self) -> None:
+        """
+        Output of a busy machine costs no more than its bytes.
+        """
+        self.set(
+            *[pb.AlertPattern(id=str(number), literal=f"never {number}") for number in range(64)]
+        )
+
+        def search(pieces: int) -> None:
+            for _ in range(pieces):
+                self.journal.append(b"a\n" * 32768)
+            reader = None
+            while reader is None or not reader.at_end:
+                self.clock.advance(0.05)
+                reader = self.alerts._machines["uid-1"].reader
+
+        assert_linear(search, 4)

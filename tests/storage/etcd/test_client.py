@@ -21,10 +21,12 @@ from tests.contracts.storage import MACHINES, machine
 from tests.storage.etcds import EtcdCase, Etcds, any_prefix, loopback, shared, until
 from tests.tiers import PROGRAMS
 from tests.tls.support import authority, client_identity, write
+from twisted_exec.storage.etcd import client as client_module
 from twisted_exec.storage.etcd.client import RANGE, TXN, EtcdClient, EtcdError, grpc
 from twisted_exec.storage.etcd.protos import etcd_pb2 as pb
 from twisted_exec.storage.etcd.target import EtcdTarget
 from twisted_exec.storage.interfaces import StorageError
+from twisted_exec.tls.files import read_file
 
 
 class MemberTests(EtcdCase):
@@ -81,21 +83,18 @@ class MemberTests(EtcdCase):
         first.deaf = second.deaf = True
         endpoints = (first.endpoint, second.endpoint)
         target = replace(shared().target(any_prefix()), endpoints=endpoints)
-        client = EtcdClient(target, reactor, read_seconds=60.0, write_seconds=60.0)
+        client = EtcdClient(target, reactor, read_seconds=600.0, write_seconds=600.0)
         self.addCleanup(client.close)
         reading = self.deferred(client.read(RANGE, pb.RangeRequest(key=b"x")))
         writing = self.deferred(client.write(TXN, pb.TxnRequest()))
         await until(lambda: first.through)
         client.leave(first.endpoint)  # as when another call was not answered
         client.close()
-        began = time.monotonic()
         for call in (reading, writing):
             problem = await self.assertFailure(call, EtcdError)
             self.assertIs(problem.code, grpc.StatusCode.CANCELLED)
-        await until(lambda: not first.through)
-        # Also what was being connected to, for which grpc would have waited 20 seconds.
-        self.assertLess(time.monotonic() - began, 15.0)
-        self.assertFalse(second.through)
+        # Also what was being connected to.
+        await until(lambda: not first.through and not second.through)
         late = self.deferred(client.read(RANGE, pb.RangeRequest(key=b"x")))
         await self.assertFailure(late, EtcdError)
 
@@ -112,11 +111,17 @@ class MemberTests(EtcdCase):
         )
         client = EtcdClient(target, reactor, read_seconds=0.2)
         self.addCleanup(client.close)
-        began = time.monotonic()
+        read: list[str] = []
+
+        def counted(path: str, name: str) -> bytes:
+            read.append(path)
+            return read_file(path, name)
+
+        self.patch(client_module, "read_file", counted)
         calls = [self.deferred(client.write(TXN, pb.TxnRequest())) for _ in range(50)]
         for call in calls:
             await self.assertFailure(call, EtcdError)
-        self.assertLess(time.monotonic() - began, 50 * 0.2)
+        self.assertEqual(read, [password])
 
 
 class TLSTests(EtcdCase):
@@ -218,9 +223,9 @@ class UserTests(EtcdCase):
         url = f"http://{etcds.members[0].endpoint}/v3/{path}"
 
         def ask() -> None:
-            for _ in range(600):
+            for _ in range(12_000):  # ten minutes
                 try:
-                    with urllib.request.urlopen(url, json.dumps(told).encode(), timeout=60):
+                    with urllib.request.urlopen(url, json.dumps(told).encode(), timeout=600):
                         return
                 except OSError:  # it is not there yet
                     time.sleep(0.05)

@@ -172,8 +172,10 @@ class ShortTurnsTests(SynchronousTestCase):
         (readable,) = self.readables(1)
         seen: list[str] = []
 
-        def call(name: str) -> None:
+        def call(name: str, *following: Any) -> None:
             seen.append(name)
+            if following:
+                self.reactor.callLater(*following)
 
         def broken() -> None:
             raise ValueError("broken")
@@ -182,10 +184,9 @@ class ShortTurnsTests(SynchronousTestCase):
             call("last")
             self.reactor.stop()
 
-        self.reactor.callLater(0.02, at_last)
-        self.reactor.callLater(0.01, call, "timer")
+        timer = (0.01, call, "timer", 0.01, at_last)
         self.reactor.callLater(0, broken)
-        self.reactor.callLater(0, self.reactor.callFromThread, call, "thread")
+        self.reactor.callLater(0, self.reactor.callFromThread, call, "thread", *timer)
         self.reactor.callLater(3e6, call, "never")  # longer than one wait of epoll
         self.reactor.addSystemEventTrigger("during", "shutdown", call, "shutdown")
         self.reactor.startRunning(installSignalHandlers=False)
