@@ -35,7 +35,7 @@ class AskOnceTests(SynchronousTestCase):
             [sys.executable, "-c", program],
             capture_output=True,
             text=True,
-            timeout=180,
+            timeout=600,
             check=False,
         )
         self.assertEqual((done.returncode, done.stdout, done.stderr), (code, "", told))

@@ -73,7 +73,7 @@ class LocalTests(SynchronousTestCase):
             [sys.executable, "-c", code, *words],
             capture_output=True,
             text=True,
-            timeout=180,
+            timeout=600,
             check=False,
         )
         return done.returncode, done.stdout, done.stderr

@@ -65,7 +65,7 @@ class FullTests(SynchronousTestCase):
                     [sys.executable, "-c", program, *words],
                     stdout=full,
                     stderr=subprocess.PIPE,
-                    timeout=180,
+                    timeout=600,
                     check=False,
                 )
             line = f"{name}: cannot write output: No space left on device\n"
@@ -82,7 +82,7 @@ class InterruptTests(SynchronousTestCase):
         """The exit code."""
         program = _INTERRUPTED.format(entry=entry, imports=imports)
         done = subprocess.run(
-            [sys.executable, "-c", program, *words], capture_output=True, timeout=180, check=False
+            [sys.executable, "-c", program, *words], capture_output=True, timeout=600, check=False
         )
         self.assertNotIn(b"Traceback", done.stderr, (entry, imports))
         self.assertNotIn(b"KeyboardInterrupt", done.stderr, (entry, imports))
@@ -111,5 +111,5 @@ class InterruptTests(SynchronousTestCase):
         program += _INTERRUPTED.format(entry="twisted_exec", imports=30)
         argv = [sys.executable, "-c", program, "--version"]
         self.assertEqual(
-            subprocess.run(argv, capture_output=True, timeout=180, check=False).returncode, 0
+            subprocess.run(argv, capture_output=True, timeout=600, check=False).returncode, 0
         )

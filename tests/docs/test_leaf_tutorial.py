@@ -51,7 +51,7 @@ class LeafStartTests(SynchronousTestCase):
             int(script.stdout.readline())
         os.killpg(script.pid, signal.SIGINT)
         # The output ends when no server has the pipe any more.
-        self.assertEqual(script.communicate(timeout=180), ("", None))
+        self.assertEqual(script.communicate(timeout=600), ("", None))
         self.assertEqual(script.returncode, 130)
 
 

@@ -50,7 +50,7 @@ class Screen(Protocol):
         else:
             found.callback(match.end())
 
-    def until(self, pattern: bytes, *, start: int = 0, seconds: float = 300) -> Deferred[int]:
+    def until(self, pattern: bytes, *, start: int = 0, seconds: float = 600) -> Deferred[int]:
         """Fires with the offset behind the first match at or after ``start``."""
         found: Deferred[int] = Deferred()
 
@@ -68,7 +68,7 @@ class Screen(Protocol):
         """Press keys."""
         self.transport.write(data)
 
-    async def ask(self, line: bytes, pattern: bytes, *, seconds: float = 300) -> int:
+    async def ask(self, line: bytes, pattern: bytes, *, seconds: float = 600) -> int:
         """Type a line and wait for an answer after the present output."""
         start = len(self.output)
         self.type(line)

@@ -84,7 +84,7 @@ class Deployment:
     """
 
     pool_address = "127.0.0.1"
-    poollet_seconds = 20
+    poollet_seconds = 600
     fork = True
 
     api: Program
@@ -277,7 +277,7 @@ class Deployment:
         await self.client.create(self.dialect.workload, made, namespace="default")
         return await self.machine_in_state(name, "Running")
 
-    async def machine_in_state(self, name: str, state: str, *, seconds: float = 300) -> Object:
+    async def machine_in_state(self, name: str, state: str, *, seconds: float = 600) -> Object:
         """Fires with the Machine once the API server shows it in that state."""
         resource, deadline = self.dialect.workload, reactor.seconds() + seconds
         while True:

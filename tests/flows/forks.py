@@ -52,8 +52,8 @@ _READ_AT_START = ("PYTHON", "LD_", "LC_", "LANG", "GRPC_", "OPENSSL_", "MALLOC_"
 """Variables that the interpreter and libraries read before any code of ours runs."""
 _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 15, 36
 _SIZE = struct.Struct("!I")
-_END_SECONDS = 60.0
-_PATIENCE_SECONDS = 60.0
+_END_SECONDS = 600.0
+_PATIENCE_SECONDS = 600.0
 enabled = True
 """Whether programs are forked where a test does not demand a real start."""
 

@@ -75,7 +75,7 @@ async def run(
     env: Mapping[str, str],
     stdin: bytes = b"",
     answer: bytes = b"",
-    seconds: float = 300,
+    seconds: float = 600,
 ) -> tuple[int, str, str]:
     """
     Run kubectl; return its exit code, standard output, and all of its output.

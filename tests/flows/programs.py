@@ -89,7 +89,7 @@ class Program(ProcessProtocol):
         return f"{' '.join(self.argv)}\n{what}\n{self.output.decode(errors='replace')[-6000:]}"
 
     def until(
-        self, pattern: bytes, *, start: int = 0, seconds: float = 300
+        self, pattern: bytes, *, start: int = 0, seconds: float = 600
     ) -> Deferred[re.Match[bytes]]:
         """
         Wait for output.
@@ -144,7 +144,7 @@ class Program(ProcessProtocol):
             self.pid = int(match[1])
         assert succeeds == (match[1] is not None), self._told(match[0].decode())
 
-    async def stop(self, with_signal: int = signal.SIGTERM, *, seconds: float = 120) -> int:
+    async def stop(self, with_signal: int = signal.SIGTERM, *, seconds: float = 600) -> int:
         """Stop the program if it still runs; fires with its exit code."""
         if self.exit_code is None:
             self._signal(with_signal)

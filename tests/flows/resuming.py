@@ -252,7 +252,7 @@ class Typist:
         if not self._paused:
             self.type(b"%07d\n" % (len(self._sent) // 8))
 
-    async def until(self, condition: Callable[[], object], seconds: float = 300) -> None:
+    async def until(self, condition: Callable[[], object], seconds: float = 600) -> None:
         """Fires once a condition is true; fails if the session ends before."""
         late = reactor.seconds() + seconds
         while not condition():

@@ -43,7 +43,7 @@ class SharedTests(TestCase):
 
     def setUp(self) -> None:
         # On a busy machine what a test has left takes longer to go.
-        self.patch(Shared, "restore_seconds", 300)
+        self.patch(Shared, "restore_seconds", 600)
 
     async def take(self) -> Shared:
         found = await shared.take(self.mktemp())
@@ -90,16 +90,16 @@ class SharedTests(TestCase):
                 # It has accepted all of them.
                 lines.enter_context(ssl._create_unverified_context().wrap_socket(line))
                 differences = await taken.restore()
-        self.assertEqual(differences, ["more connections of api"])
+        self.assertIn("more connections of api", differences)
         runtime.errReceived(b"2026-11-24T14:00:00+0000 [x#error] it broke\n")
-        self.assertEqual(await taken.restore(), ["runtime has logged: #error] it broke"])
+        self.assertIn("runtime has logged: #error] it broke", await taken.restore())
         taken.resume()
         made = machine("vm", "shell", pool="nowhere")
         made["metadata"]["finalizers"] = ["example.com/kept"]
         await client.create(MACHINES, made, namespace="default")
         self.assertIn("machines.compute.ironcore.dev vm differs", await taken.restore())
         await client.patch(MACHINES, "vm", {"metadata": {"finalizers": None}}, "default")
-        Shared.restore_seconds = 300
+        Shared.restore_seconds = 600
         await taken.give_back(True)
         self.assertEqual(taken.differences, [])
 

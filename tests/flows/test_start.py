@@ -96,7 +96,7 @@ class StartCase(TestCase):
         """Return the lines a program prints before it exits with 1, without the lines about itself."""
         program = programs.start(argv, env=env, fork=fork)
         self.addCleanup(program.stop, 9)
-        late = reactor.callLater(300, os.kill, program.transport.pid, 9)  # type: ignore[union-attr]
+        late = reactor.callLater(600, os.kill, program.transport.pid, 9)  # type: ignore[union-attr]
         code = await program.ended
         if late.active():
             late.cancel()

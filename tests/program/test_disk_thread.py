@@ -20,7 +20,7 @@ class ThreadTests(TestCase):
     """The thread of a disk."""
 
     def setUp(self) -> None:
-        self.thread = DiskThread(reactor, wait_seconds=60.0)
+        self.thread = DiskThread(reactor, wait_seconds=600.0)
         self.addCleanup(self.thread.stop)
         self.frozen = threading.Event()
         self.addCleanup(self.frozen.set)
@@ -30,7 +30,7 @@ class ThreadTests(TestCase):
 
     def freeze(self) -> str:
         """The disk answers when the test says so."""
-        self.frozen.wait(60)
+        self.frozen.wait(600)
         return "thawed"
 
     def call_late(self, function: Callable[[], object]) -> Unanswered:
@@ -85,7 +85,7 @@ class ThreadTests(TestCase):
         thread = threading.Thread(target=job.run)
         thread.start()
         self.addCleanup(thread.join, 60)
-        self.assertTrue(job.wait(60))
+        self.assertTrue(job.wait(600))
         self.assertEqual(job.result(), "done")
 
     async def test_late_error(self) -> None:

@@ -60,7 +60,7 @@ class LimitLogTests(SynchronousTestCase):
         done = subprocess.run(
             [sys.executable, "-c", _PROGRAM, *arguments],
             capture_output=True,
-            timeout=180,
+            timeout=600,
             check=True,
         )
         return [line.split()[-1] for line in done.stdout.decode().splitlines()]

@@ -504,7 +504,7 @@ class ClosedOutputTests(SynchronousTestCase):
                 [sys.executable, "-c", code],
                 stdout=writer,
                 stderr=subprocess.PIPE,
-                timeout=180,
+                timeout=600,
                 check=False,
             )
             os.close(writer)

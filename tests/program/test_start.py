@@ -106,7 +106,7 @@ class StopOnceTests(SynchronousTestCase):
     def test_interrupted_twice(self) -> None:
         """Ctrl-C names the time of sessions; the second Ctrl-C ends it, and the stop goes on in order."""
         program = [sys.executable, "-c", _INTERRUPTED % False]
-        told = subprocess.run(program, capture_output=True, timeout=180, check=True)
+        told = subprocess.run(program, capture_output=True, timeout=600, check=True)
         self.assertNotIn(b"Traceback", told.stdout + told.stderr)
         announced = b"stopping: 2 sessions get 600 s to end; press Ctrl-C again to stop at once"
         self.assertEqual(told.stdout.count(b"stopping: "), 1, told.stdout)
@@ -116,14 +116,14 @@ class StopOnceTests(SynchronousTestCase):
     def test_interrupted_three_times(self) -> None:
         """A third Ctrl-C ends the process by the signal, whatever the stop waits for."""
         program = [sys.executable, "-c", _INTERRUPTED % True]
-        told = subprocess.run(program, capture_output=True, timeout=180, check=False)
+        told = subprocess.run(program, capture_output=True, timeout=600, check=False)
         self.assertEqual(told.returncode, -signal.SIGINT)
         self.assertNotIn(b"Traceback", told.stdout + told.stderr)
 
     def test_impatience(self) -> None:
         """Other signals during the stop are answered once and have no other effect."""
         told = subprocess.run(
-            [sys.executable, "-c", _STOPPED_TWICE], capture_output=True, timeout=180, check=True
+            [sys.executable, "-c", _STOPPED_TWICE], capture_output=True, timeout=600, check=True
         )
         self.assertNotIn(b"Traceback", told.stdout)
         self.assertEqual(told.stdout.count(b"already stopping"), 1, told.stdout)
@@ -135,7 +135,7 @@ class StopOnceTests(SynchronousTestCase):
             told = subprocess.run(
                 [sys.executable, "-c", _HUNG_UP % nohup],
                 capture_output=True,
-                timeout=180,
+                timeout=600,
                 check=False,
             )
             self.assertEqual((told.stdout, told.returncode != 0), (stopped, nohup))
@@ -167,7 +167,7 @@ class TellStartTests(SynchronousTestCase):
             [sys.executable, "-c", _TOLD % outcome],
             env={**os.environ, "NOTIFY_SOCKET": f"@{name}"},
             stdout=subprocess.DEVNULL,
-            timeout=180,
+            timeout=600,
         )
         listening.setblocking(False)
         told = []
@@ -191,7 +191,7 @@ class FailProgramTests(SynchronousTestCase):
     def fails_with(self, error: str) -> bytes:
         """Return the output of a program whose start fails with this error; its exit code is 1."""
         told = subprocess.run(
-            [sys.executable, "-c", _FAILING % error], capture_output=True, timeout=180, check=False
+            [sys.executable, "-c", _FAILING % error], capture_output=True, timeout=600, check=False
         )
         self.assertEqual(told.returncode, 1)
         self.assertNotIn(b"Traceback", told.stdout)
@@ -211,7 +211,7 @@ class FailProgramTests(SynchronousTestCase):
             [sys.executable, "-c", _FAILING % 'ValueError("no such file")'],
             stdout=theirs,
             stderr=theirs,
-            timeout=180,
+            timeout=600,
             check=False,
         )
         os.close(theirs)

@@ -247,7 +247,7 @@ class Runtime:
             self.head(user),
             recording,
             clock=self.clock,
-            timeout_seconds=120,
+            timeout_seconds=600,
             protocols=[protocol],
         )
         self.pump()

@@ -250,7 +250,7 @@ async def open_console(
         [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()],
     )
     endpoint = unix_client_endpoint(reactor, unquote(parts.netloc))
-    await connect(endpoint, head, user, clock=reactor, timeout_seconds=120, resume=resume)  # type: ignore[arg-type]
+    await connect(endpoint, head, user, clock=reactor, timeout_seconds=600, resume=resume)  # type: ignore[arg-type]
     return user
 
 

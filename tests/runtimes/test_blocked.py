@@ -62,7 +62,7 @@ class BlockedTests(StreamCase):
             UpgradeRequest(b"GET", parts.path.encode(), b"localhost"),
             self.user,
             clock=reactor,  # type: ignore[arg-type]
-            timeout_seconds=120,
+            timeout_seconds=600,
             protocols=self.protocols,
         )
         self.addCleanup(client.abort)

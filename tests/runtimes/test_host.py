@@ -92,7 +92,7 @@ class StalledDiskTests(HostCase):
         thread = host.runtime.journals.thread
         self.patch(thread, "_wait_seconds", 0.01)
         with self.assertRaises(Unanswered) as late:
-            thread.call(lambda: frozen.wait(60))
+            thread.call(lambda: frozen.wait(600))
         await self.until(lambda: host.runtime.journals.stalled)
         is_ready, listing = await host.streams.health.ready(with_reasons=True)
         self.assertFalse(is_ready)

@@ -45,7 +45,7 @@ class FamilyCase(RuntimeCase):
     def reap(self) -> None:
         for shell in self.shells:
             shell.kill()
-            shell.wait(60)
+            shell.wait(600)
 
     def start(self, script: str, *, marked: bool = True) -> Leader:
         """A shell that leads a session, has run its script, and then waits."""
@@ -99,13 +99,13 @@ class EndTests(FamilyCase):
         hear_signals(self)
         process = self.start("sleep 1000 &", marked=False)
         await self.family(process).end()
-        self.assertEqual(self.shells[0].wait(60), -signal.SIGHUP)
+        self.assertEqual(self.shells[0].wait(600), -signal.SIGHUP)
 
     async def test_leader_is_gone(self) -> None:
         """Processes that a leader left in its session belong to the machine."""
         command = self.start("trap '' HUP; sleep 1000 &", marked=False)
         self.shells[0].kill()
-        self.shells[0].wait(60)
+        self.shells[0].wait(600)
         self.assertEqual(await self.family(command).end(), [])
         table = self.table.scan_now()
         self.assertNotIn(command.session, [process.session for process, _ in table.values()])
@@ -154,7 +154,7 @@ class ReadTests(FamilyCase):
         process = subprocess.Popen([sys.executable, "-c", ""], stdout=subprocess.DEVNULL)
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         self.assertIsNone(read_process(process.pid))
-        process.wait(60)
+        process.wait(600)
 
     def test_no_descriptor_left(self) -> None:
         """

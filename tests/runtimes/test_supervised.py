@@ -365,7 +365,7 @@ class LoadTests(RuntimeCase):
         server = IRIServer(runtime, target, reactor)
         server.startService()
         self.addCleanup(server.stopService)
-        client = IRIClient(target, reactor, timeout_seconds=120)  # type: ignore[arg-type]
+        client = IRIClient(target, reactor, timeout_seconds=600)  # type: ignore[arg-type]
         self.addCleanup(client.stopService)
         await client.version(pb.VersionRequest())
         before = len(os.listdir("/proc/self/fd"))

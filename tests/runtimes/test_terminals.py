@@ -37,12 +37,12 @@ class ReadTests(SynchronousTestCase):
 
     def test_much(self) -> None:
         """Output that follows a full read is read in the same turn."""
-        self.patch(terminals, "READ_SECONDS", 60.0)
+        self.patch(terminals, "READ_SECONDS", 600.0)
         self.assertEqual(self.printed(4096, 20_000), 24_096)
 
     def test_little(self) -> None:
         """After a short read the line gets it without another read."""
-        self.patch(terminals, "READ_SECONDS", 60.0)
+        self.patch(terminals, "READ_SECONDS", 600.0)
         self.assertEqual(self.printed(100, 20_000), 100)
 
     def test_slow(self) -> None:

@@ -176,7 +176,7 @@ class ProcessTests(TestCase):
         options, code, paths = command()[:4], command()[4], command()[5:]
         less = "from twisted_exec.screens import process; process.MEMORY_BYTES = 80 << 20; "
         code = code.replace("from ", less + "from ")
-        pool = ScreenProcesses(reactor, lambda: [*options, code, *paths], seconds=100)
+        pool = ScreenProcesses(reactor, lambda: [*options, code, *paths], seconds=600)
         self.addCleanup(pool.close)
         self.assertEqual((await pool.render(job(b"one\r\ntwo"), "vm")).body, b"one\ntwo\n")
         with self.assertRaises(ServiceUnavailable) as caught:

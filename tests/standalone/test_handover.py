@@ -220,7 +220,7 @@ class ReplacedTests(StandaloneCase):
 
     async def test_replaced(self) -> None:
         """Our client's session and that of a stock kubectl go on at the same shell, to the byte."""
-        program = await self.kept("--handover-seconds", "60")
+        program = await self.kept("--handover-seconds", "600")
         screen = await watch(self.kubeconfig, "demo-shell", resume=True)
         await screen.ask(b"stty -echo; PS1=; echo shell-$$\n", rb"shell-\d+\r\n")
         argv = [kubectls.found()["kubectl"], "attach", "-it", "demo-shell"]

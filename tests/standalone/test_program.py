@@ -157,7 +157,7 @@ class ReadyTests(StandaloneCase):
         self.addCleanup(transport.close)
         request, code = Request("GET", "/readyz"), 503
         while code == 503:
-            code, _, body = await transport.collect(request, timeout_seconds=120, limit_bytes=1000)
+            code, _, body = await transport.collect(request, timeout_seconds=600, limit_bytes=1000)
         self.assertEqual((code, body), (200, b"ok"))
         self.assertTrue(os.path.exists(self.kubeconfig))
 
@@ -231,7 +231,7 @@ class ReadyTests(StandaloneCase):
         mine = os.path.join(os.path.dirname(__file__), "../../docs/tutorial/mine.yaml")
         for argv in (
             ("apply", "-f", mine),
-            ("wait", "machine", "mine", "--for=jsonpath={.status.state}=Running", "--timeout=300s"),
+            ("wait", "machine", "mine", "--for=jsonpath={.status.state}=Running", "--timeout=600s"),
         ):
             code, _, said = await kubectls.run(kubectl, *argv, env=env)
             self.assertEqual(code, 0, said)

@@ -87,7 +87,7 @@ class StateDirectoryTests(SynchronousTestCase):
         self.assertEqual(holder.stdout.readline(), b"up\n")
         self.assertIn(str(holder.pid), self.refusal())
         holder.kill()
-        holder.wait(60)
+        holder.wait(600)
         self.open()
 
     def test_newer(self) -> None:

@@ -35,19 +35,19 @@ from twisted_exec.storage.etcd.store import EtcdStorage
 from twisted_exec.storage.etcd.target import Endpoint, EtcdTarget
 from twisted_exec.storage.quota import NO_LIMITS
 
-_SECONDS = 60.0
+_SECONDS = 600.0
 
 
 async def until(true: Callable[[], object], ask: Callable[[], Deferred[Any]] | None = None) -> None:
     """
-    Wait for a condition; fails after a minute.
+    Wait for a condition; fails after ten minutes.
 
     :param ask: something that makes it come true in the end, refused or not.
     """
     end = reactor.seconds() + _SECONDS  # type: ignore[attr-defined]
     while not true():
         if reactor.seconds() > end:  # type: ignore[attr-defined]
-            raise AssertionError("this has not come true within a minute")
+            raise AssertionError("this has not come true within ten minutes")
         if ask is not None:
             await ask().addErrback(lambda failure: failure.trap(APIError) and None)
         await pause()
@@ -100,7 +100,7 @@ class Member:
         """Kill the process."""
         if self._process is not None:
             self._process.kill()
-            self._process.wait(60)
+            self._process.wait(600)
             self._process = None
 
     def freeze(self) -> None:
@@ -109,11 +109,11 @@ class Member:
         self._process.send_signal(signal.SIGSTOP)
         tasks = Path(f"/proc/{self._process.pid}/task")
         # The signal is sent at once; each thread stops when it next looks.
-        for _ in range(60_000):
+        for _ in range(600_000):
             if all(_is_stopped(task) for task in tasks.iterdir()):
                 return
             time.sleep(0.001)
-        raise AssertionError("etcd did not stop in a minute")
+        raise AssertionError("etcd did not stop in ten minutes")
 
     def thaw(self) -> None:
         """Let the process continue."""

@@ -50,9 +50,9 @@ async def read(
     :raises UpgradeRefused: the server says no.
     """
     _, connection = await connect_first(
-        [("the server", endpoint)], clock=reactor, timeout_seconds=120, factory=factory
+        [("the server", endpoint)], clock=reactor, timeout_seconds=600, factory=factory
     )
     reader = Reader()
-    reader.download = await ask(connection, head, clock=reactor, timeout_seconds=120)
+    reader.download = await ask(connection, head, clock=reactor, timeout_seconds=600)
     reader.download.deliver(reader.data, reader.ended)
     return reader

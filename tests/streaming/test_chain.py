@@ -149,7 +149,7 @@ class ChainTests(PlacesTestCase):
             HEAD,
             user or self.user,
             clock=reactor,
-            timeout_seconds=120,
+            timeout_seconds=600,
             protocols=self.protocols,
         )
         return client
@@ -324,7 +324,7 @@ class ChainTests(PlacesTestCase):
         await self.start()
         head = replace(HEAD, path=b"/nothing")
         with self.assertRaises(APIError) as caught:
-            await connect(self.entry, head, self.user, clock=reactor, timeout_seconds=120)
+            await connect(self.entry, head, self.user, clock=reactor, timeout_seconds=600)
         self.assertEqual(caught.exception.code, 404)
         self.assertEqual(caught.exception.message, 'machines "nothing" not found')
         self.assertEqual(self.first.records.ends()[0][1], 404)

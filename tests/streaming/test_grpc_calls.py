@@ -32,7 +32,7 @@ class _Server(grpc.GenericRpcHandler):
         )
 
     def _hold(self, request: bytes, context: Any) -> bytes:
-        self.let.wait(60)
+        self.let.wait(600)
         return request
 
 
@@ -51,7 +51,7 @@ class CallsCase(TestCase):
         self.link = grpc_calls.Link(self.channel)
         self.readers: list[threading.Thread] = []
 
-    def call(self, path: str, sent: bytes, seconds: float = 180.0) -> Deferred[Any]:
+    def call(self, path: str, sent: bytes, seconds: float = 600.0) -> Deferred[Any]:
         future = self.link.unary(path).future(sent, timeout=seconds)
         return grpc_calls.call(self.link, reactor, future, self.read, self.told)
 
@@ -76,7 +76,7 @@ class CallTests(CallsCase):
 
     async def test_at_once(self) -> None:
         """A result that is complete before the call is wrapped is delivered."""
-        future = self.link.unary(ECHO).future(b"x", timeout=180)
+        future = self.link.unary(ECHO).future(b"x", timeout=600)
         future.result()
         answer = grpc_calls.call(self.link, reactor, future, self.read, self.told)
         self.assertEqual(await answer, b"x")
@@ -107,7 +107,7 @@ class CallersTests(CallsCase):
 
     def begin(self, callers: grpc_calls.Callers, path: str, sent: bytes) -> Deferred[Any]:
         stub = self.link.unary(path)
-        return callers.call(self.link, lambda: stub(sent, timeout=180), lambda told: told)
+        return callers.call(self.link, lambda: stub(sent, timeout=600), lambda told: told)
 
     async def test_free(self) -> None:
         """As many calls as there are threads; each thread is free again when its call is over."""

@@ -118,14 +118,14 @@ async def call(
     """
     attempt, caller = Attempt.over(protocol), Caller()
     head = attempt.head(UpgradeRequest(b"GET", path.encode(), b"node", list(headers)))
-    upgraded = await upgrade(endpoint, head, clock=reactor, timeout_seconds=120)
+    upgraded = await upgrade(endpoint, head, clock=reactor, timeout_seconds=600)
     chosen = attempt.chosen(upgraded)
     caller.carrier, holder = over(
         protocol,
         chosen,
         caller,
         clock=reactor,
-        open_seconds=20,
+        open_seconds=600,
         linger_seconds=5,
         channels=channels,
     )
@@ -204,7 +204,7 @@ async def forward(
         *headers,
     ]
     head = UpgradeRequest(b"POST", path.encode(), b"node", asked)
-    upgraded = await upgrade(endpoint, head, clock=reactor, timeout_seconds=120)
+    upgraded = await upgrade(endpoint, head, clock=reactor, timeout_seconds=600)
     client = Forwarding()
     upgraded.hand_over(client)
     return client

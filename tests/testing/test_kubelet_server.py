@@ -431,7 +431,7 @@ class PortForwardTests(KubeletCase):
         head = attempt.head(
             UpgradeRequest(b"GET", b"/portForward/default/web" + query.encode(), b"node")
         )
-        upgraded = await upgrade(self.endpoint, head, clock=reactor, timeout_seconds=120)
+        upgraded = await upgrade(self.endpoint, head, clock=reactor, timeout_seconds=600)
         attempt.chosen(upgraded)
         self.upgraded = upgraded
         return ClientSocket(), Forwarding()

@@ -204,7 +204,7 @@ class ServerTests(ChainTestCase):
                 make_parser().parse_args(words),
                 reactor,
                 report,
-                10.0,
+                600.0,
                 now=lambda difference=difference: time.time() + difference,
             )
             (clock,) = [each for each in report.findings if each.check == "clock"]
@@ -222,7 +222,7 @@ class ServerTests(ChainTestCase):
             report = Findings()
             end = _end(pki().pair("user-admin").certificate) - timedelta(days=days)
             await server_checks.reach_server(
-                options, reactor, report, 10.0, now=lambda end=end: end.timestamp()
+                options, reactor, report, 600.0, now=lambda end=end: end.timestamp()
             )
             results = {each.check: each for each in report.findings}
             for check in ("credentials", "server"):
@@ -238,7 +238,7 @@ class ServerTests(ChainTestCase):
         words += ["--client-certificate", bad, "--client-key", bad]
         options = make_parser().parse_args(words)
         with self.assertRaises(Unusable):
-            await server_checks.reach_server(options, reactor, report, 10.0)
+            await server_checks.reach_server(options, reactor, report, 600.0)
         self.assertEqual(report.findings[-1].check, "credentials")
 
 

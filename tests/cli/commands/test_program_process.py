@@ -29,7 +29,7 @@ with socket.create_connection(("127.0.0.1", {port})) as report:
 """
 PATIENT = f"""
 from twisted_exec.cli.commands import web_program, web_server
-web_program.VALID_SECONDS = web_server.VALID_SECONDS = 300.0
+web_program.VALID_SECONDS = web_server.VALID_SECONDS = 600.0
 {COMMAND}
 """
 """The program; a slow browser needs more than half a minute for a URL."""
@@ -82,7 +82,7 @@ class WebProcessTests(ProcessCase):
         http = HTTPTransport(ClientConfig(f"http://127.0.0.1:{port}"), reactor)
         body = json.dumps({"secret": secret}).encode()
         code, _, answer = await http.collect(
-            Request("POST", "/console/login", body), timeout_seconds=120, limit_bytes=1 << 16
+            Request("POST", "/console/login", body), timeout_seconds=600, limit_bytes=1 << 16
         )
         await http.close()
         return code, json.loads(answer)

@@ -114,7 +114,7 @@ class ApprovalTests(RequestCase):
     def ask(self) -> tuple[Deferred[None], list[str]]:
         lines: list[str] = []
         config = load(self.kubeconfig("user-jane"))
-        made = approval(config, "vm", DIALECTS, CONSOLE, "OPS-1", reactor, lines.append, 10.0)
+        made = approval(config, "vm", DIALECTS, CONSOLE, "OPS-1", reactor, lines.append, 600.0)
         return Deferred.fromCoroutine(made), lines
 
     async def made(self, lines: list[str]) -> str:

@@ -319,7 +319,7 @@ class RotateTests(CommandTestCase):
 
     async def test_wait(self) -> None:
         """``--wait`` returns once the Secret has new credentials."""
-        self.patch(commands, "SETTLE_SECONDS", 60)
+        self.patch(commands, "SETTLE_SECONDS", 600)
         await self.put_space(ELSEWHERE)
         running = Deferred.fromCoroutine(self.run_command("rotate", "one", "--wait"))
         await self.answer()

@@ -203,7 +203,7 @@ def changed():
 
 stop = watch_network(changed, reactor)
 reactor.callWhenRunning(subprocess.check_call, ["ip", "link", "set", "lo", "up"])
-reactor.callLater(300, reactor.stop)
+reactor.callLater(600, reactor.stop)
 reactor.run()
 """
 

@@ -296,11 +296,11 @@ class PipeTests(ProcessCase):
                 reactor.callLater(0.2, self.transport.write, b"later")
 
         attachment = self.serve(Late())
-        process = self.start_with_clock("--linger", "30")
+        process = self.start_with_clock("--linger", "600")
         process.type(b"version\r")
         process.transport.closeStdin()
         await process.until(b"later")
-        self.pass_seconds(process, 30)
+        self.pass_seconds(process, 600)
         await self.ends_with(process, 0)
         self.assertEqual((attachment.received, process.stdout), (b"version\r", b"later"))
         self.assertEqual(attachment.input_ends, 0)
@@ -425,7 +425,7 @@ class PipeTests(ProcessCase):
         """Setting the clock forward does not end a session."""
         self.serve(EchoAttachment())
         noon = self.mktemp()
-        process = self.start("--timeout", "60", command=SET_CLOCK, env={"NOON": noon})
+        process = self.start("--timeout", "600", command=SET_CLOCK, env={"NOON": noon})
         process.type(b"before")
         await process.until(b"before")
         with open(noon, "w"):

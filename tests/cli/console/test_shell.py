@@ -13,10 +13,11 @@ from unittest import SkipTest
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred, gatherResults, inlineCallbacks
 from twisted.internet.protocol import ProcessProtocol
-from twisted.internet.task import Clock
+from twisted.internet.task import Clock, deferLater
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
+from tests.clocks import pass_seconds
 from tests.console.test_floor import Person
 from twisted_exec.cli.console import script as shell
 from twisted_exec.cli.console.options import make_script, parse_options, scripted_outcome
@@ -117,7 +118,7 @@ class ShellTests(TestCase):
     """Commands in real shells."""
 
     def setUp(self) -> None:
-        self.patch(shell, "PROBE_SECONDS", 300.0)  # a busy machine starts shells late
+        self.patch(shell, "PROBE_SECONDS", 600.0)  # a busy machine starts shells late
 
     @inlineCallbacks
     def check(self, shell: str) -> Any:
@@ -200,13 +201,17 @@ class ShellTests(TestCase):
         """
         A program that only echoes is no shell: the command is not typed.
         """
-        self.patch(shell, "PROBE_SECONDS", 0.5)
-        machine = Machine(ShellRun(reactor, "rm -rf /"), ["cat"])
+        clock = Clock()
+        machine = Machine(ShellRun(clock, "rm -rf /"), ["cat"])
+        pass_seconds(clock, shell.MOST_SETTLE_SECONDS)
+        while b"printf" not in machine.shown:
+            yield deferLater(reactor, 0.01)  # type: ignore[arg-type]
+        clock.advance(shell.PROBE_SECONDS)
         outcome = yield machine.done
         yield machine.over
         self.assertEqual(outcome.exit_code, NO_SHELL_CODE)
         self.assertIn(
-            "no shell answered within 0 s; a program may be running there (", outcome.line
+            "no shell answered within 600 s; a program may be running there (", outcome.line
         )
 
 

@@ -133,7 +133,7 @@ class NonblockingTests(PtyCase):
             with Terminal(self.near) as terminal:
                 terminal.make_raw()
                 os.write(self.far, b"key")
-                self.assertTrue(select.select([fd], [], [], 20)[0])
+                self.assertTrue(select.select([fd], [], [], 600)[0])
                 self.assertEqual(os.read(fd, 100), b"key")
         with self.assertRaises(OSError):
             os.fstat(fd)
@@ -252,7 +252,7 @@ class ProcessTests(PtyCase):
     def read_until(self, wanted: bytes) -> bytes:
         got = b""
         while wanted not in got:
-            readable, _, _ = select.select([self.far], [], [], 20)
+            readable, _, _ = select.select([self.far], [], [], 600)
             self.assertTrue(readable, got)
             got += os.read(self.far, 4096)
         return got
@@ -261,7 +261,7 @@ class ProcessTests(PtyCase):
         """A shell sees SIGTERM, and a terminal that echoes."""
         child = self.start(1)
         child.send_signal(signal.SIGTERM)
-        self.assertEqual(child.wait(20), -signal.SIGTERM)
+        self.assertEqual(child.wait(600), -signal.SIGTERM)
         self.assertTrue(self.echoes())
 
     def test_second_signal_waits_for_nobody(self) -> None:
@@ -286,7 +286,7 @@ class ProcessTests(PtyCase):
         self.read_until(b"resized;continued;")
         self.assertFalse(self.echoes())
         os.kill(child, signal.SIGTERM)
-        shell.wait(20)
+        shell.wait(600)
         self.assertTrue(self.echoes())
 
     def test_suspended(self) -> None:

@@ -50,7 +50,7 @@ class LauncherTests(SynchronousTestCase):
     def run_it(self, *command: str | Path, cwd: Path | None = None) -> tuple[int, str, str]:
         path = f"{self.directory / 'bin'}:{os.environ['PATH']}"
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=180, cwd=cwd, env={"PATH": path}
+            command, capture_output=True, text=True, timeout=600, cwd=cwd, env={"PATH": path}
         )
         return done.returncode, done.stdout, done.stderr
 
@@ -116,7 +116,7 @@ class ManifestTests(SynchronousTestCase):
     def run_it(self, *archives: Path) -> subprocess.CompletedProcess[str]:
         url = "--url=https://example.org/releases/0.2.0/"
         command = [sys.executable, ARCHIVE / "krew.py", url, *archives]
-        return subprocess.run(command, capture_output=True, text=True, timeout=180)
+        return subprocess.run(command, capture_output=True, text=True, timeout=600)
 
     def test_manifest(self) -> None:
         """Each archive has its system, its address and its checksum, in the form that krew accepts."""

@@ -74,4 +74,4 @@ class RecipeTests(SynchronousTestCase):
         shell = shutil.which("sh") or "sh"
         for path in (files.DEPLOY / "debian").iterdir():
             if path.suffix in (".sh", ".postinst", ".prerm", ".postrm"):
-                subprocess.check_call([shell, "-n", path], timeout=180)
+                subprocess.check_call([shell, "-n", path], timeout=600)

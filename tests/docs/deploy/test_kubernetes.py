@@ -295,7 +295,7 @@ class KustomizeTests(SynchronousTestCase):
             ["kubectl", "kustomize", str(self.directory / name)],
             capture_output=True,
             text=True,
-            timeout=180,
+            timeout=600,
         )
         self.assertEqual((process.returncode, process.stderr), (0, ""))
         return list(yaml.safe_load_all(process.stdout))

@@ -94,7 +94,7 @@ class UnitTests(SynchronousTestCase):
         """systemd waits longer than a hand-over takes, and an early SIGUSR2 ends no program."""
         script = "import os, signal; os.kill(os.getpid(), signal.SIGUSR2); print('alive')"
         command = [*files.GUARD, sys.executable, "-c", script]
-        self.assertEqual(subprocess.check_output(command, timeout=180), b"alive\n")
+        self.assertEqual(subprocess.check_output(command, timeout=600), b"alive\n")
         for name, unit in units().items():
             self.assertGreater(float(unit.one("TimeoutStartSec")), LONGEST_SECONDS, name)
 
@@ -164,7 +164,7 @@ class VerifyTests(SynchronousTestCase):
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=180,
+            timeout=600,
         )
         complaints = [
             line
@@ -250,7 +250,7 @@ class ContainerfileTests(SynchronousTestCase):
             each.chmod(0o755)
         command = [str(program.absolute()), *arguments]
         return subprocess.run(
-            command, check=True, capture_output=True, text=True, timeout=180
+            command, check=True, capture_output=True, text=True, timeout=600
         ).stdout.splitlines()
 
     def test_health(self) -> None:
@@ -263,7 +263,7 @@ class ContainerfileTests(SynchronousTestCase):
             env={**os.environ, "HEALTH_URL": url},
             capture_output=True,
             text=True,
-            timeout=180,
+            timeout=600,
         )
         self.assertEqual(process.returncode, 1)
         self.assertRegex(process.stderr, rf"^{url}: .+\n$")
@@ -278,5 +278,5 @@ class ContainerfileTests(SynchronousTestCase):
     def test_shell(self) -> None:
         """The shell can parse each RUN step."""
         for step in self.arguments("RUN"):
-            subprocess.run(["sh", "-n", "-c", step], check=True, timeout=180)
+            subprocess.run(["sh", "-n", "-c", step], check=True, timeout=600)
             self.assertTrue(shlex.split(step))

@@ -62,11 +62,11 @@ class SpaceCase(StandaloneCase):
         await self.shell("twisted-exec space kubeconfig that --output that.kubeconfig")
         kubectl = "kubectl --kubeconfig that.kubeconfig"
         await self.shell(f"{kubectl} create -f space-machine.yaml")
-        state = "--for=jsonpath='{.status.state}'=Running --timeout=300s"
+        state = "--for=jsonpath='{.status.state}'=Running --timeout=600s"
         await self.shell(f"{kubectl} wait machine/m {state}")
 
     async def is_ready(self) -> None:
-        phase = "--for=jsonpath='{.status.Phase}'=Ready --timeout=300s"
+        phase = "--for=jsonpath='{.status.Phase}'=Ready --timeout=600s"
         await self.shell(f"kubectl wait space/that -n spaceprovider-default {phase}")
 
     def processes(self) -> list[int]:
@@ -179,7 +179,7 @@ def commands() -> Iterator[tuple[str, str]]:
     for block in re.findall(r"\.\. code-block:: console\n\n((?:   .*\n)+)", text):
         for part in re.split(r"^\$ ", textwrap.dedent(block), flags=re.MULTILINE)[1:]:
             line, _, told = part.partition("\n")
-            yield line.replace("--timeout=60s", "--timeout=300s"), told
+            yield line.replace("--timeout=60s", "--timeout=600s"), told
 
 
 def without_ages(text: str) -> str:

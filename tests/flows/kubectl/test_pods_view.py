@@ -24,7 +24,7 @@ NO_COMMANDS = (
     'machine "sh": a serial console runs no commands: kubectl console sh --run COMMAND types'
 )
 ADDRESS = "127.0.0.1"
-WAIT = "--timeout=300s"
+WAIT = "--timeout=600s"
 """Of ``kubectl wait``, which by default fails after 30 s."""
 
 

@@ -37,11 +37,11 @@ class User:
         head = request_head(self.config, path, b"stdin=true&stdout=true&tty=true", "test")
         self.lost: Deferred[str] = Deferred()
         self.stream: ConsoleClient = await connect(
-            endpoint(self.config, reactor, timeout_seconds=120),
+            endpoint(self.config, reactor, timeout_seconds=600),
             head,
             self,
             clock=reactor,
-            timeout_seconds=120,
+            timeout_seconds=600,
             protocols=[V5],
             resume=resume,
         )

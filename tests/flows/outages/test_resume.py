@@ -219,15 +219,15 @@ class Marked(Typist):
 class KeptSessionTests(ResumeTestCase):
     """A session whose user is absent."""
 
-    runtime_options = ("--resume-seconds=500",)
+    runtime_options = ("--resume-seconds=700",)
 
     def connected(self, kubeconfig: str, user: Marked, resume: str) -> Deferred[ConsoleClient]:
         """Open one connection."""
         config = load(kubeconfig)
         where = MACHINES.path("default", "busy", "exec")
         head = request_head(config, where, CONSOLE.query(), "test")
-        way = endpoint(config, reactor, timeout_seconds=120)
-        return connect(way, head, user, clock=reactor, timeout_seconds=120, resume=resume)
+        way = endpoint(config, reactor, timeout_seconds=600)
+        return connect(way, head, user, clock=reactor, timeout_seconds=600, resume=resume)
 
     async def refused(self, kubeconfig: str, resume: Resume) -> APIError:
         """Fires with the error of a request to resume a session."""
@@ -240,7 +240,7 @@ class KeptSessionTests(ResumeTestCase):
         user = Marked()
         client = await self.connected(self.kubeconfig, user, MARKS)
         assert client.resumable is not None
-        self.assertEqual(client.resumable.seconds, 500)
+        self.assertEqual(client.resumable.seconds, 700)
         await user.until(lambda: user.printed_bytes > 10_000)
         client.abort()
         assert user.position is not None

@@ -401,7 +401,7 @@ class SilentPoolletTests(OtherPoolletCase):
 class OtherPoolletTests(OtherPoolletCase):
     """Listeners that answer, or refuse."""
 
-    poollet_seconds = 60.0
+    poollet_seconds = 600.0
 
     async def test_down(self) -> None:
         """A refused connection is 502."""

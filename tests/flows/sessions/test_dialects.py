@@ -133,7 +133,7 @@ class ProgramsTests(TestCase):
         await self.kubectl("create", "-f", str(path))
         where = f"{dialect.workload.qualified}/sh"
         state = "--for=jsonpath={.status.state}=Running"
-        await self.kubectl("wait", where, state, "--timeout=300s")
+        await self.kubectl("wait", where, state, "--timeout=600s")
 
     async def set_mine(self, noun: str) -> None:
         """Set a variable of the shell, at a console in a terminal."""

@@ -98,7 +98,7 @@ class HostileTests(TestCase):
 
     async def connect(self, port: int) -> Peer:
         """Connect with TLS and verify the server."""
-        endpoint = client_endpoint(reactor, "127.0.0.1", port, self.tls(), timeout_seconds=120)
+        endpoint = client_endpoint(reactor, "127.0.0.1", port, self.tls(), timeout_seconds=600)
         peer: Peer = await connectProtocol(endpoint, Peer())
         self.addCleanup(peer.transport.abortConnection)
         return peer
@@ -286,7 +286,7 @@ class HostileTests(TestCase):
             client_endpoint(reactor, "127.0.0.1", self.deployment.port, tls),
             UpgradeRequest(b"GET", EXEC, b"127.0.0.1", head),
             clock=reactor,
-            timeout_seconds=120,
+            timeout_seconds=600,
         )
         peer = Peer()
         upgraded.hand_over(peer)
@@ -300,7 +300,7 @@ class HostileTests(TestCase):
         Data that may be ignored, such as an invalid size, must not break the session later.
         """
         peer.transport.write(frame(8, struct.pack(">H", 1000)))
-        late = reactor.callLater(30, peer.transport.abortConnection)
+        late = reactor.callLater(600, peer.transport.abortConnection)
         # The shell prints only ASCII, so this byte starts a Close frame.
         await self.until(lambda: peer.lost or b"\x88" in peer.data)
         self.assertTrue(late.active(), f"after {what} the session did not end")

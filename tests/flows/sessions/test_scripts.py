@@ -20,7 +20,7 @@ CODE = """
 import sys
 from twisted_exec.cli.console import script
 from twisted_exec.cli.console.program import main
-script.PROBE_SECONDS = 300.0
+script.PROBE_SECONDS = 600.0
 sys.exit(main())
 """
 """The program; a busy machine's shell may answer late."""

@@ -25,7 +25,7 @@ class ReplaceableDeployment(CabledDeployment):
     """Three programs; the poollet has a file with options."""
 
     fork = False
-    limit_seconds = 60
+    limit_seconds = 600
     """The default is short for a machine that runs many tests."""
 
     @property

@@ -36,7 +36,7 @@ class PatientDeployment(CabledDeployment):
     linger = "3600"
 
     async def start_api(self, *options: str) -> None:
-        patience = ("--handover-seconds=100", f"--linger={self.linger}")
+        patience = ("--handover-seconds=600", f"--linger={self.linger}")
         await super().start_api(*patience, *options)
 
 

@@ -119,7 +119,7 @@ class HandOverCase(TestCase):
 
     def command(self, twistd: tuple[str, ...], *options: str) -> list[str]:
         # The default is short for a machine that runs many tests.
-        words = [script("twistd"), *twistd, "exec-handed", "--handover-seconds=60"]
+        words = [script("twistd"), *twistd, "exec-handed", "--handover-seconds=600"]
         return [*words, f"--plan={self.plan_path}", *options]
 
     def environment(self, **more: str) -> dict[str, str]:

@@ -54,7 +54,7 @@ class DirectoryTests(RecordingStoreContract, TestCase):
         read, given_up = os.pread, list[bool]()
 
         def hanging(*arguments: Any) -> bytes:
-            if not hangs.wait(10):
+            if not hangs.wait(600):
                 given_up.append(True)
             return read(*arguments)
 

@@ -182,7 +182,7 @@ class MisbehaviourTests(KeeperCase):
             try:
                 os.setuid(65534)
                 handle = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-                handle.settimeout(60)
+                handle.settimeout(600)
                 handle.connect(self.path)
                 got = handle.recv(100)
             except ConnectionResetError:

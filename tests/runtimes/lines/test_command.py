@@ -113,7 +113,7 @@ class DriverTests(CommandCase):
 
     async def test_ended(self) -> None:
         """A command that ends is a lost line, with its exit code and its last words, and starts again."""
-        self.early_end_seconds = 100.0
+        self.early_end_seconds = 600.0
         marker = os.path.join(self.directory, "second")
         script = (
             f"echo up; test -e {marker} && exec cat; touch {marker}; read x; echo busy.; exit 3"
@@ -153,7 +153,7 @@ class DriverTests(CommandCase):
 
     async def test_ended_at_once(self) -> None:
         """A command that ends immediately has not reached the machine; its output says why."""
-        self.settle_seconds = 100.0
+        self.settle_seconds = 600.0
         with self.assertRaises(CannotStart) as caught:
             await self.opened_line("/bin/sh", "-c", "echo cannot connect; exit 1")
         self.assertEqual(

@@ -206,7 +206,7 @@ class Libvirt(SharedPrograms):
 
     def virsh(self, *words: str) -> str:
         command = ["virsh", "-q", "-c", self.uri, *words]
-        output = subprocess.run(command, capture_output=True, text=True, timeout=180, check=True)
+        output = subprocess.run(command, capture_output=True, text=True, timeout=600, check=True)
         return output.stdout.strip()
 
     def define(self, name: str, kind: str = "pty", source: str = "") -> None:

@@ -336,7 +336,7 @@ class LockTests(SynchronousTestCase):
     def test_left_behind(self) -> None:
         """The lock of an ended process is removed."""
         ended = subprocess.Popen([sys.executable, "-c", ""])
-        ended.wait(60)
+        ended.wait(600)
         self.holder(b"%10d\n" % ended.pid)
         self.lock.take()
 

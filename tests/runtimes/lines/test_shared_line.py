@@ -135,7 +135,9 @@ class OpenTests(SharedLineCase):
     async def test_stop_while_full(self) -> None:
         """A peer that reads nothing does not delay the stop."""
         far = self.far(silent)
-        line = await self.line(self.run_of(far.endpoint, LineTiming(close_seconds=0.05)))
+        line = await self.line(
+            self.run_of(far.endpoint, LineTiming(open_seconds=600, close_seconds=0.05))
+        )
         await self.until(lambda: far.peers)
         far.peer.transport.pauseProducing()
         line.transport.write(bytes(8 << 20))

@@ -32,7 +32,7 @@ class DialectContract:
 
     async def start_front(self: Any) -> None:
         """The class, the broker and the poollet."""
-        self.patch(streams, "ANSWER_SECONDS", 60)  # all programs share this process
+        self.patch(streams, "ANSWER_SECONDS", 600)  # all programs share this process
         document = {"metadata": {"name": "shell"}, "capabilities": {"cpu": "1", "memory": "64Mi"}}
         await self.admin.create(IRONCORE.workload_class, document)
         target = f"unix://{self.directory}/broker/iri.sock"

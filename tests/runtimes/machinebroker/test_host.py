@@ -131,7 +131,7 @@ class HostCase(ChainTestCase):
         path = host.streams.listening.address.removeprefix("unix:").replace("\\:", ":")
         head = UpgradeRequest(method, f"/exec/{token}{query}".encode(), b"localhost", headers)
         endpoint = unix_client_endpoint(reactor, path)
-        upgraded = await upgrade(endpoint, head, clock=reactor, timeout_seconds=120)
+        upgraded = await upgrade(endpoint, head, clock=reactor, timeout_seconds=600)
         end = Raw()
         upgraded.hand_over(end)
         self.addCleanup(lambda: end.transport.abortConnection())  # type: ignore[union-attr]
@@ -361,7 +361,7 @@ class EndTests(HostCase):
 
     async def test_28_stop(self) -> None:
         """A broker that stops says why, and leaves nothing behind."""
-        host = await self.ready(drain_seconds=60.0)
+        host = await self.ready(drain_seconds=600.0)
         end = await self.use(host, await self.token(host, await self.machine(host)))
         await host.stopService()
         await self.until(lambda: end.lost)
@@ -495,7 +495,7 @@ class FaultTests(HostCase):
         self.patch(streams, "ANSWER_SECONDS", 0.2)
         self.assertEqual((await self.answer(host, token))[0], 504)
         self.pool.silent = False
-        self.patch(streams, "ANSWER_SECONDS", 60)
+        self.patch(streams, "ANSWER_SECONDS", 600)
         await self.use(host, token)
 
     async def test_21_read_only(self) -> None:

@@ -40,7 +40,7 @@ from twisted_exec.streaming.http import control
 from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.wire.control_messages import TerminalSize
 
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 600.0
 """How long each hop waits for the next one: all of them share this process, and its turns."""
 MACHINES, CLASSES = kinds.MACHINES.resource, kinds.MACHINECLASSES.resource
 NAMESPACE = "default"

@@ -81,7 +81,7 @@ class ContentTests(HostCase):
 
     async def test_recorded_session(self) -> None:
         """A session that must be recorded is, from its first byte; the content verifies, open and closed."""
-        self.patch(service, "READ_WAIT_SECONDS", 60.0)  # however slow this machine is
+        self.patch(service, "READ_WAIT_SECONDS", 600.0)  # however slow this machine is
         client, id = await self.with_shell(recording=self.recorder())
         user = await self.open(client, id, f"{UID}/masked")
         user.stream.write(b"echo $((6 * 7))\r")

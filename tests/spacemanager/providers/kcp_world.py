@@ -87,7 +87,7 @@ class KcpWorld(SpaceWorld):
     def make(self) -> ISpaceProvider:
         spec = ProviderSpec("lab", "kcp", self.secret(), "default/kcp")
         told = kcp_settings(spec)
-        client = KubeClient(told.config, reactor, timeout_seconds=120)
+        client = KubeClient(told.config, reactor, timeout_seconds=600)
         client._http = Counted(client._http, self.steps)  # type: ignore[assignment]
         return KcpProvider(spec, told, client, self.clock, self.now)
 

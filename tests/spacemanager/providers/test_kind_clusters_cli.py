@@ -32,7 +32,7 @@ class KindCliTests(TestCase):
         path = f"{self.directory}{os.pathsep}{os.environ['PATH']}"
         return KindCli(reactor, {"PATH": path, **environ})
 
-    def run_(self, script: str, seconds: float = 300, **environ: str) -> Deferred[CompletedRun]:
+    def run_(self, script: str, seconds: float = 600, **environ: str) -> Deferred[CompletedRun]:
         self.made = self.cli(script, **environ)
         running = self.made.run("get", "clusters", seconds=seconds)
         return Deferred.fromCoroutine(running)
@@ -56,7 +56,7 @@ class KindCliTests(TestCase):
         """If kind is not on PATH, the run fails with 503 and a message that says so."""
         cli = KindCli(reactor, {"PATH": str(self.directory)})
         with self.assertRaises(ServiceUnavailable) as caught:
-            await cli.run("get", "clusters", seconds=1)
+            await cli.run("get", "clusters", seconds=600)
         self.assertIn("the program kind is not on PATH", caught.exception.message)
 
     def test_no_log(self) -> None:
@@ -137,7 +137,7 @@ class KindCliTests(TestCase):
     async def test_at_once(self) -> None:
         """At most 4 runs are active at once; further runs wait."""
         cli = self.cli("sleep 0.05")
-        calls = [Deferred.fromCoroutine(cli.run("get", "x", seconds=300)) for _ in range(10)]
+        calls = [Deferred.fromCoroutine(cli.run("get", "x", seconds=600)) for _ in range(10)]
         self.assertEqual(len(cli.running), 4)
         for call in calls:
             await call

@@ -94,7 +94,7 @@ class RecordsTests(SynchronousTestCase):
         os.close(descriptor)
         self.assertTrue(self.records.attempt("red").busy)
         process.kill()
-        process.communicate(timeout=180)
+        process.communicate(timeout=600)
         self.assertFalse(self.records.attempt("red").busy)
 
     def test_forgotten(self) -> None:

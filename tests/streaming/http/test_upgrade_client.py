@@ -446,7 +446,7 @@ class SocketTests(PlacesTestCase):
 
         backend = Answering(SWITCHED + b"x" * early)
         endpoint = await self.listen(kind, Factory.forProtocol(lambda: backend))
-        upgraded = await upgrade(endpoint, HEAD, clock=reactor, timeout_seconds=120)
+        upgraded = await upgrade(endpoint, HEAD, clock=reactor, timeout_seconds=600)
         taker = Taker()
         upgraded.hand_over(taker)
         await self.until(lambda: taker.size == early)
@@ -461,7 +461,7 @@ class SocketTests(PlacesTestCase):
         backend = Answering(b"HTTP/1.1 302 X\r\nContent-Length: 0\r\n\r\n")
         endpoint = await self.listen(kind, Factory.forProtocol(lambda: backend))
         with self.assertRaises(UpgradeRefused):
-            await upgrade(endpoint, HEAD, clock=reactor, timeout_seconds=120)
+            await upgrade(endpoint, HEAD, clock=reactor, timeout_seconds=600)
         await self.until(lambda: backend.lost)
 
 

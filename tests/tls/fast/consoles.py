@@ -45,7 +45,7 @@ class ConsoleTests(PlacesTestCase):
         entry = await self.serve(first, "tls")
         for _ in range(2):
             user = RecordingUser()
-            client = await connect(entry, HEAD, user, clock=reactor, timeout_seconds=120)
+            client = await connect(entry, HEAD, user, clock=reactor, timeout_seconds=600)
             client.write(b"root\n")
             await self.until(lambda user=user: user.received == b"login: root\n")
             client.write(b"x" * 300_000)
