@@ -14,12 +14,10 @@ from tests.clients.client import Client
 from tests.clients.table import read
 from tests.flows import kubectls
 from tests.flows.kubectl.test_verbs import VerbCase
-from tests.tiers import PROGRAMS
 from twisted_exec.api import kinds
 
 
 class _RowCase(TestCase):
-    starts = PROGRAMS
     timeout = 300
 
     async def same_as_told(self, clients: Sequence[Client]) -> None:

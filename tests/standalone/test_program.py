@@ -215,7 +215,12 @@ class ReadyTests(StandaloneCase):
         with open(path, "w") as file:
             file.write(f"classes:\n- {command}, capabilities: {{cpu: 2, memory: 64Mi}}}}\n")
         await self.ready("--without-demo", "--without-spaces", "--classes", path)
-        env = {"KUBECONFIG": self.kubeconfig, "HOME": self.directory}
+        directory = os.path.dirname(programs.script("kubectl-console"))
+        env = {
+            "KUBECONFIG": self.kubeconfig,
+            "PATH": f"{directory}:{os.environ['PATH']}",
+            "HOME": self.directory,
+        }
         body = {
             "apiVersion": "compute.ironcore.dev/v1alpha1",
             "kind": "Machine",

@@ -163,6 +163,8 @@ class LostFilesTests(SQLiteStores, TestCase):
 class LossTests(SQLiteStores, TestCase):
     """A store that lost acknowledged changes while no server ran does not start."""
 
+    starts = PROGRAMS
+
     async def crash(self) -> None:
         """Leave the files as a killed server does."""
         running = os.path.abspath(self.mktemp())

@@ -125,7 +125,7 @@ async def call(
         chosen,
         caller,
         clock=reactor,
-        open_seconds=20,
+        open_seconds=600,
         linger_seconds=5,
         channels=channels,
     )

@@ -572,9 +572,8 @@ class ConsoleAlertsTests(SynchronousTestCase):
         def search(pieces: int) -> None:
             for _ in range(pieces):
                 self.journal.append(b"a\n" * 32768)
-            reader = None
-            while reader is None or not reader.at_end:
-                self.clock.advance(0.05)
-                reader = self.alerts._machines["uid-1"].reader
+            self.run_for(0.3)
 
         assert_linear(search, 4)
+        self.print(b"never 7\n")
+        self.assertEqual([match.pattern_id for match in self.found()], ["7"])

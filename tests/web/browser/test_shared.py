@@ -17,6 +17,7 @@ from twisted.web.static import Data
 
 from tests import needs, procfs
 from tests.flows.deployment import pause
+from tests.tiers import BROWSER
 
 from . import shared
 from .devtools import BrowserEndedError
@@ -46,6 +47,7 @@ class OneTests(TestCase):
 class SharedTests(TestCase):
     """One Chromium of this process, and a site on loopback."""
 
+    starts = BROWSER
     skip = needs.chromium()
 
     async def setUp(self) -> None:
