@@ -13,7 +13,7 @@ GROWTH = 8.0
 ROUNDS = 3
 
 
-def assert_linear(work: Callable[[int], object], size: int) -> None:
+def assert_linear(work: Callable[[int], object], size: int, about: object = "") -> None:
     """
     Fail if ``work(4 * size)`` takes much more than four times the CPU time of ``work(size)``.
 
@@ -22,6 +22,7 @@ def assert_linear(work: Callable[[int], object], size: int) -> None:
 
     :param work: all that it does counts, so it prepares little; it may run many times.
     :param size: so much that ``work(size)`` takes a millisecond or more, or fixed costs hide the growth.
+    :param about: what a failure names, such as the case of a table.
     """
     small, large = [], []
     for _ in range(ROUNDS):
@@ -30,6 +31,6 @@ def assert_linear(work: Callable[[int], object], size: int) -> None:
     growth = min(large) / min(small)
     if growth > GROWTH:
         raise AssertionError(
-            f"{size} take {min(small):.4f} s of CPU time, {4 * size} take {min(large):.4f} s:"
+            f"{about}: {size} take {min(small):.4f} s of CPU time, {4 * size} take {min(large):.4f} s:"
             f" {growth:.1f} times as much, more than {GROWTH}"
         )
