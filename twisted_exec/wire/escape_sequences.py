@@ -42,7 +42,37 @@ def _is_plain(text: bytes) -> bool:
     return len(text.translate(None, _STARTS)) == len(text)
 
 
+LINES = re.compile(rb"[^\r\n]*(?:\r*\n|\r+)|[^\r\n]+")
+"""
+Lines of output: a line ends with a newline, with any carriage returns before it, or with carriage
+returns alone, by which programs redraw a line.  What has no text and ends without newline is none.
+"""
+
 _RETURNS = re.compile(rb"\r{2,}")
+
+
+def line_starts(output: bytes) -> list[int]:
+    """
+    Return where lines of some output begin, as far as it has their ends before them.
+
+    :param output: begins with a line, and not with the newline after a carriage return.
+    """
+    starts: list[int] = []
+    if b"\r" not in output.replace(b"\r\n", b"\n"):
+        return [each.end() for each in _NEWLINES.finditer(output)]
+    is_redrawn = False
+    for line in LINES.finditer(output):
+        ends = line[0].endswith(b"\n")
+        if not ends and not (line[0].endswith(b"\r") and strip(line[0].rstrip(b"\r"))):
+            continue
+        if is_redrawn and ends and not strip(line[0].rstrip(b"\r\n")):
+            starts.pop()  # only sequences are between the carriage return and its newline
+        starts.append(line.end())
+        is_redrawn = not ends
+    return starts
+
+
+_NEWLINES = re.compile(rb"\n")
 
 
 class Stripper:
@@ -83,9 +113,7 @@ class Stripper:
 
 class PlainLines(Stripper):
     """
-    Plain text of a console as lines, each of which ends with a newline alone.
-
-    A carriage return between texts becomes a newline; others are dropped.
+    Plain text of a console as lines (:data:`LINES`), each of which ends with a newline alone.
 
     :param mid_line: the text so far ends within a line.
     :param returned: the last piece ended with a carriage return.
