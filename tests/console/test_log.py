@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.console.support import log_reader
 from twisted_exec.api.logs import LogOptions
 from twisted_exec.api.status import BadRequest
 from twisted_exec.console.log import JournalLogReader
@@ -30,7 +31,7 @@ class LogCase(SynchronousTestCase):
         self.journal.append(data)
 
     def reader(self, **options: Any) -> JournalLogReader:
-        return JournalLogReader(self.journal, LogOptions(**options), "vm")
+        return log_reader(self.journal, LogOptions(**options))
 
     def log(self, **options: Any) -> bytes:
         """The whole log, read to its end."""
@@ -333,6 +334,26 @@ class RangeTests(LogCase):
         self.assertEqual(self.log(until_nanoseconds=250 * SECOND, tail_lines=1), b"200\n")
         self.assertEqual(self.log(until_nanoseconds=1), b"")
 
+    def test_tail_of_returns(self) -> None:
+        """A tail counts lines that a device ends with carriage returns alone, also as plain text."""
+        self.at(1, b"".join(b"line %d\r" % number for number in range(20_000)))
+        for plain in (False, True):
+            end = b"\n" if plain else b"\r"
+            text = self.log(tail_lines=2, plain=plain)
+            self.assertEqual(text.rstrip(end), b"line 19998" + end + b"line 19999")
+            text = self.log(tail_lines=15_000, plain=plain)
+            self.assertEqual(text.rstrip(end).count(end), 14_999)
+            self.assertTrue(text.startswith(b"line 5000" + end))
+
+    def test_tail_of_redrawn_lines(self) -> None:
+        """Carriage returns and sequences before the text of a line end no line of their own."""
+        self.at(1, b"$ ls\r\n\x1b[?2004l\rone\r\r\n\rtwo\r\x1b[K\n10%\r\r20%\r\n$ ")
+        lines = self.log(plain=True).split(b"\n")
+        self.assertEqual(lines, [b"$ ls", b"one", b"two", b"10%", b"20%", b"$ "])
+        for count in range(1, 7):
+            text = self.log(plain=True, tail_lines=count)
+            self.assertEqual(text, b"\n".join(lines[-count:]), count)
+
     @given(
         st.lists(st.sampled_from([b"a", b"\n", b"long" * 9000, b"\n" * 900]), max_size=9),
         st.integers(0, 50_000),
@@ -346,7 +367,7 @@ class RangeTests(LogCase):
             if text:
                 journal.append(text)
         end = min(end, len(whole))
-        expected = rest(JournalLogReader(part, LogOptions(tail_lines=count)))
+        expected = rest(log_reader(part, LogOptions(tail_lines=count)))
         self.assertEqual(self.log(to_offset=end, tail_lines=count), expected)
 
 
@@ -421,7 +442,7 @@ class ContinueTests(LogCase):
                     text += piece
                     last = frame
         if cut == 0:
-            last = JournalLogReader(self.journal, LogOptions(follow=True)).frame(b"")
+            last = log_reader(self.journal, LogOptions(follow=True)).frame(b"")
         text += rest(
             self.reader(
                 plain=plain,

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.console.support import log_reader
 from tests.journal.support import ManualDisk, close_segments
 from twisted_exec.api.logs import LogOptions
 from twisted_exec.api.status import BadRequest
-from twisted_exec.console.log import JournalLogReader
 from twisted_exec.journal.journal import Journal
 
 SECOND = 10**9
@@ -52,10 +52,7 @@ class Oracle:
             last = max(first, min(last, self._since(options.until_nanoseconds)))
         lowest = first
         if options.tail_lines is not None:
-            lines = bytes(self.output[:last]).split(b"\n")
-            starts = [0]
-            for line in lines[:-1]:
-                starts.append(starts[-1] + len(line) + 1)
+            starts = _line_starts(bytes(self.output[:last]))
             if starts[-1] == last:
                 starts.pop()
             tail = starts[len(starts) - options.tail_lines :] if options.tail_lines else []
@@ -70,9 +67,29 @@ class Oracle:
         return len(self.output) if at is None else self.output.rfind(b"\n", 0, at) + 1
 
 
+def _line_starts(output: bytes) -> list[int]:
+    starts = [0]
+    for at, byte in enumerate(output):
+        following = output[at + 1 : at + 2]
+        is_end = byte == 0x0D and following not in (b"", b"\r", b"\n")
+        if byte == 0x0A or (is_end and output[starts[-1] : at].strip(b"\r")):
+            starts.append(at + 1)
+    return starts
+
+
 _STEPS = st.lists(
     st.sampled_from(["boot", "seal", "wait"])
-    | st.sampled_from([b"a", b"one\r\n", b"two\nthree", b"\n", b"x" * 5000 + b"\n", b"\xff\r"]),
+    | st.sampled_from(
+        [
+            b"a",
+            b"one\r\n",
+            b"two\nthree",
+            b"\n",
+            b"x" * 5000 + b"\n",
+            b"\xff\r",
+            b"r" * 40_000 + b"\r",
+        ]
+    ),
     max_size=20,
 )
 _MOMENTS = st.none() | st.integers(0, 20).map(lambda minutes: minutes * 60 * SECOND)
@@ -135,7 +152,7 @@ class OracleTests(SynchronousTestCase):
 def log(journal: Journal, options: LogOptions) -> bytes | None:
     """Read a whole log; ``None`` if the journal has no such boot."""
     try:
-        reader = JournalLogReader(journal, options, "vm")
+        reader = log_reader(journal, options)
     except BadRequest:
         return None
     text = b""

@@ -140,7 +140,8 @@ class World:
         self.printed = PRINTED if options is None else ASKED
         self.on_disk = isinstance(journal, Journal) and journal.files is not None
         self.line = MemoryConsole(paced=paced)
-        self.shared = SharedConsole(self.line, Clock(), journal=journal, limits=LIMITS)
+        self.clock = Clock()
+        self.shared = SharedConsole(self.line, self.clock, journal=journal, limits=LIMITS)
         self.shared.open()
         self.viewer = self.shared.viewer()
         self.stream = MarkStream(capacity=KIB, options=options)
@@ -234,6 +235,7 @@ class World:
         if self.is_away:
             self.resumes(1 << 30)
         self.stream.take()
+        self.clock.pump([0] * 99)  # old output is written in turns
         self.terminal.read(1 << 30)
         self.case.assertEqual(self.terminal.offset, self.journal.end)
         self.case.assertEqual(self.stream.ending, DELETED if self.ended else None)
@@ -370,6 +372,21 @@ class HistoryTests(OpenConsoleCase):
         journal._tail = Tail(segment_bytes=7)
         self.console.says(b"text \x1b[0;0;6n" * 20)
         self.assertEqual(self.join().output, b"text \x1b[0;0;6_" * 20)
+
+    def test_turns(self) -> None:
+        """Much old output is searched in several turns; a session that leaves before takes no more."""
+        for _ in range(8):
+            self.console.says((b"\x1b_G" + b",i=" * 11_000)[: 32 << 10])
+        stream = self.join()
+        self.assertEqual(len(stream.output), 64 << 10)
+        self.clock.advance(0)
+        self.assertEqual(len(stream.output), 256 << 10)
+        self.assertNotIn(b"=", stream.output)
+        viewer, stream = self.shared.viewer(), MarkStream(options=CONSOLE)
+        viewer.attached(stream)
+        viewer.away()
+        self.clock.advance(0)
+        self.assertEqual(len(stream.output), 64 << 10)
 
     def test_another_boot(self) -> None:
         """A boot may end within a query, and the next one begin with the rest."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import avt
 from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
@@ -47,6 +48,25 @@ def drawn(output: bytes, columns: int = 20, rows: int = 4, **more: Any) -> Rende
     """Return the result of a job with the form text."""
     job = Job(columns, rows, more.pop("key_frame", ""), output, more.pop("resizes", ()), "text")
     return render(job)
+
+
+class OneColumnLess:
+    """An emulator that panics at a width of two columns, with wide characters: it has one column less."""
+
+    def __init__(self, columns: int, rows: int, scrollback: int) -> None:
+        self._terminal = avt.Vt(columns - 1, rows, scrollback)
+        self.feed_str, self.dump, self.view = (
+            self._terminal.feed_str,
+            self._terminal.dump,
+            self._terminal.view,
+        )
+
+    def resize(self, columns: int, rows: int) -> None:
+        self._terminal.resize(columns - 1, rows)
+
+    @property
+    def cursor(self) -> Any:
+        return self._terminal.cursor
 
 
 class ScreenTests(SynchronousTestCase):
@@ -112,6 +132,40 @@ class ScreenTests(SynchronousTestCase):
             emulator.resize(100, 24)
             self.assertEqual("".join(re.findall(r"\x1b\[5W.*W", emulator.key_frame())), stops)
 
+    def test_narrow(self) -> None:
+        """A terminal of one column, or of none, is shown with two, also with wide characters on it."""
+        for before, after in (((80, 24), (1, 24)), ((2, 2), (0, 0)), ((1, 1), (1, 1))):
+            emulator = AvtScreen(*before)
+            emulator.feed("\u6f22\u5b57 abc\r\nxyz")
+            emulator.resize(*after)
+            self.assertEqual(emulator.screen().columns, 2)
+            emulator.feed("\x1b[H\u6f22")
+            self.assertTrue(emulator.key_frame())
+            emulator.resize(80, 24)
+            emulator.feed("\x1b[2J\x1b[Hend")
+            self.assertEqual(line_text(emulator.screen().lines[0]), "end")
+
+    def test_panic(self) -> None:
+        """After a fault of the emulator the screen is empty, and shows what follows."""
+        emulator = AvtScreen(20, 4, make=OneColumnLess)
+        emulator.feed("\u6f22\u5b57")
+        emulator.resize(2, 4)
+        self.assertEqual(list(map(line_text, emulator.screen().lines)), [""] * 4)
+        emulator.resize(20, 4)
+        emulator.feed("text")
+        self.assertEqual(line_text(emulator.screen().lines[0]), "text")
+        again = AvtScreen(20, 4, make=OneColumnLess)
+        again.feed(emulator.key_frame())
+        self.assertEqual(again.screen(), emulator.screen())
+
+    def test_no_panic(self) -> None:
+        """Any other problem remains one."""
+
+        def make(columns: int, rows: int, scrollback: int) -> Any:
+            raise MemoryError
+
+        self.assertRaises(MemoryError, AvtScreen, 80, 24, make)
+
     def test_unprintable(self) -> None:
         """A screen has no character that would be a control or is not valid in XML."""
         emulator = AvtScreen(20, 3)
@@ -137,7 +191,7 @@ class JobTests(SynchronousTestCase):
         self.assertEqual((result.body, result.columns, result.rows), (b"abxx\nxxxx\n", 4, 3))
         huge = drawn(b"x", 10_000, 10_000)
         self.assertEqual((huge.columns, huge.rows), (MAX_COLUMNS, MAX_ROWS))
-        self.assertEqual(drawn(b"", 0, 0).columns, 1)
+        self.assertEqual((drawn(b"", 0, 0).columns, drawn(b"", 0, 0).rows), (2, 1))
 
     def test_resized_by_output(self) -> None:
         """Output cannot resize the screen."""

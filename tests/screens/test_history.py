@@ -20,7 +20,7 @@ from twisted_exec.api.status import BadRequest, ServiceUnavailable
 from twisted_exec.journal.journal import Journal
 from twisted_exec.screens import history
 from twisted_exec.screens.history import SECONDS, Screens
-from twisted_exec.screens.interfaces import Resize
+from twisted_exec.screens.interfaces import CannotRender, Resize
 from twisted_exec.screens.process import render
 
 SECOND = 10**9
@@ -156,6 +156,23 @@ class KeyFrameTests(HistoryCase):
         self.failureResultOf(self.rendering(), ServiceUnavailable)
         self.renderer.problem = None
         self.assertEqual(self.shown(), "one\n")
+
+    def test_cannot_render(self) -> None:
+        """A job that a process cannot do costs its key frame, and the next screen is built anew."""
+        self.journal.append(b"one")
+        self.shown()
+        self.journal.append(b" two")
+        for problem, output in (
+            (ServiceUnavailable("full"), b" two"),
+            (CannotRender("crashed"), b"one two"),
+        ):
+            self.renderer.problem = problem
+            self.failureResultOf(self.rendering(), ServiceUnavailable)
+            self.renderer.problem = None
+            self.assertEqual(self.shown(), "one two\n")
+            self.assertEqual(self.renderer.jobs[-1].output, output)
+            self.screens = Screens(self.renderer, self.clock)
+            self.shown(at_offset=3)
 
     def test_late(self) -> None:
         """A screen that waits too long is refused before the hops in front give up."""

@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.linear import assert_linear
 from tests.retained import weight
-from twisted_exec.wire.escape_sequences import PlainLines, Stripper, strip
+from twisted_exec.wire.escape_sequences import PlainLines, Stripper, line_starts, strip
 
 CASES = [
     (b"plain\r\n\ttext", b"plain\r\n\ttext"),
@@ -99,6 +99,28 @@ _LINES = [
     ("a carriage return at the end", b"ok\r", b"ok"),
     ("a carriage return behind the newline", b"a\n\rb", b"a\nb"),
 ]
+
+
+class LineStartTests(SynchronousTestCase):
+    """Where lines begin."""
+
+    def test_cases(self) -> None:
+        """Behind newlines, and behind carriage returns after text."""
+        for output, starts in (
+            (b"", []),
+            (b"a\r\nb\n\nc", [3, 5, 6]),
+            (b"10%\r20%\r\r30%\r\n$ ", [4, 9, 14]),
+            (b"\r\x1b[?2004l\rA2B\r\r\n", [16]),
+            (b"10%\r\x1b[K\n\r20%", [8]),
+            (b"a\r", [2]),
+        ):
+            self.assertEqual(line_starts(output), starts, output)
+
+    @given(st.lists(st.sampled_from([b"a", b"\r", b"\n", b"\x1b[m", b"\r\n"])).map(b"".join))
+    def test_plain_lines(self, output: bytes) -> None:
+        """There are as many as plain text has."""
+        plain = PlainLines().feed(output + b"a")
+        self.assertEqual(len(line_starts(output)), plain.count(b"\n"))
 
 
 class PlainLinesTests(SynchronousTestCase):

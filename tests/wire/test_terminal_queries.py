@@ -251,6 +251,13 @@ class CaseTests(SynchronousTestCase):
         image = b"\x1b_Gq=2," + b"v=1," * 500 + b"i=1;"
         self.assertEqual(filtered(image, 100), image)
 
+    def test_quiet_value(self) -> None:
+        """The end of a long value is not taken for the key that makes an image quiet."""
+        for behind in range(10, 20):
+            image = b"\x1b_Gv=" + b"a" * 60 + b"q=2" + b"a" * behind + b",i=1;"
+            for size in (0, 1, 2, 3, 7):
+                self.assertEqual(filtered(image, size), image[:-3] + b"-1;", (behind, size))
+
     def test_bounded_memory(self) -> None:
         """
         A sequence without end is kept in a short form.
@@ -286,7 +293,16 @@ class CaseTests(SynchronousTestCase):
                 b"\x9b0",
                 b"\x9d4;?",
             ),
-            *(b"?", b"\x1b]5522;", b"5522;", b"\x1b_G", b"i=", b"\x1b]1337;", b"\xc2", b"\xe2\x9b"),
+            *(
+                b"?",
+                b"\x1b]5522;",
+                b"5522;",
+                b"\x1b_G",
+                b",i=",
+                b"\x1b]1337;",
+                b"\xc2",
+                b"\xe2\x9b",
+            ),
         ):
             for start in (b"", b"\x1b[", b"\x1b]4;", b"\xc2\x9d4;", b"\x1b]5522;", b"\x1b_G"):
 

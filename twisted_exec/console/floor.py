@@ -32,6 +32,7 @@ ANNOUNCE_SECONDS = 0.2
 """Delay before observers learn that the floor is free."""
 _LONGEST_BYTES = 1024
 _NOTICE = re.compile(rb"\r\n\[twisted-exec: (?:[^\r\n]|\r\n  (?=[^\r\n])){1,900}\]\r\n")
+_NOTICE_END = b"]\r\n"
 WAITS = "this session waits up to"
 """In the notice that the machine has ended, before the seconds."""
 LINE_AGAIN = "the machine has started again"
@@ -377,9 +378,11 @@ class RoleNotices:
         """Handle output that has notices in it, split anywhere."""
         window = self._tail + data
         end = 0
-        for match in _NOTICE.finditer(window):
-            end = match.end()
-            self.read(Notice(decode_notice(match[0]), kind=None))
+        # Without an end in the new output a search would look at the same beginning for each byte.
+        if window.find(_NOTICE_END, max(0, len(self._tail) + 1 - len(_NOTICE_END))) >= 0:
+            for match in _NOTICE.finditer(window):
+                end = match.end()
+                self.read(Notice(decode_notice(match[0]), kind=None))
         self._tail = window[end:][-_LONGEST_BYTES:]
 
     def read(self, notice: Notice) -> None:

@@ -21,10 +21,11 @@ from twisted_exec.api.times import stamp
 from twisted_exec.journal.interfaces import Boot, IJournal, missing_bytes
 from twisted_exec.journal.reading import when_answered
 from twisted_exec.program.disk_thread import Unanswered
+from twisted_exec.program.tasks import ShortTurns
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.interfaces import COMPLETED, INTERNAL, MACHINE_DELETED, Ending
 from twisted_exec.streaming.text.stream import PacedResponse
-from twisted_exec.wire.escape_sequences import PlainLines
+from twisted_exec.wire.escape_sequences import LINES, PlainLines, line_starts
 from twisted_exec.wire.log_frames import MID_LINE, RETURNED, Framing, LogFrame
 
 _READ_BYTES = 32 << 10
@@ -34,7 +35,6 @@ _STAMPED_BYTES = 4 << 10
 _PLAIN_STAMPED_BYTES = 1 << 10
 _NEWLINE = b"\n"
 _LINES = re.compile(rb"[^\n]*\n|[^\n]+")
-_REDRAWN_LINES = re.compile(rb"[^\r\n]*(?:\r*\n|\r+)|[^\r\n]+")
 _MISSING = b"[twisted-exec: output is missing here]"
 
 
@@ -42,11 +42,13 @@ class JournalLogReader:
     """
     One reader's position in a journal, and the format of what it reads.
 
-    :raises BadRequest: the journal does not have the requested boot or offsets.
+    :param selected: see :func:`selected_range`.
     :raises OSError: the journal cannot be read at present.
     """
 
-    def __init__(self, journal: IJournal, options: LogOptions, machine: str = "") -> None:
+    def __init__(
+        self, journal: IJournal, options: LogOptions, selected: tuple[int, int | None]
+    ) -> None:
         self._journal, self._options = journal, options
         state = options.state or 0
         self._begins_line = not state & MID_LINE
@@ -56,7 +58,7 @@ class JournalLogReader:
         self._notice = b""
         if options.epoch not in (None, journal.epoch):
             self._notice = b"[twisted-exec: the log began anew; what was printed before is missing]"
-        self._offset, self._end = _range(journal, options, machine)
+        self._offset, self._end = selected
         is_begin = options.from_offset is None and self._offset == journal.start
         if is_begin and missing_bytes(journal, self._offset, self._offset) is None:
             self._notice = self._notice or _MISSING
@@ -149,7 +151,7 @@ class JournalLogReader:
 
     def _stamped(self, data: bytes) -> Iterator[bytes]:
         begins_line, at = self._begins_line, 0
-        lines = _LINES if self._plain is None else _REDRAWN_LINES
+        lines = _LINES if self._plain is None else LINES
         for piece in lines.findall(data):
             text = piece if self._plain is None else self._plain.feed(piece)
             for line in _LINES.findall(text):
@@ -166,12 +168,17 @@ class JournalLogReader:
         return self._stamp[1]
 
 
-def _range(journal: IJournal, options: LogOptions, machine: str) -> tuple[int, int | None]:
+async def selected_range(
+    journal: IJournal, options: LogOptions, machine: str, turns: ShortTurns
+) -> tuple[int, int | None]:
     """
     Return the first offset of a log, and its end; ``None`` for the end of a log that is followed.
 
     The tail is that of the whole range, and ``since`` applies to it, as in the kubelet
     (``pkg/kubelet/kuberuntime/logs``).
+
+    :raises BadRequest: the journal does not have the requested boot or offsets.
+    :raises OSError: the journal cannot be read at present.
     """
     first, last = journal.start, None if options.follow else journal.end
     boot = -1 if options.previous else options.boot
@@ -187,11 +194,47 @@ def _range(journal: IJournal, options: LogOptions, machine: str) -> tuple[int, i
     lowest = first
     if options.tail_lines is not None:
         end = journal.end if last is None else max(first, last)
-        lowest = max(first, journal.last_lines(options.tail_lines, end))
+        lowest = await _last_lines(journal, options.tail_lines, first, end, turns)
     since = options.since(journal.now())
     if since is not None:
         lowest = max(lowest, journal.printed_since(since))
     return (lowest, last) if last is None else (min(lowest, last), last)
+
+
+async def _last_lines(
+    journal: IJournal, count: int, first: int, end: int, turns: ShortTurns
+) -> int:
+    """Return where the last ``count`` lines (:data:`LINES`) between two offsets begin."""
+    # The journal has counted only newlines.
+    first, last = max(first, journal.last_lines(count, end)), end
+    while last > first:
+        await turns.breathe()
+        begin, output = _before(journal, first, last)
+        if begin > first and (line := LINES.match(output)) and line.end() < len(output):
+            # Not from within a line, because a sequence may begin before.
+            begin, output = begin + line.end(), output[line.end() :]
+        starts = [begin + each for each in line_starts(output) if begin + each < end]
+        if len(starts) >= count:
+            return starts[-count]
+        count -= len(starts)
+        last = begin
+    return first
+
+
+def _before(journal: IJournal, first: int, last: int) -> tuple[int, bytes]:
+    """Return the last output between two offsets that is in one piece, and where it begins."""
+    begin = at = max(first, last - _READ_BYTES)
+    output = bytearray()
+    while (available := journal.next_available(at)) < last:
+        if available > at:
+            begin = at = available
+            output.clear()
+        data = journal.read(at, last - at)
+        if not data:
+            raise Unanswered  # the journal has this output, but the disk does not answer
+        output += data
+        at += len(data)
+    return begin, bytes(output)
 
 
 def _range_of_offsets(
@@ -249,7 +292,9 @@ class LogStream(PacedResponse):
         self._reader = await when_answered(self._journal, self._clock, self._find)
 
     async def _find(self) -> JournalLogReader:
-        return JournalLogReader(self._journal, self._options, self._machine)
+        journal, options = self._journal, self._options
+        selected = await selected_range(journal, options, self._machine, ShortTurns(self._clock))
+        return JournalLogReader(journal, options, selected)
 
     def _headers(self) -> Sequence[tuple[bytes, bytes]]:
         return [self._reader.framing.header()] if self._options.frames else ()

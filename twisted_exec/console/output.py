@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
+from twisted.internet.interfaces import IDelayedCall
+
 from twisted_exec.journal.interfaces import IJournal, missing_bytes
 from twisted_exec.streaming.interfaces import IAttachmentTransport, IMarkTransport, Position
 from twisted_exec.wire.control_messages import encode_gap, wrapped_notice
@@ -23,6 +25,8 @@ from twisted_exec.wire.escape_sequences import LOOKBACK_BYTES, QueryFilter
 from twisted_exec.wire.resume import At, Attendance, Notice
 
 _WRITE_BYTES = 32 << 10
+_FILTERED_BYTES = 64 << 10
+"""Output without queries that is written in one turn: up to 20 ms of work."""
 _MOST_NOTICES = 16
 _LONGEST_PROMPT = 512
 _MOVES = re.compile(rb"\x1b\[[\d;]*[A-Hfd]")
@@ -83,6 +87,7 @@ class ViewerOutput:
     :param drained: called when everything before ``last`` was written, maybe more than once.
     :param answers: returns whether queries that the machine prints now are for this user's
         terminal.
+    :param later: calls its argument in another turn of the reactor.
     :param readable: called when output may be read that the disk has not given before; by default
         :meth:`pump`.
     :ivar skipped: bytes that were skipped, and of which the user does not know yet.
@@ -94,16 +99,19 @@ class ViewerOutput:
         "_attendance",
         "_catching_up",
         "_drained",
+        "_filtered",
         "_harmless",
         "_is_refused",
         "_is_terminal",
         "_journal",
+        "_later",
         "_live_from",
         "_marks",
         "_notices",
         "_paused",
         "_pumping",
         "_readable",
+        "_resting",
         "_stream",
         "bytes_to_user",
         "last",
@@ -117,6 +125,7 @@ class ViewerOutput:
         journal: IJournal,
         oldest: int,
         drained: Callable[[], None],
+        later: Callable[[Callable[[], None]], IDelayedCall],
         answers: Callable[[], bool] = lambda: True,
         harmless: HarmlessOutput | None = None,
         readable: Callable[[], None] | None = None,
@@ -129,6 +138,9 @@ class ViewerOutput:
         self._stream: IAttachmentTransport | None = None
         self._marks: IMarkTransport | None = None
         self._paused = True
+        self._later = later
+        self._filtered = 0  # bytes since the last rest
+        self._resting: IDelayedCall | None = None
         self._pumping = False
         self._catching_up = False
         self._attendance: Attendance | None = None  # not sent yet
@@ -210,6 +222,9 @@ class ViewerOutput:
     def stop(self) -> None:
         self._stream = self._marks = None
         self._paused = True
+        if self._resting is not None:
+            self._resting.cancel()
+            self._resting = None
         self._stop_waiting()
 
     def pause_writing(self) -> None:
@@ -271,7 +286,7 @@ class ViewerOutput:
             return
         self._pumping = True  # a write may pause and resume synchronously
         try:
-            while not self._paused and self._write_some():
+            while not self._paused and self._resting is None and self._write_some():
                 pass
         finally:
             self._pumping = False
@@ -315,10 +330,17 @@ class ViewerOutput:
         # one terminal gets the queries, and answers them.
         if self._is_terminal and (self.offset < self._live_from or not self._answers()):
             data = self._harmless.of(self.offset, data)
+            self._filtered += len(data)
+            if self._filtered >= _FILTERED_BYTES:
+                self._resting = self._later(self._rested)
         self.offset += len(data)
         self.bytes_to_user += len(data)
         self._stream.write(data)
         return True
+
+    def _rested(self) -> None:
+        self._resting, self._filtered = None, 0
+        self.pump()
 
     def _skip_gap(self, end: int) -> bool:
         journal = self._journal

@@ -76,6 +76,7 @@ class Viewer:
             console.journal,
             console.scrollback_start,
             self._end,
+            partial(console.clock.callLater, 0),
             partial(viewers.answers, self),
             viewers.harmless_output,
             self._read_on,

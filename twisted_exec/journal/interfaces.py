@@ -155,7 +155,8 @@ class IJournal(Interface):
         Return the offset of the last ``count`` lines before ``end``, or ``start`` if there are
         fewer.
 
-        Text after the last newline counts as a line.
+        Only newlines end lines here, so there may be more lines in the sense of
+        :data:`~twisted_exec.wire.escape_sequences.LINES`.  Text after the last newline counts as a line.
 
         :param end: an offset from ``start`` on; by default the end of the journal.
         """

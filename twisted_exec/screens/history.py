@@ -23,7 +23,7 @@ from twisted_exec.journal.interfaces import Event, EventKind, IJournal
 from twisted_exec.journal.reading import when_answered
 from twisted_exec.program.disk_thread import Unanswered
 from twisted_exec.program.tasks import ShortTurns
-from twisted_exec.screens.interfaces import IRenderer, Job, Rendered, Resize
+from twisted_exec.screens.interfaces import CannotRender, IRenderer, Job, Rendered, Resize
 
 LOOK_BACK = 2 << 20
 SECONDS = 8.0
@@ -55,7 +55,9 @@ class Screens:
         :raises APIError: as of :meth:`IRenderer.render`.
         """
         until = self._clock.seconds() + SECONDS
-        end, job = await when_answered(journal, self._clock, partial(self._read, journal, options))
+        begin, end, job = await when_answered(
+            journal, self._clock, partial(self._read, journal, options)
+        )
         rendering: Deferred[Rendered] = self._renderer.render(job, key)
         try:
             rendered = await rendering.addTimeout(until - self._clock.seconds(), self._clock)
@@ -64,12 +66,15 @@ class Screens:
                 f"the screen was not rendered within {SECONDS:g} s; try again",
                 retry_after_seconds=1,
             ) from None
+        except CannotRender:
+            self._key_frames.discard(journal.epoch, begin)
+            raise
         offset = end - rendered.pending
         new = KeyFrame(offset, rendered.columns, rendered.rows, rendered.key_frame)
         self._key_frames.add(journal.epoch, new)
         return rendered.body
 
-    async def _read(self, journal: IJournal, options: ScreenOptions) -> tuple[int, Job]:
+    async def _read(self, journal: IJournal, options: ScreenOptions) -> tuple[int, int, Job]:
         turns = ShortTurns(self._clock)
         end = await _end(journal, options, turns)
         frame = self._key_frames.nearest(journal.epoch, end - LOOK_BACK, end)
@@ -84,15 +89,19 @@ class Screens:
         facts: dict[str, object] = {"epoch": journal.epoch, "offset": end}
         if moment := journal.time_at(max(end - 1, journal.start)) if end else 0:
             facts["time"] = stamp(moment)
-        return end, Job(
-            frame.columns,
-            frame.rows,
-            frame.content,
-            bytes(history.output),
-            history.resizes(),
-            options.form,
-            facts,
-            options.size,
+        return (
+            frame.offset,
+            end,
+            Job(
+                frame.columns,
+                frame.rows,
+                frame.content,
+                bytes(history.output),
+                history.resizes(),
+                options.form,
+                facts,
+                options.size,
+            ),
         )
 
 
@@ -226,6 +235,10 @@ class KeyFrames:
         while self._bytes > self._limit_bytes:
             _, oldest = self._frames.popitem(last=False)
             self._bytes -= _size(oldest)
+
+    def discard(self, epoch: str, offset: int) -> None:
+        if frame := self._frames.pop((epoch, offset), None):
+            self._bytes -= _size(frame)
 
     def nearest(self, epoch: str, first: int, last: int) -> KeyFrame | None:
         """Return the last key frame of a journal at an offset from ``first`` to ``last``."""

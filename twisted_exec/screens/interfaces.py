@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from zope.interface import Interface
 
+from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.program.job_messages import encode
 from twisted_exec.screens.rendering import Screen
 
@@ -26,7 +27,7 @@ class IScreen(Interface):
         """Handle output, split anywhere."""
 
     def resize(columns: int, rows: int) -> None:
-        """Change the size; both are 1 or more."""
+        """Change the size; limits apply."""
 
     def screen() -> Screen:
         """Return the present content."""
@@ -91,6 +92,10 @@ class Rendered:
     rows: int
 
 
+class CannotRender(ServiceUnavailable):
+    """A process has failed with this job, and would fail again."""
+
+
 class IRenderer(Interface):
     """Renders screens, in processes with limits."""
 
@@ -101,8 +106,9 @@ class IRenderer(Interface):
         :param key: names the machine. Machines take turns.
         :return: fires with a :class:`Rendered`. Cancelling gives the turn to another job, unless
             the job has begun. Fails with :class:`~twisted_exec.api.status.NotImplementedByBackend`
-            if there is no emulator, and with :class:`~twisted_exec.api.status.ServiceUnavailable`,
-            for example if too many jobs wait or the process takes too long.
+            if there is no emulator, with :class:`CannotRender` if a process cannot do the job, for
+            example because it takes too long, and with
+            :class:`~twisted_exec.api.status.ServiceUnavailable` if too many jobs wait.
         """
 
 

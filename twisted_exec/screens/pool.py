@@ -15,7 +15,14 @@ from zope.interface import implementer
 from twisted_exec.api.status import NotImplementedByBackend, ServiceUnavailable
 from twisted_exec.program import job_processes
 from twisted_exec.program.job_processes import JobFailed, JobKind, JobProcesses, JobRefused
-from twisted_exec.screens.interfaces import IRenderer, Job, Rendered, encode_job, rendered_of
+from twisted_exec.screens.interfaces import (
+    CannotRender,
+    IRenderer,
+    Job,
+    Rendered,
+    encode_job,
+    rendered_of,
+)
 
 SECONDS = 5.0
 """For one job."""
@@ -72,5 +79,5 @@ def _unavailable(failure: Failure) -> NoReturn:
     problem = failure.trap(JobRefused, JobFailed)
     message = str(failure.value)
     if problem is JobFailed:
-        raise ServiceUnavailable(f"{message}; the log of the machine is still available")
+        raise CannotRender(f"{message}; the log of the machine is still available")
     raise ServiceUnavailable(message, retry_after_seconds=1)

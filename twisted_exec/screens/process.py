@@ -10,7 +10,8 @@ import codecs
 import re
 import sys
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import avt
@@ -35,6 +36,8 @@ CPU_SECONDS = 4
 """For one job."""
 MAX_COLUMNS, MAX_ROWS = 400, 150
 """A larger terminal is shown with this size."""
+MIN_COLUMNS = 2
+"""A narrower terminal is shown with this width: in one column a wide character makes avt 0.17 panic."""
 
 
 def main() -> None:
@@ -47,23 +50,20 @@ def main() -> None:
 
 
 def render(job: Job) -> Rendered:
-    columns, rows = size_within_limits(job.columns, job.rows)
-    screen = AvtScreen(columns, rows)
+    screen = AvtScreen(job.columns, job.rows)
     screen.feed(job.key_frame)
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     at = 0
     for resize in job.resizes:
         screen.feed(decoder.decode(job.output[at : resize.position]))
         at = resize.position
-        columns, rows = size_within_limits(resize.columns, resize.rows)
-        screen.resize(columns, rows)
+        screen.resize(resize.columns, resize.rows)
     screen.feed(decoder.decode(job.output[at:]))
     pending, _ = decoder.getstate()
-    key_frame = screen.key_frame()
-    if (
-        job.shown_size is not None
-    ):  # after the key frame, which has the size of the console's terminal
-        screen.resize(*size_within_limits(*job.shown_size))
+    key_frame, (columns, rows) = screen.key_frame(), screen.size
+    if job.shown_size is not None:
+        # After the key frame, which has the size of the console's terminal.
+        screen.resize(*job.shown_size)
     return Rendered(_body(screen, job, len(pending)), key_frame, len(pending), columns, rows)
 
 
@@ -77,11 +77,6 @@ def _body(screen: AvtScreen, job: Job, pending: int) -> bytes:
     return as_state(screen.key_frame(), content.columns, content.rows, facts)
 
 
-def size_within_limits(columns: int, rows: int) -> tuple[int, int]:
-    """Return the columns and rows that the emulator has for a terminal of this size."""
-    return max(1, min(columns, MAX_COLUMNS)), max(1, min(rows, MAX_ROWS))
-
-
 _CHUNK = 2048
 """Characters of one call: the emulator keeps what scrolls off until a call ends."""
 
@@ -93,15 +88,28 @@ _TAB_STOPS = re.compile("\x1b\\[5W(?:\x1b\\[[0-9]+`\x1b\\[W)*")
 """The tab stops in a key frame."""
 _UNSHOWN = ("Cc", "Cs")
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+_PANIC = "PanicException"
+"""The exception of pyo3, which has no name that can be imported."""
 _FLAGS = ("bold", "faint", "italic", "underline", "strikethrough", "blink", "inverse")
 
 
 @implementer(IScreen)
 class AvtScreen:
-    """An emulator without scrollback."""
+    """
+    An emulator without scrollback.
 
-    def __init__(self, columns: int, rows: int) -> None:
-        self._terminal: Any = avt.Vt(columns, rows, 0)
+    If the emulator panics, an empty one takes its place, so a fault costs what was on the screen.
+
+    :param make: makes the emulator: columns, rows, and rows of scrollback.
+    :ivar size: columns and rows, within the limits.
+    """
+
+    def __init__(
+        self, columns: int, rows: int, make: Callable[[int, int, int], Any] = avt.Vt
+    ) -> None:
+        self.size = _within_limits(columns, rows)
+        self._make = make
+        self._terminal = make(*self.size, 0)
         self._modes = Modes()  # the emulator ignores those that it does not show
         self._is_resized = False
 
@@ -112,16 +120,33 @@ class AvtScreen:
             text = unicodedata.normalize("NFC", text)
         self._modes.feed(text.encode())
         for at in range(0, len(text), _CHUNK):
-            self._terminal.feed_str(text[at : at + _CHUNK])
+            with self._replaced_after_panic():
+                self._terminal.feed_str(text[at : at + _CHUNK])
 
     def resize(self, columns: int, rows: int) -> None:
-        # Rows that are wrapped anew push others off the top, although the rows below the cursor are
-        # blank.  So the emulator gets spare rows first.
-        self._terminal.resize(columns, max(rows, _SPARE_ROWS))
-        self._terminal.resize(columns, rows)
+        self.size = columns, rows = _within_limits(columns, rows)
+        with self._replaced_after_panic():
+            # Rows that are wrapped anew push others off the top, although the rows below the cursor
+            # are blank.  So the emulator gets spare rows first.
+            self._terminal.resize(columns, max(rows, _SPARE_ROWS))
+            self._terminal.resize(columns, rows)
         self._is_resized = True
 
+    @contextmanager
+    def _replaced_after_panic(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException as problem:
+            if type(problem).__name__ != _PANIC:
+                raise
+            self._terminal = self._make(*self.size, 0)
+
     def key_frame(self) -> str:
+        with self._replaced_after_panic():
+            return self._dump()
+        return self._dump()
+
+    def _dump(self) -> str:
         # Few terminals, and no modes here, know control characters above U+007F.
         frame = _CONTROLS.sub(
             lambda match: "\x1b" + chr(ord(match[0]) - 0x40), self._terminal.dump()
@@ -133,7 +158,12 @@ class AvtScreen:
         return self._modes.reports().decode() + frame
 
     def screen(self) -> Screen:
-        columns, rows = self._terminal.size
+        with self._replaced_after_panic():
+            return self._content()
+        return self._content()
+
+    def _content(self) -> Screen:
+        columns, rows = self.size
         cursor = self._terminal.cursor
         return Screen(
             columns,
@@ -142,6 +172,10 @@ class AvtScreen:
             Cursor(cursor.row, min(cursor.col, columns - 1), cursor.visible),
             [_runs(line.cells) for line in self._terminal.view()],
         )
+
+
+def _within_limits(columns: int, rows: int) -> tuple[int, int]:
+    return max(MIN_COLUMNS, min(columns, MAX_COLUMNS)), max(1, min(rows, MAX_ROWS))
 
 
 def _without_usual_stops(stops: re.Match[str]) -> str:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 
 _SEQUENCE = re.compile(
     rb"\x1b(?:"
@@ -42,7 +42,37 @@ def _is_plain(text: bytes) -> bool:
     return len(text.translate(None, _STARTS)) == len(text)
 
 
+LINES = re.compile(rb"[^\r\n]*(?:\r*\n|\r+)|[^\r\n]+")
+"""
+Lines of output: a line ends with a newline, with any carriage returns before it, or with carriage
+returns alone, by which programs redraw a line.  What has no text and ends without newline is none.
+"""
+
 _RETURNS = re.compile(rb"\r{2,}")
+
+
+def line_starts(output: bytes) -> list[int]:
+    """
+    Return where lines of some output begin, as far as it has their ends before them.
+
+    :param output: begins with a line, and not with the newline after a carriage return.
+    """
+    starts: list[int] = []
+    if b"\r" not in output.replace(b"\r\n", b"\n"):
+        return [each.end() for each in _NEWLINES.finditer(output)]
+    is_redrawn = False
+    for line in LINES.finditer(output):
+        ends = line[0].endswith(b"\n")
+        if not ends and not (line[0].endswith(b"\r") and strip(line[0].rstrip(b"\r"))):
+            continue
+        if is_redrawn and ends and not strip(line[0].rstrip(b"\r\n")):
+            starts.pop()  # only sequences are between the carriage return and its newline
+        starts.append(line.end())
+        is_redrawn = not ends
+    return starts
+
+
+_NEWLINES = re.compile(rb"\n")
 
 
 class Stripper:
@@ -83,9 +113,7 @@ class Stripper:
 
 class PlainLines(Stripper):
     """
-    Plain text of a console as lines, each of which ends with a newline alone.
-
-    A carriage return between texts becomes a newline; others are dropped.
+    Plain text of a console as lines (:data:`LINES`), each of which ends with a newline alone.
 
     :param mid_line: the text so far ends within a line.
     :param returned: the last piece ended with a carriage return.
@@ -118,24 +146,30 @@ LOOKBACK_BYTES = 4096
 _MOST_PARAMETERS = 128
 """A longer control sequence with the final byte of a query counts as a query."""
 _MOST_STRING = 64
-_MOST_KEYS = 512
 _LAST_BYTES = 16
 
 # Without CAN and SUB, which abort a sequence, and ESC, which begins one.
 _C0 = r"\x00-\x17\x19\x1c-\x1f\x7f"
 _C0_IN_COMMANDS = r"\x00-\x06\x08-\x17\x19\x1c-\x1f\x7f"
+# All above ASCII but the 8-bit control characters DCS, DECID, CSI, ST, OSC and APC.
+_OTHERS = r"\x80-\x8f\x91-\x99\x9e\xa0-\xff"
 _KEYS = r"[^;\x18\x1a\x1b\x80-\xff]*"
-_KINDS = {"[": r"\x9b", "P": r"\x90", "]": r"\x9d", "_": r"\x9f", "Z": r"\x9a"}
-# Introducers, and the end of strings.
-# An 8-bit introducer counts where it is a character of its own, and not a part of one in UTF-8.
-_EIGHT_BIT = r"(?:\xc2|(?<![\xc2-\xf4])(?<![\xe0-\xf4][\x80-\xbf])(?<![\xf0-\xf4][\x80-\xbf]{2}))%s"
-_ANY_EIGHT_BIT = _EIGHT_BIT % r"[\x90\x9a-\x9d\x9f]"
+_KINDS = {"[": r"\x9b", "P": r"\x90", "]": r"\x9d", "_": r"\x9f"}
+_EIGHT_BIT_STARTS = (b"\x90", b"\x9b", b"\x9d", b"\x9f")
 _HAS_EIGHT_BIT = re.compile(
-    # As above, with the character first, because so the search is several times faster.
+    # An 8-bit control character counts where it is a character of its own, and not a part of one in
+    # UTF-8.  The character first, because so the search is several times faster.
     rb"[\x90\x9a-\x9d\x9f](?:(?<=\xc2.)"
     rb"|(?<![\xc2-\xf4].)(?<![\xe0-\xf4][\x80-\xbf].)(?<![\xf0-\xf4][\x80-\xbf]{2}.))",
     re.DOTALL,
 )
+_CHARACTERS = (
+    (re.compile(rb"[\xf0-\xf4][\x80-\xbf]{3}"), b"\xff" * 4),
+    (re.compile(rb"[\xe0-\xf4][\x80-\xbf]{2}"), b"\xff" * 3),
+    (re.compile(rb"[\xc3-\xf4][\x80-\xbf]"), b"\xff" * 2),
+)
+"""Characters of UTF-8 in which a byte may look like an 8-bit control character."""
+_NO_EIGHT_BIT = bytes(range(0x80)) + b"\xff" * 0x80
 _CUT_CHARACTER = re.compile(rb"(?:[\xc2-\xf4]|[\xe0-\xf4][\x80-\xbf]|[\xf0-\xf4][\x80-\xbf]{2})\Z")
 _CONTROLS = bytes(each for each in (*range(0x20), 0x7F) if each not in b"\x18\x1a\x1b")
 _IGNORED = _CONTROLS + bytes(range(0x80, 0x100))
@@ -168,12 +202,18 @@ _CONTROL_SEQUENCES = frozenset(
 )
 _NUMBERS = re.compile(rb"[0-9]+")
 
+
+def _spread(text: str, controls: str = _C0_IN_COMMANDS) -> str:
+    """Return an expression for a text with control characters between its characters."""
+    return rf"[{controls}]*".join(map(re.escape, text))
+
+
+_READ = re.compile(_spread("type=read").encode("ascii"))
 _PROVOKING_KEY = re.compile(
     "[G,][{0}]*(?:a[{0}]*=[{0}]*q|[iI][{0}]*=)".format(_C0).encode("ascii")  # noqa: UP032
 )
 """Of graphics of kitty: a query, and the number of an image, which the terminal confirms."""
-_QUIET = re.compile(rb"[G,]q=2")
-
+_QUIET = re.compile(rf"[G,][{_C0}]*{_spread('q=2', _C0)}".encode("ascii"))
 
 _TERMINAL_QUERIES_STARTS = {
     "control": b"\x1b[",
@@ -182,71 +222,59 @@ _TERMINAL_QUERIES_STARTS = {
     "image": b"\x1b_",
     "escape": b"\x1b",
 }
-_INTRODUCER = re.compile(rb"\A(?:\x1b[\x80-\xff]*[\]_]|\xc2?[\x80-\x9f])")
+_INTRODUCER = re.compile(rb"\A(?:\x1b[\x80-\xff]*[\]_]|[\x80-\x9f])")
 _BUT_ASKING = bytes(each for each in range(0x100) if each not in b"$+")
 _CONTINUATION = bytes(range(0x80, 0xC0))
 
 
-def _spread(text: str) -> str:
-    """Return an expression for a text with control characters between its characters."""
-    return rf"[{_C0_IN_COMMANDS}]*".join(map(re.escape, text))
-
-
-_READ = re.compile(_spread("type=read").encode("ascii"))
-
-
 class _Patterns:
-    def __init__(self, *, eight_bit: bool) -> None:
-        self.eight_bit = eight_bit
-        # Several terminals ignore other characters inside a sequence, also those of UTF-8.
-        ignored, parameters = rf"[{_C0}\x80-\xff]*", rf"[{_C0} -?\x80-\xff]*"
-        plain, starts = r"[^\x07\x18\x1a\x1b]", r"\x1b"
-        if eight_bit:
-            ignored = rf"(?:(?!{_ANY_EIGHT_BIT})[{_C0}\x80-\xff])*"
-            parameters = rf"(?:(?!{_ANY_EIGHT_BIT})[{_C0} -?\x80-\xff])*"
-            plain = rf"(?:(?!{_ANY_EIGHT_BIT})[^\x07\x18\x1a\x1b])"
-            starts = rf"\x1b|{_ANY_EIGHT_BIT}"
+    """
+    Expressions for outlines (see :func:`_outline`).
 
-        def compiled(text: str) -> re.Pattern[bytes]:
-            return re.compile(text.encode("ascii"), re.DOTALL)
+    :param eight_bit: the outline has 8-bit control characters.
+    """
+
+    def __init__(self, *, eight_bit: bool) -> None:
+        # Several terminals ignore other characters inside a sequence, also those of UTF-8.
+        ignored, parameters = rf"[{_C0}{_OTHERS}]*", rf"[{_C0} -?{_OTHERS}]*"
+        plain = r"[^\x07\x18\x1a\x1b\x90\x9a-\x9d\x9f]"
+
+        def sequences(*forms: tuple[str, str]) -> str:
+            if not eight_bit:
+                rests = "|".join(re.escape(kind) + rest for kind, rest in forms)
+                return rf"\x1b{ignored}(?:{rests})"  # twice as fast as the form below
+            rests = "|".join(
+                rf"[{re.escape(kind)}{_KINDS.get(kind, '')}]{rest}" for kind, rest in forms
+            )
+            return rf"(?:\x1b{ignored}(?=[\[P\]_Z])|(?=[\x90\x9b\x9d\x9f]))(?:{rests})"
 
         number = rf"[{_C0_IN_COMMANDS}0]*"
         asking, aborted = (
             "|".join(_spread(str(number)) for number in numbers) for numbers in (_ASKING, _ABORTED)
         )
         words = "|".join(map(_spread, _WORDS))
-
-        def sequences(*forms: tuple[str, str]) -> str:
-            seven_bit = "|".join(re.escape(kind) + rest for kind, rest in forms)
-            if not eight_bit:
-                return rf"\x1b{ignored}(?:{seven_bit})"  # twice as fast as the form below
-            starts = (
-                rf"(?:\x1b{ignored}{re.escape(kind)}|{_EIGHT_BIT % _KINDS[kind]}){rest}"
-                for kind, rest in forms
-            )
-            return "|".join(starts)
-
         asked = rf"{number}(?:{asking}|(?P<aborted>{aborted}))[{_C0_IN_COMMANDS}]*;{plain}*"
-        self.asking = compiled(sequences(("]", asked)))
         queries = rf"{parameters}[cntpquwxySgvR|]|{ignored}\?{parameters}[mh]"
-        self.others = compiled(
+        self.queries = re.compile(
             sequences(
                 ("[", rf"(?P<control>{queries})"),
+                ("]", rf"(?P<asking>{asked})"),
                 ("P", rf"(?P<device>{ignored}\$|{parameters}[qQ])"),
                 ("]", rf"(?P<word>{number}(?:{words}))"),
                 ("]", rf"(?P<reading>{number}{_spread('5522;')}{plain}*)"),
                 ("_", rf"(?P<image>[{_C0}]*G{_KEYS})"),
                 ("Z", "(?P<identify>)"),
-            )
+            ).encode("ascii")
         )
-        self.last = compiled(rf".*(?P<start>{starts})")
         unfinished = sequences(
             ("[", rf"(?P<control>{parameters})\Z"),
             ("P", rf"(?P<device>{parameters})\Z"),
             ("]", rf"(?P<command>{plain}*)\Z"),
             ("_", rf"(?P<image>[{_C0}]*(?:G{_KEYS})?)\Z"),
         )
-        self.unfinished = compiled(rf"{unfinished}|(?P<escape>\x1b{ignored})\Z")
+        self.unfinished = re.compile(
+            rf"{unfinished}|(?P<escape>\x1b{ignored})\Z".encode("ascii"), re.DOTALL
+        )
 
 
 @cache
@@ -275,102 +303,134 @@ class QueryFilter:
             return data
         before = len(self._unfinished)
         window = self._unfinished + data
-        window, patterns = self._without_queries(window)
-        if patterns.eight_bit:
-            # An 8-bit character that was changed ends no sequence any more.
-            window, patterns = self._without_queries(window)
-        self._unfinished = _unfinished(window, patterns)
+        outline, eight_bit = _outline(window)
+        if eight_bit or b"\x1b" in outline:
+            changed = bytearray(window)
+            if b"\x9a" in outline:
+                # First, because a character that was changed ends no sequence any more.
+                outline = _without_identify(outline, changed)
+            patterns = _patterns(eight_bit)
+            for match in patterns.queries.finditer(outline):
+                self._change(match, changed)
+            window = bytes(changed)
+            self._unfinished = _unfinished(window, outline, patterns)
+        else:
+            self._unfinished = _cut_character(window)
         return window[before:]
 
-    def _without_queries(self, window: bytes) -> tuple[bytes, _Patterns]:
-        has_eight_bit = not window.isascii() and bool(_HAS_EIGHT_BIT.search(window))
-        patterns = _patterns(has_eight_bit)
-        if has_eight_bit or b"\x1b" in window:
-            # Two passes, because the string of a command may contain the start of another command.
-            if b"?" in window:
-                window = patterns.asking.sub(_without_questions, window)
-            window = patterns.others.sub(self._changed, window)
-        return window, patterns
-
-    def _changed(self, match: re.Match[bytes]) -> bytes:
-        text, kind = match[0], match.lastgroup
+    def _change(self, match: re.Match[bytes], changed: bytearray) -> None:
+        kind, last = match.lastgroup, match.end() - 1
         if kind == "control":
-            query = text.translate(None, _IGNORED).removeprefix(b"\x1b[")
-            if not _is_query(query):
-                return text
-            if len(query) <= _MOST_PARAMETERS:
-                self._found(query)
-            return text[:-1] + b"_"
-        if kind == "device":
+            query = match[0].translate(None, _IGNORED).removeprefix(b"\x1b[")
+            if _is_query(query):
+                if len(query) <= _MOST_PARAMETERS:
+                    self._found(query)
+                changed[last] = 0x5F  # "_"
+        elif kind == "asking":
+            aborts = match["aborted"] is not None
+            for question in _QUESTION.finditer(match.string, *match.span()):
+                changed[question.end() - 1] = 0x18 if aborts else 0x2D  # CAN, "-"
+                if aborts:
+                    break
+        elif kind == "device":
+            text = match[0]
             if text.endswith(b"$"):
-                return text[:-1] + b"%"
-            asks = b"%" not in text and (b"$" in text or b"+" in text)
-            return text[:-1] + b"_" if asks else text
-        if kind == "word":
-            return text[:-1] + b"-"
-        if kind == "reading":
-            return _READ.sub(lambda read: read[0][:-1] + b"-", text)
-        if kind == "image":
-            return _PROVOKING_KEY.sub(_without_key, text)
-        return text[:-1] + (b"\\" if text.endswith(b"Z") else b"\x80")
+                changed[last] = 0x25  # "%"
+            elif b"%" not in text and (b"$" in text or b"+" in text):
+                changed[last] = 0x5F
+        elif kind == "word":
+            changed[last] = 0x2D
+        elif kind == "reading":
+            for read in _READ.finditer(match.string, *match.span()):
+                changed[read.end() - 1] = 0x2D
+        elif kind == "image":
+            _change_image(match, changed)
+        else:
+            changed[last] = 0x5C  # "\\"
 
 
+def _change_image(match: re.Match[bytes], changed: bytearray) -> None:
+    if b"=" not in match[0]:
+        return
+    quiet = _QUIET.search(match.string, *match.span())
+    for key in _PROVOKING_KEY.finditer(match.string, *match.span()):
+        # The terminal does not confirm an image whose number stands behind that key.
+        if quiet is None or key.start() < quiet.end() or key[0].endswith(b"q"):
+            changed[key.end() - 1] = 0x2D
+
+
+def _outline(window: bytes) -> tuple[bytes, bool]:
+    """
+    Return a text of the same length for the expressions, and whether it has 8-bit control characters.
+
+    Of the bytes above ASCII, only those control characters keep their values for certain: so an
+    expression needs not look around each byte.
+    """
+    if window.isascii():
+        return window, False
+    if not _HAS_EIGHT_BIT.search(window):
+        return window.translate(_NO_EIGHT_BIT), False
+    for pattern, replacement in _CHARACTERS:
+        window = pattern.sub(replacement, window)
+    return window, True
+
+
+def _without_identify(outline: bytes, changed: bytearray) -> bytes:
+    at = outline.find(b"\x9a")
+    while at >= 0:
+        changed[at] = 0x80
+        at = outline.find(b"\x9a", at + 1)
+    return outline.replace(b"\x9a", b"\xff")
+
+
+@lru_cache(256)
 def _is_query(sequence: bytes) -> bool:
     """Return whether a terminal may answer a control sequence, given without its introducer."""
     if len(sequence) > _MOST_PARAMETERS:
         return True
     kind = sequence.translate(None, b"0123456789;:")
-    numbers = [number.lstrip(b"0") for number in _NUMBERS.findall(sequence)]
     if kind == b"t":
-        return bool(numbers) and numbers[0] in _SIZES
+        numbers = _NUMBERS.search(sequence)
+        return numbers is not None and numbers[0].lstrip(b"0") in _SIZES
     if kind == b"?h":
-        return _IN_BAND_SIZES in numbers
+        return _IN_BAND_SIZES in [each.lstrip(b"0") for each in _NUMBERS.findall(sequence)]
     return kind in _CONTROL_SEQUENCES
 
 
-def _without_questions(match: re.Match[bytes]) -> bytes:
-    if match["aborted"]:
-        return _QUESTION.sub(lambda question: question[0][:-1] + b"\x18", match[0], count=1)
-    return _QUESTION.sub(lambda question: question[0][:-1] + b"-", match[0])
+def _cut_character(text: bytes) -> bytes:
+    """Return the beginning of a character at the end of a text."""
+    cut = _CUT_CHARACTER.search(text, max(0, len(text) - 3))
+    return cut[0] if cut else b""
 
 
-def _without_key(match: re.Match[bytes]) -> bytes:
-    key = match[0]
-    if key.endswith(b"=") and _QUIET.search(
-        match.string[: match.start()].translate(None, _CONTROLS)
-    ):
-        return key
-    return key[:-1] + b"-"
-
-
-def _unfinished(window: bytes, patterns: _Patterns) -> bytes:
+def _unfinished(window: bytes, outline: bytes, patterns: _Patterns) -> bytes:
     """Return the sequence and the character that the next bytes may complete."""
-    last = patterns.last.match(window)
-    sequence = last and patterns.unfinished.match(window, last.start("start"))
-    cut = _CUT_CHARACTER.search(window, max(0, len(window) - 3))
-    character = cut[0] if cut else b""
+    start = max(outline.rfind(b"\x1b"), *map(outline.rfind, _EIGHT_BIT_STARTS))
+    sequence = patterns.unfinished.match(outline, start) if start >= 0 else None
+    character = _cut_character(window)
     if not sequence:
         return character
     kind = str(sequence.lastgroup)
-    start = _TERMINAL_QUERIES_STARTS[kind]
+    introducer = _TERMINAL_QUERIES_STARTS[kind]
     if kind in ("control", "device", "escape"):
-        text = sequence[0].translate(None, _IGNORED).removeprefix(start)
+        text = sequence[0].translate(None, _IGNORED).removeprefix(introducer)
         if kind == "device":
             has_parameters = text[:1] not in (b"", b"$")
             # No query has a percent sign, which may be our own.
             asking = b"%" if b"%" in text else text.translate(None, _BUT_ASKING)
             text = b"0" * has_parameters + asking
-        return start + text[: _MOST_PARAMETERS + 1] + character
-    text = _INTRODUCER.sub(b"", sequence[0].translate(None, _CONTROLS))
+        return introducer + text[: _MOST_PARAMETERS + 1] + character
+    text = _INTRODUCER.sub(b"", window[start:].translate(None, _CONTROLS))
     if not character:
         # A control character has cut a character: what follows does not complete it.
         text = _CUT_CHARACTER.sub(b"x", text)
     if kind == "command":
-        return start + _abbreviated(text)
-    if len(text) > _MOST_KEYS:
+        return introducer + _abbreviated(text)
+    if len(text) > _MOST_STRING:
         quiet = b"q=2," if _QUIET.search(text) else b""
-        text = b"G," + quiet + text[-_LAST_BYTES:].lstrip(_CONTINUATION)
-    return start + text
+        # The rest may begin within a value, which may look like a key.
+        text = b"G," + quiet + b"x" + text[-_LAST_BYTES:].lstrip(_CONTINUATION)
+    return introducer + text
 
 
 def _abbreviated(text: bytes) -> bytes:

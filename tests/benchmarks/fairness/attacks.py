@@ -534,6 +534,19 @@ def _opener(access: Access, done: Done, until: float) -> None:
         done.answers["opened"] += 1
 
 
+IMAGES = "image-keys"
+"""The row in which a machine prints endless keys of an image, which a terminal might confirm."""
+
+
+def _visitor(access: Access, done: Done, until: float) -> None:
+    """Open a console, leave it as soon as its old output comes, and open the next."""
+    while time.monotonic() < until:
+        with _upgraded(access, LOUD, "websocket") as line:
+            line.settimeout(1)
+            done.sent += len(line.recv(_BUFFER_BYTES))
+        done.answers["opened"] += 1
+
+
 def _absent(access: Access, done: Done, until: float) -> None:
     """No attack: measures the machine itself."""
     time.sleep(max(0.0, until - time.monotonic()))
@@ -565,6 +578,7 @@ ROWS: dict[str, Callable[[], Sequence[Work]]] = {
     "spdy-headers": lambda: [_spdy(_bomb())],
     "yes-0": lambda: [_absent],
     **{f"yes-{count}": lambda count=count: [_again(_reader)] * count for count in (1, 4, 8)},
+    IMAGES: lambda: [*[_again(_reader)] * 2, _again(_visitor)],
     HANDSHAKES: lambda: [_again(_handshakes)] * 2,
     "readyz": lambda: [_pipelined()] * 3,
     "message-in-fragments": lambda: [_one_message()],
@@ -585,8 +599,8 @@ ROWS: dict[str, Callable[[], Sequence[Work]]] = {
     **dict.fromkeys(DISK_FAULTS, lambda: [_again(_reader)]),
 }
 """
-What each row runs side by side.  Those called ``yes`` need the machine to print; so do those in
-:data:`DISK_FAULTS`, which need a file system of their own.  Those in :data:`CROWDED` need many machines.
+What each row runs side by side.  Those called ``yes`` need the machine to print; so do
+:data:`IMAGES`, :data:`SLOW` and those in :data:`DISK_FAULTS`, which need a file system of their own.  Those in :data:`CROWDED` need many machines.
 """
 ORDINARY = tuple(row for row in ROWS if row not in (*DISK_FAULTS, *CROWDED))
 """Rows that need nothing more than a chain."""

@@ -55,6 +55,7 @@ from .attacks import (
     EDITOR,
     FROZEN,
     HANDSHAKES,
+    IMAGES,
     LOUD,
     OPENS,
     ORDINARY,
@@ -89,6 +90,11 @@ _PRINT_LETTERS = (
     b'|tr "0-7 \\n" aaaabbbbaa;echo;echo end;done\''
 ) % (SECONDS + 2)
 """About 80 KB/s of a and b in any order."""
+_PRINT_IMAGES = (
+    b'timeout %d sh -c \'while sleep .1;do printf "\\033_G";yes ,i=|head -22000|tr -d "\\n";'
+    b"echo;echo end;done'"
+) % (SECONDS + 2)
+"""Up to 660 KB/s."""
 
 
 class MeasuredDeployment(Deployment):
@@ -353,6 +359,8 @@ class Bench:
             attacked.print_lines(b"yes", b"y\r\ny\r\n")
         elif row in DISK_FAULTS:
             attacked.print_lines(_PRINT_OFTEN, b"499\r\n500\r\n")
+        elif row == IMAGES:
+            attacked.print_lines(_PRINT_IMAGES, b"end\r\n")
         elif row == SLOW:
             attacked.print_lines(_PRINT_LETTERS, b"end\r\n")
         self._typist.type_for(0.1)

@@ -53,6 +53,24 @@ class LogOutputTests(SynchronousTestCase):
         ):
             self.assertEqual(printed(*log, regex=regex), lines, regex)
 
+    def test_grep_behind_returns(self) -> None:
+        """A line begins behind a carriage return, too, and is printed alone, as soon as it is complete."""
+        log = b"$ echo A2B\r\n\x1b[?2004l\rA2B\r\n\x1b[?2004h$ "
+        self.assertEqual(printed(log, regex="^A2B"), b"A2B\r\n")
+        self.assertEqual(printed(b"10%\r\r20%\r", b"\n30%\r", regex="^[23]0%$"), b"20%\r\n30%\r\n")
+        self.assertEqual(printed(b"a\r\rb\r", regex="^$"), b"")
+        log = STAMP + b"10%\r20%\r30%\r\n" + STAMP + b"40%\r20%\n"
+        for size in (len(log), 36, 1):
+            pieces = [log[at : at + size] for at in range(0, len(log), size)]
+            self.assertEqual(
+                printed(*pieces, regex="^20%$", timestamps=True),
+                STAMP + b"20%\r\n" + STAMP + b"20%\n",
+            )
+        parts: list[bytes] = []
+        output = LogOutput(parts.append, Search(Pattern("b")))
+        output.feed(b"a\rb\rc")
+        self.assertEqual(parts, [b"b\r\n"])
+
     def test_grep_streams(self) -> None:
         """A match is printed as soon as its line is complete."""
         parts: list[bytes] = []
@@ -94,7 +112,11 @@ class LogOutputTests(SynchronousTestCase):
         self.assertLess(len(b"".join(parts)), 70_000)
 
     @given(
-        st.lists(st.sampled_from([STAMP + b"a\n", STAMP + b"b\r\r\n", STAMP + b"\n"])),
+        st.lists(
+            st.sampled_from(
+                [STAMP + b"a\n", STAMP + b"b\r\r\n", STAMP + b"\n", STAMP + b"b\ra\r\n"]
+            )
+        ),
         st.integers(1, 80),
         st.booleans(),
     )

@@ -82,6 +82,17 @@ class ExpectTests(SynchronousTestCase):
         self.show(b"\n")
         self.assertEqual(self.script._steps[0][0], "never")
 
+    def test_returns(self) -> None:
+        """
+        A line also begins behind carriage returns alone, as bash prints them, and ends before any.
+        """
+        self.begin("^A2B$", "^20%$", "^c$", "never", shown=b"$ ")
+        self.show(b"echo A2B\r\n\x1b[?2004l\rA2B\r\n")
+        self.show(b"10%\r")
+        self.show(b"20%\r30%\r\r\nc\r")
+        self.show(b"\r\n")
+        self.assertEqual(self.script._steps[0][0], "never")
+
     def test_old_output(self) -> None:
         """
         Old output is neither printed nor matched, except the line on which the machine waits.

@@ -1,7 +1,8 @@
 """
 The output of ``twisted-exec logs``.
 
-Lines are searched without timestamps and escape sequences: colours must not hide a word.
+Lines (:data:`~twisted_exec.wire.escape_sequences.LINES`) are searched without timestamps and escape
+sequences: colours must not hide a word.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ from collections.abc import Callable
 
 from twisted_exec.api.patterns import Search
 from twisted_exec.cli.messages import Colour
-from twisted_exec.wire.escape_sequences import strip
+from twisted_exec.wire.escape_sequences import LINES, strip
 
 _STAMP_BYTES = len("2026-11-20T05:00:00.123456789Z ")
 _STAMPS = re.compile(rb"^[^\n]{%d}" % _STAMP_BYTES, re.MULTILINE)
 _NEWLINE = b"\n"
+_RETURNS = re.compile(rb"\r*\n|\r+")
 _LINE_BYTES = 64 << 10
 """A longer line is searched in parts."""
 
@@ -38,9 +40,9 @@ class LogOutput:
     ) -> None:
         self._write, self._search = write, search
         self._has_timestamps, self._has_colours = has_timestamps, has_colours
-        self._stamp_bytes = _STAMP_BYTES if has_timestamps else 0
-        self._held = b""
-        self._mid_line = False
+        self._held = bytearray()
+        self._mid_line = False  # behind a timestamp, whose line has no newline yet
+        self._stamp = b""
         self.matches = 0
 
     def feed(self, data: bytes) -> None:
@@ -52,39 +54,58 @@ class LogOutput:
             self._write(data)
 
     def finish(self) -> None:
-        held, self._held = self._held, b""
+        held, self._held = bytes(self._held), bytearray()
         if held and self._search is not None:
             self._print(held)
         elif held:
             self._write(held)
 
     def _feed_lines(self, data: bytes) -> None:
-        data = self._held + data
-        end = data.rfind(_NEWLINE) + 1
-        block, rest = data[:end], data[end:]
-        if end and self._may_match(block):
-            for line in _lines(block):
+        # A carriage return at the end may belong to a newline that follows.
+        is_undecided = self._held.endswith(b"\r")
+        self._held += data
+        may_end = is_undecided or b"\r" in data or _NEWLINE in data
+        if may_end and data.strip(b"\r"):
+            last = len(self._held.rstrip(b"\r"))
+            end = max(self._held.rfind(_NEWLINE, 0, last), self._held.rfind(b"\r", 0, last)) + 1
+            block = bytes(self._held[:end])
+            del self._held[:end]
+            self._search_lines(block)
+        while len(self._held) > _LINE_BYTES:
+            self._print(bytes(self._held[:_LINE_BYTES]))
+            del self._held[:_LINE_BYTES]
+
+    def _search_lines(self, block: bytes) -> None:
+        if self._may_match(block):
+            for line in LINES.findall(block):
                 self._print(line)
-        while len(rest) > _LINE_BYTES:
-            self._print(rest[:_LINE_BYTES])
-            rest = rest[_LINE_BYTES:]
-        self._held = rest
+            return
+        line = block.rpartition(_NEWLINE)[2]
+        if _NEWLINE in block or not self._mid_line:
+            self._stamp = line[:_STAMP_BYTES]
+        self._mid_line = bool(line)
 
     def _may_match(self, block: bytes) -> bool:
         assert self._search is not None
-        if not self._search.finds_in_blocks or b"\r\r" in block or self._mid_line:
+        if not self._search.finds_in_blocks or (self._mid_line and self._has_timestamps):
             return True
         if self._has_timestamps:
             block = _STAMPS.sub(b"", block)
-        return self._search.end_in(strip(block).replace(b"\r\n", _NEWLINE)) >= 0
+        text = strip(block).replace(b"\r\n", _NEWLINE)
+        if b"\r" in text:
+            text = _RETURNS.sub(_NEWLINE, text)
+        return self._search.end_in(text) >= 0
 
     def _print(self, line: bytes) -> None:
         assert self._search is not None
-        size = 0 if self._mid_line else self._stamp_bytes
-        stamp, text = line[:size], line[size:]
+        text = line
+        if self._has_timestamps and not self._mid_line:
+            self._stamp, text = line[:_STAMP_BYTES], line[_STAMP_BYTES:]
         self._mid_line = not line.endswith(_NEWLINE)
         body = text.rstrip(b"\r\n")
         plain = strip(body)
+        if not plain and line.endswith(b"\r"):
+            return
         spans = list(self._search.spans(plain))
         if not spans:
             return
@@ -94,16 +115,17 @@ class LogOutput:
             text = _highlighted(body, spans) + text[len(body) :]
         # Each match is a line, also the last one that has no end yet.
         end = b"" if text.endswith(_NEWLINE) else _NEWLINE
+        stamp = self._stamp if self._has_timestamps else b""
         self._write(self._dim(stamp) + text + end)
 
     def _feed_stamped(self, data: bytes) -> None:
-        data, self._held = self._held + data, b""
+        data, self._held = bytes(self._held) + data, bytearray()
         parts: list[bytes] = []
         for line in _lines(data):
             if self._mid_line:
                 parts.append(line)
             elif len(line) < _STAMP_BYTES:  # the last one: its timestamp is incomplete
-                self._held = line
+                self._held += line
                 break
             else:
                 parts += [self._dim(line[:_STAMP_BYTES]), line[_STAMP_BYTES:]]

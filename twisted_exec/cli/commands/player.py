@@ -272,13 +272,13 @@ def animated_svg(file: BinaryIO, first: int, last: int, idle_seconds: float) -> 
 
 
 def _screens(file: BinaryIO, first: int, last: int) -> Iterator[tuple[int, Screen]]:
-    from twisted_exec.screens.process import AvtScreen, size_within_limits
+    from twisted_exec.screens.process import AvtScreen
 
     block = block_before(file, first)
     if block is None:
         return
     start = block_from(file, max(0, block.position - CONTEXT_BYTES)) or block
-    screen = AvtScreen(*size_within_limits(start.columns, start.rows))
+    screen = AvtScreen(start.columns, start.rows)
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     changed: int | None = None
     read = 0
@@ -294,7 +294,7 @@ def _screens(file: BinaryIO, first: int, last: int) -> Iterator[tuple[int, Scree
         if frame.code == "o":
             screen.feed(decoder.decode(frame.data))
         elif frame.code == "r" and (size := _SIZE.fullmatch(frame.data)):
-            screen.resize(*size_within_limits(int(size[1]), int(size[2])))
+            screen.resize(int(size[1]), int(size[2]))
         else:
             continue
         if changed is None and frame.time >= first:

@@ -30,7 +30,7 @@ from twisted_exec.api.patterns import Search
 from twisted_exec.cli.console.session import NOT_SENT, TIMED_OUT_CODE, Outcome, Timers
 from twisted_exec.cli.messages import FAILED_CODE
 from twisted_exec.console.floor import RoleNotices
-from twisted_exec.wire.escape_sequences import Stripper
+from twisted_exec.wire.escape_sequences import PlainLines, Stripper
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
 from twisted_exec.wire.terminal_modes import Modes
 
@@ -213,7 +213,8 @@ class Expect(Script):
         super().__init__(clock)
         self._steps = list(steps)
         self._is_limited = limited
-        self._buffer = b""
+        self._lines = PlainLines()
+        self._buffer = b""  # each line ends with a newline alone
         self._to_print = b""
 
     @property
@@ -221,14 +222,14 @@ class Expect(Script):
         return any(isinstance(step, bytes) for step in self._steps)
 
     def _begin(self) -> None:
-        self._buffer = self._line
+        self._buffer = self._lines.feed(self._line)
         if not _DRAWN.search(self._raw_line):  # a screen has no last line
             self._to_print = _ANY_RUN.sub(b"", self._raw_line)
         self._proceed()
 
     def _output(self, data: bytes, plain: bytes) -> bytes:
-        buffer = (self._buffer + plain)[-_HELD_BYTES - len(plain) :]
-        self._buffer = buffer.replace(b"\r\n", b"\n")  # else $ would not match
+        text = self._lines.feed(plain)
+        self._buffer = (self._buffer + text)[-_HELD_BYTES - len(text) :]
         printed, self._to_print = self._to_print + data, b""
         self._proceed()
         return printed

@@ -14,6 +14,7 @@ LEAST_BYTES = 1 << 20
 _LONGEST_LINE = 512
 _COLOURS = re.compile(rb"(\x1b\[[\d;:]*m)")
 _CLEARED = re.compile(rb"\x1b\[H\x1b\[2?J(?:\x1b\[3J)?")
+_CLEARED_BYTES = len(b"\x1b[H\x1b[2J\x1b[3J")
 _MOVES = re.compile(rb"\x1b\[[\d;]*[@-JLMPSTXdfr]|\x1b[78DEM]|\x08")
 """Sequences of programs that draw a screen, or edit a line."""
 
@@ -35,7 +36,8 @@ class Scrollback:
 
         The result is empty for a line that is longer than a prompt, or on which a program draws.
         """
-        line = bytes(self._output[self._output.rfind(b"\n") + 1 :])
+        # No more than decides: the line may be as long as all output that is kept.
+        line = bytes(self._output[-_LONGEST_LINE - _CLEARED_BYTES - 1 :]).rpartition(b"\n")[2]
         line = _CLEARED.split(line)[-1]
         if len(line) > _LONGEST_LINE or _MOVES.search(line):
             return b""

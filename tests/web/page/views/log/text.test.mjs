@@ -57,3 +57,21 @@ test("only colours of the palette reach CSS", () => {
 test("bytes that are not UTF-8 become the replacement character", () => {
   assert.equal(decoded(Uint8Array.from([0x61, 0xff, 0xc3, 0x62])), "a\ufffd\ufffdb");
 });
+
+test("no line takes more than linear time", () => {
+  const units = ["\r", "\rx", " \r", "x", "\u0301", "\x1b", "\x1b[", "\x1b]", "\x1b[1;", "\x1b[31m", "\x1b[31m\r", "\x1b[38;2;1;"];
+  for (const unit of units) {
+    const line = (size) => `${unit.repeat(size)}`.slice(0, size) + "x";
+    const cost = (text) => {
+      const before = process.cpuUsage().user;
+      for (let round = 0; round < 10; round += 1) runsOf(text);
+      return process.cpuUsage().user - before;
+    };
+    const [small, large] = [line(8 << 10), line(32 << 10)];
+    const best = (text) => Math.min(...[1, 2, 3].map(() => cost(text)));
+    best(small);
+    const [first, second] = [best(small), best(large)];
+    // Four times the size; less than 20 ms for ten lines is too little to compare.
+    assert.ok(second < 20_000 || second < 8 * first, `${JSON.stringify(unit)}: ${first} us, ${second} us`);
+  }
+});
