@@ -1,0 +1,35 @@
+"""
+Work whose cost grows no faster than its size.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from timeit import timeit
+
+GROWTH = 8.0
+"""Largest growth of the CPU time with four times the size: linear work has 4, quadratic work 16."""
+ROUNDS = 3
+
+
+def assert_linear(work: Callable[[int], object], size: int) -> None:
+    """
+    Fail if ``work(4 * size)`` takes much more than four times the CPU time of ``work(size)``.
+
+    Both are measured in the same thread, in turns and without garbage collection, and the best of
+    three counts: a slow or busy machine slows down both.
+
+    :param work: all that it does counts, so it prepares little; it may run many times.
+    :param size: so much that ``work(size)`` takes a millisecond or more, or fixed costs hide the growth.
+    """
+    small, large = [], []
+    for _ in range(ROUNDS):
+        for costs, of in ((small, size), (large, 4 * size)):
+            costs.append(timeit(lambda of=of: work(of), timer=time.thread_time, number=1))
+    growth = min(large) / min(small)
+    if growth > GROWTH:
+        raise AssertionError(
+            f"{size} take {min(small):.4f} s of CPU time, {4 * size} take {min(large):.4f} s:"
+            f" {growth:.1f} times as much, more than {GROWTH}"
+        )
