@@ -233,7 +233,7 @@ class CostTests(SynchronousTestCase):
             return ",".join(f'"{number}":1' for number in range(count))
 
         for make in (
-            lambda size: '{"a": 1, "a": 1, "%s": {%s}}' % ("k" * size, members(size // 250)),
+            lambda size: f'{{"a": 1, "a": 1, "{"k" * size}": {{{members(size // 250)}}}}}',
             lambda size: '{"a": "' + "\u00e9" * size + '"}',
         ):
             self.check(make, 900_000, "application/json")
