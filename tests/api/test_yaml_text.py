@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests import soak
 from twisted_exec.api import bodies
-from twisted_exec.api.yaml_text import parse_yaml, yaml_bytes
+from twisted_exec.api.yaml_text import yaml_bytes
 
 _TEXT = some.one_of(
     some.text(some.characters(exclude_categories=["Cs"])),
@@ -30,16 +30,6 @@ _VALUES = some.recursive(
     lambda inner: some.one_of(some.lists(inner), some.dictionaries(_TEXT, inner)),
     max_leaves=20,
 )
-
-
-class ParseTests(SynchronousTestCase):
-    """Tests for :func:`parse_yaml`."""
-
-    def test_tags(self) -> None:
-        """A value that does not fit its tag is an error with a message."""
-        for text in ("!!bool x", "!!int ''", "!!timestamp x", "!!float x", "!!binary é", "!!set 1"):
-            with self.assertRaisesRegex(ValueError, "^not YAML: "):
-                parse_yaml(f"a: {text}")
 
 
 class YAMLBytesTests(SynchronousTestCase):

@@ -467,7 +467,7 @@ class RuntimeTests(CommonRows, ProgramCase):
         await self.rows(
             ({"config": NOWHERE}, f"cannot read {NOWHERE}: No such file or directory"),
             ({"config": garbage}, f"{garbage} must be a mapping"),
-            ({"config": broken}, f"{broken} is not YAML: line 2, column 1: "),
+            ({"config": broken}, f"{broken}: not YAML: line 2, column 1: "),
             ({"config": odd}, f"{odd}: classes[0] (shell): there is no driver 'ptty'; there are"),
             ({"config": key}, f"{key}: classes[0] (shell): "),
         )

@@ -159,7 +159,7 @@ class ParseTests(SynchronousTestCase):
         ):
             self.assertIn(message, self.refusal(**changes))
         self.assertIn("f.yaml: classes[0] must be a mapping", self.refusal("shell"))
-        self.assertIn("more than once", self.refusal(SHELL, SHELL))
+        self.assertIn("another class has this name", self.refusal(SHELL, SHELL))
         self.assertIn("memory: '1Mi' is not between", self.refusal({**VM, "memory": "1Mi"}))
 
     def test_documents(self) -> None:
@@ -192,11 +192,86 @@ class LoadTests(SynchronousTestCase):
     def test_not_yaml(self) -> None:
         """One line, with the place in the file."""
         message = self.refusal(b"classes: [\n")
-        self.assertTrue(message.startswith("FILE is not YAML: "))
+        self.assertTrue(message.startswith("FILE: not YAML: "))
         self.assertIn("line 2", message)
         self.assertNotIn("\n", message)
         self.refusal(b"\xff\xfe\xfd")
-        self.assertIn("is not YAML", self.refusal(b"classes: 2001-99-99"))
+        self.assertIn(
+            "FILE: classes must be a list, not '2001-99-99' (line 1)",
+            self.refusal(b"classes: 2001-99-99"),
+        )
+
+    def lines_refusal(self, lines: str, driver: str = "socket") -> str:
+        """The message for a class with lines, the first of which is line 6 of the file."""
+        head = "classes:\n- name: rack\n  driver: %s\n  capabilities: {cpu: 1, memory: 1Gi}\n  lines:\n"
+        return self.refusal((head % driver + lines).encode())
+
+    def test_lines(self) -> None:
+        """A mistake in a line is refused with the place in the file and a remedy."""
+        rfc2217 = "{endpoint: 'tcp:host=a:port=1', protocol: rfc2217, parity: no}"
+        web = "FILE: classes[0] (rack): lines[%s]: %s (line %d)"
+        name = (
+            "no Machine can have the name %r; write NAME or NAMESPACE/NAME with lower-case letters, "
+            "digits and hyphens, such as %s"
+        )
+        for lines, message in (
+            (
+                "    a: {endpoint: 'unix:/d'}\n    a: {endpoint: 'unix:/e'}\n",
+                "FILE: line 7: the key 'a' is there twice (first in line 6); remove or rename one of them",
+            ),
+            (
+                f"    a: {rfc2217}\n",
+                web % ("a", "parity must be one of none, odd, even, mark, space, not no", 6),
+            ),
+            (
+                "    no: {endpoint: 'unix:/d'}\n",
+                "FILE: classes[0] (rack): lines: no is not text in YAML, so it is no name; put it in "
+                "quotes: 'no' (line 6)",
+            ),
+            ("    web 1: {endpoint: 'unix:/d'}\n", web % ("web 1", name % ("web 1", "web-1"), 6)),
+            (
+                "    caf\u00e9: {endpoint: 'unix:/d'}\n",
+                web % ("caf\u00e9", name % ("caf\u00e9", "cafe"), 6),
+            ),
+            ("    A_B.3: {endpoint: 'unix:/d'}\n", web % ("A_B.3", name % ("A_B.3", "a-b-3"), 6)),
+            ("    a.b/c: {endpoint: 'unix:/d'}\n", web % ("a.b/c", name % ("a.b/c", "a-b-c"), 6)),
+            ("    '!': {endpoint: 'unix:/d'}\n", web % ("!", name % ("!", "web-1"), 6)),
+            (
+                "    a:\n      protocol: raw\n      endpoint: 12\n",
+                web
+                % (
+                    "a",
+                    "endpoint must be a string, not 12; in quotes it is text: endpoint: '12'",
+                    8,
+                ),
+            ),
+            (
+                "    a:\n      endpoint: 'unix:/d'\n      speed: 9\n",
+                web % ("a", "unknown key 'speed'", 8),
+            ),
+        ):
+            self.assertEqual(self.lines_refusal(lines), message)
+
+    def test_one_line_two_names(self) -> None:
+        """Two names never lead to one line, in no driver and no class."""
+        for driver, lines in (
+            ("socket", "    a: {endpoint: 'unix:/d'}\n    b: {endpoint: 'unix:path=/x/../d'}\n"),
+            ("socket", "    a: {endpoint: 'tcp:h:1'}\n    b: {endpoint: 'tcp:port=1:host=H'}\n"),
+            ("serial", "    a: {device: /dev/ttyS0}\n    b: {device: /dev//ttyS0}\n"),
+            (
+                "ipmi",
+                "    a: {host: h}\n    b: {host: H, port: 623}\n  password_file: /p\n  user: u\n",
+            ),
+            ("ssh", "    a: {host: h}\n    b: {host: h, port: 22}\n  known_hosts: /k\n"),
+        ):
+            self.assertRegex(
+                self.lines_refusal(lines, driver),
+                r"lines\[b\]: two names must not lead to one line, and classes\[0\] \(rack\): "
+                r"lines\[a\] has .* already; remove one of the two \(line 7\)",
+            )
+        other = "    a: {endpoint: 'unix:/d'}\n- name: b\n  driver: socket\n  capabilities: {cpu: 1, memory: 1Gi}\n"
+        told = self.lines_refusal(other + "  lines:\n    b: {endpoint: 'unix:/d'}\n")
+        self.assertIn("classes[1] (b): lines[b]: two names must not lead to one line", told)
 
     def test_no_python_objects(self) -> None:
         """YAML that would make Python objects makes nothing."""

@@ -171,8 +171,8 @@ class ConditionTests(MachineCase):
         A line belongs to its machine from power on to power off, also while the line cannot be
         opened: another machine's message does not offer it.
         """
-        unreachable = {"endpoint": f"unix:{self.directory}/nobody"}
-        runtime = await self.make_runtime({**RACK, "lines": {"a": unreachable, "b": unreachable}})
+        lines = {name: {"endpoint": f"unix:{self.directory}/nobody-{name}"} for name in "ab"}
+        runtime = await self.make_runtime({**RACK, "lines": lines})
 
         async def create(name: str) -> str:
             request = pb.CreateMachineRequest(machine=machine(name, "rack"))

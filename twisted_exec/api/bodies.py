@@ -11,16 +11,14 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-import yaml
-
 from twisted_exec.api import protobuf
 from twisted_exec.api.status import BadRequest, RequestEntityTooLarge, UnsupportedMediaType
-from twisted_exec.api.yaml_text import TooDeep, yaml_events
+from twisted_exec.api.yaml_reader import Rules, TooDeep, TooMany, parse_yaml
 
 LIMIT_DEPTH = 64
 """Limit for the nesting depth of a body."""
@@ -49,35 +47,13 @@ REVIEW = Limit(64 << 10, 1 << 11)
 
 _LIMIT_DIGITS = 20
 _MAX_DUPLICATES = 32
+_MAX_STEP = 256
 _LARGEST = 2**63 - 1
 # A YAML parser does far more work per byte than a JSON parser.
 _LIMIT_YAML_BYTES = 512 << 10
 _WHITE_SPACE = b" \t\r\n"
 _WINDOW_BYTES = 64 << 10
 _BACKSLASHES = re.compile(rb"\\*")
-
-_BaseLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-
-class _Loader(_BaseLoader):  # type: ignore[misc]
-    """YAML 1.1 as Go's parser reads it."""
-
-
-_OTHERS = ("timestamp", "int", "float")
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(_OTHERS)]
-    for first, resolvers in _BaseLoader.yaml_implicit_resolvers.items()
-}
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:int",
-    re.compile(r"[-+]?(0b[01_]+|0x[0-9a-fA-F_]+|0[0-7_]*|[1-9][0-9_]*)\Z"),
-    list("-+0123456789"),
-)
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"([-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.inf|\.nan)\Z", re.I),
-    list("-+0123456789."),
-)
 
 
 class BodyError(BadRequest):
@@ -211,18 +187,28 @@ class _Objects:
             self._doubled[id(obj)] = obj, keys
         return obj
 
-    def paths(self, value: Any, path: str = "") -> Iterator[str]:
-        if not self._doubled:
-            return
+    def paths(self, value: Any) -> Iterator[str]:
+        """Yield the paths of repeated keys."""
+        return self._paths(value, []) if self._doubled else iter(())
+
+    def _paths(self, value: Any, path: list[str | int]) -> Iterator[str]:
+        items: Iterable[tuple[str | int, Any]] = ()
         if isinstance(value, list):
-            for index, item in enumerate(value):
-                yield from self.paths(item, f"{path}[{index}]")
+            items = enumerate(value)
         elif isinstance(value, dict):
-            here = f"{path}." if path else ""
             _, keys = self._doubled.get(id(value), (value, []))
-            yield from (f"{here}{key}" for key in keys)
-            for key, item in value.items():
-                yield from self.paths(item, f"{here}{key}")
+            yield from (_shown_path([*path, key]) for key in keys)
+            items = value.items()
+        for step, item in items:
+            if isinstance(item, dict | list):
+                path.append(step)
+                yield from self._paths(item, path)
+                path.pop()
+
+
+def _shown_path(path: Sequence[str | int]) -> str:
+    steps = [f"[{step}]" if isinstance(step, int) else f".{step[:_MAX_STEP]}" for step in path]
+    return "".join(steps).removeprefix(".")
 
 
 def _constant(name: str) -> Any:
@@ -255,48 +241,22 @@ def _json(raw: bytes, duplicates: list[str]) -> Any:
 def _yaml(raw: bytes, duplicates: list[str], limit: int) -> Any:
     if len(raw) > _LIMIT_YAML_BYTES:
         raise RequestEntityTooLarge(f"a YAML body may have up to {_LIMIT_YAML_BYTES} bytes")
+
+    def repeated(path: list[str | int]) -> None:
+        if len(duplicates) < _MAX_DUPLICATES:
+            duplicates.append(_shown_path(path))
+
     try:
-        text = raw.decode("utf-8")
-        _check_events(yaml_events(text, _Loader, LIMIT_DEPTH), limit)
-        loader = _Loader(text)
-        root = loader.get_single_node()
-        duplicates += islice(_doubled_in(root), _MAX_DUPLICATES)
-        return loader.construct_document(root) if root is not None else None
+        return parse_yaml(raw.decode("utf-8"), Rules(limit, LIMIT_DEPTH, repeated=repeated))
     except TooDeep:
         raise _too_deep() from None
-    except (LookupError, AttributeError, OverflowError):  # of the loader, such as for "!!int ''"
-        problem = "a value does not fit the type of its tag (!)"
+    except TooMany:
+        raise RequestEntityTooLarge(
+            f"a YAML body may have up to {limit} keys and values; a JSON body may have more"
+        ) from None
+    except ValueError as error:
+        problem = str(error).removeprefix("not YAML: ")
         raise BodyError(f"the body of the request is not valid YAML: {problem}") from None
-    except (ValueError, TypeError, RecursionError, yaml.YAMLError) as error:
-        problem = " ".join(str(error).split())
-        raise BodyError(f"the body of the request is not valid YAML: {problem}") from None
-
-
-def _doubled_in(node: Any, path: str = "") -> Iterator[str]:
-    if isinstance(node, yaml.SequenceNode):
-        for index, item in enumerate(node.value):
-            yield from _doubled_in(item, f"{path}[{index}]")
-    elif isinstance(node, yaml.MappingNode):
-        keys = set()
-        for key, value in node.value:
-            here = f"{path}.{key.value}" if path else str(key.value)
-            if isinstance(key.value, str) and key.value in keys:
-                yield here
-            keys.add(str(key.value))
-            yield from _doubled_in(value, here)
-
-
-def _check_events(events: Iterable[Any], limit: int) -> None:
-    values = 0
-    for event in events:
-        values += isinstance(event, yaml.NodeEvent)
-        if values > limit:
-            raise RequestEntityTooLarge(
-                f"a YAML body may have up to {limit} keys and values; a JSON body may have more"
-            )
-        # A few hundred bytes of aliases can expand to gigabytes.
-        if isinstance(event, yaml.AliasEvent):
-            raise BodyError("YAML aliases are not accepted")
 
 
 def _too_deep() -> BodyError:
@@ -322,8 +282,10 @@ def check(value: Any, limit: int = OBJECT.values) -> None:
 
 
 def _check_text(text: str) -> None:
-    if not text.isascii() and any("\ud800" <= mark <= "\udfff" for mark in text):
-        raise BodyError("the body of the request holds a lone surrogate")
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise BodyError("the body of the request holds a lone surrogate") from None
 
 
 def _children(value: Any) -> list[Any]:

@@ -41,20 +41,19 @@ def reader(
     schema: Schema | None = None,
 ) -> Callable[[_Object], _Object]:
     """
-    Return the function that applies a patch.
+    Decode a patch, and return the function that applies it.
 
     :param media_type: :data:`MERGE`, :data:`JSON` or :data:`STRATEGIC`.
     :param duplicates: as for :func:`twisted_exec.api.bodies.decode`.
     :param schema: schema of the objects, for lists with keys.
     :return: a function from an object to a new object; it raises :class:`APIError`.
+    :raises APIError: the patch cannot be decoded.
     """
 
+    limit = bodies.JSON_PATCH if media_type == JSON else bodies.OBJECT
+    content = _read(media_type, raw, "patch", [] if duplicates is None else duplicates, limit)
+
     def patched(old: _Object) -> _Object:
-        repeated: list[str] = []
-        limit = bodies.JSON_PATCH if media_type == JSON else bodies.OBJECT
-        content = _read(media_type, raw, "patch", repeated, limit)
-        if duplicates is not None:
-            duplicates[:] = repeated
         if media_type == JSON:
             return _whole(json_patch(old, content), old)
         if not isinstance(content, dict):
@@ -99,10 +98,14 @@ def configuration(raw: bytes, duplicates: list[str] | None = None) -> _Object:
     :raises RequestEntityTooLarge: the body exceeds the limit.
     """
     duplicates = [] if duplicates is None else duplicates
-    try:
-        media_type = "application/json" if raw.lstrip().startswith(b"{") else APPLY
-        config = _read(media_type, raw, "YAML", duplicates)
-    except BadRequest:
+    config: Any = None
+    is_json = raw.lstrip().startswith(b"{")
+    if is_json:
+        try:
+            config = _read("application/json", raw, "YAML", duplicates)
+        except BadRequest:
+            is_json = False  # YAML in flow style begins with a brace, too
+    if not is_json:
         config = _read(APPLY, raw, "YAML", duplicates)
     if config is not None and not isinstance(config, dict):
         raise BadRequest("error decoding YAML: it is not an object")
@@ -257,7 +260,10 @@ def json_patch(target: Any, operations: Any) -> Any:
 
 def _completed(operation: Mapping[str, Any], target: Any) -> Mapping[str, Any]:
     """Adapt an operation to the library, which is stricter than Kubernetes."""
+    # The library stores the value itself, and the operations that follow would change it.
     completed = dict(operation)
+    if "value" in operation:
+        completed["value"] = copy.deepcopy(operation["value"])
     if operation.get("op") in ("add", "replace", "test"):
         completed.setdefault("value", None)
     if operation.get("op") == "replace" and _is_member(target, operation.get("path")):

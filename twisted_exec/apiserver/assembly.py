@@ -222,12 +222,17 @@ class ControlPlane(Protocol):
         """Kinds that show stored objects of another kind, each with a store that converts them."""
 
     def add_to(
-        self, routes: GatedRoutes, gate: Gate, strictness: Callable[[str], Strictness]
+        self,
+        routes: GatedRoutes,
+        gate: Gate,
+        strictness: Callable[[str], Strictness],
+        queue: FairQueue,
     ) -> None:
         """
         Add further routes.
 
         :param strictness: returns that of the verbs of consoles in a namespace.
+        :param queue: for the decoding of large bodies.
         """
 
     def add_probes(self, health: Health) -> None:
@@ -490,7 +495,7 @@ class _Server:
         for kind, view in self._control_plane.views():
             admitted = Verbs(view, self._admissions, self._context.now, turns=self._turns)
             self._make_rest(admitted, self._watch(view)).add_to(self.routes, kind)
-        self._control_plane.add_to(self.routes, self._gate, self._strictness)
+        self._control_plane.add_to(self.routes, self._gate, self._strictness, self._queue)
 
     def _strictness(self, namespace: str) -> Strictness:
         if self._settings.strict_verbs:
@@ -594,7 +599,7 @@ class _Server:
         seconds = kubelets.seconds
         running = NodePodVerbs(storage, self._admissions, self._context.now, turns=self._turns)
         self._make_rest(running, self.watches[0]).add_to(self.routes, kinds.NODE_PODS)
-        Bindings(gate, running, limits).add_to(self.routes)
+        Bindings(gate, running, limits, self._queue).add_to(self.routes)
         pods = NodePodLocator(gate, storage, kubelets, reactor, limits)
         # A kubelet does not even send the head of the response before the first output.
         texts_of_pods = self._make_relay(

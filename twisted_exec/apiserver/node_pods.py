@@ -27,7 +27,8 @@ from twisted_exec.api.names import dns_subdomain
 from twisted_exec.api.status import BadRequest, Conflict, Invalid, ServiceUnavailable
 from twisted_exec.apiserver.consoles.poollets import no_address, usable_addresses
 from twisted_exec.apiserver.interfaces import UPDATE
-from twisted_exec.apiserver.serving.bodies import read_body
+from twisted_exec.apiserver.serving.bodies import read_body, work_of
+from twisted_exec.apiserver.serving.fairness import FairQueue
 from twisted_exec.apiserver.serving.filters import RequestLimits, attributes_of, query_of
 from twisted_exec.apiserver.serving.query import Query, WriteOptions, write_options
 from twisted_exec.apiserver.serving.rest import root_of
@@ -163,8 +164,10 @@ def _conflict(name: str, reason: str) -> Conflict:
 class Bindings:
     """Answers ``pods/binding``."""
 
-    def __init__(self, gate: Gate, verbs: NodePodVerbs, limits: RequestLimits) -> None:
-        self._gate, self._verbs, self._limits = gate, verbs, limits
+    def __init__(
+        self, gate: Gate, verbs: NodePodVerbs, limits: RequestLimits, queue: FairQueue
+    ) -> None:
+        self._gate, self._verbs, self._limits, self._queue = gate, verbs, limits, queue
 
     def add_to(self, routes: GatedRoutes) -> None:
         """Add the route."""
@@ -177,7 +180,8 @@ class Bindings:
         with self._limits.short(user):
             await self._gate.authorize(attributes_of(user, "create", target))
             options = write_options(query_of(context), "CreateOptions")
-            binding = strategy.shaped(BINDINGS, read_body(request, BINDINGS, options))
+            body = await read_body(request, BINDINGS, options, work_of(context, self._queue))
+            binding = strategy.shaped(BINDINGS, body)
             node = _node(binding, target)
             await self._verbs.bind(user, target, node, binding["metadata"], options)
         respond_json(request, 201, _SUCCESS)

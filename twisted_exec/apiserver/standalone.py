@@ -31,6 +31,7 @@ from twisted_exec.apiserver.identity.service_accounts import (
 from twisted_exec.apiserver.interfaces import IAdmission, Strictness
 from twisted_exec.apiserver.machine_pods import PodNames, PodsAuthorizer
 from twisted_exec.apiserver.restriction.exposed import ExposedAuthorizer
+from twisted_exec.apiserver.serving.fairness import FairQueue
 from twisted_exec.apiserver.serving.registry import KindRegistry
 from twisted_exec.apiserver.serving.renamed_storage import RenamedStorage
 from twisted_exec.apiserver.serving.verbs import Verbs
@@ -135,12 +136,16 @@ class StandaloneControlPlane:
         ]
 
     def add_to(
-        self, routes: GatedRoutes, gate: Gate, strictness: Callable[[str], Strictness]
+        self,
+        routes: GatedRoutes,
+        gate: Gate,
+        strictness: Callable[[str], Strictness],
+        queue: FairQueue,
     ) -> None:
         rules = ConsoleRules(self.authorizer, self._dialects, strictness)
-        Reviews(gate, rules, self._credentials.tokens).add_to(routes)
+        Reviews(gate, rules, self._credentials.tokens, queue).add_to(routes)
         issuer = self._credentials.issuer
-        TokenRequests(gate, self.storage, issuer).add_to(routes)
+        TokenRequests(gate, self.storage, issuer, queue).add_to(routes)
         if issuer is not None:
             IssuerDocuments(gate, issuer, self._credentials.jwks_uri).add_to(routes)
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from twisted_exec.api import quantity
-from twisted_exec.api.yaml_text import parse_yaml
+from twisted_exec.api.yaml_reader import FILE, PlacedMapping, parse_yaml
 
 MAX_FILE_BYTES = 4 << 20
+
+_RULES = replace(FILE, placed=True)
 
 _VARIABLE_CHARACTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_")
 
@@ -32,9 +35,9 @@ def read_yaml(path: str) -> object:
     if len(text) > MAX_FILE_BYTES:
         raise ConfigError(f"{path} is larger than {MAX_FILE_BYTES >> 20} MiB")
     try:
-        return parse_yaml(text)
+        return parse_yaml(text, _RULES)
     except ValueError as error:
-        raise ConfigError(f"{path} is {error}") from None
+        raise ConfigError(f"{path}: {error}") from None
 
 
 class Reader:
@@ -42,12 +45,15 @@ class Reader:
     One mapping of the file.
 
     :param where: start of messages, such as ``runtime.yaml: classes[0] (vm)``.
+    :param reserved: the addresses that the readers of the file have reserved.
     :ivar quantity: number of lines of a machine class, set by drivers of existing machines.
     :ivar name: name of the mapping, such as the machine class's; empty if it has none.
     :raises ConfigError: it is not a mapping.
     """
 
-    def __init__(self, document: object, where: str) -> None:
+    def __init__(
+        self, document: object, where: str, reserved: dict[object, Reader] | None = None
+    ) -> None:
         self.where = where
         self.name = ""
         self.quantity: int | None = None
@@ -55,15 +61,42 @@ class Reader:
             raise ConfigError(f"{where} must be a mapping")
         self._left = dict(document)
         self._known: list[str] = []
+        placed = document if isinstance(document, PlacedMapping) else PlacedMapping(0)
+        self._line, self._places = placed.line, placed.places
+        self._reserved: dict[object, Reader] = {} if reserved is None else reserved
 
     @property
     def keys(self) -> list[str]:
         """The keys looked for so far."""
         return list(self._known)
 
-    def error(self, why: str) -> ConfigError:
-        """Return an error about this mapping, to raise."""
-        return ConfigError(f"{self.where}: {why}")
+    def error(self, why: str, key: object = None) -> ConfigError:
+        """
+        Return an error about this mapping, to raise.
+
+        :param key: the key that the error is about; the error tells its line in the file.
+        """
+        line = self._places[key].line if key in self._places else self._line
+        return ConfigError(f"{self.where}: {why}" + (f" (line {line})" if line else ""))
+
+    def _written(self, key: object, value: object) -> str:
+        """Return a value as it is written in the file."""
+        place = self._places.get(key)
+        is_scalar = place is not None and not isinstance(value, str | list | dict)
+        return place.value if place is not None and is_scalar else repr(value)
+
+    def reserve(self, address: object, shown: str) -> None:
+        """
+        Reserve the address of this mapping's line for the only name that leads to it.
+
+        :raises ConfigError: another mapping of the file has it.
+        """
+        other = self._reserved.setdefault(address, self)
+        if other is not self:
+            raise self.error(
+                f"two names must not lead to one line, and {other.where.partition(': ')[2]} has "
+                f"{shown} already; remove one of the two"
+            )
 
     def has(self, key: str) -> bool:
         """Return whether a key is present and not taken yet."""
@@ -88,33 +121,37 @@ class Reader:
         if float in kinds:
             kinds = (*kinds, int)
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-            raise self.error(f"{key} must be {_kind_name(kind)}, not {value!r}")
+            problem = f"{key} must be {_kind_name(kind)}, not {self._written(key, value)}"
+            if str in kinds and key in self._places and not isinstance(value, list | dict):
+                problem += f"; in quotes it is text: {key}: '{self._written(key, value)}'"
+            raise self.error(problem, key)
         if isinstance(value, str) and "\0" in value:
-            raise self.error(f"{key} holds a NUL")
+            raise self.error(f"{key} holds a NUL", key)
         return value
 
     def words(self, key: str) -> Sequence[str]:
         """Return a list of at least one string."""
         words = self.take(key, list)
         if not words or not all(isinstance(word, str) and "\0" not in word for word in words):
-            raise self.error(f"{key} must be a list of strings such as [/bin/sh, -i]")
+            raise self.error(f"{key} must be a list of strings such as [/bin/sh, -i]", key)
         return tuple(words)
 
     def choice(self, key: str, choices: Sequence[str], default: str) -> str:
         """Return one of ``choices``."""
         # YAML 1.1 reads a bare on, off, yes or no as a boolean.
         value = self.take(key, (str, bool), default)
+        written = self._written(key, value)
         if isinstance(value, bool):
             value = {True: "on", False: "off"}[value]
         if value not in choices:
-            raise self.error(f"{key} must be one of {', '.join(choices)}, not {value!r}")
+            raise self.error(f"{key} must be one of {', '.join(choices)}, not {written}", key)
         return str(value)
 
     def number(self, key: str, least: float, most: float, default: float | None = None) -> float:
         """Return a number from ``least`` to ``most``."""
         value = self.take(key, float, default)
         if not least <= value <= most:
-            raise self.error(f"{key} must be between {least:g} and {most:g}, not {value!r}")
+            raise self.error(f"{key} must be between {least:g} and {most:g}, not {value!r}", key)
         return float(value)
 
     def size(self, key: str, least: str, most: str, default: int | str | None = None) -> int:
@@ -123,9 +160,9 @@ class Reader:
         try:
             amount = quantity.value(text)
         except ValueError:
-            raise self.error(f"{key}: {text!r} is no quantity such as 512Mi") from None
+            raise self.error(f"{key}: {text!r} is no quantity such as 512Mi", key) from None
         if not quantity.value(least) <= amount <= quantity.value(most):
-            raise self.error(f"{key}: {text!r} is not between {least} and {most}")
+            raise self.error(f"{key}: {text!r} is not between {least} and {most}", key)
         return amount
 
     def environment(self, key: str) -> Mapping[str, str]:
@@ -133,7 +170,7 @@ class Reader:
         variables: dict[str, str] = self.take(key, dict, {})
         for name, value in variables.items():
             if not _is_variable(name) or not isinstance(value, str) or "\0" in value:
-                raise self.error(f"{key}: {name!r} must be a name, its value a string")
+                raise self.error(f"{key}: {name!r} must be a name, its value a string", key)
         return variables
 
     def mappings(self, key: str) -> Mapping[str, Reader]:
@@ -143,12 +180,21 @@ class Reader:
         """
         section = self.take(key, dict)
         if not section:
-            raise self.error(f"{key} is empty")
+            raise self.error(f"{key} is empty", key)
         readers = {}
+        places = section.places if isinstance(section, PlacedMapping) else {}
         for name, value in section.items():
+            where = f"{self.where}: {key}[{name}]"
+            line = places[name].line if name in places else 0
             if not isinstance(name, str) or not name:
-                raise self.error(f"{key}: {name!r} is no name")
-            reader = Reader({} if value is None else value, f"{self.where}: {key}[{name}]")
+                written = places[name].key if name in places else name
+                within = Reader(section, f"{self.where}: {key}")
+                raise within.error(
+                    f"{written} is not text in YAML, so it is no name; put it in quotes: '{written}'",
+                    name,
+                )
+            reader = Reader({} if value is None else value, where, self._reserved)
+            reader._line = line
             reader.name = name
             readers[name] = reader
         return readers
@@ -158,7 +204,7 @@ class Reader:
         for key in self._left:
             near = difflib.get_close_matches(str(key), self._known, 1)
             hint = f"; did you mean {near[0]}?" if near else ""
-            raise self.error(f"unknown key {key!r}{hint}")
+            raise self.error(f"unknown key {key!r}{hint}", key)
 
 
 def _is_variable(name: object) -> bool:

@@ -153,21 +153,23 @@ def parse(document: object, source: str = "configuration") -> list[ClassConfig]:
     entries = reader.take("classes", list)
     reader.done()
     if not entries:
-        raise ConfigError(f"{source}: classes is empty; a runtime needs one class or more")
-    classes = [_class(entry, f"{source}: classes[{at}]") for at, entry in enumerate(entries)]
-    names = [each.name for each in classes]
-    for name in names:
-        if names.count(name) > 1:
-            raise ConfigError(f"{source}: class {name!r} occurs more than once")
-    return classes
+        raise reader.error("classes is empty; a runtime needs one class or more", "classes")
+    classes: dict[str, ClassConfig] = {}
+    reserved: dict[object, Reader] = {}  # across classes
+    for at, entry in enumerate(entries):
+        entry_reader = Reader(entry, f"{source}: classes[{at}]", reserved)
+        each = _class(entry_reader)
+        if each.name in classes:
+            raise entry_reader.error("another class has this name; rename or remove one", "name")
+        classes[each.name] = each
+    return list(classes.values())
 
 
-def _class(entry: object, where: str) -> ClassConfig:
-    reader = Reader(entry, where)
+def _class(reader: Reader) -> ClassConfig:
     name = reader.take("name", str)
     if not _NAME.fullmatch(name):
-        raise ConfigError(f"{where}: {name!r} is not a valid name of a class, such as small-vm")
-    reader.where, reader.name = f"{where} ({name})", name
+        raise reader.error(f"{name!r} is not a valid name of a class, such as small-vm", "name")
+    reader.where, reader.name = f"{reader.where} ({name})", name
     resources = _resources(reader)
     retention = _retention(reader)
     match = reader.choice("match", (AUTO, NAME, CAPABILITIES), AUTO)
@@ -176,13 +178,14 @@ def _class(entry: object, where: str) -> ClassConfig:
     if kind not in makers:
         raise reader.error(
             f"there is no driver {kind!r}; there are: {', '.join(makers)}; plugins were searched in "
-            f"{', '.join(twisted.plugins.__path__)}"
+            f"{', '.join(twisted.plugins.__path__)}",
+            "driver",
         )
     driver = makers[kind].configure(reader, resources)
     lines = reader.quantity
     count = reader.take("quantity", int, _QUANTITY if lines is None else lines)
     if not 0 < count <= 100_000:
-        raise reader.error("quantity must be between 1 and 100000")
+        raise reader.error("quantity must be between 1 and 100000", "quantity")
     answers_queries = reader.take("answer_queries", bool, kind in _WITHOUT_SIZE)
     reader.done()
     spare = 0 if lines is None else _SPARE
@@ -207,12 +210,17 @@ def _resources(reader: Reader) -> dict[str, int]:
             exact = quantity.parse(text)
         except ValueError:
             raise reader.error(
-                f"capabilities.{name}: {text!r} is not a quantity such as 1 or 512Mi"
+                f"capabilities.{name}: {text!r} is not a quantity such as 1 or 512Mi",
+                "capabilities",
             ) from None
         if exact <= 0 or exact != int(exact) or exact >= 1 << 63:
-            raise reader.error(f"capabilities.{name}: {text!r} is not a positive whole number")
+            raise reader.error(
+                f"capabilities.{name}: {text!r} is not a positive whole number", "capabilities"
+            )
         resources[str(name)] = int(exact)
     for name in ("cpu", "memory"):
         if name not in resources:
-            raise reader.error(f"capabilities.{name} is missing: machine classes are matched by it")
+            raise reader.error(
+                f"capabilities.{name} is missing: machine classes are matched by it", "capabilities"
+            )
     return resources

@@ -15,6 +15,7 @@ from typing import Any
 
 from twisted.internet import defer, reactor
 from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from tests.apiserver.support import MACHINES, MERGE, APITestCase, machine
@@ -37,6 +38,7 @@ from twisted_exec.testing.network import MemoryClient
 
 ANN, BOB, EVE = User("ann"), User("bob"), User("eve")
 SECRETS = "/api/v1/namespaces/default/secrets"
+REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 ALERTS = "/apis/console.twisted-exec.dev/v1alpha1/namespaces/default/consolealerts"
 APPLY = "application/apply-patch+yaml"
 STRATEGIC = "application/strategic-merge-patch+json"
@@ -75,7 +77,14 @@ class QueueTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.hand = Hand()
         self.registry = new_registry(process=False)
-        self.queue = FairQueue(self.hand.execute, QueueMetrics(self.registry), per_user=3, total=5)
+        self.clock = Clock()
+        self.queue = FairQueue(
+            self.hand.execute,
+            QueueMetrics(self.registry),
+            per_user=3,
+            total=5,
+            seconds=self.clock.seconds,
+        )
         self.called: list[str] = []
 
     def call(self, user: User, name: str) -> Deferred[Any]:
@@ -99,6 +108,32 @@ class QueueTests(SynchronousTestCase):
             self.call(user, name)
         self.hand.run_all()
         self.assertEqual(self.called, ["a1", "a2", "b1", "e1", "a3", "b2"])
+
+    def test_shares(self) -> None:
+        """Users get equal shares of the time: slow calls of a user wait for quick ones of another."""
+
+        def call(user: User, name: str, seconds: float) -> None:
+            def function() -> None:
+                self.called.append(name)
+                self.clock.advance(seconds)
+
+            self.queue.call(user, function)
+
+        for number in range(3):
+            call(ANN, f"a{number}", 3)
+        for number in range(4):
+            call(BOB, f"b{number}", 1)
+        self.hand.run_all()
+        self.assertEqual(self.called, ["a0", "b0", "b1", "b2", "a1", "b3", "a2"])
+        self.called.clear()
+        call(ANN, "a3", 9)
+        call(ANN, "a4", 9)
+        call(BOB, "b4", 9)
+        self.hand.run_one()
+        call(EVE, "e1", 1)  # she begins with the share of the user whose call is running
+        call(EVE, "e2", 1)
+        self.hand.run_all()
+        self.assertEqual(self.called, ["a3", "b4", "e1", "e2", "a4"])
 
     def test_one_at_a_time(self) -> None:
         """The next call is made when the one before is done."""
@@ -250,9 +285,10 @@ class RequestTests(APITestCase):
         kind: str = "application/json",
         user: str = "jane",
         accept: str = "application/json",
+        raw: bytes = b"",
     ) -> MemoryClient:
         """Send a request, and return its connection."""
-        raw = b"" if body is None else json.dumps(body).encode()
+        raw = raw if body is None else json.dumps(body).encode()
         client = self.server.connect()
         head = f"{method} {path} HTTP/1.1\r\nHost: server\r\nAuthorization: Bearer {user}\r\n"
         head += f"Accept: {accept}\r\nContent-Type: {kind}\r\nContent-Length: {len(raw)}\r\n\r\n"
@@ -384,6 +420,19 @@ class RequestTests(APITestCase):
         self.assertEqual([each.received() for each in many], [b""] * 10)
         self.hand.run_all()
         self.assertEqual([each.responses()[0].code for each in many], [201] * 10)
+
+    def test_reviews(self) -> None:
+        """Large bodies of requests that store nothing leave the reactor, too."""
+        review = "# a\n" * 900 + "spec: {resourceAttributes: {verb: get, resource: machines}}"
+        self.answer("POST", SECRETS, {"metadata": {"name": "a"}}, code=201)
+        options = "# a\n" * 900 + "kind: DeleteOptions"
+        for code, method, path, body in (
+            (201, "POST", REVIEWS, review),
+            (200, "DELETE", f"{SECRETS}/a", options),
+            (200, "DELETE", SECRETS, options),
+        ):
+            client = self.send(method, path, kind="application/yaml", raw=body.encode())
+            self.assertEqual(self.finished(client).code, code, path)
 
     def test_full(self) -> None:
         """429 with Retry-After when too many of a user's requests wait; a client may leave."""

@@ -218,7 +218,7 @@ class WholeTests(KubeconfigTestCase):
         assert config.plugin is not None
         self.assertEqual(config.plugin.cluster_config, '{"a": null, "b": [1, "x"]}')
         self.refusal(
-            f"{cluster.replace('null', '2020-01-01')}{CONTEXT}users: [{{name: u, user: {user}}}]"
+            f"{cluster.replace('null', '.inf')}{CONTEXT}users: [{{name: u, user: {user}}}]"
         )
 
     def test_impersonation(self) -> None:
@@ -554,10 +554,26 @@ class RefusalTests(KubeconfigTestCase):
         message = self.refusal('current-context: "a\\n\\e[2Jb"')
         self.assertEqual(message, 'FILE: no context "a  [2Jb"')
 
+    def test_two_documents(self) -> None:
+        """The first document counts, as in kubectl; the second need not even be YAML."""
+        user = "users: [{name: u, user: {token: t}}]\n"
+        for second in ("---\ncurrent-context: y\n", "---\n[", "...\n---\n!!int x\n"):
+            path = self.write(f"---\n{CLUSTER}{CONTEXT}{user}{second}")
+            self.assertEqual(load(path).token, "t")
+            inline = (self.directory / "config").read_bytes()
+            self.assertEqual(load_inline(inline, "secret a/b", environ={}).token, "t")
+
+    def test_repeated(self) -> None:
+        """A key that is there twice is refused with its line."""
+        self.assertIn(
+            "FILE: line 2: the key 'kind' is there", self.refusal("kind: Config\nkind: Config")
+        )
+
     def test_not_yaml(self) -> None:
         """The error for invalid YAML or a wrong structure names its place."""
         self.assertRegex(self.refusal("a: [b"), "FILE: not YAML: line [12], column")
-        self.assertIn("FILE: not YAML", self.refusal("a: &x [*x, !!python/object:os.system ]"))
+        self.assertIn("FILE: line 1: the alias *x is not", self.refusal("a: &x [*x]"))
+        self.assertIn("FILE: line 1: the tag ", self.refusal("a: !!python/object:os.system"))
         self.assertIn("FILE: nested more than 64 levels deep", self.refusal("[" * 5000))
         self.assertIn("a mapping is expected", self.refusal("- a"))
         self.assertIn("its kind is Secret", self.refusal("kind: Secret"))

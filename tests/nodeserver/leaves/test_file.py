@@ -193,10 +193,10 @@ class LoadTests(FileTestCase):
         """An unreadable file, or invalid YAML, is reported in one line that names the file."""
         self.assertEqual(self.refusal(), f"cannot read {self.path}: No such file or directory")
         for content, message in (
-            ("leaves: [", "is not YAML: line "),
+            ("leaves: [", "not YAML: line "),
             ("[]", "must be a mapping"),
             ("", "must be a mapping"),
-            ("leaves: !!python/object:os.system {}", "is not YAML"),
+            ("leaves: !!python/object:os.system {}", "line 1: the tag !!python/"),
             ("#" * (5 << 20), "is larger than 4 MiB"),
         ):
             self.write(content)
@@ -250,7 +250,7 @@ class LeafFileTests(FileTestCase):
             self.assertEqual((self.names(), self.told), (["one"], 0))
         warnings = [each for each in logged if "keeping the leaf clusters from before" in each]
         self.assertEqual(len(warnings), 1, warnings)
-        self.assertIn("is not YAML", self.source.problem)
+        self.assertIn("not YAML", self.source.problem)
         self.leaves("two")
         self.assertEqual((self.names(), self.told), (["two"], 1))
         self.assertEqual(self.source.problem, "")

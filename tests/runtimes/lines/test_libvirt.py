@@ -77,7 +77,7 @@ class ConfigureTests(SynchronousTestCase):
         for keys, message in (
             ({}, "domains is missing"),
             ({"domains": {"a": {"domain": "-c"}}}, "domains[a]: domain '-c' is not a valid name"),
-            ({"domains": {"a": None, "b": {"domain": "a"}}}, "domain 'a' occurs more than once"),
+            ({"domains": {"a": None, "b": {"domain": "a"}}}, "domains[a] has the domain a already"),
             ({"domains": {"a": None}, "uri": "--help"}, "uri '--help' is not of the form"),
             ({"domains": {"a": {"name": "b"}}}, "unknown key 'name'"),
         ):

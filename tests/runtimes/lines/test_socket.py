@@ -68,13 +68,47 @@ class ConfigTests(SocketCase):
                 {"endpoint": "unix:/a", "baud": 9600},
                 "baud needs protocol: rfc2217, not raw",
             ),
-            ({"endpoint": "tcp:host=x"}, "lines[a]: endpoint 'tcp:host=x': "),
+            ({"endpoint": "tcp:host=x"}, "lines[a]: endpoint 'tcp:host=x' has no port"),
             ({"endpoint": "tcp:host=x:port=ssh:nosuch=1"}, "lines[a]: endpoint 'tcp:host=x:"),
         ):
             with self.assertRaises(ConfigError) as caught:
                 self.driver(a=line)
             self.assertIn(why, str(caught.exception))
             self.assertEqual(len(str(caught.exception).splitlines()), 1)
+
+    def test_endpoints(self) -> None:
+        """An endpoint leads where it seems to lead, or it is refused with a remedy."""
+        for good in (
+            "tcp:10.0.0.5:7001",
+            "tcp:host=console.lab:port=7001:timeout=5",
+            r"tcp:host=fd00\:\:1:port=7001",
+            r"unix:/run/a\=b",
+            "unix:path=/run/serial:timeout=5",
+        ):
+            self.assertEqual(len(parse(document(a={"endpoint": good}))), 1)
+        for bad, why in (
+            ("tcp:host=fd00::1:port=7001", r"put a backslash before each colon"),
+            ("tcp:fd00::1:7001", r"put a backslash before each colon"),
+            ("tcp:host=[fd00::1]:port=7001", r"put a backslash before each colon"),
+            ("tcp:host=a:host=b:port=1", "is not of the form"),
+            ("tcp:host=a:port=1:\n=2", "is not of the form"),
+            ("tcp:host=:port=1", "has no valid host"),
+            ("tcp:host=a/b:port=1", "has no valid host"),
+            ("tcp:host=a:port=0", "has no port from 1 to 65535"),
+            ("tcp:host=a:port=\u0661", "has no port from 1 to 65535"),
+            ("tcp:host=a:port=1:timeout=x", "has a timeout"),
+            ("tcp://10.0.0.1:7001", "is a URL, not an endpoint; write tcp:host=10.0.0.1:port=7001"),
+            ("tcp://[fd00::1]:7001/", r"write tcp:host=fd00\:\:1:port=7001"),
+            ("tcp://[/", "write tcp:host=HOST:port=PORT"),
+            ("unix:///run/serial", "write unix:/run/serial"),
+            ("unix:run/serial", "must have an absolute path"),
+            ("unix:/run/a=b", "is not of the form"),
+            ("unix:", "must have an absolute path"),
+            ("tcp:", "has no port"),
+        ):
+            with self.assertRaises(ConfigError, msg=bad) as caught:
+                parse(document(a={"endpoint": bad}))
+            self.assertIn(why, str(caught.exception))
 
     def test_driver(self) -> None:
         """It is one, and every host can have it."""

@@ -41,6 +41,7 @@ from twisted_exec.apiserver.aggregated.host_storage import HostedStorage, SplitS
 from twisted_exec.apiserver.controllers.leader_election import LEASE
 from twisted_exec.apiserver.controllers.leader_election import NAMESPACE as ELECTION
 from twisted_exec.apiserver.interfaces import IAdmission, Strictness
+from twisted_exec.apiserver.serving.fairness import FairQueue
 from twisted_exec.apiserver.serving.registry import KindRegistry
 from twisted_exec.apiserver.serving.verbs import Verbs
 from twisted_exec.auth.credentials import files_of
@@ -151,7 +152,11 @@ class Behind:
         return []
 
     def add_to(
-        self, routes: GatedRoutes, gate: Gate, strictness: Callable[[str], Strictness]
+        self,
+        routes: GatedRoutes,
+        gate: Gate,
+        strictness: Callable[[str], Strictness],
+        queue: FairQueue,
     ) -> None:
         """The host serves reviews."""
 

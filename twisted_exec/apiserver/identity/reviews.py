@@ -11,7 +11,8 @@ from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import PODS, Kind, Object
 from twisted_exec.api.status import APIError, BadRequest, Invalid
 from twisted_exec.apiserver.interfaces import Strictness
-from twisted_exec.apiserver.serving.bodies import read_body
+from twisted_exec.apiserver.serving.bodies import read_body, work_of
+from twisted_exec.apiserver.serving.fairness import FairQueue
 from twisted_exec.apiserver.serving.filters import attributes_of, query_of
 from twisted_exec.apiserver.serving.query import write_options
 from twisted_exec.apiserver.serving.rest import root_of
@@ -32,8 +33,14 @@ _Answer = Callable[[User, Object, str], Awaitable[Object]]
 class Reviews:
     """Serves the review kinds."""
 
-    def __init__(self, gate: Gate, rules: ConsoleRules, tokens: IAudienceAuthenticator) -> None:
-        self._gate, self._rules, self._tokens = gate, rules, tokens
+    def __init__(
+        self,
+        gate: Gate,
+        rules: ConsoleRules,
+        tokens: IAudienceAuthenticator,
+        queue: FairQueue,
+    ) -> None:
+        self._gate, self._rules, self._tokens, self._queue = gate, rules, tokens, queue
 
     def add_to(self, routes: GatedRoutes) -> None:
         """Add the routes of all review kinds."""
@@ -53,7 +60,8 @@ class Reviews:
                 attributes_of(asking, "create", RequestTarget(kind, namespace))
             )
             options = write_options(query_of(context), "CreateOptions")
-            review = strategy.shaped(kind, read_body(request, kind, options))
+            body = await read_body(request, kind, options, work_of(context, self._queue))
+            review = strategy.shaped(kind, body)
             _check(kind, review, namespace)
             review["status"] = await answer(asking, review, namespace)
             respond_json(request, 201, review)

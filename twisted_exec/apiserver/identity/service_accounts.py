@@ -19,7 +19,8 @@ from twisted_exec.api import fields, strategy, times
 from twisted_exec.api.kinds import SERVICEACCOUNTS, TOKENREQUESTS, Object
 from twisted_exec.api.kinds.secrets import SECRET_TYPE
 from twisted_exec.api.status import BadRequest, Conflict, Invalid, MethodNotAllowed
-from twisted_exec.apiserver.serving.bodies import read_body
+from twisted_exec.apiserver.serving.bodies import read_body, work_of
+from twisted_exec.apiserver.serving.fairness import FairQueue
 from twisted_exec.apiserver.serving.filters import attributes_of, query_of
 from twisted_exec.apiserver.serving.query import write_options
 from twisted_exec.apiserver.serving.rest import root_of, warning_headers
@@ -77,8 +78,10 @@ class TokenRequests:
     :param issuer: ``None`` when this server issues no tokens.
     """
 
-    def __init__(self, gate: Gate, storage: IStorage, issuer: TokenIssuer | None) -> None:
-        self._gate, self._storage, self._issuer = gate, storage, issuer
+    def __init__(
+        self, gate: Gate, storage: IStorage, issuer: TokenIssuer | None, queue: FairQueue
+    ) -> None:
+        self._gate, self._storage, self._issuer, self._queue = gate, storage, issuer, queue
 
     def add_to(self, routes: GatedRoutes) -> None:
         """Add the route."""
@@ -94,7 +97,9 @@ class TokenRequests:
         target = RequestTarget(SERVICEACCOUNTS, namespace, name, "token")
         await self._gate.authorize(attributes_of(context.user, "create", target))
         options = write_options(query_of(context), "CreateOptions")
-        token_request = strategy.shaped(TOKENREQUESTS, read_body(request, TOKENREQUESTS, options))
+        work = work_of(context, self._queue)
+        body = await read_body(request, TOKENREQUESTS, options, work)
+        token_request = strategy.shaped(TOKENREQUESTS, body)
         answer = await self._answer(token_request, target, options.warnings)
         for warning in warning_headers(options.warnings):
             request.responseHeaders.addRawHeader(b"Warning", warning)

@@ -17,9 +17,11 @@ from twisted_exec.api.encoded import Encoded, json_bytes, json_of, metadata_json
 from twisted_exec.api.fields import Cause
 from twisted_exec.api.kinds import Kind, Object
 from twisted_exec.api.status import BadRequest, Invalid, UnsupportedMediaType, one_line
+from twisted_exec.apiserver.serving.fairness import FairQueue, Work, cost_of_body
 from twisted_exec.apiserver.serving.filters import APIRequest
 from twisted_exec.apiserver.serving.query import ResponseForm, WriteOptions
 from twisted_exec.storage.interfaces import Event
+from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.site import Request
 
 _SHOWN_BYTES = 30
@@ -38,8 +40,19 @@ def content_type(request: Request) -> str:
     return request.requestHeaders.getRawHeaders(b"content-type", [b""])[0].decode("latin-1")
 
 
-def read_body(
-    request: Request, kind: Kind, options: WriteOptions, limit: bodies.Limit = bodies.REVIEW
+def work_of(context: RequestContext, queue: FairQueue) -> Work:
+    """Return the work of a request, which costs what its body costs."""
+    request = context.request
+    cost = cost_of_body(content_type(request), request.content.getvalue())
+    return Work(queue, context.user, cost)
+
+
+async def read_body(
+    request: Request,
+    kind: Kind,
+    options: WriteOptions,
+    work: Work,
+    limit: bodies.Limit = bodies.REVIEW,
 ) -> Object:
     """
     Decode the object in a request's body.
@@ -48,16 +61,16 @@ def read_body(
     :param limit: by default that of requests that store nothing.
     :raises BadRequest: it cannot be decoded.
     :raises RequestEntityTooLarge: it exceeds the limit.
+    :raises TooManyRequests: too many large bodies wait.
     :raises UnsupportedMediaType: its media type is not supported.
     """
     raw = request.content.getvalue()
-    return decode_object(content_type(request), raw, kind, options, limit)
+    return await work.run(_decode_object, content_type(request), raw, kind, options, limit)
 
 
-def decode_object(
+def _decode_object(
     media_type: str, raw: bytes, kind: Kind, options: WriteOptions, limit: bodies.Limit
 ) -> Object:
-    """Decode an object; parameters and errors are those of :func:`read_body`."""
     try:
         return bodies.decode(media_type, raw, options.duplicates, limit)
     except bodies.BodyError as error:
@@ -88,17 +101,20 @@ def patch_type(request: Request) -> str:
     return media_type
 
 
-def delete_options(request: APIRequest) -> Object:
+async def delete_options(request: APIRequest, work: Work) -> Object:
     """
     Return the options of a delete, from the request's body or its query.
 
     :raises BadRequest: they are no ``DeleteOptions``.
     :raises Invalid: the propagation policy is not valid.
     """
-    raw = request.content.read()
+    raw = request.content.getvalue()
     # The query counts only without a body.  Go writes null for options that are not set.
     kind, is_empty = content_type(request), raw.strip() in (b"", b"null")
-    submitted = _from_query(request) if is_empty else bodies.decode(kind, raw, limit=bodies.REVIEW)
+    if is_empty:
+        submitted = _from_query(request)
+    else:
+        submitted = await work.run(bodies.decode, kind, raw, None, bodies.REVIEW)
     if submitted.get("kind", "DeleteOptions") != "DeleteOptions":
         raise BadRequest(
             f"the body of a delete is no {fields.shown(submitted['kind'])}: DeleteOptions"

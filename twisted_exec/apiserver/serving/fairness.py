@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -136,9 +137,14 @@ class _Job:
 
 class FairQueue:
     """
-    Calls of expensive functions, of which one runs at a time; users take turns.
+    Calls of expensive functions, of which one runs at a time.
+
+    Users get equal shares of the time, not of the calls: the next call is of the user whose calls
+    have taken the least since somebody began to wait.  Source: start-time fair queueing (Goyal,
+    Vin and Cheng, 1996).
 
     :param per_user: a user's limit of waiting calls.
+    :param seconds: the time, in seconds since any moment.
     """
 
     def __init__(
@@ -147,10 +153,15 @@ class FairQueue:
         metrics: QueueMetrics | None = None,
         per_user: int = 20,
         total: int = 100,
+        seconds: Callable[[], float] = time.monotonic,
     ) -> None:
         self._execute, self._metrics = execute, metrics
-        self._per_user, self._total = per_user, total
-        self._jobs: dict[str, deque[_Job]] = {}  # the user whose turn is next comes first
+        self._per_user, self._total, self._seconds = per_user, total, seconds
+        self._jobs: dict[str, deque[_Job]] = {}  # of equal users the first is next
+        self._shares: dict[str, float] = {}
+        """The time that each user's calls have taken; it begins with the share of the running call."""
+        self._share = 0.0
+        """The share of the running call's user when it began."""
         self._running: _Job | None = None
 
     def __len__(self) -> int:
@@ -177,6 +188,7 @@ class FairQueue:
         job = _Job(user.name, function)
         job.done = Deferred(lambda _: self._withdraw(job))
         self._jobs.setdefault(job.user, deque()).append(job)
+        self._shares[job.user] = max(self._share, self._shares.get(job.user, 0.0))
         self._next()
         return job.done
 
@@ -190,16 +202,24 @@ class FairQueue:
 
     def _next(self) -> None:
         if self._running is None and self._jobs:
-            user = next(iter(self._jobs))
+            user = min(self._jobs, key=self._shares.__getitem__)
             jobs = self._jobs.pop(user)
             job = self._running = jobs.popleft()
             if jobs:
                 self._jobs[user] = jobs  # behind all others
-            self._execute(job.function).addBoth(self._ran, job)
+            self._share = self._shares[user]
+            self._execute(job.function).addBoth(self._ran, job, self._seconds())
         self._measure()
 
-    def _ran(self, result: Any, job: _Job) -> None:
+    def _ran(self, result: Any, job: _Job, began: float) -> None:
         self._running = None
+        self._shares[job.user] += self._seconds() - began
+        # A user without calls who is not ahead of the others will begin with their share.
+        self._shares = {
+            user: share
+            for user, share in self._shares.items()
+            if user in self._jobs or (self._jobs and share > self._share)
+        }
         if not job.done.called:
             job.done.callback(result)  # its request may queue behind those that wait
         self._next()

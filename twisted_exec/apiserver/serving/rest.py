@@ -14,14 +14,14 @@ from twisted_exec.api import bodies, patch, strategy
 from twisted_exec.api.kinds import Kind, Object
 from twisted_exec.api.status import MethodNotAllowed, NotFound, one_line
 from twisted_exec.apiserver.serving.bodies import (
-    content_type,
-    decode_object,
     delete_options,
     list_pieces,
     object_json,
     patch_type,
+    read_body,
+    work_of,
 )
-from twisted_exec.apiserver.serving.fairness import FairQueue, Work, cost_of_body, cost_of_json
+from twisted_exec.apiserver.serving.fairness import FairQueue, Work, cost_of_json
 from twisted_exec.apiserver.serving.filters import (
     APIRequest,
     RequestLimits,
@@ -186,25 +186,14 @@ class REST:
         obj = await verbs.get(target, at_least)
         await self._respond(context, 200, target.kind, obj, form)
 
-    def _work(self, context: RequestContext) -> Work:
-        request = context.request
-        cost = cost_of_body(content_type(request), request.content.getvalue())
-        return Work(self._queue, context.user, cost)
-
-    async def _read(
-        self, request: Request, kind: Kind, options: WriteOptions, work: Work
-    ) -> Object:
-        raw, media_type = request.content.getvalue(), content_type(request)
-        return await work.run(decode_object, media_type, raw, kind, options, bodies.OBJECT)
-
     async def _create(self, context: RequestContext, target: RequestTarget) -> None:
         request = request_of(context)
         verbs = await self._authorized(context.user, "create", target)
         query = request.query
         options = write_options(query, "CreateOptions", agent=_agent(request))
-        form, work = _form(request, query), self._work(context)
+        form, work = _form(request, query), work_of(context, self._queue)
         with advised(request, options):
-            obj = await self._read(request, target.kind, options, work)
+            obj = await read_body(request, target.kind, options, work, bodies.OBJECT)
             obj = await verbs.create(context.user, target, obj, options, work)
         await self._respond(context, 201, target.kind, obj, form, options)
 
@@ -213,9 +202,9 @@ class REST:
         verbs = await self._authorized(context.user, "update", target)
         query = request.query
         options = write_options(query, "UpdateOptions", agent=_agent(request))
-        form, work = _form(request, query), self._work(context)
+        form, work = _form(request, query), work_of(context, self._queue)
         with advised(request, options):
-            obj = await self._read(request, target.kind, options, work)
+            obj = await read_body(request, target.kind, options, work, bodies.OBJECT)
             obj = await verbs.update(context.user, target, obj, options, work)
         await self._respond(context, 200, target.kind, obj, form, options)
 
@@ -225,14 +214,14 @@ class REST:
         query, media_type = request.query, patch_type(request)
         applying = media_type == patch.APPLY
         options = patch_options(query, agent=_agent(request), applying=applying)
-        form, work = _form(request, query), self._work(context)
+        form, work = _form(request, query), work_of(context, self._queue)
         with advised(request, options):
             if applying:
                 obj, created = await self._apply(context, verbs, target, query, options, work)
             else:
                 schema = strategy.full_schema(target.kind)
                 raw, duplicates = request.content.getvalue(), options.duplicates
-                make = patch.reader(media_type, raw, duplicates, schema)
+                make = await work.run(patch.reader, media_type, raw, duplicates, schema)
                 obj = await verbs.patch(context.user, target, make, options, work)
                 created = False
         code = 201 if created else 200
@@ -274,7 +263,7 @@ class REST:
     async def _delete(self, context: RequestContext, target: RequestTarget) -> None:
         request = request_of(context)
         verbs = await self._authorized(context.user, "delete", target)
-        submitted = delete_options(request)
+        submitted = await delete_options(request, work_of(context, self._queue))
         options = write_options(request.query, "DeleteOptions", submitted)
         with advised(request, options):
             obj, deleted = await verbs.delete(
@@ -293,7 +282,8 @@ class REST:
             chosen = list_options(query)
             attributes = attributes_of(user, "deletecollection", target, chosen.fields)
             verbs = self._verbs.through(await self._gate.authorize_visible(attributes))
-            options = write_options(query, "DeleteOptions", delete_options(request))
+            submitted = await delete_options(request, work_of(context, self._queue))
+            options = write_options(query, "DeleteOptions", submitted)
             with advised(request, options):
                 page = await verbs.delete_collection(user, target, chosen, options)
         await self._respond_list(context, target.kind, page, ResponseForm())

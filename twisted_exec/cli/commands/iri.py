@@ -272,7 +272,7 @@ async def _create(client: IRIClient, options: argparse.Namespace) -> str:
 def _machine(path: str) -> Any:
     from google.protobuf.json_format import ParseDict, ParseError
 
-    from twisted_exec.api.yaml_text import parse_yaml
+    from twisted_exec.api.yaml_reader import parse_yaml
     from twisted_exec.iri.protos import machine_pb2 as pb
 
     try:

@@ -166,11 +166,10 @@ class ConfigFile:
             document: Any = _json(content)
             if document is None:
                 # Imported here: exec-standalone and others write JSON, and clients start faster without PyYAML.
-                if is_own:
-                    from twisted_exec.api.yaml_text import parse_yaml as parse
-                else:
-                    from twisted_exec.kube.kubeconfig.documents import parse_untrusted as parse
-                document = parse(content)
+                from twisted_exec.api.yaml_reader import parse_yaml
+                from twisted_exec.kube.kubeconfig.documents import OTHERS, OWN
+
+                document = parse_yaml(content, OWN if is_own else OTHERS)
         except ValueError as error:
             raise KubeConfigError(f"{name}: {error}") from None
         except RecursionError:

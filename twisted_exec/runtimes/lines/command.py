@@ -43,7 +43,7 @@ from twisted_exec.console.line import ending_of
 from twisted_exec.program.config_file import Reader
 from twisted_exec.program.tasks import as_deferred
 from twisted_exec.runtimes.interfaces import Build, IMachineDriver, MachineFacts
-from twisted_exec.runtimes.lines.shared_line import LineDriver
+from twisted_exec.runtimes.lines.shared_line import LineDriver, line_readers
 from twisted_exec.runtimes.processes import ProcessTable
 from twisted_exec.runtimes.pty import PtyDriver, PtyOptions, PtyRun
 from twisted_exec.streaming.interfaces import TerminalSize
@@ -334,7 +334,7 @@ def configure(reader: Reader, resources: Mapping[str, int]) -> Build:
             "a command class needs either user: NAME, or same_user: true to run as the runtime's own"
         )
     lines = {}
-    for name, line_reader in reader.mappings("lines").items():
+    for name, line_reader in line_readers(reader).items():
         pty = PtyOptions(line_reader.words("command"), user, same_user, environment)
         lines[name] = CommandLineOptions(pty, _break_keys(line_reader))
         line_reader.done()

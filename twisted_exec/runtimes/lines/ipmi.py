@@ -44,7 +44,7 @@ from twisted_exec.runtimes.lines.command import (
     last_line,
     run_program,
 )
-from twisted_exec.runtimes.lines.shared_line import LineDriver
+from twisted_exec.runtimes.lines.shared_line import LineDriver, line_readers
 from twisted_exec.runtimes.processes import ProcessTable
 from twisted_exec.runtimes.pty import PtyDriver, PtyOptions, PtyRun
 
@@ -83,7 +83,7 @@ def configure(reader: Reader, resources: Mapping[str, int]) -> Build:
     """See :meth:`.IDriverMaker.configure`."""
     common = _shared(reader, IPMILine(""))
     lines = {}
-    for name, line_reader in reader.mappings("lines").items():
+    for name, line_reader in line_readers(reader).items():
         lines[name] = _line(line_reader, common)
         line_reader.done()
     reader.quantity = len(lines)
@@ -112,6 +112,7 @@ def _line(reader: Reader, common: IPMILine) -> IPMILine:
             raise reader.error(problem)
     if not options.password_file.startswith("/"):
         raise reader.error("password_file must be the absolute path of a file with the password")
+    reader.reserve(("ipmi", host.lower(), port), f"the controller {host}, port {port},")
     return IPMILine(**{**options.__dict__, "host": host, "port": port})
 
 

@@ -36,7 +36,7 @@ from twisted_exec.program.config_file import Reader
 from twisted_exec.runtimes.interfaces import Build, CannotStart, IMachineDriver, MachineFacts
 from twisted_exec.runtimes.lines.command import run_program
 from twisted_exec.runtimes.lines.serial import SerialEndpoint
-from twisted_exec.runtimes.lines.shared_line import LineDriver
+from twisted_exec.runtimes.lines.shared_line import LineDriver, line_readers
 from twisted_exec.runtimes.processes import ProcessTable
 from twisted_exec.tls.endpoints import unix_client_endpoint
 from twisted_exec.wire.telnet import LineSettings
@@ -69,12 +69,11 @@ def configure(reader: Reader, resources: Mapping[str, int]) -> Build:
     uri = reader.take("uri", str, "qemu:///system")
     seconds = reader.number("shutdown_seconds", 0, 3600, LibvirtDomain.shutdown_seconds)
     domains: dict[str, LibvirtDomain] = {}
-    for name, domain_reader in reader.mappings("domains").items():
+    for name, domain_reader in line_readers(reader, "domains").items():
         domain = domain_reader.take("domain", str, name.rpartition("/")[2])
         if not _PLAIN.fullmatch(domain):
             raise domain_reader.error(f"domain {domain!r} is not a valid name of a domain")
-        if any(other.domain == domain for other in domains.values()):
-            raise domain_reader.error(f"domain {domain!r} occurs more than once")
+        domain_reader.reserve(("libvirt", uri, domain), f"the domain {domain}")
         domains[name] = LibvirtDomain(domain, uri, seconds)
         domain_reader.done()
     if not _PLAIN.fullmatch(uri):

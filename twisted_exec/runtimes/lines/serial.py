@@ -38,7 +38,7 @@ from twisted_exec.console.interfaces import ILineTransport
 from twisted_exec.program.config_file import Reader
 from twisted_exec.runtimes.interfaces import Build, IMachineDriver, MachineFacts
 from twisted_exec.runtimes.keeper.client import Keeper
-from twisted_exec.runtimes.lines.shared_line import LineDriver, line_settings
+from twisted_exec.runtimes.lines.shared_line import LineDriver, line_readers, line_settings
 from twisted_exec.wire.telnet import LineSettings
 
 
@@ -54,7 +54,7 @@ class SerialLine:
 def configure(reader: Reader, resources: Mapping[str, int]) -> Build:
     """See :meth:`.IDriverMaker.configure`."""
     lines = {}
-    for name, line_reader in reader.mappings("lines").items():
+    for name, line_reader in line_readers(reader).items():
         lines[name] = _line(line_reader)
         line_reader.done()
     reader.quantity = len(lines)
@@ -64,7 +64,8 @@ def configure(reader: Reader, resources: Mapping[str, int]) -> Build:
 def _line(reader: Reader) -> SerialLine:
     device = reader.take("device", str)
     if not device.startswith("/"):
-        raise reader.error(f"device {device!r} is no path such as /dev/ttyUSB0")
+        raise reader.error(f"device {device!r} is no path such as /dev/ttyUSB0", "device")
+    reader.reserve(("serial", os.path.normpath(device)), f"the device {device}")
     hangup = reader.take("hangup", bool, True)
     return SerialLine(device, line_settings(reader), hangup)
 

@@ -7,6 +7,8 @@ between is discarded.
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
@@ -25,7 +27,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import alsoProvides, implementer
 
-from twisted_exec.api.names import listed
+from twisted_exec.api.names import dns_label, dns_subdomain, listed
 from twisted_exec.api.status import APIError, message_of
 from twisted_exec.console.floor import notice
 from twisted_exec.console.interfaces import IRecoveringTransport
@@ -415,6 +417,28 @@ class LineDriver(Generic[_Options]):
         return None
 
 
+def line_readers(reader: Reader, key: str = "lines") -> Mapping[str, Reader]:
+    """
+    Return a reader for each line of a class; call :meth:`~.Reader.done` of each after reading it.
+
+    :raises ConfigError: no Machine can have the name of a line.
+    """
+    readers = reader.mappings(key)
+    for name, each in readers.items():
+        namespace, slash, machine = name.rpartition("/")
+        if dns_subdomain(machine) or (slash and dns_label(namespace)):
+            raise each.error(
+                f"no Machine can have the name {name!r}; write NAME or NAMESPACE/NAME with lower-case "
+                f"letters, digits and hyphens, such as {_similar(name)}"
+            )
+    return readers
+
+
+def _similar(name: str) -> str:
+    ascii_name = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
+    return re.sub(r"[^a-z0-9]+", "-", ascii_name).strip("-")[:63].rstrip("-") or "web-1"
+
+
 SERIAL_KEYS = ("baud", "data_bits", "parity", "stop_bits", "flow", "dtr", "rts")
 """The keys that :func:`line_settings` reads."""
 
@@ -492,7 +516,7 @@ def line_settings(reader: Reader) -> LineSettings:
     """
     stop_bits = reader.number("stop_bits", 1, 2, 1)
     if stop_bits not in STOP_BITS:
-        raise reader.error(f"stop_bits must be 1, 1.5 or 2, not {stop_bits:g}")
+        raise reader.error(f"stop_bits must be 1, 1.5 or 2, not {stop_bits:g}", "stop_bits")
     lines: dict[str, bool | None] = {}
     for name in ("dtr", "rts"):
         state = reader.choice(name, ("on", "off", "keep"), "keep")

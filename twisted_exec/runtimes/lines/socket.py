@@ -14,11 +14,15 @@ The driver ``socket``: consoles at UNIX sockets and at ports of console servers.
 
 from __future__ import annotations
 
+import os
+import re
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
+from twisted.internet.abstract import isIPv6Address
 from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import clientFromString
 from twisted.internet.interfaces import (
@@ -32,13 +36,16 @@ from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from twisted_exec.api.status import message_of
 from twisted_exec.console.interfaces import ILineTransport
 from twisted_exec.console.line import ReadRateLimit
 from twisted_exec.program.config_file import Reader
 from twisted_exec.runtimes.interfaces import Build, IMachineDriver, MachineFacts
-from twisted_exec.runtimes.lines.shared_line import SERIAL_KEYS, LineDriver, line_settings
-from twisted_exec.runtimes.processes import ProcessTable
+from twisted_exec.runtimes.lines.shared_line import (
+    SERIAL_KEYS,
+    LineDriver,
+    line_readers,
+    line_settings,
+)
 from twisted_exec.streaming.interfaces import TerminalSize
 from twisted_exec.tls.fast.transport import KEEP_ALIVE
 from twisted_exec.wire import telnet
@@ -55,7 +62,15 @@ from twisted_exec.wire.telnet import (
     Text,
 )
 
-_KINDS = ("tcp:", "unix:")
+_FORMS = "tcp:host=10.0.0.5:port=7001 or unix:/run/serial"
+_POSITIONS = {"tcp": ("host", "port"), "unix": ("path",)}
+_OPTIONS = {"tcp": {"timeout", "bindAddress"}, "unix": {"timeout", "lockfile"}}
+_IPV6 = r"put a backslash before each colon of an IPv6 address, as in tcp:host=fd00\:\:1:port=7001"
+_HOST = re.compile(r"[^\s/:\[\]\0]+")
+# The parts of an endpoint string are separated by colons; a backslash escapes the next character.
+_PART = re.compile(r"((?:[^:\\]|\\.)*)(?::|\Z)", re.DOTALL)
+_OPTION = re.compile(r"(?:((?:[^=\\]|\\.)*)=)?(.*)", re.DOTALL)
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
 # A console may be silent for weeks; only keep-alive detects a console server without power.
 _ALIVE = (*KEEP_ALIVE, (socket.TCP_USER_TIMEOUT, 60_000))
@@ -78,37 +93,89 @@ class SocketLine:
 def configure(reader: Reader, resources: Mapping[str, int]) -> Build:
     """See :meth:`.IDriverMaker.configure`."""
     lines = {}
-    readers = reader.mappings("lines")
-    for name, line_reader in readers.items():
+    for name, line_reader in line_readers(reader).items():
         lines[name] = _line(line_reader)
         line_reader.done()
-
     reader.quantity = len(lines)
-
-    def build(reactor: Any, table: ProcessTable) -> SocketDriver:
-        for name, line in lines.items():
-            try:
-                clientFromString(reactor, line.endpoint)
-            except (ValueError, TypeError, KeyError) as error:
-                why = message_of(error)
-                raise readers[name].error(f"endpoint {line.endpoint!r}: {why}") from None
-        return SocketDriver(lines, reactor)
-
-    return build
+    return lambda reactor, table: SocketDriver(lines, reactor)
 
 
 def _line(reader: Reader) -> SocketLine:
     endpoint = reader.take("endpoint", str)
-    if not endpoint.startswith(_KINDS):
-        raise reader.error(
-            f"endpoint {endpoint!r} is not of the form tcp:host=10.0.0.5:port=7001 or unix:/run/serial"
-        )
+    try:
+        address, shown = _address(endpoint)
+    except ValueError as problem:
+        raise reader.error(f"endpoint {endpoint!r} {problem}", "endpoint") from None
+    reader.reserve(address, shown)
     protocol = reader.choice("protocol", ("raw", "telnet", "rfc2217"), "raw")
     settings = line_settings(reader) if protocol == "rfc2217" else None
     for key in SERIAL_KEYS if settings is None else ():
         if reader.has(key):
             raise reader.error(f"{key} needs protocol: rfc2217, not {protocol}")
     return SocketLine(endpoint, protocol, settings)
+
+
+def _address(endpoint: str) -> tuple[object, str]:
+    """
+    Return the address that an endpoint string leads to, and a text for messages.
+
+    Twisted takes an unescaped IPv6 address, or a URL, for the address of another host.
+
+    :raises ValueError: it is not valid; the message says what to write.
+    """
+    kind, _, rest = endpoint.partition(":")
+    if kind not in _POSITIONS:
+        raise ValueError(f"is not of the form {_FORMS}")
+    if rest.startswith("//"):
+        raise ValueError(f"is a URL, not an endpoint; write {_endpoint_of(endpoint)}")
+    options: dict[str, str] = {}
+    positions = _POSITIONS[kind]
+    for at, part in enumerate(_parts(rest)):
+        name, value = _OPTION.fullmatch(part).groups()  # type: ignore[union-attr]
+        if name is None:
+            name = positions[at] if at < len(positions) else ""
+        value = _ESCAPED.sub(r"\1", value)
+        if name in options or name not in _OPTIONS[kind].union(positions):
+            raise ValueError(f"is not of the form {_FORMS}; {_IPV6}")
+        options[name] = value
+    if not options.get("timeout", "30").isdecimal() or options.get("lockfile", "0") not in (
+        "0",
+        "1",
+    ):
+        raise ValueError(
+            "has a timeout that is no whole number, or a lockfile that is neither 0 nor 1"
+        )
+    if kind == "unix":
+        path = options.get("path", "")
+        if not path.startswith("/"):
+            raise ValueError("must have an absolute path, such as unix:/run/serial")
+        return ("unix", os.path.normpath(path)), f"the socket {path}"
+    host, port = options.get("host", ""), options.get("port", "")
+    if not (port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) <= 65535):
+        raise ValueError(f"has no port from 1 to 65535; the form is {_FORMS}; {_IPV6}")
+    if not (_HOST.fullmatch(host) or isIPv6Address(host)):
+        raise ValueError(f"has no valid host; the form is {_FORMS}; {_IPV6}")
+    return ("tcp", host.lower(), int(port)), f"port {port} of {host}"
+
+
+def _parts(rest: str) -> Iterator[str]:
+    at = 0
+    while found := _PART.match(rest, at):
+        yield found[1]
+        at = found.end()
+        if at == found.end(1):
+            return
+
+
+def _endpoint_of(url: str) -> str:
+    if url.startswith("unix:"):
+        return f"unix:/{url.removeprefix('unix:').lstrip('/')}"
+    try:
+        parts = urlsplit(url)
+        host, port = (parts.hostname or "HOST").replace(":", r"\:"), parts.port or "PORT"
+    except ValueError:
+        host, port = "HOST", "PORT"
+    return f"tcp:host={host}:port={port}"
 
 
 @implementer(IStreamClientEndpoint)

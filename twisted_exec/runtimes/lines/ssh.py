@@ -32,7 +32,7 @@ from zope.interface import implementer
 from twisted_exec.program.config_file import Reader
 from twisted_exec.runtimes.interfaces import Build, IMachineDriver, MachineFacts
 from twisted_exec.runtimes.lines.command import CommandEndpoint, EscapedInput, last_line
-from twisted_exec.runtimes.lines.shared_line import LineDriver
+from twisted_exec.runtimes.lines.shared_line import LineDriver, line_readers
 from twisted_exec.runtimes.processes import ProcessTable
 from twisted_exec.runtimes.pty import PtyDriver, PtyOptions, PtyRun
 
@@ -70,7 +70,7 @@ def configure(reader: Reader, resources: Mapping[str, int]) -> Build:
     """See :meth:`.IDriverMaker.configure`."""
     common = {key: reader.take(key, str, "") for key in _SHARED}
     lines = {}
-    for name, line_reader in reader.mappings("lines").items():
+    for name, line_reader in line_readers(reader).items():
         lines[name] = _line(line_reader, common)
         line_reader.done()
     reader.quantity = len(lines)
@@ -92,7 +92,9 @@ def _line(reader: Reader, common: Mapping[str, str]) -> SSHLine:
     if not options["known_hosts"]:
         raise reader.error("known_hosts is missing: the file with the host's key (ssh-keyscan)")
     port = int(reader.number("port", 1, 65535, 22))
-    return SSHLine(host, port, command=reader.take("command", str, ""), **options)
+    line = SSHLine(host, port, command=reader.take("command", str, ""), **options)
+    reader.reserve(line, f"the same command on {host}, port {port},")
+    return line
 
 
 def arguments(line: SSHLine, log: str) -> Sequence[str]:

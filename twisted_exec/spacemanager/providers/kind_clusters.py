@@ -15,7 +15,7 @@ import re
 import shutil
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -34,7 +34,7 @@ from twisted_exec.api.status import (
     ServiceUnavailable,
     one_line,
 )
-from twisted_exec.api.yaml_text import parse_yaml
+from twisted_exec.api.yaml_reader import FILE, parse_yaml
 from twisted_exec.program.tasks import StoppingParts
 from twisted_exec.spacemanager.interfaces import Physical, ProviderSpec
 from twisted_exec.spacemanager.providers.cluster import wrong_secret
@@ -290,6 +290,7 @@ LONGEST_NAME = 50
 """kind warns of longer names, because host names contain them."""
 API_VERSION = "kind.x-k8s.io/v1alpha4"
 _MAX_CONFIG_BYTES = 64 << 10
+_RULES = replace(FILE, values=5_000)  # it is parsed in the reactor
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
 _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,254}")
@@ -338,8 +339,8 @@ def _text(spec: ProviderSpec, key: str, value: bytes) -> str:
 
 def _config(spec: ProviderSpec, text: str) -> Mapping[str, Any]:
     try:
-        config = parse_yaml(text) if text.strip() else {}
-        json.dumps(config)
+        config = parse_yaml(text, _RULES) if text.strip() else {}
+        json.dumps(config, allow_nan=False)
     except (ValueError, TypeError, RecursionError):
         raise _wrong(spec, CONFIG_KEY, "it is no YAML that can be JSON") from None
     if not isinstance(config, dict):

@@ -1,0 +1,390 @@
+"""
+``python -m tests.fuzz.body_costs [SECONDS]``: look for bodies and files that take the most time a byte.
+
+For each decoder of what others send a search keeps the dearest bodies so far, changes them and measures
+again, and so climbs to those that cost most.  It ends with 1 if a cost grows faster than the body.
+"""
+
+from __future__ import annotations
+
+import io
+import random
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from tests.linear import GROWTH, ROUNDS
+from twisted_exec.api import bodies, kinds, managedfields, patch, protobuf, strategy
+from twisted_exec.api.status import APIError
+from twisted_exec.api.yaml_reader import FILE, parse_yaml
+from twisted_exec.apiserver import auditing
+from twisted_exec.apiserver.aggregated.admission_review import InvalidAnswer, read_answer
+from twisted_exec.auth.issuers import read_configuration
+from twisted_exec.auth.jwt import jwks_keys
+from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
+from twisted_exec.kube.kubeconfig.loader import load_inline
+from twisted_exec.program.config_file import ConfigError
+from twisted_exec.recording.chain import InvalidRecording
+from twisted_exec.recording.playback import frames, version_2
+from twisted_exec.runtimes import config
+from twisted_exec.shipping import config as shipping
+from twisted_exec.tls.errors import TLSConfigError
+
+Decode = Callable[[bytes], object]
+
+_OLD = {
+    "apiVersion": "v1",
+    "kind": "Secret",
+    "metadata": {"name": "m", "annotations": {"a": "b"}, "finalizers": ["a/b"]},
+    "data": {"a": "QQ=="},
+}
+_WRITER = managedfields.WriteOrigin("m", "", 0.0)
+_PLACED = replace(FILE, placed=True)
+
+
+def _patch(media_type: str) -> Decode:
+    schema = strategy.full_schema(kinds.SECRETS)
+    return lambda data: patch.reader(media_type, data, [], schema)(_OLD)
+
+
+def _create(data: bytes) -> None:
+    body = bodies.decode("application/json", data, [])
+    strategy.unknown_fields(kinds.SECRETS, body)
+    strategy.for_create(kinds.SECRETS, body, namespace="default", now=0.0)
+
+
+def _apply(data: bytes) -> None:
+    managedfields.applied(kinds.SECRETS, _OLD, patch.configuration(data, []), _WRITER, force=True)
+
+
+def _file(parse: Callable[[object], object]) -> Decode:
+    return lambda data: parse(parse_yaml(data, _PLACED))
+
+
+def _recording(data: bytes) -> None:
+    for _ in frames(io.BytesIO(data)):
+        pass
+
+
+def _cast(data: bytes) -> None:
+    for _ in version_2(data.splitlines(keepends=True)):
+        pass
+
+
+READERS: dict[str, Decode] = {
+    "admission review": lambda data: read_answer(data, "u", "v1", mutating=True),
+    "apply": _apply,
+    "audit policy": _file(auditing.parse),
+    "authentication configuration": lambda data: read_configuration(data, "it"),
+    "cast": _cast,
+    "create": _create,
+    "file": lambda data: parse_yaml(data, _PLACED),
+    "json": lambda data: bodies.decode_any("application/json", data, []),
+    "json patch": _patch(patch.JSON),
+    "kubeconfig": lambda data: load_inline(data, "it", environ={}),
+    "merge patch": _patch(patch.MERGE),
+    "protobuf": lambda data: bodies.decode_any(protobuf.MEDIA_TYPE, data),
+    "published keys": lambda data: jwks_keys(data),
+    "recording": _recording,
+    "runtime": _file(config.parse),
+    "shipping": _file(shipping.parse),
+    "strategic patch": _patch(patch.STRATEGIC),
+    "yaml": lambda data: bodies.decode("application/yaml", data, []),
+}
+"""Everything that decodes what others send, by name."""
+
+_REFUSALS = (
+    *(APIError, ConfigError, InvalidAnswer, InvalidRecording, KubeConfigError),
+    *(TLSConfigError, ValueError),
+)
+
+NUMBER = b"@"
+"""Stands for a different number in each repetition."""
+
+FRAMES = {
+    b"": b"",
+    b"%YAML 1.1\n": b"--- a\n",
+    b"{": b'"z":1}',
+    b"[": b"1]",
+    b'{"': b'":1}',
+    b'"': b'"',
+    b'{"a":"': b'"}',
+    b'{"a":': b"}",
+    b'{"a":[': b"1]}",
+    b'{"a":1,"a":1,"': b'":1}',
+    b'{"a":1,"a":1,"k":{': b'"z":1}}',
+    b"a: ": b"\n",
+    b"a: !!int '": b"'\n",
+    b"a: !!float '": b"'\n",
+    b"a: !": b" b\n",
+    b'a: "': b'"\n',
+    b"a: '": b"'\n",
+    b"a: |\n": b"\n",
+    b"a: >\n": b"\n",
+    b"a: &a {": b"z: 1}\nb: {<<: *a}\nc: [*a, *a, *a]\n",
+    b"x: &x [": b"1]\ny: [*x, *x]\n",
+    b"? ": b"\n: {a: 1, a: 2, b: 3}\n",
+    b"- ": b"\n",
+    b"# ": b"\n",
+    b'{"metadata":{"name":"m"},"data":{': b'"z":"QQ=="}}',
+    b'{"metadata":{"name":"m","labels":{': b'"z":"a"}}}',
+    b'{"metadata":{"name":"m","finalizers":[': b'"z/z"]}}',
+    b'{"metadata":{"name":"m","managedFields":[{"fieldsV1":{': b'"f:z":{}}}]}}',
+    b'{"metadata":{"name":"m","ownerReferences":[': b"]}}",
+    b'[{"op":"add","path":"': b'","value":1}]',
+    b'[{"op":"add","path":"/data","value":{}},': b'{"op":"remove","path":"/data"}]',
+    b'{"users":[': b'{"name":"z"}]}',
+    b"users:\n": b"",
+    b'{"keys":[': b"{}]}",
+    b"k8s\0\n\x0c\n\2v1\x12\6Secret\x12\xff\xff\x03": b"",
+    b"k8s\0": b"",
+    b'[1,"o","': b'"]\n',
+    b"jwt:\n": b"",
+    b"classes:\n- name: a\n  driver: socket\n  capabilities: {cpu: 1, memory: 1Gi}\n  lines:\n": b"",
+    b"apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n": b"",
+    b"sinks:\n": b"",
+}
+"""What is around the repeated unit: the start, and the end that makes it whole."""
+PIECES = [
+    *(
+        b"{",
+        b"}",
+        b"[",
+        b"]",
+        b",",
+        b":",
+        b'"',
+        b"'",
+        b"\\",
+        b"\\\\",
+        b'\\"',
+        b"\\u00e9",
+        b"\\ud800",
+    ),
+    *(
+        b'"a":',
+        b'"@":',
+        b'"@",',
+        b'"a":1,',
+        b'"@":1,',
+        b'"@":"QQ==",',
+        b'{"a":1,"a":2},',
+        b"[],",
+        b"{},",
+    ),
+    *(
+        b"a",
+        b"0",
+        b"1",
+        b"1:",
+        b"-",
+        b"+",
+        b".",
+        b"e",
+        b"_",
+        b"~",
+        b"0x",
+        b"0b",
+        b"@",
+        b"null",
+        b"1e9,",
+    ),
+    *(
+        b" ",
+        b"  ",
+        b"\n",
+        b"\r",
+        b"\t",
+        b"\0",
+        b"\xc2\x85",
+        b"\xe2\x80\xa8",
+        b"\xef\xbb\xbf",
+        b"\xc3\xa9",
+    ),
+    *(
+        b"- ",
+        b"? ",
+        b": ",
+        b"a: 1\n",
+        b"@: 1\n",
+        b"# a\n",
+        b"---\n",
+        b"...\n",
+        b"| \n",
+        b"> \n",
+        b" b\n",
+    ),
+    *(
+        b"%TAG !@! a\n",
+        b"%TAG",
+        b"%YAML 1.1\n",
+        b"&a ",
+        b"&a@ ",
+        b"*a,",
+        b"*x,",
+        b"!!int ",
+        b"!!str ",
+        b"! ",
+    ),
+    *(
+        b"<<: {",
+        b"<<: *a,",
+        b"<<: ",
+        b"!<%41>",
+        b"\\n",
+        b"\\x41",
+        b"=",
+        b"''",
+        b"$patch",
+        b"f:@",
+        b"k:{",
+    ),
+    *(
+        b'{"op":"add","path":"/data/@","value":"@"},',
+        b'{"op":"copy","from":"/data","path":"/data/@"},',
+    ),
+    *(
+        b'{"op":"move","from":"/data","path":"/data"},',
+        b'{"op":"test","path":"/data/a","value":""},',
+    ),
+    *(
+        b"/",
+        b"~1",
+        b'{"name":"@"},',
+        b'"a/@",',
+        b'{"uid":"@","name":"@","kind":"a","apiVersion":"v1"},',
+    ),
+    *(
+        b"    m@: {endpoint: 'unix:/@'}\n",
+        b"- level: None\n",
+        b"  m@: {kind: files}\n",
+        b"- name: @\n",
+    ),
+    *(b"\n\x00", b"\x12\x02\n\x00", b"\x0a", b"\xff", b"\x22\x05\n\x01a\x12\x00", b"\x01", b"\x80"),
+    *(
+        b'[1,"o","a"]\n',
+        b'[0.1,"i","@"]\n',
+        b"#raw QQ==\n",
+        b'#at {"time":1}\n',
+        b'{"version":3}\n',
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Body:
+    """
+    One kind of body, of any size.
+
+    :param start: before the unit, which is repeated, each time with another number.
+    """
+
+    start: bytes
+    unit: bytes
+    end: bytes
+
+    def of_size(self, size: int) -> bytes:
+        count = max(0, size - len(self.start) - len(self.end)) // max(1, len(self.unit))
+        if NUMBER not in self.unit:
+            return self.start + self.unit * count + self.end
+        numbered = (self.unit.replace(NUMBER, b"%x" % number) for number in range(count))
+        return (self.start + b"".join(numbered))[:size] + self.end
+
+    def changed(self, source: random.Random) -> Body:
+        """Return this body with one change."""
+        kind = source.randrange(5)
+        if kind == 0:
+            return _framed(source, self.unit)
+        if kind == 1:
+            return replace(self, start=self.start + _text(source, 1))
+        if kind == 2:
+            return replace(self, unit=_text(source, 3, least=1))
+        cut_at = source.randrange(len(self.unit) + 1)
+        unit = self.unit[:cut_at] + source.choice(PIECES) + self.unit[cut_at + kind % 2 :]
+        return replace(self, unit=unit[-200:])
+
+
+def _text(source: random.Random, most: int, least: int = 0) -> bytes:
+    return b"".join(source.choices(PIECES, k=source.randint(least, most)))
+
+
+def _framed(source: random.Random, unit: bytes) -> Body:
+    start = source.choice(list(FRAMES))
+    return Body(start, unit, FRAMES[start])
+
+
+def any_body(source: random.Random) -> Body:
+    return _framed(source, _text(source, 3, least=1))
+
+
+def cost(name: str, body: Body, size: int) -> float:
+    """Return the nanoseconds of CPU that a byte takes."""
+    data = body.of_size(size)
+    before = time.thread_time()
+    with suppress(_REFUSALS):
+        READERS[name](data)
+    return (time.thread_time() - before) * 1e9 / size
+
+
+CONTROL = Body(b"# ", b"a comment\n# ", b"\n")
+SIZE = 32 << 10
+_KEPT = 20
+_LEAST_NANOSECONDS = 2_000_000
+"""What takes less grows too little to tell."""
+_LARGE = 60 << 10
+"""Size of the bodies of :func:`main`; four times as much is within the limit of each decoder."""
+
+
+def dearest(name: str, seconds: float, source: random.Random) -> list[Body]:
+    """Climb for a time of CPU; return the bodies that cost a decoder most, the dearest first."""
+    simple = [Body(start, unit, end) for start, end in FRAMES.items() for unit in PIECES]
+    source.shuffle(simple)
+    simple.sort(key=lambda each: not each.start)  # the end is popped first
+    found: dict[Body, float] = {}
+    until = time.thread_time() + seconds
+    while time.thread_time() < until:
+        if len(found) < _KEPT or source.random() < 0.7:
+            body = simple.pop() if simple else any_body(source)
+        else:
+            body = source.choice(list(found)).changed(source)
+        if body not in found:
+            found[body] = cost(name, body, _LARGE)
+            if len(found) > _KEPT:
+                del found[min(found, key=lambda each: found[each])]
+    return sorted(found, key=lambda each: -found[each])
+
+
+def assert_no_faster_than_body(name: str, body: Body, size: int = SIZE) -> None:
+    """Fail if a byte of four times as much takes much more time."""
+    small: list[float] = []
+    large: list[float] = []
+    for _ in range(ROUNDS):
+        small.append(cost(name, body, size))
+        large.append(cost(name, body, 4 * size))
+        growth = 4 * min(large) / min(small)
+        if growth <= GROWTH or 4 * size * min(large) < _LEAST_NANOSECONDS:
+            return
+    raise AssertionError(
+        f"{name}, {body}: a byte of {size} takes {min(small):.0f} ns, of {4 * size} {min(large):.0f}"
+    )
+
+
+def main(seconds: float) -> int:
+    source, code = random.Random(), 0
+    for name in READERS:
+        first, *others = dearest(name, seconds / len(READERS), source)
+        figures = [min(cost(name, each, _LARGE) for _ in range(3)) for each in (first, CONTROL)]
+        print(f"{name}: {figures[0]:.0f} ns a byte, comments {figures[1]:.0f}: {first}", flush=True)
+        for body in (first, *others[:4]):
+            try:
+                assert_no_faster_than_body(name, body, _LARGE)
+            except AssertionError as error:
+                print(error, flush=True)
+                code = 1
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(float(sys.argv[1]) if len(sys.argv) > 1 else 60))
