@@ -138,7 +138,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("tests", nargs="*", default=["tests"], metavar="TEST")
     parser.add_argument("--jobs", type=int, default=3, help="processes (3)")
     parser.add_argument("--temp-directory", default="_trial_temp", metavar="DIRECTORY")
-    options = parser.parse_args(arguments)
+    options = parser.parse_intermixed_args(arguments)
     chosen = [test for test in tiers.load(options.tests) if TIERS[options.tier](test)]
     result = run(chosen, options.jobs, options.temp_directory)
     failed, passed_again = [], []
