@@ -162,6 +162,16 @@ def containerd() -> str | None:
     return None
 
 
+def kubectls() -> str | None:
+    """Why tests with kubectls of several versions cannot run here, or ``None``."""
+    if why := kubectl():
+        return why
+    beside = os.path.dirname(os.path.realpath(shutil.which("kubectl") or ""))
+    names = ("kubectl.1.27", "kubectl.1.29", "kubectl.1.33")
+    missing = [name for name in names if not os.path.exists(os.path.join(beside, name))]
+    return f"{', '.join(missing)} not beside kubectl" if missing else None
+
+
 def openssl() -> str | None:
     """Why tests with OpenSSL's own client cannot run here, or ``None``."""
     return None if shutil.which("openssl") else "openssl is not on PATH (openssl)"

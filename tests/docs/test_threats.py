@@ -21,7 +21,7 @@ TABLES = {
     "Tokens and secrets": 6,
     "Resumed sessions": 12,
     "Forwarded requests": 9,
-    "Bytes from peers": 19,
+    "Bytes from peers": 20,
     "Hosts and transports": 16,
     "Output to people": 22,
     "The web console": 11,
