@@ -191,7 +191,8 @@ class LossTests(SQLiteStores, TestCase):
         await self.crash()
         os.remove(f"{self.path}-wal")
         refusal = self.refusal()
-        self.assertIn("ends at version 0, but version 3 was acknowledged", refusal)
+        # What the log had may be in the store's file already.
+        self.assertRegex(refusal, "ends at version [012], but version 3 was acknowledged")
         self.assertIn("-wal is missing", refusal)
         self.assertIn(f"twisted-exec restore BACKUP {self.path} --force", refusal)
         self.assertIn("--accept-loss", refusal)

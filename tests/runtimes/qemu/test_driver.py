@@ -109,9 +109,9 @@ class MissingTests(SynchronousTestCase):
         """Missing files are listed with their Debian packages."""
         self.assertEqual(
             self.missing(
-                program="qemu-system-none", board=Board(firmware=FIRMWARE, kernel="/nonexistent/k")
+                program="qemu-system-none", board=Board(firmware=__file__, kernel="/nonexistent/k")
             ),
             "this host has no qemu-system-none (Debian package qemu-system-x86)"
             " and no /nonexistent/k",
         )
-        self.assertEqual(self.missing(), "")
+        self.assertEqual(self.missing(program="sh", board=Board(firmware=__file__)), "")

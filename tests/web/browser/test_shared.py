@@ -37,6 +37,8 @@ from tests.web.browser.shared import Shared
 
 
 class OneTests(TestCase):
+    starts = "a browser"
+
     async def test_one(self):
         browser = (await use(self, Shared, Shared)).browser
         with open({!r}, "w") as file:
