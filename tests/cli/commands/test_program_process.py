@@ -114,7 +114,7 @@ class WebProcessTests(ProcessCase):
         self.assertEqual((await self.log_in(port, secret))[0], 403)
 
         process.type(b"\n")
-        await process.until(b"(?s)secret=.*secret=\\S+\nIt works once, for 300 seconds.\n")
+        await process.until(b"(?s)secret=.*secret=\\S+\nIt works once, for 600 seconds.\n")
         again, fresh = self.urls(process)[1]
         self.assertEqual((again, await self.log_in(port, fresh)), (port, (200, answer)))
 
