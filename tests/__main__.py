@@ -15,6 +15,7 @@ import argparse
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 from unittest import TestCase
@@ -150,6 +151,8 @@ def main(arguments: list[str]) -> int:
         print(f"\n{'=' * 79}\n{test.id()}\n{result.text(test)}")
         if output:
             print(f"{'-' * 79}\nIts second run:\n{output}")
+    for reason, number in Counter(str(reason) for _, reason in result.skips).most_common():
+        print(f"{number} skipped: {reason}")
     if passed_again:
         names = ", ".join(test.id() for test in passed_again)
         print(f"{len(passed_again)} passed only on its second run: {names}")
