@@ -12,6 +12,7 @@ The temporary directory is removed unless a test has failed.
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import subprocess
 import sys
@@ -33,6 +34,8 @@ SECOND_RUNS = Path(__file__).with_name("second_runs.txt")
 """Tests that passed only on a second run, one in each line: they have none until they are mended."""
 MOST_SECOND_RUNS = 2
 """More tests that pass only on a second run fail the run: then something is wrong with the tree, not with the machine."""
+MOST_FAILED = 10
+"""If more tests fail, none has a second run: a process of the tests may have died, which fails all that follow in it."""
 
 
 class Progress(Reporter):
@@ -43,11 +46,13 @@ class Progress(Reporter):
     """
 
     expected = 0
+    _is_over = False
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._line = LoopingCall(self._print_counts)
         self._line.clock = reactor
+        reactor.addSystemEventTrigger("before", "shutdown", self._stop)
 
     def startTest(self, test: TestCase) -> None:
         super().startTest(test)
@@ -78,9 +83,18 @@ class Progress(Reporter):
         )
 
     def done(self) -> None:
+        self._is_over = True
         if self._line.running:
             self._line.stop()
         self._print_counts()
+
+    def _stop(self) -> None:
+        if not self._is_over:
+            # A signal.  trial would count the present tests as failed, and go on with the others.
+            self._print_counts()
+            self._writeln("interrupted")
+            sys.stdout.flush()
+            os._exit(1)
 
     def _print_failure(self, test: TestCase, failure: Any) -> None:
         self._writeln("FAILED %s\n%s", test.id(), self._formatFailureTraceback(failure))
@@ -138,13 +152,14 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("tests", nargs="*", default=["tests"], metavar="TEST")
     parser.add_argument("--jobs", type=int, default=3, help="processes (3)")
     parser.add_argument("--temp-directory", default="_trial_temp", metavar="DIRECTORY")
-    options = parser.parse_args(arguments)
+    options = parser.parse_intermixed_args(arguments)  # options may stand before the tests, too
     chosen = [test for test in tiers.load(options.tests) if TIERS[options.tier](test)]
     result = run(chosen, options.jobs, options.temp_directory)
     failed, passed_again = [], []
-    for test in result.failed():
+    every = result.failed()
+    for test in every:
         again, output = False, ""
-        if may_run_again(test):
+        if len(every) <= MOST_FAILED and may_run_again(test):
             again, output = second_run(test, f"{options.temp_directory}/second-run")
         (passed_again if again else failed).append(test)
         print(f"\n{'=' * 79}\n{test.id()}\n{result.text(test)}")
@@ -152,7 +167,8 @@ def main(arguments: list[str]) -> int:
             print(f"{'-' * 79}\nIts second run:\n{output}")
     if passed_again:
         names = ", ".join(test.id() for test in passed_again)
-        print(f"{len(passed_again)} passed only on its second run: {names}")
+        whose = "its" if len(passed_again) == 1 else "their"
+        print(f"{len(passed_again)} passed only on {whose} second run: {names}")
         print("Add each of them to tests/second_runs.txt, and mend it next.")
     if len(passed_again) > MOST_SECOND_RUNS:
         print(f"More than {MOST_SECOND_RUNS} passed only on a second run: the run fails.")
@@ -161,7 +177,8 @@ def main(arguments: list[str]) -> int:
     passes = not failed and len(passed_again) <= MOST_SECOND_RUNS and bool(chosen)
     if passes and not passed_again:
         shutil.rmtree(options.temp_directory, ignore_errors=True)
-    passed = result.successes + len(passed_again)
+    # Not ``successes``: trial counts a test there, too, of which only a cleanup fails.
+    passed = result.testsRun - len(every) - len(result.skips) + len(passed_again)
     print(f"{passed} passed, {len(failed)} failed, {len(result.skips)} skipped", flush=True)
     return 0 if passes else 1
 
