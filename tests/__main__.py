@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +22,7 @@ from typing import Any
 from unittest import TestCase
 
 from twisted.internet import reactor
+from twisted.internet.process import reapProcessHandlers
 from twisted.internet.task import LoopingCall
 from twisted.trial._dist.disttrial import DistTrialRunner
 from twisted.trial.reporter import Reporter
@@ -94,6 +96,8 @@ class Progress(Reporter):
             self._print_counts()
             self._writeln("interrupted")
             sys.stdout.flush()
+            for worker in reapProcessHandlers:
+                os.kill(worker, signal.SIGTERM)
             os._exit(1)
 
     def _print_failure(self, test: TestCase, failure: Any) -> None:
