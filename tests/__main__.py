@@ -1,8 +1,8 @@
 """
 Run a tier of the tests: ``python -m tests [quick|full|all] [TEST ...]`` (see ``tests/tiers.py``).
 
-Under trial, in several processes.  It prints each failure when it happens, a line with counts every 15 seconds, and
-at the end all failures again.  A failure of a test that starts programs is run once more, alone, in a fresh process,
+Under trial, in several processes.  It prints each failure when it happens, every 15 seconds a line with counts and the
+tests that ran 15 seconds ago, too, and at the end all failures again.  A failure of a test that starts programs is run once more, alone, in a fresh process,
 as far as ``tests/tiers.py`` allows that.  If at most two tests pass only then, the run passes, and its last
 lines name them, after the output of both of their runs.
 
@@ -17,6 +17,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 from unittest import TestCase
@@ -24,6 +25,7 @@ from unittest import TestCase
 from twisted.internet import reactor
 from twisted.internet.process import reapProcessHandlers
 from twisted.internet.task import LoopingCall
+from twisted.trial._dist.distreporter import DistReporter
 from twisted.trial._dist.disttrial import DistTrialRunner
 from twisted.trial.reporter import Reporter
 from twisted.trial.unittest import TestSuite
@@ -45,6 +47,7 @@ class Progress(Reporter):
     Counts while the tests run, and failures as they happen.
 
     :ivar expected: how many tests will run.
+    :ivar running: the names of those that run now.
     """
 
     expected = 0
@@ -52,14 +55,13 @@ class Progress(Reporter):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._line = LoopingCall(self._print_counts)
+        self.running: Collection[str] = ()
+        self._ran_before: set[str] = set()
+        self._began = self._getTime()
+        self._line = LoopingCall(self._print_progress)
         self._line.clock = reactor
+        self._line.start(PROGRESS_SECONDS, now=False)
         reactor.addSystemEventTrigger("before", "shutdown", self._stop)
-
-    def startTest(self, test: TestCase) -> None:
-        super().startTest(test)
-        if not self._line.running:
-            self._line.start(PROGRESS_SECONDS, now=False)
 
     def addFailure(self, test: TestCase, failure: Any) -> None:
         super().addFailure(test, failure)
@@ -86,8 +88,7 @@ class Progress(Reporter):
 
     def done(self) -> None:
         self._is_over = True
-        if self._line.running:
-            self._line.stop()
+        self._line.stop()
         self._print_counts()
 
     def _stop(self) -> None:
@@ -103,10 +104,16 @@ class Progress(Reporter):
     def _print_failure(self, test: TestCase, failure: Any) -> None:
         self._writeln("FAILED %s\n%s", test.id(), self._formatFailureTraceback(failure))
 
+    def _print_progress(self) -> None:
+        self._print_counts()
+        for name in sorted(self._ran_before.intersection(self.running)):
+            self._writeln("        still running: %s", name)
+        self._ran_before = set(self.running)
+
     def _print_counts(self) -> None:
         self._writeln(
             "%4.0f s: %d of %d tests, %d failed, %d skipped",
-            self._getTime() - (self._startTime or self._getTime()),
+            self._getTime() - self._began,
             self.testsRun,
             self.expected,
             len(self.failed()),
@@ -114,10 +121,24 @@ class Progress(Reporter):
         )
 
 
+class Running(DistReporter):
+    """Shows :class:`Progress` a test from its start on; trial shows it the calls about a test at its end."""
+
+    def __init__(self, original: Progress) -> None:
+        super().__init__(original)
+        original.running = self.running
+
+
+class Runner(DistTrialRunner):
+    """trial's own, with :class:`Running`."""
+
+    _distReporterFactory = Running
+
+
 def run(tests: list[TestCase], jobs: int, directory: str) -> Progress:
     """Run tests under trial in ``jobs`` processes, and return what happened."""
     Progress.expected = len(tests)
-    runner = DistTrialRunner(
+    runner = Runner(
         reporterFactory=Progress,
         maxWorkers=jobs,
         workerArguments=[],
