@@ -329,7 +329,7 @@ class LossTests(LogCase):
         await self.deployment.start_runtime()
         await self.until_back()
         await self.say("again")
-        await self.reaches(lambda text: b"\r\nagain\r\n" in text)
+        await self.reaches(lambda text: b"again\r\n" in text)
         self.check_numbers(complete=False)
         code, whole, told = await kubectls.run("kubectl", "logs", "sh", env=self.env)
         self.assertEqual(code, 0, told)
@@ -353,7 +353,7 @@ class LossTests(LogCase):
         await deployment.start_runtime()
         await self.until_back()
         await self.say("again")
-        await self.reaches(lambda text: b"\r\nagain\r\n" in text)
+        await self.reaches(lambda text: b"again\r\n" in text)
         self.assertNotIn(b"twisted-exec:", self.out.read_bytes())
         self.assertIsNone(follower.exit_code)
 
