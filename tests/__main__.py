@@ -179,6 +179,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--temp-directory", default="_trial_temp", metavar="DIRECTORY")
     options = parser.parse_intermixed_args(arguments)  # options may stand before the tests, too
     chosen = [test for test in tiers.load(options.tests) if TIERS[options.tier](test)]
+    if not chosen:  # trial would wait for ever
+        print(f"there are no {options.tier} tests among {' '.join(options.tests)}")
+        return 1
     result = run(chosen, options.jobs, options.temp_directory)
     failed, passed_again = [], []
     every = result.failed()
@@ -199,7 +202,7 @@ def main(arguments: list[str]) -> int:
         print(f"More than {MOST_SECOND_RUNS} passed only on a second run: the run fails.")
     for test in failed:
         print(f"FAILED {test.id()}")
-    passes = not failed and len(passed_again) <= MOST_SECOND_RUNS and bool(chosen)
+    passes = not failed and len(passed_again) <= MOST_SECOND_RUNS
     if passes and not passed_again:
         shutil.rmtree(options.temp_directory, ignore_errors=True)
     # Not ``successes``: trial counts a test there, too, of which only a cleanup fails.
