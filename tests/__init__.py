@@ -54,8 +54,11 @@ def cpu_seconds() -> float:
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
-_STARTS = {"os.fork", "os.forkpty", "os.posix_spawn", "subprocess.Popen", "tests.program"}
-"""Audit events of a start of a program; the last is that of forked and of shared programs."""
+_STARTS = {
+    *("os.fork", "os.forkpty", "os.posix_spawn", "os.system", "subprocess.Popen"),
+    "tests.program",  # that of forked and of shared programs
+}
+"""Audit events of a start of a program."""
 _started: list[str] = []
 
 

@@ -1,8 +1,8 @@
 """
 Run a tier of the tests: ``python -m tests [quick|full|all] [TEST ...]`` (see ``tests/tiers.py``).
 
-Under trial, in several processes.  It prints each failure when it happens, a line with counts every 15 seconds, and
-at the end all failures again.  A failure of a test that starts programs is run once more, alone, in a fresh process,
+Under trial, in several processes.  It prints each failure when it happens, every 15 seconds a line with counts and the
+tests that ran 15 seconds ago, too, and at the end all failures again.  A failure of a test that starts programs is run once more, alone, in a fresh process,
 as far as ``tests/tiers.py`` allows that.  If at most two tests pass only then, the run passes, and its last
 lines name them, after the output of both of their runs.
 
@@ -12,16 +12,21 @@ The temporary directory is removed unless a test has failed.
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 from unittest import TestCase
 
 from twisted.internet import reactor
+from twisted.internet.process import reapProcessHandlers
 from twisted.internet.task import LoopingCall
+from twisted.trial._dist.distreporter import DistReporter
 from twisted.trial._dist.disttrial import DistTrialRunner
 from twisted.trial.reporter import Reporter
 from twisted.trial.unittest import TestSuite
@@ -34,6 +39,8 @@ SECOND_RUNS = Path(__file__).with_name("second_runs.txt")
 """Tests that passed only on a second run, one in each line: they have none until they are mended."""
 MOST_SECOND_RUNS = 2
 """More tests that pass only on a second run fail the run: then something is wrong with the tree, not with the machine."""
+MOST_FAILED = 10
+"""If more tests fail, none has a second run: a process of the tests may have died, which fails all that follow in it."""
 
 
 class Progress(Reporter):
@@ -41,19 +48,21 @@ class Progress(Reporter):
     Counts while the tests run, and failures as they happen.
 
     :ivar expected: how many tests will run.
+    :ivar running: the names of those that run now.
     """
 
     expected = 0
+    _is_over = False
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._line = LoopingCall(self._print_counts)
+        self.running: Collection[str] = ()
+        self._ran_before: set[str] = set()
+        self._began = self._getTime()
+        self._line = LoopingCall(self._print_progress)
         self._line.clock = reactor
-
-    def startTest(self, test: TestCase) -> None:
-        super().startTest(test)
-        if not self._line.running:
-            self._line.start(PROGRESS_SECONDS, now=False)
+        self._line.start(PROGRESS_SECONDS, now=False)
+        reactor.addSystemEventTrigger("before", "shutdown", self._stop)
 
     def addFailure(self, test: TestCase, failure: Any) -> None:
         super().addFailure(test, failure)
@@ -79,17 +88,33 @@ class Progress(Reporter):
         )
 
     def done(self) -> None:
-        if self._line.running:
-            self._line.stop()
+        self._is_over = True
+        self._line.stop()
         self._print_counts()
+
+    def _stop(self) -> None:
+        if not self._is_over:
+            # A signal.  trial would count the present tests as failed, and go on with the others.
+            self._print_counts()
+            self._writeln("interrupted")
+            sys.stdout.flush()
+            for worker in reapProcessHandlers:
+                os.kill(worker, signal.SIGTERM)
+            os._exit(1)
 
     def _print_failure(self, test: TestCase, failure: Any) -> None:
         self._writeln("FAILED %s\n%s", test.id(), self._formatFailureTraceback(failure))
 
+    def _print_progress(self) -> None:
+        self._print_counts()
+        for name in sorted(self._ran_before.intersection(self.running)):
+            self._writeln("        still running: %s", name)
+        self._ran_before = set(self.running)
+
     def _print_counts(self) -> None:
         self._writeln(
             "%4.0f s: %d of %d tests, %d failed, %d skipped",
-            self._getTime() - (self._startTime or self._getTime()),
+            self._getTime() - self._began,
             self.testsRun,
             self.expected,
             len(self.failed()),
@@ -97,10 +122,24 @@ class Progress(Reporter):
         )
 
 
+class Running(DistReporter):
+    """Shows :class:`Progress` a test from its start on; trial shows it the calls about a test at its end."""
+
+    def __init__(self, original: Progress) -> None:
+        super().__init__(original)
+        original.running = self.running
+
+
+class Runner(DistTrialRunner):
+    """trial's own, with :class:`Running`."""
+
+    _distReporterFactory = Running
+
+
 def run(tests: list[TestCase], jobs: int, directory: str) -> Progress:
     """Run tests under trial in ``jobs`` processes, and return what happened."""
     Progress.expected = len(tests)
-    runner = DistTrialRunner(
+    runner = Runner(
         reporterFactory=Progress,
         maxWorkers=jobs,
         workerArguments=[],
@@ -139,13 +178,17 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("tests", nargs="*", default=["tests"], metavar="TEST")
     parser.add_argument("--jobs", type=int, default=3, help="processes (3)")
     parser.add_argument("--temp-directory", default="_trial_temp", metavar="DIRECTORY")
-    options = parser.parse_intermixed_args(arguments)
+    options = parser.parse_intermixed_args(arguments)  # options may stand before the tests, too
     chosen = [test for test in tiers.load(options.tests) if TIERS[options.tier](test)]
+    if not chosen:  # trial would wait for ever
+        print(f"there are no {options.tier} tests among {' '.join(options.tests)}")
+        return 1
     result = run(chosen, options.jobs, options.temp_directory)
     failed, passed_again = [], []
-    for test in result.failed():
+    every = result.failed()
+    for test in every:
         again, output = False, ""
-        if may_run_again(test):
+        if len(every) <= MOST_FAILED and may_run_again(test):
             again, output = second_run(test, f"{options.temp_directory}/second-run")
         (passed_again if again else failed).append(test)
         print(f"\n{'=' * 79}\n{test.id()}\n{result.text(test)}")
@@ -155,16 +198,18 @@ def main(arguments: list[str]) -> int:
         print(f"{number} skipped: {reason}")
     if passed_again:
         names = ", ".join(test.id() for test in passed_again)
-        print(f"{len(passed_again)} passed only on its second run: {names}")
+        whose = "its" if len(passed_again) == 1 else "their"
+        print(f"{len(passed_again)} passed only on {whose} second run: {names}")
         print("Add each of them to tests/second_runs.txt, and mend it next.")
     if len(passed_again) > MOST_SECOND_RUNS:
         print(f"More than {MOST_SECOND_RUNS} passed only on a second run: the run fails.")
     for test in failed:
         print(f"FAILED {test.id()}")
-    passes = not failed and len(passed_again) <= MOST_SECOND_RUNS and bool(chosen)
+    passes = not failed and len(passed_again) <= MOST_SECOND_RUNS
     if passes and not passed_again:
         shutil.rmtree(options.temp_directory, ignore_errors=True)
-    passed = result.successes + len(passed_again)
+    # Not ``successes``: trial counts a test there, too, of which only a cleanup fails.
+    passed = result.testsRun - len(every) - len(result.skips) + len(passed_again)
     print(f"{passed} passed, {len(failed)} failed, {len(result.skips)} skipped", flush=True)
     return 0 if passes else 1
 

@@ -9,6 +9,7 @@ import time
 from typing import Any
 
 from twisted.internet.defer import Deferred, succeed
+from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.auth.support import CredentialsCase
@@ -93,6 +94,15 @@ class GateTests(CredentialsCase):
         context = self.identified(self.gate(), self.token)
         self.assertEqual((context.user.name, context.caller), ("ann", None))
         self.assertEqual((context.subject.user, context.subject.caller), ("ann", ""))
+
+    def test_logs(self) -> None:
+        """No log event has a token, whether it is accepted or refused."""
+        self.tokens.users = {"right-token": "ann"}
+        gate = self.gate()
+        with capturedLogs() as events:
+            self.identified(gate, {"Authorization": ["Bearer right-token"]})
+            self.refused(gate, Unauthorized, {"Authorization": ["Bearer wrong-token"]})
+        self.assertNotIn("-token", repr(events))
 
     def test_resumption(self) -> None:
         """The context keeps what the client says about resuming; the request does not."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -428,6 +428,7 @@ class ContinueTests(LogCase):
         st.booleans(),
         st.integers(0, 40),
     )
+    @example([b"\x1b[1", b"m"], True, False, 1)
     def test_continues(self, chunks: list[bytes], plain: bool, timestamps: bool, cut: int) -> None:
         """A log that is cut behind any frame and continued is the same, to the byte."""
         self.journal = Journal(lambda: self.now)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import itertools
 import os
+import random
 import re
 import shutil
 from bisect import bisect_left
@@ -25,7 +26,7 @@ from tests.journal.support import ManualDisk, check, close_segments, contents, r
 from twisted_exec.journal.files import UNSYNCED_BYTES
 from twisted_exec.journal.interfaces import EventKind, missing_bytes
 from twisted_exec.journal.journal import Journal
-from twisted_exec.journal.records import FIRST_RECORD
+from twisted_exec.journal.records import FIRST_RECORD, HEADER_BYTES
 
 MILLISECOND = 1_000_000
 SECOND = 1000 * MILLISECOND
@@ -337,6 +338,20 @@ class DamageTests(Case):
                 file.write(damage)
             again = self.journal(run=2)
             self.assertEqual((again.epoch, contents(again)), (journal.epoch, b"abc"))
+
+    def test_times(self) -> None:
+        """A block that does not compress is a gap as well if its times are damaged."""
+        journal = self.journal()
+        journal.append(random.Random(1).randbytes(65_536))
+        journal.files.roll()
+        self.disk.seal_all()
+        journal.rest()
+        with open(self.file("sealed"), "r+b") as file:
+            # The block begins with its times: an offset of one byte, and a time.
+            (byte,) = os.pread(file.fileno(), 1, HEADER_BYTES + 1)
+            os.pwrite(file.fileno(), bytes([byte ^ 1]), HEADER_BYTES + 1)
+        self.assertEqual(journal.read(0, 9), b"")
+        self.assertEqual(journal.next_available(0), 65_536)
 
 
 class UnreadableTests(Case):

@@ -10,7 +10,14 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.linear import assert_linear
 from twisted_exec.api.status import APIError
-from twisted_exec.kube.answers import MAX_DEPTH, TooManyValues, cut, loads, object_of
+from twisted_exec.kube.answers import (
+    MAX_DEPTH,
+    TooManyValues,
+    WatchEvents,
+    cut,
+    loads,
+    object_of,
+)
 
 TEXT = 'a "quoted" [{ \\ thing'
 
@@ -76,3 +83,21 @@ class LoadsTests(SynchronousTestCase):
         """Shallow values are never cut."""
         content = json.dumps(value).encode()
         self.assertEqual(cut(content), content)
+
+
+class WatchEventsTests(SynchronousTestCase):
+    """Tests for :class:`WatchEvents`."""
+
+    def test_small_parts(self) -> None:
+        """An event that arrives in small parts is read in linear time."""
+
+        def read(count: int) -> None:
+            names: list[str] = []
+            events = WatchEvents(lambda _, obj: names.append(obj["metadata"]["name"]))
+            events.receive(b'{"type": "ADDED", "object": {"metadata": {"name": "')
+            for _ in range(count):
+                events.receive(b"x" * 256)
+            events.receive(b'"}}}\n')
+            self.assertEqual([len(name) for name in names], [256 * count])
+
+        assert_linear(read, 4_000)

@@ -135,11 +135,13 @@ class ListeningTests(LoopbackCase):
         await deferLater(reactor, 0)
 
     async def test_shared(self) -> None:
-        """A socket that systemd keeps stays open when its port stops."""
+        """A socket that systemd keeps stays open when its port stops; a successor learns that, too."""
         path, listening = self.unix()
         kept = listening.dup()
         self.sockets.inherit([ListeningSocket("", listening, is_shared=True)])
-        await stop_unix_port(self.adopt("unix", path))
+        port = self.adopt("unix", path)
+        self.assertEqual([each.is_shared for each in self.sockets.sockets()], [True])
+        await stop_unix_port(port)
         with socket.socket(socket.AF_UNIX) as plug, kept:
             plug.connect(path)
 

@@ -175,6 +175,18 @@ class LostTests(RejoinableTestCase):
         self.switch(received_text(0).encode(), b"X-Twisted-Exec-Terms: right=observe\r\n", OUTPUT)
         self.assertTrue(self.client.received().endswith(OUTPUT))
 
+    def test_terms_changed_late(self) -> None:
+        """A change while the request is on its way has a request of its own, and the user waits for its answer."""
+        (session,) = self.sessions.live()
+        session.hold_to(OBSERVER)
+        control = OneConnection()
+        self.locator.endpoints[:] = [("10.0.0.1:1", control)]
+        self.backend.transport.clear()
+        self.switch(received_text(len(KEYS)).encode())
+        self.client.send(KEYS)
+        self.assertIn(b"terms=right%3Dobserve HTTP", control.transport.value())
+        self.assertEqual(self.backend.transport.value(), b"")
+
     def test_ended_meanwhile(self) -> None:
         """A session that ends while there is no connection tells its user why, at once."""
         (session,) = self.sessions.live()

@@ -171,6 +171,13 @@ class SessionTests(SessionCase):
         self.assertIn('ConsolePolicy "default/p" requires a reason: use kubectl console', message)
         await self.open(user="jane", query=f"{STDIN}&reason=OPS-1")
 
+    async def test_several(self) -> None:
+        """One policy that refuses is enough, whatever the others allow."""
+        await self.make_policy("other", viewers=3)
+        await self.make_policy(reason="Required")
+        message = await self.refused(403, user="jane", query=STDIN)
+        self.assertIn('ConsolePolicy "default/p" requires a reason', message)
+
     async def test_approval(self) -> None:
         """A session needs an approval, and ends when it is withdrawn."""
         await self.make_policy(approval="Required")

@@ -19,7 +19,7 @@ from tests import needs, procfs, soak
 from tests.flows import kubectls, shared
 from tests.flows.consoles import watch
 from tests.flows.deployment import Deployment, gone, pause
-from tests.flows.programs import Program, start
+from tests.flows.programs import Program, script, start
 from tests.flows.test_three_programs import binding
 from tests.tiers import PROGRAMS
 from twisted_exec.api import kinds
@@ -329,7 +329,7 @@ class LossTests(LogCase):
         await self.deployment.start_runtime()
         await self.until_back()
         await self.say("again")
-        await self.reaches(lambda text: b"\r\nagain\r\n" in text)
+        await self.reaches(lambda text: b"again\r\n" in text)
         self.check_numbers(complete=False)
         code, whole, told = await kubectls.run("kubectl", "logs", "sh", env=self.env)
         self.assertEqual(code, 0, told)
@@ -353,13 +353,13 @@ class LossTests(LogCase):
         await deployment.start_runtime()
         await self.until_back()
         await self.say("again")
-        await self.reaches(lambda text: b"\r\nagain\r\n" in text)
+        await self.reaches(lambda text: b"again\r\n" in text)
         self.assertNotIn(b"twisted-exec:", self.out.read_bytes())
         self.assertIsNone(follower.exit_code)
 
     async def test_api_server(self) -> None:
         """``twisted-exec logs --follow`` continues when the API server is killed."""
-        follower = self.follow_into_file("twisted-exec", "logs", "-f", "sh")
+        follower = self.follow_into_file(script("twisted-exec"), "logs", "-f", "sh")
         await self.steady()
         await self.deployment.api.stop(signal.SIGKILL)
         await self.deployment.start_api()
