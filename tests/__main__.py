@@ -1,10 +1,10 @@
 """
 Run a tier of the tests: ``python -m tests [quick|full|all] [TEST ...]`` (see ``tests/tiers.py``).
 
-Under trial, in several processes.  It prints each failure when it happens, every 15 seconds a line with counts and the
-tests that ran 15 seconds ago, too, and at the end all failures again.  A failure of a test that starts programs is run once more, alone, in a fresh process,
-as far as ``tests/tiers.py`` allows that.  If at most two tests pass only then, the run passes, and its last
-lines name them, after the output of both of their runs.
+Under trial, in several processes.  It prints each failure when it happens, a line with counts every 15 seconds, with the
+tests that were running 15 seconds ago already, and at the end all failures again.  A failure of a test that starts
+programs is run once more, alone, in a fresh process, as far as :func:`may_run_again` allows that.  If at most two tests
+pass only then, the run passes, and its last lines name them, after the output of both of their runs.
 
 The temporary directory is removed unless a test has failed.
 """
