@@ -11,12 +11,18 @@ import glob
 import os
 import shutil
 import sys
+from importlib.util import find_spec
 from unittest import TestCase
 
 from twisted_exec.runtimes.qemu.driver import FIRMWARE, PROGRAM
 from twisted_exec.web.vendoring import wheel_backend
 
 CONTAINERD = "containerd"
+
+
+def venv() -> str | None:
+    """Why tests that make virtual environments cannot run here, or ``None``."""
+    return None if find_spec("ensurepip") else "Python has no ensurepip (python3-venv)"
 
 
 def kubectl() -> str | None:

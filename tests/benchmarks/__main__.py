@@ -39,6 +39,7 @@ from .fairness import bench as fairness_bench
 from .leaf import logs as leaf_logs
 from .leaf import recorded as leaf_recorded
 from .leaf import streams as leaf_streams
+from .limits import limited
 from .resume import bench as resume_bench
 from .revocation import bench as revocation_bench
 from .spaces import bench as spaces_bench
@@ -51,10 +52,12 @@ class Benchmark:
 
     :ivar run: takes a directory for its files, and the words behind the name; it prints its figures.
     :ivar line: explains it in ``--help``.
+    :ivar minutes: its limit, several times what it takes; see :mod:`.limits`.
     """
 
     run: Callable[..., None]
     line: str
+    minutes: float = 60
 
 
 BENCHMARKS = {
@@ -129,6 +132,7 @@ BENCHMARKS = {
     "scale": Benchmark(
         scale.main,
         "10 to 9 900 idle consoles, and 1 000 opened at once, beside ironcore's",
+        minutes=240,
     ),
     "opens-at-once": Benchmark(
         opens_at_once.main,
@@ -141,6 +145,7 @@ BENCHMARKS = {
     "fairness": Benchmark(
         fairness_bench.main,
         "[ROW ...]: keys of a quiet user while another user works at full speed",
+        minutes=180,
     ),
     "trace": Benchmark(
         trace.main,
@@ -157,6 +162,7 @@ BENCHMARKS = {
     "revocation": Benchmark(
         revocation_bench.main,
         "[--on=ARRANGEMENT] [CAUSE ...]: from the withdrawal of a right to the last byte",
+        minutes=180,
     ),
     "resume": Benchmark(
         resume_bench.main,
@@ -193,8 +199,9 @@ def main(words: list[str]) -> None:
     forks.enabled = False
     for name, rest in arguments(words or [*BENCHMARKS]):
         print(interpreter.heading(name), flush=True)
-        with tempfile.TemporaryDirectory() as scratch:
-            BENCHMARKS[name].run(Path(scratch), *rest)
+        benchmark = BENCHMARKS[name]
+        with tempfile.TemporaryDirectory() as scratch, limited(name, benchmark.minutes * 60):
+            benchmark.run(Path(scratch), *rest)
 
 
 if __name__ == "__main__":

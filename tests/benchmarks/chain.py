@@ -21,6 +21,7 @@ from tests.flows.deployment import Deployment, run_reactor
 from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.revisions import revision
+from twisted_exec.streaming.interfaces import USER_HEADER
 
 from .console import Console, user_context
 
@@ -33,6 +34,8 @@ IDLE_SESSIONS = 200
 # first sent what was printed before.
 LOUD, QUIET = "loud", "quiet"
 
+USER = "admin"
+
 Open = Callable[[str], Console]
 
 
@@ -41,7 +44,7 @@ class Chain:
 
     def __init__(self, deployment: Deployment) -> None:
         self._deployment = deployment
-        self._tls = user_context(deployment.pki)
+        self._tls = user_context(deployment.pki, USER)
         channel = grpc.insecure_channel(deployment.iri_target)
         self._exec = _unary(channel, "exec")
         machines = _unary(channel, "list_machines")(pb.ListMachinesRequest()).machines
@@ -62,11 +65,16 @@ class Chain:
         return Console.open(self._deployment.port, self._tls, name)
 
     def direct(self, name: str) -> Console:
-        """By the runtime's own exec URL."""
+        """
+        By the runtime's own exec URL, as the user of :meth:`through`.
+
+        A session of another user, also of an unknown one, would be an observer until all hops have noticed the end of
+        the session before.
+        """
         url = urlsplit(self._exec(pb.ExecRequest(machine_id=self._ids[name])).url)
         line = socket.socket(socket.AF_UNIX)
         line.connect(unquote(url.netloc))
-        return Console(line, "localhost", url.path)
+        return Console(line, "localhost", url.path, f"{USER_HEADER.decode()}: {USER}\r\n")
 
 
 def _unary(channel: grpc.Channel, name: str) -> grpc.UnaryUnaryMultiCallable:

@@ -18,11 +18,13 @@ if TYPE_CHECKING:
     from twisted_exec.tls.pki import PKI
 
 BUFFER = 64 << 10
+PATIENCE_SECONDS = 60
+"""The longest wait for one piece of output."""
 
 
 def connect(port: int, tls: ssl.SSLContext) -> ssl.SSLSocket:
     """Return a connection to a port of this host, whose handshake is done."""
-    plain = socket.create_connection(("127.0.0.1", port), timeout=60)
+    plain = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_SECONDS)
     plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return tls.wrap_socket(plain, server_hostname="localhost")
 
@@ -39,12 +41,26 @@ class Console:
     """
     One open console, over a connected (and, if need be, TLS-wrapped) socket.
 
+    Each wait has a limit, and its :class:`TimeoutError` says what was missing, and what the console has printed.
+
     :raises ConnectionError: the upgrade was refused; the answer is the message.
     """
 
-    def __init__(self, line: socket.socket, host: str, path: str, headers: str = "") -> None:
+    def __init__(
+        self,
+        line: socket.socket,
+        host: str,
+        path: str,
+        headers: str = "",
+        *,
+        patience_seconds: float = PATIENCE_SECONDS,
+    ) -> None:
         self._line = line
+        self._patience_seconds = patience_seconds
+        self._line.settimeout(patience_seconds)
         self._buffer = b""
+        self._last = b""  # the newest piece of output
+        self._awaited = "an answer to the upgrade request"
         key = base64.b64encode(os.urandom(16)).decode()
         line.sendall(
             f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
@@ -56,6 +72,7 @@ class Console:
         head, _, self._buffer = self._buffer.partition(b"\r\n\r\n")
         if not head.startswith(b"HTTP/1.1 101 "):
             raise ConnectionError((head + self._buffer).decode(errors="replace"))
+        self._awaited = "output"
 
     @classmethod
     def open(cls, port: int, tls: ssl.SSLContext, machine: str, headers: str = "") -> Console:
@@ -84,7 +101,8 @@ class Console:
             frame = self._buffer[head : head + length]
             opcode, self._buffer = self._buffer[0] & 15, self._buffer[head + length :]
             if opcode == 2 and frame[:1] == b"\1" and length > 1:
-                return frame[1:]
+                self._last = frame[1:]
+                return self._last
 
     def until(self, mark: bytes, seen: bytes = b"") -> bytes:
         """
@@ -92,8 +110,10 @@ class Console:
 
         :return: what came behind the mark in the same piece.
         """
+        self._awaited = f"{mark!r} in the output"
         while mark not in seen:
             seen = seen[-len(mark) :] + self.receive()
+        self._awaited = "output"
         return seen.partition(mark)[2]
 
     def count(self, total: int, piece: bytes = b"") -> bytes:
@@ -103,16 +123,22 @@ class Console:
         :return: what came behind them in the same piece.
         """
         total -= len(piece)
+        self._awaited = "the rest of the output that is counted"
         while total > 0:
             piece = self.receive()
             total -= len(piece)
+        self._awaited = "output"
         return piece[len(piece) + total :]
 
     def close(self) -> None:
         self._line.close()
 
     def _more(self) -> None:
-        data = self._line.recv(BUFFER)
+        try:
+            data = self._line.recv(BUFFER)
+        except TimeoutError:
+            waited = f"waited {self._patience_seconds:g} s for {self._awaited}"
+            raise TimeoutError(f"{waited}; the last output was {self._last[-300:]!r}") from None
         if not data:
             raise ConnectionError(f"the console ended: {self._buffer[-300:]!r}")
         self._buffer += data

@@ -4,6 +4,7 @@ Connections that can be cut: a TCP relay between two programs.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from twisted.internet import reactor as _reactor
@@ -24,8 +25,11 @@ class Cable(Factory):
     :ivar target: the port on 127.0.0.1 that connections are passed on to.
     :ivar port: its own port, once it listens.
     :ivar made: the number of connections so far.
+    :ivar late: calls that pass on what is under way.
     :ivar refuses: new connections are closed at once.
     :ivar bytes_per_second: of each direction of each connection; 0: as fast as the host is.
+    :ivar delay_seconds: how much later bytes and the end arrive, in each direction of connections that are made from
+        now on.
     """
 
     noisy = False
@@ -33,8 +37,10 @@ class Cable(Factory):
     def __init__(self) -> None:
         self.target = self.port = self.made = 0
         self.bytes_per_second = 0
+        self.delay_seconds = 0.0
         self.refuses = self._silent = False
         self._ends: set[_End] = set()
+        self.late: set[Any] = set()
         self._listening: Any = None
 
     async def listen(self, port: int = 0, interface: str = "127.0.0.1") -> None:
@@ -69,6 +75,8 @@ class Cable(Factory):
 
     def cut(self) -> None:
         """Reset all connections, in both directions."""
+        while self.late:
+            self.late.pop().cancel()
         for end in list(self._ends):
             end.transport.abortConnection()
 
@@ -94,6 +102,11 @@ class Cable(Factory):
         for end in self._ends:
             end.transport.resumeProducing()
 
+    def delay_present(self, seconds: float) -> None:
+        """Let bytes and the end arrive so much later from now on, at the present connections alone."""
+        for end in self._ends:
+            end.delay_seconds = seconds
+
     @property
     def is_silent(self) -> bool:
         return self._silent
@@ -110,6 +123,7 @@ class _End(Protocol):
         self.peer: _End | None = None
         self._early = b""
         self._slow: Any = None  # the call that ends the time which the last bytes take
+        self.delay_seconds = cable.delay_seconds
 
     def connectionMade(self) -> None:
         self.cable._ends.add(self)
@@ -123,13 +137,25 @@ class _End(Protocol):
         peer.transport.registerProducer(self, True)
         early, self._early = self._early, b""
         if early:
-            peer.transport.write(early)
+            self._pass_on(peer.transport.write, early)
+
+    def _pass_on(self, act: Callable[..., None], *arguments: object) -> None:
+        if not self.delay_seconds:
+            act(*arguments)
+            return
+
+        def arrive() -> None:
+            self.cable.late.discard(call)
+            act(*arguments)
+
+        call = reactor.callLater(self.delay_seconds, arrive)
+        self.cable.late.add(call)
 
     def dataReceived(self, data: bytes) -> None:
         if self.peer is None:
             self._early += data
         else:
-            self.peer.transport.write(data)
+            self._pass_on(self.peer.transport.write, data)
             if speed := self.cable.bytes_per_second:
                 self.transport.pauseProducing()
                 self._slow = reactor.callLater(len(data) / speed, self._passed)
@@ -144,8 +170,12 @@ class _End(Protocol):
             self._slow.cancel()
             self._slow = None
         if self.peer is not None:
-            self.peer.transport.unregisterProducer()
-            self.peer.transport.loseConnection()
+            self._pass_on(self._end, self.peer)
+
+    @staticmethod
+    def _end(peer: _End) -> None:
+        peer.transport.unregisterProducer()
+        peer.transport.loseConnection()
 
     def pauseProducing(self) -> None:
         self.transport.pauseProducing()

@@ -338,6 +338,10 @@ def pause(seconds: float = 0.05) -> Deferred[None]:
     return deferLater(reactor, seconds, lambda: None)
 
 
+working: list[Coroutine[Any, Any, None]] = []
+"""The coroutine of :func:`run_reactor`, so that a benchmark can say where it waits."""
+
+
 def run_reactor(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """
     Run the reactor, which the programs need, while a coroutine runs.
@@ -347,10 +351,12 @@ def run_reactor(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
     failures: list[Failure] = []
 
     def begin() -> None:
-        running = Deferred.fromCoroutine(work()).addErrback(failures.append)
+        working.append(work())
+        running = Deferred.fromCoroutine(working[-1]).addErrback(failures.append)
         running.addBoth(lambda _: reactor.stop())
 
     reactor.callWhenRunning(begin)
     reactor.run()
+    working.clear()
     for failure in failures:
         failure.raiseException()

@@ -4,7 +4,7 @@ Build the self-contained archive of the client, which needs no Python where it r
 Run it with the Python of a virtual environment that has the wheel of twisted-exec and PyInstaller, on the kind of
 system that the archive is for::
 
-    python -m venv work && work/bin/pip install . pyinstaller
+    python -m venv work && docs/deploy/lock/install.sh work/bin/python . pyinstaller
     work/bin/python docs/deploy/archive/build.py DIRECTORY
 
 The archive has the commands, which are scripts for sh, ``lib`` with the program and Python, manual pages, and
