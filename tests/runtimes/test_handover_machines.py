@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from twisted.internet.defer import Deferred
+
 from tests.contracts.machine_runtime import machine
 from tests.runtimes.lines.test_serial_port import Device
 from tests.runtimes.test_keep_machines import KeptCase
@@ -189,6 +191,37 @@ class MachinesTests(KeptCase):
         self.assertEqual(len(self.flushLoggedErrors(OSError)), 1)
         other.viewer.data_received(b"a")
         await self.until(lambda: b"a." in other.got)
+
+    async def test_one_is_not_suspended(self) -> None:
+        """A machine that cannot be let go of delays no other one, and goes on with them."""
+        first = await self.start()
+        ids = []
+        for uid in ("u1", "u2"):
+            shell = machine("x", "shell", uid=uid)
+            answer = await first.create_machine(pb.CreateMachineRequest(machine=shell))
+            ids.append(answer.machine.metadata.id)
+            await self.until_running(first, ids[-1])
+        waits: Deferred[bytes] = Deferred()
+        bad, good = (first.machines.supervisors[id] for id in ids)
+        suspend = bad.suspend
+
+        async def slow() -> bytes:
+            await suspend()
+            return await waits
+
+        self.patch(bad, "suspend", slow)
+        handed = MachinesHandOver(first)
+        await handed.settle()
+        suspending = Deferred.fromCoroutine(handed.suspend())
+        self.assertTrue(good.is_suspended)
+        waits.errback(RuntimeError("a bug"))
+        with self.assertRaises(RuntimeError):
+            await suspending
+        await handed.unsuspend()
+        for id in ids:
+            viewer = self.attach(first, id)
+            viewer.viewer.data_received(b"echo $((6 * 7))\r")
+            await self.until(lambda viewer=viewer: b"42" in viewer.got)  # type: ignore[misc]
 
     async def test_locked(self) -> None:
         """A runtime does not go on while another one has the state directory."""
