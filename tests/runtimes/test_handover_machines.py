@@ -313,9 +313,12 @@ class MachinesTests(KeptCase):
         }
         first = await self.make_runtime(rack)
         id = await self.create(first, "rack")
+        device.says(b"before")
+        await self.until(lambda: self.text(first, id) == b"before")
         handed = MachinesHandOver(first)
         values = await handed.suspend()
         device.says(b"meanwhile")
         second = await self.make_runtime(rack, inherited=values)
         self.runtimes.append(second)
-        await self.until(lambda: self.text(second, id) == b"meanwhile")
+        await self.until(lambda: self.text(second, id) == b"beforemeanwhile")
+        self.assertNotIn("gap", self.kinds(second, id))
