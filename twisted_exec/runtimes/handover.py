@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote
 
 from google.protobuf.message import DecodeError
-from twisted.internet.defer import Deferred, DeferredList, FirstError, gatherResults
+from twisted.internet.defer import (
+    CancelledError,
+    Deferred,
+    DeferredList,
+    FirstError,
+    gatherResults,
+)
 from twisted.internet.error import ConnectionDone
 from twisted.internet.interfaces import IPushProducer, IReactorTime, IStreamClientEndpoint
 from twisted.logger import Logger
@@ -464,7 +470,7 @@ class MachinesHandOver:
             for record in machines.records
             if machines.supervisors[record.id].is_suspended
         ]
-        await DeferredList(going_on)
+        await DeferredList(going_on, consumeErrors=True)
 
     async def _unsuspend(self, record: MachineRecord, leaders: Mapping[str, Any]) -> None:
         machines = self._machines
@@ -472,6 +478,8 @@ class MachinesHandOver:
         unsent = self._unsent.pop(record.id, b"")
         try:
             await machines.supervisors[record.id].unsuspend(left, unsent)
+        except CancelledError:
+            raise  # this process stops
         except Exception:
             self._log.failure("machine {label} does not go on", label=record.label)
 
