@@ -82,6 +82,8 @@ FIGURES = {
     "recording.test_verification.VerifyTests.test_truncations": Figure(7, 1),
     # Calls of the disk from one kill to the next.
     "runtimes.recordings.test_kills.KillTests.test_each_call": Figure(3, 1),
+    # Kills.  On a busy machine one of four hits a read; at least a few, since each one is at another moment.
+    "runtimes.test_killed.KilledTests.test_kills": Figure(8, 100),
     # MiB.  More than a socket's buffers, 4 MiB on Linux.
     "runtimes.test_pty.TrafficTests.test_much": Figure(6, 64),
     # Processes.  More than the threads of the reactor's pool, 10.

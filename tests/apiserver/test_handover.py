@@ -21,6 +21,7 @@ from twisted_exec.api.kinds import Object
 from twisted_exec.apiserver.service import APIServer
 from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
 from twisted_exec.storage.handover import client as store_client
+from twisted_exec.storage.interfaces import StorageError
 from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.storage.sqlite import SQLiteStorage
 from twisted_exec.streaming.interfaces import (
@@ -240,6 +241,23 @@ class ThawTests(HandOverCase):
         with self.assertRaises(CancelledError):
             await watching
         self.assertEqual(seen, ["ADDED"])
+
+    async def test_store_does_not_go_on(self) -> None:
+        """A store that cannot be written any more does not stop requests that only read."""
+
+        async def fail() -> None:
+            raise StorageError("the file is locked")
+
+        await self.server.freeze()
+        storage = self.server._handed_storage
+        thaw = storage.thaw
+        self.patch(storage, "thaw", fail)
+        with self.assertRaisesRegex(StorageError, "locked"):
+            await self.server.thaw()
+        found = await self.client("admin").get(MACHINES, "vm", "default")
+        self.assertEqual(found["metadata"]["name"], "vm")
+        self.patch(storage, "thaw", thaw)
+        await self.server.thaw()
 
     async def test_freeze_that_failed(self) -> None:
         """A thaw is possible whatever was frozen before."""

@@ -192,6 +192,32 @@ class JournalContract:
         self.assertIsNone(missing_bytes(journal, 0, 6))
         self.assertEqual(missing_bytes(journal, 4, 6), 0)
 
+    def test_lost(self: Any) -> None:
+        """Each reader sees that output was lost; twice at one place is once."""
+        journal = self.make_journal()
+        journal.append(b"one")
+        journal.lost()
+        journal.lost()
+        behind = journal.end
+        journal.append(b"two")
+        self.assertIn(behind, (3, 4))
+        self.assertEqual(journal.read(0, 100)[:3], b"one")
+        self.assertEqual(journal.read(behind, 100), b"two")
+        gaps = [(each.offset, dict(each.data)) for each in journal.events(0, journal.end)]
+        self.assertEqual(gaps, [(3, {"bytes": None, "end": behind})])
+        self.assertIsNone(missing_bytes(journal, 3, behind))
+        self.assertEqual(missing_bytes(journal, behind + 1, journal.end), 0)
+        journal.lost()
+        self.assertEqual(len(list(journal.events(0, journal.end))), 2)
+
+    def test_lost_at_the_beginning(self: Any) -> None:
+        """Lost output before all other output is a mark there."""
+        journal = self.make_journal()
+        journal.lost()
+        journal.append(b"one")
+        self.assertEqual(self.whole(journal), b"one")
+        self.assertIsNone(missing_bytes(journal, 0, 0))
+
     def test_cursors(self: Any) -> None:
         """Each reader has its own cursor; a name is not a path."""
         journal = self.make_journal()

@@ -7,7 +7,7 @@ names the programs if not all of ``api poollet runtime`` are to be replaced; ``s
 them, and then manages a Space.  Each machine has ten sessions, of which one types.  A kubectl leaves after each hand-over, and another one comes, so
 that several old processes have sessions at once.  The output of each session is compared with what
 the machine has printed, what the machine has got with what was typed, and no machine was started
-twice.
+twice.  :class:`NeighbourTests` has the same beside sessions that are blocked, half open or just killed.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from twisted.trial.unittest import TestCase
 from tests import needs, procfs
 from tests.flows import busy_machine, kubectls
 from tests.flows.busy_machine import LINE_BYTES
+from tests.flows.cables import Cable
 from tests.flows.deployment import Deployment, pause
 from tests.flows.programs import Program, terminal, twistd
 from tests.flows.resuming import Typist
@@ -61,8 +62,13 @@ _CREDENTIALS = "credentials"
 _STOPPED = ("spacemanager", "poollet", "api", "runtime")
 _FIRST_LINE = re.compile(rb"(?:^|\n)(\d{%d}\n)" % (LINE_BYTES - 1))
 
+_FLOOD = "flood"
+_FLOOD_BYTES_PER_SECOND = 20_000_000
+_BLOCKED_LOOKS = 200
+"""A machine that writes nothing meanwhile waits for its reader."""
+
 _CLASS = """\
-- name: busy-{number}
+- name: {name}
   driver: pty
   command: [{python}, {program}, {directory}, "{speed}"]
   same_user: true
@@ -79,29 +85,38 @@ class UpgradedDeployment(Deployment):
     Three programs with pidfiles, and busy machines.
 
     :param machines: number of busy machines, each of a class of its own.
+    :param floods: there is one more machine, which prints as fast as its user reads.
     """
 
-    def __init__(self, directory: str, machines: int) -> None:
+    def __init__(self, directory: str, machines: int, *, floods: bool = False) -> None:
         super().__init__(directory)
-        self.machines = machines
+        self.machines, self.floods = machines, floods
         self._replaced: list[int] = []
         classes = ["classes:\n"]
         for number in range(machines):
-            self.load(number).mkdir()
-            classes.append(
-                _CLASS.format(
-                    number=number,
-                    python=sys.executable,
-                    program=busy_machine.__file__,
-                    directory=self.load(number).resolve(),
-                    speed=_BYTES_PER_SECOND,
-                )
-            )
+            classes.append(self._class(f"busy-{number}", self.load(number), _BYTES_PER_SECOND))
+        if floods:
+            classes.append(self._class(_FLOOD, self.flood, _FLOOD_BYTES_PER_SECOND))
         (self.directory / "runtime.yaml").write_text("".join(classes))
+
+    def _class(self, name: str, directory: Path, speed: int) -> str:
+        directory.mkdir()
+        return _CLASS.format(
+            name=name,
+            python=sys.executable,
+            program=busy_machine.__file__,
+            directory=directory.resolve(),
+            speed=speed,
+        )
 
     def load(self, number: int) -> Path:
         """Return the directory of a busy machine."""
         return self.directory / f"load-{number}"
+
+    @property
+    def flood(self) -> Path:
+        """The directory of the machine that prints as fast as its user reads."""
+        return self.directory / _FLOOD
 
     def twistd(self, plugin: str, *options: str) -> Program:
         name = plugin.removeprefix("exec-").removesuffix("server")
@@ -115,13 +130,16 @@ class UpgradedDeployment(Deployment):
 
     async def start(self) -> None:
         await self.start_api()
-        await self.start_runtime()
+        await self.start_runtime(f"--rejoin-seconds={_PATIENCE_SECONDS:g}")
         await self.start_poollet()
         if "spacemanager" in _PROGRAMS:
             await self.start_spacemanager()
         for number in range(self.machines):
             await self.create_class(f"busy-{number}", "64Mi")
             await self.create_machine(f"m{number}", f"busy-{number}")
+        if self.floods:
+            await self.create_class(_FLOOD, "64Mi")
+            await self.create_machine(_FLOOD, _FLOOD)
 
     async def start_spacemanager(self) -> None:
         """Start a space manager, and let it manage this API server as an imported Space."""
@@ -181,6 +199,8 @@ class UpgradedDeployment(Deployment):
         """Stop the newest process of each program, and those before it."""
         for number in range(self.machines):
             (self.load(number) / "stop").touch()
+        if self.floods:
+            (self.flood / "stop").touch()
         await self._close_client()
         newest = [self.pid(name) for name in _STOPPED if hasattr(self, name)]
         for pid in [*newest, *self._replaced]:
@@ -275,7 +295,7 @@ class OurUser(Typist):
 User = OurUser | StockUser
 
 
-class UpgradeTests(TestCase):
+class UpgradeCase(TestCase):
     """Busy machines with ten sessions each."""
 
     timeout = min(600 + 60 * UPGRADES + 10 * SESSIONS, UPGRADE_SECONDS + _COMPARE_SECONDS)
@@ -288,46 +308,6 @@ class UpgradeTests(TestCase):
         self.home = str(Path(self.mktemp()).resolve())  # one cache of discovery
         self.compared = self.refused = 0
         self.opened = {OurUser: 0, StockUser: 0}
-
-    async def test_upgrades(self) -> None:
-        """No session ends, no byte is missing, and no machine is started again."""
-        machines = max(1, SESSIONS // _AT_A_MACHINE)
-        self.deployment = deployment = UpgradedDeployment(self.mktemp(), machines)
-        self.addCleanup(deployment.stop)
-        await deployment.start()
-        opened = [Deferred.fromCoroutine(self.users(number)) for number in range(machines)]
-        users = await gatherResults(opened, consumeErrors=True)
-        sessions = sum(map(len, users))
-        print(f"\nSEED={SEED}, {sessions} sessions after {self.elapsed:.0f} s")
-        times: defaultdict[str, list[float]] = defaultdict(list)
-        upgrades, turn = 0, list[str]()
-        while upgrades < UPGRADES and self.elapsed < UPGRADE_SECONDS:
-            turn = turn or self.choice.sample(_PROGRAMS, len(_PROGRAMS))  # each equally often
-            name = turn.pop()
-            times[name].append(await deployment.upgrade(name))
-            replaced = reactor.seconds()
-            await self.calm([user for group in users for user in group])
-            calm = reactor.seconds() - replaced
-            await self.renew(users)
-            upgrades += 1
-            print(
-                f"{self.elapsed:.0f} s: {name} replaced in {times[name][-1]:.1f} s, all sessions go on"
-                f" {calm:.1f} s later",
-                flush=True,
-            )
-        lingering = deployment.lingering
-        for number, group in enumerate(users):
-            await self.compare(number, group)
-        for name, taken in sorted(times.items()):
-            print(f"{name:8} {len(taken):4} times: {figures(taken)} s")
-        ours = [user for group in users for user in group if isinstance(user, OurUser)]
-        print(
-            f"{upgrades} upgrades, {self.opened[OurUser]} sessions of ours and"
-            f" {self.opened[StockUser]} of stock kubectls (at most {sessions} at once),"
-            f" {self.refused} not answered in time and opened again, {lingering} old processes"
-            f" at the end, {self.compared} bytes compared; pauses of"
-            f" ours: {figures([each for user in ours for each in user.seconds])} s"
-        )
 
     @property
     def elapsed(self) -> float:
@@ -423,6 +403,122 @@ class UpgradeTests(TestCase):
         output.add(shown[first.start(1) :])
         self.compared += output.size
         return output
+
+
+class UpgradeTests(UpgradeCase):
+    """Hand-overs of each program."""
+
+    async def test_upgrades(self) -> None:
+        """No session ends, no byte is missing, and no machine is started again."""
+        machines = max(1, SESSIONS // _AT_A_MACHINE)
+        self.deployment = deployment = UpgradedDeployment(self.mktemp(), machines)
+        self.addCleanup(deployment.stop)
+        await deployment.start()
+        opened = [Deferred.fromCoroutine(self.users(number)) for number in range(machines)]
+        users = await gatherResults(opened, consumeErrors=True)
+        sessions = sum(map(len, users))
+        print(f"\nSEED={SEED}, {sessions} sessions after {self.elapsed:.0f} s")
+        times: defaultdict[str, list[float]] = defaultdict(list)
+        upgrades, turn = 0, list[str]()
+        while upgrades < UPGRADES and self.elapsed < UPGRADE_SECONDS:
+            turn = turn or self.choice.sample(_PROGRAMS, len(_PROGRAMS))  # each equally often
+            name = turn.pop()
+            times[name].append(await deployment.upgrade(name))
+            replaced = reactor.seconds()
+            await self.calm([user for group in users for user in group])
+            calm = reactor.seconds() - replaced
+            await self.renew(users)
+            upgrades += 1
+            print(
+                f"{self.elapsed:.0f} s: {name} replaced in {times[name][-1]:.1f} s, all sessions go on"
+                f" {calm:.1f} s later",
+                flush=True,
+            )
+        lingering = deployment.lingering
+        for number, group in enumerate(users):
+            await self.compare(number, group)
+        for name, taken in sorted(times.items()):
+            print(f"{name:8} {len(taken):4} times: {figures(taken)} s")
+        ours = [user for group in users for user in group if isinstance(user, OurUser)]
+        print(
+            f"{upgrades} upgrades, {self.opened[OurUser]} sessions of ours and"
+            f" {self.opened[StockUser]} of stock kubectls (at most {sessions} at once),"
+            f" {self.refused} not answered in time and opened again, {lingering} old processes"
+            f" at the end, {self.compared} bytes compared; pauses of"
+            f" ours: {figures([each for user in ours for each in user.seconds])} s"
+        )
+
+
+class NeighbourTests(UpgradeCase):
+    """Hand-overs beside sessions that are blocked, half open or just killed."""
+
+    async def test_neighbours(self) -> None:
+        """None of them stops a hand-over: each other session goes on, and no byte is missing."""
+        self.deployment = deployment = UpgradedDeployment(self.mktemp(), 1, floods=True)
+        self.addCleanup(deployment.stop)
+        await deployment.start()
+        cable = await self.cable()
+        users = await self.users(0)
+        for name in ("runtime", "poollet", "api", "runtime"):
+            blocked, half_open = await self.blocked(), await self.half_open(cable)
+            killed = await self.open(0, 1)
+            os.kill(killed.program.pid, signal.SIGKILL)
+            await deployment.upgrade(name)
+            await self.calm(users)
+            for each in (blocked, half_open, killed):
+                await each.leave()
+            cable.cut()
+            cable.mend()
+        # The hop is killed, and its sessions wait in the runtime that is replaced.
+        os.kill(deployment.pid("poollet"), signal.SIGKILL)
+        await deployment.upgrade("runtime")
+        await deployment.start_poollet()
+        await self.calm(users)
+        await self.compare(0, users)
+        print(f"{self.compared} bytes compared")
+
+    async def cable(self) -> Cable:
+        """Return a cable between clients and the API server."""
+        cable = Cable()
+        await cable.listen()
+        self.addCleanup(cable.stop)
+        config = Path(self.deployment.admin).read_text()
+        port = re.search(r"https://[^\s:]+:(\d+)", config)[1]  # type: ignore[index]
+        cable.target = int(port)
+        self.cabled = str((self.deployment.directory / "cabled.kubeconfig").resolve())
+        Path(self.cabled).write_text(config.replace(f":{port}", f":{cable.port}"))
+        return cable
+
+    async def half_open(self, cable: Cable) -> StockUser:
+        """Return a session whose connection delivers nothing any more, and is not closed either."""
+        user = await self.stock(self.cabled, "m0")
+        cable.silence()
+        return user
+
+    async def blocked(self) -> StockUser:
+        """Return a session whose client reads nothing, so that everything before it is full."""
+        user = await self.stock(str(Path(self.deployment.admin).resolve()), _FLOOD)
+        os.kill(user.program.pid, signal.SIGSTOP)
+        pid = int((self.deployment.flood / "starts").read_text().split()[-1])
+        looks, before = 0, -1
+        while looks < _BLOCKED_LOOKS:
+            written = _written(pid)
+            looks, before = looks + 1 if written == before else 0, written
+            await pause()
+        return user
+
+    async def stock(self, config: str, machine: str) -> StockUser:
+        kubectl = kubectls.found()[kubectls.some()[0]]
+        user = StockUser(kubectl, machine, {"KUBECONFIG": config, "HOME": self.home})
+        self.addCleanup(user.leave)
+        await self.until([user], lambda user: user.was_refused or user.has_begun)
+        return user
+
+
+def _written(pid: int) -> int:
+    """Return how many bytes a process has written."""
+    counts = Path(f"/proc/{pid}/io").read_text()
+    return int(re.search(r"wchar: (\d+)", counts)[1])  # type: ignore[index]
 
 
 def figures(values: Sequence[float]) -> str:

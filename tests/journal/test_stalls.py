@@ -24,6 +24,7 @@ from tests.journal.support import check, close_segments, contents
 from tests.journal.test_store import KEY, OTHER
 from tests.program.disks import FreezableThread
 from twisted_exec.journal import front
+from twisted_exec.journal import store as journal_store
 from twisted_exec.journal.directories import read_run
 from twisted_exec.journal.files import JournalFiles
 from twisted_exec.journal.interfaces import Event, EventKind, missing_bytes
@@ -316,6 +317,24 @@ class StallTests(StallCase):
         self.clock.pump([1] * 10)
         self.assertEqual([path.read_bytes() for path in paths], before)
         self.assertEqual(len(self.front_files()), 1)
+
+    def test_killed_at_its_start(self) -> None:
+        """A run that is killed as soon as the disk has its name has what the run before left."""
+
+        class Killed(Exception):
+            pass
+
+        def write_run(*args: Any) -> None:
+            write(*args)
+            raise Killed
+
+        self.store().journal(KEY).append(b"one\n")
+        write = journal_store.write_run
+        patch = self.patch(journal_store, "write_run", write_run)
+        with self.assertRaises(Killed):
+            self.begin()
+        patch.restore()
+        self.assertEqual(contents(self.begin().journal(KEY)), b"one\n")
 
     def test_goes_on(self) -> None:
         """A store goes on after a close that is cancelled, or that the disk delays if so wished."""

@@ -107,6 +107,27 @@ class ListeningTests(LoopbackCase):
         with socket.socket(socket.AF_UNIX) as plug, kept:
             plug.connect(path)
 
+    async def test_not_released(self) -> None:
+        """A port that cannot be left to another process does not stop the others."""
+
+        def fail() -> None:
+            raise OSError("too many open files")
+
+        ports = []
+        for name in ("one", "two"):
+            _, listening = self.unix()
+            self.sockets.inherit([ListeningSocket(name, listening)])
+            ports.append(self.adopt(name))
+        bad, good = ports
+        self.patch(bad, "stopListening", fail)
+        self.sockets.release()
+        self.assertEqual(len(self.flushLoggedErrors(OSError)), 1)
+        self.assertEqual(self.sockets.sockets(), [])
+        bad.stopReading()
+        bad.socket.close()
+        while good.connected:
+            await self.turn()
+
     async def test_released_own(self) -> None:
         """A released port that this process has opened leaves its socket open elsewhere, too."""
         where = "tcp:0:interface=127.0.0.1"

@@ -6,10 +6,16 @@ other, with a QEMU that goes on.
 from __future__ import annotations
 
 import json
+import os
 from typing import Any
+
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred
+from twisted.internet.protocol import Factory, Protocol
 
 from tests.contracts.machine_runtime import machine
 from tests.runtimes.lines.test_serial_port import Device
+from tests.runtimes.support import RACK
 from tests.runtimes.test_keep_machines import KeptCase
 from tests.tiers import PROGRAMS
 from twisted_exec.console.floor import LINE_AGAIN
@@ -17,6 +23,7 @@ from twisted_exec.console.shared_console import ConsoleLimits
 from twisted_exec.console.viewer import restore_viewer
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.request_cache import Grant
+from twisted_exec.journal.interfaces import EventKind
 from twisted_exec.runtimes.handover import CannotHandOver, MachinesHandOver
 from twisted_exec.runtimes.lines import serial
 from twisted_exec.runtimes.state import StateInUse
@@ -190,6 +197,37 @@ class MachinesTests(KeptCase):
         other.viewer.data_received(b"a")
         await self.until(lambda: b"a." in other.got)
 
+    async def test_one_is_not_suspended(self) -> None:
+        """A machine that cannot be let go of delays no other one, and goes on with them."""
+        first = await self.start()
+        ids = []
+        for uid in ("u1", "u2"):
+            shell = machine("x", "shell", uid=uid)
+            answer = await first.create_machine(pb.CreateMachineRequest(machine=shell))
+            ids.append(answer.machine.metadata.id)
+            await self.until_running(first, ids[-1])
+        waits: Deferred[bytes] = Deferred()
+        bad, good = (first.machines.supervisors[id] for id in ids)
+        suspend = bad.suspend
+
+        async def slow() -> bytes:
+            await suspend()
+            return await waits
+
+        self.patch(bad, "suspend", slow)
+        handed = MachinesHandOver(first)
+        await handed.settle()
+        suspending = Deferred.fromCoroutine(handed.suspend())
+        self.assertTrue(good.is_suspended)
+        waits.errback(RuntimeError("a bug"))
+        with self.assertRaises(RuntimeError):
+            await suspending
+        await handed.unsuspend()
+        for id in ids:
+            viewer = self.attach(first, id)
+            viewer.viewer.data_received(b"echo $((6 * 7))\r")
+            await self.until(lambda viewer=viewer: b"42" in viewer.got)  # type: ignore[misc]
+
     async def test_locked(self) -> None:
         """A runtime does not go on while another one has the state directory."""
         first = await self.start()
@@ -267,6 +305,30 @@ class MachinesTests(KeptCase):
         await first.stopService()
         self.assertEqual(self.pids(), [])
 
+    async def test_line_that_is_opened_again(self) -> None:
+        """Where nobody has read a line, its journal has a gap that readers see."""
+
+        class Peer(Protocol):
+            def connectionMade(self) -> None:
+                self.transport.write(b"up")
+
+        path = os.path.join(self.directory, "line")
+        listening: Any = reactor.listenUNIX(path, Factory.forProtocol(Peer))  # type: ignore[attr-defined]
+        self.addCleanup(listening.stopListening)
+        rack = {**RACK, "lines": {"x": {"endpoint": f"unix:{path}"}}}
+        first = await self.make_runtime(rack)
+        id = await self.create(first, "rack")
+        await self.until(lambda: self.text(first, id) == b"up")
+        values = await MachinesHandOver(first).suspend()
+        second = await self.make_runtime(rack, inherited=values)
+        self.runtimes.append(second)
+        await self.until_running(second, id)
+        _, journal = second.read_log(Grant(id))
+        await self.until(lambda: journal.end == 5)
+        (gap,) = journal.events(0, 5, EventKind.GAP)
+        self.assertEqual((gap.offset, dict(gap.data)), (2, {"bytes": None, "end": 3}))
+        self.assertEqual((journal.read(0, 9), journal.read(3, 9)), (b"up", b"up"))
+
     async def test_serial_device(self) -> None:
         """A serial device stays open, so that what its machine prints meanwhile is not lost."""
         self.patch(serial, "LOCK_DIRECTORY", self.directory)
@@ -280,9 +342,12 @@ class MachinesTests(KeptCase):
         }
         first = await self.make_runtime(rack)
         id = await self.create(first, "rack")
+        device.says(b"before")
+        await self.until(lambda: self.text(first, id) == b"before")
         handed = MachinesHandOver(first)
         values = await handed.suspend()
         device.says(b"meanwhile")
         second = await self.make_runtime(rack, inherited=values)
         self.runtimes.append(second)
-        await self.until(lambda: self.text(second, id) == b"meanwhile")
+        await self.until(lambda: self.text(second, id) == b"beforemeanwhile")
+        self.assertNotIn("gap", self.kinds(second, id))

@@ -378,6 +378,112 @@ class StockClientTests(SessionsCase):
         self.runtime.pass_seconds(1)
         self.assertTrue(stock.received.endswith(b"last"))
 
+    def test_blocked(self) -> None:
+        """A client that reads nothing stops neither the others nor the hand-over, and goes on later."""
+        for protocol in (V5, V4, OVER_SPDY):
+            runtime = self.runtime = Runtime(self.clock)
+            healthy, blocked = runtime.stock("ann", protocol), runtime.stock("bob", protocol)
+            blocked.stream.pause_output()
+            for _ in range(40):
+                runtime.print(bytes(64 << 10))
+                runtime.pass_seconds(0.1)
+            for number in range(3):
+                runtime.upgrade()
+                self.assertNoResult(runtime.retired[0].retiring)  # it serves both streams
+                runtime.print(b"%d" % number)
+                healthy.stream.write(b"k%d" % number)
+                runtime.pass_seconds(2)
+            self.assertTrue(healthy.received.endswith(b"012"), protocol)
+            self.assertEqual(runtime.typed, b"k0k1k2")
+            blocked.stream.resume_output()
+            runtime.pass_seconds(5)
+            runtime.print(b"last")
+            runtime.pass_seconds(1)
+            self.assertIn(b"bytes skipped", blocked.received)
+            self.assertTrue(blocked.received.endswith(b"last"))
+            self.assertEqual((healthy.endings, blocked.endings), ([], []))
+
+    def test_half_open(self) -> None:
+        """A connection that delivers nothing any more does not stop the others."""
+        dead, healthy = self.runtime.stock("ann"), self.runtime.stock("bob")
+        self.runtime.frozen.add(self.runtime.network.transports[0])
+        self.runtime.frozen.add(self.runtime.network.transports[1])
+        for _ in range(40):
+            self.runtime.print(bytes(64 << 10))
+            self.runtime.pass_seconds(0.1)
+        self.assertLess(len(dead.received), len(healthy.received))
+        self.runtime.upgrade()
+        self.runtime.pass_seconds(1)
+        self.runtime.print(b"last")
+        self.runtime.pass_seconds(1)
+        self.assertTrue(healthy.received.endswith(b"last"))
+        self.assertEqual(healthy.endings, [])
+
+    def test_killed_hop(self) -> None:
+        """A stream whose hop has just been killed waits in the old process; the others go on."""
+        hop, healthy = self.runtime.hop("offer"), self.runtime.stock("bob")
+        key = re.search(rb"key=([^;\r]+)", hop.got)[1].decode()  # type: ignore[index]
+        hop.transport.abortConnection()
+        self.runtime.print(b"1")
+        self.runtime.pass_seconds(1)
+        self.runtime.upgrade()
+        self.assertNoResult(self.runtime.retired[-1].retiring)
+        self.runtime.print(b"2")
+        self.runtime.pass_seconds(1)
+        hop = self.runtime.hop(f"key={key}; received=0", session="s1")
+        self.runtime.print(b"3")
+        self.runtime.pass_seconds(1)
+        output = hop.got.partition(b"\r\n\r\n")[2]
+        self.assertEqual(b"".join(re.findall(rb"\x01([123]+)", output)), b"123")
+        self.assertTrue(healthy.received.endswith(b"123"))
+        self.assertEqual(healthy.endings, [])
+
+    def test_one_fails(self) -> None:
+        """A stream that cannot be left to the successor ends with the reason, and no other one does."""
+        users = [self.runtime.stock(user) for user in ("ann", "bob", "cy")]
+        values = self.runtime.process.freeze()
+        (stream,) = [
+            each
+            for each in self.runtime.process.server.ordinary.values()
+            if each.live.subject.user == "bob"
+        ]
+
+        def fail() -> None:
+            raise RuntimeError("a bug")
+
+        self.patch(stream.attachment.inner, "take_stream", fail)
+        self.runtime.upgrade(values)
+        self.runtime.pass_seconds(1)
+        self.runtime.print(b"last")
+        self.runtime.pass_seconds(1)
+        ann, bob, cy = users
+        for each in (ann, cy):
+            self.assertTrue(each.received.endswith(b"last"))
+            self.assertEqual(each.endings, [])
+        (ending,) = bob.endings
+        self.assertEqual(ending.reason, SHUTTING_DOWN)
+        self.assertIn("could not go on", ending.message)
+        self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
+
+    def test_one_is_not_exported(self) -> None:
+        """A session whose state cannot be had ends with the reason, and the hand-over goes on."""
+        bob, ann = self.runtime.stock("bob"), self.runtime.stock("ann")
+
+        def tokens_of(live: Any) -> Any:
+            if live.subject.user == "bob":
+                raise RuntimeError("a bug")
+            return get(live)
+
+        get = self.runtime.process.cache.tokens_of
+        self.patch(self.runtime.process.cache, "tokens_of", tokens_of)
+        self.runtime.upgrade()
+        self.runtime.pass_seconds(1)
+        self.runtime.print(b"last")
+        self.runtime.pass_seconds(1)
+        self.assertEqual((ann.endings, ann.received[-4:]), ([], b"last"))
+        self.assertEqual([each.reason for each in bob.endings], [SHUTTING_DOWN])
+        self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
+
     def test_without_resuming(self) -> None:
         """It works in a runtime that keeps no sessions of its users, too; so do streams of ours."""
         self.runtime = Runtime(self.clock, resume_seconds=0)

@@ -121,18 +121,21 @@ class HandOverTests(HostCase):
     async def test_thawed_in_part(self) -> None:
         """If a part of a runtime does not go on, the others do, and the log says why."""
 
-        def fail() -> None:
-            raise OSError("too many open files")
+        for error in (OSError("too many open files"), RuntimeError("a bug")):
 
-        path = os.path.join(self.directory, "lines")
-        shipping = parse_shipping({"sinks": {"f": {"kind": "files", "directory": path}}})
-        first = await self.ready(shipping=shipping)
-        await first.freeze()
-        self.patch(first, "start_shipping", fail)
-        await first.thaw()
-        self.assertEqual(len(self.flushLoggedErrors(OSError)), 1)
-        _, user = await self.shell(first)
-        await self.says(user, "one")
+            def fail(error: Exception = error) -> None:
+                raise error
+
+            path = os.path.join(self.directory, "lines")
+            shipping = parse_shipping({"sinks": {"f": {"kind": "files", "directory": path}}})
+            first = await self.ready(shipping=shipping)
+            await first.freeze()
+            self.patch(first, "start_shipping", fail)
+            await first.thaw()
+            self.assertEqual(len(self.flushLoggedErrors(type(error))), 1)
+            _, user = await self.shell(first)
+            await self.says(user, "one")
+            await first.stopService()
 
     async def test_recorded(self) -> None:
         """A recording goes on at each successor: nothing is missing or twice, and its end is signed."""

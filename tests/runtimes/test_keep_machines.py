@@ -78,6 +78,10 @@ class KeptCase(QemuCase):
             offset += len(data)
         return b"".join(parts)
 
+    def kinds(self, runtime: MachineRuntime, id: str) -> list[str]:
+        _, journal = runtime.read_log(Grant(id))
+        return [event.kind for event in journal.events(0, journal.end)]
+
     def pids(self) -> list[int]:
         """Processes of machines of any of these runtimes."""
         return self.alive()
@@ -234,10 +238,6 @@ class ShellTests(KeptCase):
         runtime = await self.make_runtime(self.shell, **options)
         self.runtimes.append(runtime)
         return runtime
-
-    def kinds(self, runtime: MachineRuntime, id: str) -> list[str]:
-        _, journal = runtime.read_log(Grant(id))
-        return [event.kind for event in journal.events(0, journal.end)]
 
     async def test_found_again(self) -> None:
         """A shell outlives a runtime that is stopped; nothing that it prints is missing."""

@@ -9,6 +9,7 @@ import hashlib
 import os
 import pwd
 import signal
+from collections import defaultdict
 from dataclasses import replace
 from typing import Any
 
@@ -28,6 +29,8 @@ from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.console.line import ending_of
 from twisted_exec.console.shared_console import SharedConsole
 from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.journal.interfaces import EventKind
+from twisted_exec.journal.journal import Journal
 from twisted_exec.runtimes import pty
 from twisted_exec.runtimes.interfaces import (
     IAdoptsMachines,
@@ -35,6 +38,7 @@ from twisted_exec.runtimes.interfaces import (
     IRestartPolicy,
     MachineFacts,
 )
+from twisted_exec.runtimes.keeper.client import ReadMark
 from twisted_exec.runtimes.processes import Process, read_process
 from twisted_exec.runtimes.pty import PtyDriver, PtyOptions, PtyRun
 from twisted_exec.streaming.interfaces import COMPLETED, LINE_LOST, Ending, TerminalSize
@@ -89,9 +93,14 @@ class WithKeeper(PtyCase):
     def setUp(self) -> None:
         super().setUp()
         self.keeper = self.make_keeper()
+        self.journals: defaultdict[str, Journal] = defaultdict(Journal)
 
     def facts(self, id: str = "m") -> MachineFacts:
-        return replace(super().facts(id), keeper=self.keeper)
+        return replace(super().facts(id), keeper=self.keeper, journal=self.journals[id])
+
+    def gaps(self, id: str) -> int:
+        """How often the journal of a machine says that output is missing."""
+        return len(list(self.journals[id].events(0, 0, EventKind.GAP)))
 
 
 class ContractTests(MachineDriverContract, ConsoleContract, PtyCase):
@@ -383,7 +392,7 @@ class ReleaseTests(WithKeeper):
         self.later()
         adopted = self.adopt()
         line = await self.line(adopted)
-        self.assertTrue(adopted.is_complete)
+        self.assertEqual(self.gaps("m"), 0)
         await line.until(b"between")
         line.transport.write(b"y\r")
         self.assertEqual((await line.over()).exitCode, 3)
@@ -473,10 +482,59 @@ class ReleaseTests(WithKeeper):
         await self.keeper.close()
 
         self.later()
-        runs = [self.adopt(), self.adopt("other")]
-        for each in runs:
-            await self.line(each)
-        self.assertEqual([each.is_complete for each in runs], [False, True])
+        other = self.adopt("other")
+        await self.line(other)
+        other.release()
+        self.keeper.mark.set(b"other")
+        await self.keeper.close()  # this runtime was killed, too, before it had the first terminal
+
+        self.later()
+        for name in ("m", "other"):
+            run = self.adopt(name)
+            await self.line(run)
+            self.assertEqual(self.gaps(name), 1)
+            self.journals[name].append(b"x")
+            run.release()
+        await self.keeper.close()
+        self.later()
+        for name in ("m", "other"):
+            await self.line(self.adopt(name))
+            self.assertEqual(self.gaps(name), 1)
+
+    async def test_many_kills(self) -> None:
+        """When there are more terminals of killed runtimes than notes, each may lack output."""
+        path = os.path.join(self.directory, "marks")
+        for number in range(16):
+            mark = ReadMark(path)
+            mark.set(b"%d" % number)
+            mark.close()
+            self.assertFalse(number and mark.was_interrupted(b"other"))
+        mark = ReadMark(path)
+        self.assertTrue(mark.was_interrupted(b"other"))
+        mark.forget(b"0")
+        mark.close()
+        mark = ReadMark(path)
+        self.assertTrue(mark.was_interrupted(b"14"))
+        mark.close()
+
+    async def test_killed_at_the_end(self) -> None:
+        """A runtime that is killed while it reads the last words of a command loses them with a note."""
+        script = "trap '' HUP; echo up; read x; head -c 3000 /dev/zero | tr '\\0' x; exit 3"
+        run = self.run_of(self.driver("/bin/sh", "-c", script))
+        line = await self.line(run)
+        await line.until(b"up")
+        found: list[bytes] = []
+
+        def received(data: bytes) -> None:
+            with open(os.path.join(self.directory, "reading"), "rb") as file:
+                note = file.read(256)
+            found.append(note[1 : 1 + note[0]])
+
+        line.dataReceived = received  # type: ignore[method-assign]
+        line.transport.pauseProducing()
+        line.transport.write(b"\r")
+        await line.over()
+        self.assertEqual(set(found), {b"m"})
 
     async def test_keeper_is_killed(self) -> None:
         """The machine ends with the reason when its keeper does."""

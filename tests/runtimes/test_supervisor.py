@@ -17,11 +17,14 @@ from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.console.line import LineEnded
 from twisted_exec.console.shared_console import ConsoleLimits
 from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.journal.interfaces import EventKind
+from twisted_exec.journal.journal import Journal
 from twisted_exec.runtimes.interfaces import (
     CannotStart,
     IAdoptsMachines,
     IMachineDriver,
     IReleasable,
+    IReopenable,
     IRestartPolicy,
     IRun,
     IShutdown,
@@ -434,7 +437,7 @@ class GentleTests(SupervisorTests):
         self.assertEqual((run.released, run.stops), (0, 1))
 
     def test_adopted(self) -> None:
-        """A running machine is adopted once; its journal says that output may be missing."""
+        """A running machine is adopted once; its driver knows whether output is missing."""
         leaders = [Leader(1, 2)]
         self.supervisor = Supervisor(
             self.driver, self.facts, self.clock, self.changed, adopted=leaders
@@ -443,8 +446,7 @@ class GentleTests(SupervisorTests):
         assert isinstance(self.driver, GentleDriver)
         self.assertEqual(self.driver.adopted, (Leader(1, 2),))
         self.assertIn(("Normal", "Adopted"), [event[:2] for event in self.events])
-        (event,) = self.supervisor.journal.events(0, 0)
-        self.assertEqual((event.kind, event.data["bytes"]), ("gap", None))
+        self.assertEqual(list(self.supervisor.journal.events(0, 0)), [])
         self.assertEqual(self.supervisor.journal.boots(), ())
         self.driver.adopted = ()
         self.run_.close(ConnectionDone())
@@ -459,6 +461,64 @@ class GentleTests(SupervisorTests):
         self.supervisor.power_on()
         self.supervisor.noticed(pb.MACHINE_SUSPENDED, "Paused", "x")
         self.assertEqual(self.reasons[-1], ("Paused", "x"))
+
+
+@implementer(IReopenable)
+class LineRun(MemoryRun):
+    """A run of a line that exists without the runtime."""
+
+    is_continued = False
+
+    def leave(self) -> Deferred[bytes]:
+        return succeed(b"")
+
+
+@implementer(IMachineDriver)
+class OneLineDriver(MemoryDriver):
+    """Runs of a line; ``is_continued`` is that of the next one."""
+
+    is_continued = False
+
+    def run(self, facts: MachineFacts) -> MemoryRun:
+        run = LineRun(self)
+        run.is_continued = self.is_continued
+        self.runs.append(run)
+        return run
+
+
+class LineTests(SynchronousTestCase):
+    """Lines that existed before this process."""
+
+    def output(self, printed: bytes, *, is_continued: bool = False) -> list[Any]:
+        """
+        Read a line whose machine has printed before, twice.
+
+        :return: where its journal has gaps.
+        """
+        journal, driver, clock = Journal(), OneLineDriver(), Clock()
+        if printed:
+            journal.append(printed)
+        driver.is_continued, driver.early = is_continued, b"early"
+        facts = MachineFacts("m", "default/m", "", "", ("", ""), lambda _: None, lambda *_: None)
+        supervisor = Supervisor(driver, facts, clock, lambda *_: None, journal=journal)
+        supervisor.power_on()
+        self.assertEqual(journal.end, len(printed) + 5)
+        self.successResultOf(supervisor.power_off(OFF))
+        supervisor.power_on()
+        self.assertEqual(journal.end, len(printed) + 10)
+        return [each.offset for each in journal.events(0, journal.end, EventKind.GAP)]
+
+    def test_not_read(self) -> None:
+        """What it has printed since an earlier process is missing, before the first new output."""
+        self.assertEqual(self.output(b"before"), [6])
+
+    def test_continued(self) -> None:
+        """Nothing is missing if the earlier process has left it open."""
+        self.assertEqual(self.output(b"before", is_continued=True), [])
+
+    def test_new(self) -> None:
+        """Nothing is missing from the journal of a new machine."""
+        self.assertEqual(self.output(b""), [])
 
 
 @implementer(IRestartPolicy)

@@ -82,6 +82,8 @@ class Part:
 
     def retire(self, linger_seconds: float) -> Deferred[None]:
         self._log.append(f"retire {self.name} {linger_seconds:g}")
+        if self.fails:
+            raise ValueError(self.name)
         return self.retiring
 
     def inherit(self, handed: ServiceState) -> None:
@@ -165,6 +167,20 @@ class PartsTests(SynchronousTestCase):
         self.successResultOf(retiring)
         self.assertEqual(len(self.flushLoggedErrors(ValueError)), 1)
         self.assertTrue(self.hand_over.is_retired)
+
+    def test_part_that_does_not_retire(self) -> None:
+        """A part that cannot leave its sessions to the successor does not stop the others."""
+        self.add()
+        self.freeze()
+        self.parts[SPACES].fails = True
+        self.log.clear()
+        retiring = Deferred.fromCoroutine(self.hand_over.retire(7))
+        self.assertEqual(sorted(self.log), sorted(f"retire {name} 7" for name in NAMES))
+        for name in (RUNTIME, APISERVER, POOLLET):
+            self.assertNoResult(retiring)
+            self.parts[name].retiring.callback(None)
+        self.successResultOf(retiring)
+        self.assertEqual(len(self.flushLoggedErrors(ValueError)), 1)
 
     def test_state_of_another_program(self) -> None:
         """A state without parts, or without the lock, is refused."""

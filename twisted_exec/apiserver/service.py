@@ -510,14 +510,16 @@ class APIServer(AsyncService):
 
     @as_deferred
     async def thaw(self) -> None:
-        if self._handed_storage is not None:
-            await self._handed_storage.thaw()
-        if self._parts.leading not in self._started:
-            self._begin(self._parts.leading)
-        self._site.resume()
-        for watches in self._parts.watches:
-            watches.resume()
-        self._spares.resume()
+        try:
+            if self._handed_storage is not None:
+                await self._handed_storage.thaw()
+            if self._parts.leading not in self._started:
+                self._begin(self._parts.leading)
+        finally:  # requests that only read need no writer
+            self._site.resume()
+            for watches in self._parts.watches:
+                watches.resume()
+            self._spares.resume()
 
     @as_deferred
     async def retire(self, linger_seconds: float) -> None:

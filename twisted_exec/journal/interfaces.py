@@ -192,6 +192,14 @@ class IJournal(Interface):
         :param reason: one word, such as ``Started``.
         """
 
+    def lost() -> None:
+        """
+        Go on behind a gap of unknown size, which each reader sees; do nothing right behind one.
+
+        The files have the gap when this returns. If the disk fails, it is only a mark, as of
+        :meth:`missed`.
+        """
+
     def missed() -> None:
         """
         Record that an unknown amount of output is missing here; the offsets continue without a gap.

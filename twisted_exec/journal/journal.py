@@ -565,6 +565,40 @@ class Journal:
         boots.append(Boot(number, event.offset, event.time_ns))
         del boots[:-_MAX_BOOTS]
 
+    def lost(self) -> None:
+        try:
+            if not self._has_lost():
+                self._skip()
+        except OSError:  # the disk does not answer
+            self.missed()
+
+    def _has_lost(self) -> bool:
+        end = self.end
+        gaps = self.events(max(0, end - 1), end, EventKind.GAP)
+        return any(each.data["bytes"] is None and each.data["end"] == end for each in gaps)
+
+    def _skip(self) -> None:
+        """
+        Leave out an offset.
+
+        :raises OSError: the disk fails; the files may lack the gap.
+        """
+        files = self._files
+        if files is None or self._disk is None or self.failure or not self.end:
+            self.missed()
+            return
+        self._disk.settle(self)
+        if self._is_behind(files):
+            self.missed()
+            return
+        end = self.end + 1
+        # First, because a disk that answers late goes on from there.
+        self._tail, self._mark = _tail(end), -_MARK_NANOSECONDS
+        self._call(partial(files.skip, end, None))
+        files.tell_full()
+        self._changed()
+        self._notify()
+
     def missed(self) -> None:
         self._record(EventKind.GAP, bytes=None, end=self.end)
 

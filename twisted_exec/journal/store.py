@@ -153,6 +153,8 @@ class JournalStore:
         is_new = not any(self._directories.keys())
         left = self._read_front(last)
         self._front = front.Front(self._memory)
+        for each in left or ():  # before the disk names this file in place of the earlier one
+            self._front.add(each)
         self._run = next_run(
             last,
             self._kernel,
@@ -190,7 +192,6 @@ class JournalStore:
         for each in left:
             if is_key(each.key):
                 self._left.setdefault(each.key, []).append(each)
-                self._front.add(each)
         for key in list(self._left):
             self.journal(key).files  # noqa: B018 - opens them
         self._earlier_fronts = []

@@ -22,6 +22,7 @@ from twisted.internet.interfaces import IListeningPort, IProtocolFactory
 from twisted.logger import Logger
 from zope.interface import implementer
 
+from twisted_exec.program.tasks import each_alone
 from twisted_exec.tls.listening import BACKLOG, Address, IListeningSockets
 
 
@@ -136,17 +137,17 @@ class ListeningSockets:
 
     def share(self) -> None:
         """Leave the sockets and their paths to another process whenever the ports are closed."""
-        for _, port, _ in self._ports:
-            if port.connected:
-                _share(port)
+        each_alone([port for _, port, _ in self._ports if port.connected], _share, self._failed)
 
     def release(self) -> None:
         """Close the ports, and leave the sockets and their paths to another process."""
         self.share()
-        ports, self._ports = self._ports, []
-        for _, port, _ in ports:
-            if port.connected:
-                port.stopListening()
+        ports = [port for _, port, _ in self._ports if port.connected]
+        self._ports = []
+        each_alone(ports, lambda port: port.stopListening(), self._failed)
+
+    def _failed(self, port: Any) -> None:
+        self._log.failure("{port} was not left to another process", port=port)
 
 
 _END = "connectionLost"

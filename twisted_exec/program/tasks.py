@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from functools import partial, wraps
 from typing import Any, ParamSpec, TypeVar
 
@@ -32,6 +32,21 @@ async def ends_within(
     """Run a coroutine; return false if it takes longer, and is cancelled."""
     ending = Deferred.fromCoroutine(work).addCallback(lambda _: True)
     return await ending.addTimeout(seconds, clock, onTimeoutCancel=lambda *_: False)
+
+
+def each_alone(
+    things: Iterable[_T], act: Callable[[_T], object], failed: Callable[[_T], object]
+) -> None:
+    """
+    Call a function for each of several things, also if it fails for one of them.
+
+    :param failed: called with a thing for which ``act`` has failed, while the exception is handled.
+    """
+    for each in things:
+        try:
+            act(each)
+        except Exception:
+            failed(each)
 
 
 class BackgroundTask:

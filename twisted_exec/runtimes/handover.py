@@ -14,13 +14,19 @@ from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote
 
 from google.protobuf.message import DecodeError
-from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.defer import (
+    CancelledError,
+    Deferred,
+    DeferredList,
+    FirstError,
+    gatherResults,
+)
 from twisted.internet.error import ConnectionDone
 from twisted.internet.interfaces import IPushProducer, IReactorTime, IStreamClientEndpoint
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from twisted_exec.api.status import APIError, BadRequest, NotFound
+from twisted_exec.api.status import BadRequest, NotFound
 from twisted_exec.console.shared_console import SharedConsole
 from twisted_exec.console.viewer import Viewer, export_viewer, restore_viewer
 from twisted_exec.iri.protos import event_pb2
@@ -29,9 +35,15 @@ from twisted_exec.iri.request_cache import RequestCache, TokenReservation
 from twisted_exec.iri.unix_gate import remove_stale
 from twisted_exec.program.handover.process import HandOverError
 from twisted_exec.program.listening import stop_unix_port
+from twisted_exec.program.tasks import each_alone
 from twisted_exec.runtimes.machines import Inherited, MachineRecord
 from twisted_exec.runtimes.service import MachineRuntime
-from twisted_exec.runtimes.serving.kept_sessions import MOVING_SECONDS, Bridged, values_of
+from twisted_exec.runtimes.serving.kept_sessions import (
+    MOVING_SECONDS,
+    Bridged,
+    KeptSession,
+    values_of,
+)
 from twisted_exec.runtimes.serving.rejoining import response_head
 from twisted_exec.runtimes.serving.resume_keys import digest
 from twisted_exec.runtimes.serving.server import OrdinaryStream, SocketRoutes, header_text
@@ -85,6 +97,9 @@ _KEY_BYTES = 32
 _OPEN_SECONDS = 5.0
 _REPLACED = "the machine runtime was replaced a while ago: open the console again"
 _OPENING = "the machine runtime was replaced at this moment: open the console again"
+_NOT_MOVED = (
+    "the machine runtime was replaced, and this session could not go on: open the console again"
+)
 _LOG_REPLACED = "the machine runtime is being replaced: read the log again"
 
 
@@ -109,6 +124,8 @@ class SomeMachines(Protocol):
 
 class SessionsHandOver:
     """The sessions of one runtime, in the old process or in the new one."""
+
+    _log = Logger()
 
     def __init__(
         self,
@@ -204,27 +221,28 @@ class SessionsHandOver:
         resumable = {id(each.attachment): each for each in self._server.kept_sessions.all}
         ordinary = {id(each.attachment.inner): each for each in self._server.ordinary.values()}
         self._moving = []
-        sessions = []
-        for machine_id, viewer, state in self._machines.viewers():
+        sessions: list[dict[str, Any]] = []
+
+        def add(exported: tuple[str, Any, dict[str, Any]]) -> None:
+            machine_id, viewer, state = exported
             values: dict[str, Any] = {"machine": machine_id, "viewer": state}
             if session := resumable.get(id(viewer)):
-                values |= {
-                    "subject": asdict(session.subject),
-                    "bound": session.machine,
-                    "keys": {key.hex(): name for key, name in session.keys.items()},
-                    "settled": session.settled,
-                    "stream": None if session.bridged is None else session.bridged.export(),
-                }
+                values |= _resumable_values(session)
             elif stream := ordinary.get(id(viewer)):
                 values |= self._moved(stream, state)
             else:
-                continue
+                return
             sessions.append(values)
+
+        each_alone(self._machines.viewers(), add, lambda exported: self._not_exported(exported[1]))
         return {
             "tokens": self._cache.export(),
             "kept": self._server.kept_sessions.export(),
             "sessions": sessions,
         }
+
+    def _not_exported(self, viewer: Viewer) -> None:
+        self._log.failure("session {id} stays behind", id=viewer.session)
 
     def _moved(self, stream: OrdinaryStream, state: dict[str, Any]) -> dict[str, Any]:
         key = secrets.token_urlsafe(_KEY_BYTES)
@@ -251,14 +269,14 @@ class SessionsHandOver:
         """
         sessions = self._server.sessions
         moving, self._moving = self._moving, []
-        for stream, key, state in moving:
-            self._bridge(stream, key, state)
-        for each in list(self._server.ordinary.values()):
-            if isinstance(each.attachment.inner, Viewer):  # a client that is opening its streams
-                each.live.end(Ending(SHUTTING_DOWN, _OPENING))
-        for session in self._server.kept_sessions.all:
-            if session.connection is not None:
-                session.connection.cut(SHUTTING_DOWN)
+        each_alone(moving, lambda each: self._bridge(*each), lambda each: self._not_moved(each[0]))
+        opening = [
+            each.live
+            for each in self._server.ordinary.values()
+            if isinstance(each.attachment.inner, Viewer)
+        ]
+        sessions.each(opening, lambda live: live.end(Ending(SHUTTING_DOWN, _OPENING)))
+        each_alone(self._server.kept_sessions.all, _cut, self._not_cut)
         self._server.kept_sessions.close(_REPLACED)
         ending = Ending(SHUTTING_DOWN, _LOG_REPLACED)
         sessions.end(lambda subject: subject.subresource == "log", ending)
@@ -272,6 +290,16 @@ class SessionsHandOver:
             await linger(sessions, self._reactor, seconds, _REPLACED)
         finally:
             await stop()
+
+    def _not_moved(self, stream: OrdinaryStream) -> None:
+        id = stream.live.subject.session
+        self._log.failure("session {id} was not left to the successor", id=id)
+        self._server.sessions.each(
+            [stream.live], lambda live: live.end(Ending(SHUTTING_DOWN, _NOT_MOVED))
+        )
+
+    def _not_cut(self, session: KeptSession) -> None:
+        self._log.failure("session {id} was not cut", id=session.subject.session)
 
     def _bridge(self, stream: OrdinaryStream, key: str, state: Mapping[str, Any]) -> None:
         subject, viewer = stream.live.subject, stream.attachment.inner
@@ -307,6 +335,21 @@ class SessionsHandOver:
             protocols=[V5],
             resume=resume,
         )
+
+
+def _resumable_values(session: KeptSession) -> dict[str, Any]:
+    return {
+        "subject": asdict(session.subject),
+        "bound": session.machine,
+        "keys": {key.hex(): name for key, name in session.keys.items()},
+        "settled": session.settled,
+        "stream": None if session.bridged is None else session.bridged.export(),
+    }
+
+
+def _cut(session: KeptSession) -> None:
+    if session.connection is not None:
+        session.connection.cut(SHUTTING_DOWN)
 
 
 class CannotHandOver(HandOverError):
@@ -358,9 +401,13 @@ class MachinesHandOver:
         self.check()
         machines = self._machines
         self.stop_alerts()
-        self._unsent = {}
-        for record in machines.records:
-            self._unsent[record.id] = await machines.supervisors[record.id].suspend()
+        # All at once, because a line whose peer is gone takes seconds to close.
+        self._unsent = {record.id: b"" for record in machines.records}
+        suspending = [Deferred.fromCoroutine(self._suspend(each)) for each in self._unsent]
+        try:
+            await gatherResults(suspending, consumeErrors=True)
+        except FirstError as first:
+            first.subFailure.raiseException()
         await machines.stop_recordings()
         values = {
             "machines": [self._export(record) for record in machines.records],
@@ -371,6 +418,9 @@ class MachinesHandOver:
                 "the disk does not take the last output of the consoles: try again"
             )
         return values
+
+    async def _suspend(self, id: str) -> None:
+        self._unsent[id] = await self._machines.supervisors[id].suspend()
 
     def _export(self, record: MachineRecord) -> dict[str, Any]:
         console = self._machines.supervisors[record.id].console
@@ -387,11 +437,17 @@ class MachinesHandOver:
         viewers = []
         for record in self._machines.records:
             console = self._machines.supervisors[record.id].console
-            for viewer in () if console is None else console.viewers:
+
+            def add(viewer: Viewer, id: str = record.id) -> None:
                 state = export_viewer(viewer)
                 if state is not None:
-                    viewers.append((record.id, viewer, state))
+                    viewers.append((id, viewer, state))
+
+            each_alone(() if console is None else console.viewers, add, self._not_exported)
         return viewers
+
+    def _not_exported(self, viewer: Viewer) -> None:
+        self._log.failure("session {id} stays behind", id=viewer.session)
 
     async def unsuspend(self) -> None:
         """
@@ -408,14 +464,24 @@ class MachinesHandOver:
         machines.start_recordings()
         self.start_alerts()
         leaders = await machines.state.read_leaders()
-        for record in machines.records:
-            supervisor = machines.supervisors[record.id]
-            if record.id in self._unsent:
-                left = machines.state.adoptable(record.id, leaders)
-                try:
-                    await supervisor.unsuspend(left, self._unsent.pop(record.id))
-                except (OSError, APIError):
-                    self._log.failure("machine {label} does not go on", label=record.label)
+        # All at once, because a line may take long to open.
+        going_on = [
+            Deferred.fromCoroutine(self._unsuspend(record, leaders))
+            for record in machines.records
+            if machines.supervisors[record.id].is_suspended
+        ]
+        await DeferredList(going_on, consumeErrors=True)
+
+    async def _unsuspend(self, record: MachineRecord, leaders: Mapping[str, Any]) -> None:
+        machines = self._machines
+        left = machines.state.adoptable(record.id, leaders)
+        unsent = self._unsent.pop(record.id, b"")
+        try:
+            await machines.supervisors[record.id].unsuspend(left, unsent)
+        except CancelledError:
+            raise  # this process stops
+        except Exception:
+            self._log.failure("machine {label} does not go on", label=record.label)
 
     # The new process.
 
@@ -503,8 +569,9 @@ class SessionBridge:
         """
         self._transport = transport
         transport.hold_to(FULL)
-        transport.registerProducer(self, True)
+        # First, because a stream that is full pauses its producer at once.
         self._client.resume(key, session, position)
+        transport.registerProducer(self, True)
         if size is not None:
             self._client.resize(size)
         transport.resume_input()

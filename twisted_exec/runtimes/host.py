@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from twisted.internet.defer import Deferred, TimeoutError
+from twisted.internet.defer import CancelledError, Deferred, TimeoutError
 from twisted.logger import Logger
 from twisted.python.components import proxyForInterface
 from zope.interface import implementer
@@ -386,7 +386,9 @@ class RuntimeHandOver:
         while self._undo:
             try:
                 await self._undo.pop()()
-            except OSError:
+            except CancelledError:
+                raise  # this process stops
+            except Exception:
                 if not self._host.runtime.machines.state.is_open:
                     raise  # another process may have the machines
                 self._log.failure("a part did not go on after a hand-over that failed")

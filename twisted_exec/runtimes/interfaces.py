@@ -176,9 +176,9 @@ class ISharedLineTransport(ILineTransport):
     """
     The transport of one connection of a line that is reopened after a loss.
 
-    It may also have ``window_changed(size)`` and ``hand_on()``. ``hand_on()`` closes the transport
-    so that the next connection goes on without a loss, and returns the input that was not sent. The
-    transport must have ``send_break(milliseconds)`` if the line is ``breakable``.
+    It may also have ``window_changed(size)``, ``hand_on()`` and ``is_continued``. ``hand_on()``
+    closes the transport so that the next connection goes on without a loss, and returns the input
+    that was not sent; ``is_continued`` is true of such a next connection. The transport must have ``send_break(milliseconds)`` if the line is ``breakable``.
     ``pauseProducing`` must work for every line.
     """
 
@@ -216,7 +216,8 @@ class IAdoptsMachines(Interface):
         """
         Take over a machine that an earlier runtime released, or left behind when it was killed.
 
-        ``connect`` of the run reopens the line; it fails if the machine does not respond.
+        ``connect`` of the run reopens the line; it fails if the machine does not respond. Where
+        output that the machine printed meanwhile is missing, it calls ``facts.journal.lost()``.
 
         :param leaders: processes that were passed to ``facts.started``; usually they are alive.
         """
@@ -229,10 +230,6 @@ class IJournalWriter(Interface):
 class IReleasable(Interface):
     """A run whose machine can be left running."""
 
-    is_complete = Attribute(
-        "True if the journal has everything that an adopted machine printed without the runtime (bool)."
-    )
-
     def release() -> bytes | None:
         """
         Disconnect from the machine, which continues without the runtime.
@@ -243,6 +240,10 @@ class IReleasable(Interface):
 
 class IReopenable(Interface):
     """A run of a line that exists without the runtime; ``stop`` only closes the line."""
+
+    is_continued = Attribute(
+        "True if the line goes on where an earlier run left it, without a loss (bool)."
+    )
 
     def leave() -> Deferred[bytes]:
         """

@@ -13,6 +13,7 @@ import shutil
 import tty
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -35,7 +36,13 @@ from twisted_exec.runtimes.interfaces import (
     IRunsHostProcesses,
     MachineFacts,
 )
-from twisted_exec.runtimes.keeper.client import Keeper, KeptCommand, KeptTerminal, reason_of
+from twisted_exec.runtimes.keeper.client import (
+    Keeper,
+    KeptCommand,
+    KeptTerminal,
+    ReadMark,
+    reason_of,
+)
 from twisted_exec.runtimes.processes import (
     Leader,
     ProcessFamily,
@@ -163,7 +170,6 @@ class PtyRun:
         self._adopted = adopted
         self._is_starting = False
         self._start_waiters: list[Deferred[None]] = []
-        self.is_complete = False
         self._size = _FIRST_SIZE
         self._process: TerminalProcess | None = None
         mark = facts.marker[1]
@@ -192,7 +198,9 @@ class PtyRun:
 
     async def _start_kept(self, line: Any, keeper: Keeper) -> None:
         id, keep = self._facts.id, self._facts.keep
-        process = TerminalProcess(line, self._family, lambda: keeper.forget(id))
+        process = TerminalProcess(
+            line, self._family, lambda: keeper.forget(id), partial(keeper.mark.reading, id)
+        )
 
         def ended(status: int | None) -> None:
             process.processExited(reason_of(status))
@@ -202,7 +210,7 @@ class PtyRun:
             held = await keeper.spawn(id, self._command(), ended, keep=keep)
         else:
             held = await keeper.take(id, ended, keep=keep)
-            self.is_complete = not keeper.mark.was_interrupted(os.fsencode(id))
+            self._note_loss(keeper.mark)
         self._process = process
         terminal = KeptTerminal(self._driver.reactor, held.descriptor, process, keeper.mark, id)
         terminal.begin(held.input)
@@ -211,6 +219,12 @@ class PtyRun:
             self._facts.started(held.command)
         if held.status is not None:
             ended(held.status)
+
+    def _note_loss(self, mark: ReadMark) -> None:
+        name, journal = os.fsencode(self._facts.id), self._facts.journal
+        if journal is not None and mark.was_interrupted(name):
+            journal.lost()
+            mark.forget(name)
 
     def _started(self, outcome: Failure | None) -> None:
         self._is_starting = False

@@ -88,9 +88,11 @@ class Supervisor:
         self._adopted = adopted
         self._start_problem = ("", "")
         self._shutting_down = self._released = self._is_boot = False
+        self._is_unread = True  # this process has not read the machine's output yet, or not lately
         self._is_ending = False  # since power off, until no process of the machine is left
         self.is_starting = False
         self.run: IRun | None = None
+        self._opening: Any = None  # the run whose line is being opened, or was last
         self.console: SharedConsole | None = None
 
     @property
@@ -214,7 +216,8 @@ class Supervisor:
             driver: Any = self._driver
             self._adopted = leaders
             run = driver.run(self._facts) if leaders is None else driver.adopt(self._facts, leaders)
-            self.run = run
+            self.run = self._opening = run
+            self._is_unread = True
             console.unsent = unsent
             console.unsuspend(run)
             await console.open().addCallbacks(self._started, self._not_started, callbackArgs=(run,))
@@ -302,6 +305,7 @@ class Supervisor:
             run: IRun = driver.adopt(self._facts, self._adopted)
         else:
             run = driver.run(self._facts)
+        self._opening = run
         # A line that recovers leads to a machine that runs anyway.
         is_new_boot = self._adopted is None and not IRecoveringTransport.providedBy(run)
         self._is_boot = is_new_boot and not IJournalWriter.providedBy(run)
@@ -316,7 +320,7 @@ class Supervisor:
             journal=self.journal,
             size=None if console is None else console.size,
             limits=self._limits,
-            before_output=self._record_boot,
+            before_output=self._begin_output,
             acted=self._acted,
             restarts=self._restarts_after,
             recorder=self._recorder,
@@ -328,7 +332,12 @@ class Supervisor:
         self._unsent = b""
         return run, console
 
-    def _record_boot(self) -> None:
+    def _begin_output(self) -> None:
+        """Record what is between the output so far and that of this run."""
+        run, is_unread = self._opening, self._is_unread
+        self._is_unread = False
+        if is_unread and IReopenable.providedBy(run) and not run.is_continued and self.journal.end:
+            self.journal.lost()
         if self._is_boot:
             self._is_boot = False
             is_first = not self.journal.end
@@ -343,12 +352,11 @@ class Supervisor:
         self._state_changed(pb.MACHINE_RUNNING, "", "")
         label = self._facts.label
         if self._adopted is not None:
-            if not getattr(run, "is_complete", False):
-                self.journal.missed()
+            self._is_unread = False
             reason, message = "Adopted", f'machine "{label}" has been running without the runtime'
         else:
             reason, message = "Started", f'machine "{label}" is running'
-            self._record_boot()
+            self._begin_output()
         self._adopted = None
         self._facts.event("Normal", reason, message)
         return True

@@ -12,6 +12,7 @@ import struct
 import termios
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -70,15 +71,23 @@ def read_rest(descriptor: int) -> Iterator[bytes]:
 
 
 class TerminalProcess(ProcessProtocol):
-    """Connects Twisted's process to the line's protocol."""
+    """
+    Connects Twisted's process to the line's protocol.
+
+    :param reading: surrounds a read of the terminal at its end, until the line has the output.
+    """
 
     transport: Any
     _log = Logger()
 
     def __init__(
-        self, line: Any, family: ProcessFamily, closed: Callable[[], None] = lambda: None
+        self,
+        line: Any,
+        family: ProcessFamily,
+        closed: Callable[[], None] = lambda: None,
+        reading: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
-        self._line = line
+        self._line, self._reading = line, reading
         self._family = family
         self._closed = closed
         self._reason: Failure | None = None
@@ -143,8 +152,9 @@ class TerminalProcess(ProcessProtocol):
             return
         if self.transport.connected and not self.transport.disconnecting:
             # While the line was paused, output stayed in the terminal.
-            for data in read_rest(self.transport.fd):
-                self._line.dataReceived(data)
+            with self._reading():
+                for data in read_rest(self.transport.fd):
+                    self._line.dataReceived(data)
         self._ended = True
         if self.transport.connected:
             # Not loseConnection, which waits until pending input has been read.

@@ -760,7 +760,7 @@ class PartsHandOver:
         self._state.close()
         # In one turn of the reactor: each part cuts its sessions before it hears of another's cuts.
         names = [name for name in _HANDOVER_ORDER if name in self._parts]
-        retiring = [self._parts[name].retire(linger_seconds) for name in names]
+        retiring = [maybeDeferred(self._parts[name].retire, linger_seconds) for name in names]
         results = await DeferredList(retiring, consumeErrors=True)
         for name, (succeeded, failure) in zip(names, results, strict=True):
             if not succeeded:

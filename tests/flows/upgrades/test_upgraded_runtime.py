@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import signal
 from pathlib import Path
 
 from twisted.trial.unittest import TestCase
@@ -95,3 +96,23 @@ class UpgradedTests(TestCase):
             await keys.leave()
         for pid in self.deployment.pids[:-1]:
             await self.deployment.until_ended(pid)
+
+    async def test_killed_poollet(self) -> None:
+        """
+        Sessions whose poollet has just been killed do not stop the hand-over: those of stock
+        clients go on, too.
+        """
+        name = kubectls.some()[0]
+        stock = [await self.attached(name, f"m{number}") for number in range(2)]
+        for _ in range(2):
+            await self.deployment.poollet.stop(signal.SIGKILL)
+            await self.deployment.upgrade()
+            await self.deployment.start_poollet()
+            for keys in stock:
+                await keys.until_echoed()
+                keys.start()
+        for keys in stock:
+            self.check(name, await keys.until_echoed(), keys)
+        self.assertNotIn(b"sessions could not be left", self.deployment.runtime.output)
+        for keys in stock:
+            await keys.leave()

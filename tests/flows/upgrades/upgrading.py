@@ -46,7 +46,8 @@ class UpgradedDeployment(Deployment):
 
     async def start(self) -> None:
         await self.start_api()
-        await self.start_runtime("--keep-machines", "--handover-seconds=600")
+        patience = "--handover-seconds=600", "--rejoin-seconds=600"
+        await self.start_runtime("--keep-machines", *patience)
         await self.start_poollet()
         await self.create_class(ECHO, "16Mi")
         assert self.runtime.transport is not None

@@ -61,6 +61,24 @@ class LingerTests(SynchronousTestCase):
         self.successResultOf(over)
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
+    def test_one_fails(self) -> None:
+        """A session that cannot be cut does not stop the others; those that stay are served."""
+
+        def fail() -> None:
+            raise RuntimeError("a bug")
+
+        stays = self.open("stays")
+        broken = self.sessions.open(Subject(session="broken", user="bob"))
+        broken.resumable_seconds = 60
+        broken.carry(self.endings.append, fail)
+        one = self.open("one", resumable_seconds=60)
+        over = self.linger()
+        self.assertEqual((self.cut, len(self.flushLoggedErrors(RuntimeError))), (["one"], 1))
+        self.assertNoResult(over)
+        for each in (one, broken, stays):
+            each.over("client closed")
+        self.successResultOf(over)
+
     def test_too_long(self) -> None:
         """A session that is left after its time ends with the reason, and is cut if it does not end."""
         self.open("stays")

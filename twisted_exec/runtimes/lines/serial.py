@@ -230,6 +230,7 @@ class SerialEndpoint:
                 os.close(stored)
         protocol = factory.buildProtocol(None)  # type: ignore[arg-type]
         port = SerialPort(self._reactor, descriptor, protocol, lock, self._path, self._store)
+        port.is_continued = is_same
         port.begin()
         return protocol
 
@@ -306,6 +307,7 @@ class SerialPort(FileDescriptor):
     """An open device: the transport of its protocol."""
 
     connected = 1
+    is_continued = False
 
     def __init__(
         self,

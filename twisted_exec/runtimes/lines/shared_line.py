@@ -138,6 +138,7 @@ class SharedLine:
         self._claim, self._release = claim, release
         self._power = power
         self.outage = ""
+        self.is_continued = False
         self._name = ""
         self._endpoint: IStreamClientEndpoint | None = None
         self._inner: Any = None
@@ -175,6 +176,7 @@ class SharedLine:
             if self._power is None or failed.check(CancelledError):
                 why = f'line "{self._name}": {self._describe(failed)}'
                 raise CannotStart("LineFailed", why) from None
+        self.is_continued = getattr(link and link.transport, "is_continued", False)
         inner: Any = factory.buildProtocol(None)  # type: ignore[arg-type]
         self._inner = inner
         inner.makeConnection(self)

@@ -238,7 +238,6 @@ class QemuRun:
         )
         machine = driver.options.board.machine
         self._serial = SerialConnection(driver, facts, self._ask, self._reach)
-        self.is_complete = False
         if facts.journal is not None:
             alsoProvides(self, IJournalWriter)
         if facts.keep:
@@ -307,7 +306,9 @@ class QemuRun:
         inner = factory.buildProtocol(None)  # type: ignore[arg-type]
         line.begin(inner)
         # Before a new QEMU starts, because _spawn deletes the log of the previous QEMU.
-        self.is_complete = await self._serial.catch_up(line, sockets.serial)
+        is_logged = await self._serial.catch_up(line, sockets.serial)
+        if parts is None and not is_logged and self._facts.journal is not None:
+            self._facts.journal.lost()  # the socket lost what it printed without a client
         if parts is None:
             self._adopt()
         else:
@@ -700,7 +701,7 @@ class SerialConnection:
             line.received(data)
             await turns.breathe()
             position += len(data)
-        return not skipped
+        return True
 
     async def connect(self, line: QemuSerialLine, socket: str) -> None:
         """

@@ -290,6 +290,7 @@ class SerialLog:
         skipped = size - _MAX_CATCH_UP_BYTES - position
         if skipped <= 0:
             return 0
+        self._journal.lost()
         base = self._read_base()
         self._write_base(self._journal.end, position + skipped, base["punched"] if base else 0)
         return skipped

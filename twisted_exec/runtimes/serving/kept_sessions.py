@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
 from zope.interface import directlyProvides, providedBy
 
 from twisted_exec.api.status import APIError, NotFound, TooManyRequests
@@ -522,6 +523,8 @@ class Absences:
     that has waited longest ends.
     """
 
+    _log = Logger()
+
     def __init__(
         self,
         clock: IReactorTime,
@@ -575,7 +578,10 @@ class Absences:
 
     def _end(self, session: Absentee, reason: str) -> None:
         self.remove(session)
-        session.give_up(reason)
+        try:
+            session.give_up(reason)
+        except Exception:  # the others end nevertheless
+            self._log.failure("a session of {user}", user=session.user)
 
     def _cancel(self) -> None:
         timer, self._timer = self._timer, None

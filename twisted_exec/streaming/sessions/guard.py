@@ -478,8 +478,7 @@ async def linger(
             over.callback(why)
 
     sessions.on_carried = carried
-    for each in sessions.live():
-        cut(each)
+    sessions.each(sessions.live(), cut)
     sessions.when_empty().addCallback(lambda _: end(""))
     limit = clock.callLater(seconds, end, reason)
     if lost is not None:

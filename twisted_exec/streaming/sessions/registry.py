@@ -16,12 +16,14 @@ from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector, CollectorRegistry
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
 
 from twisted_exec.api.status import Forbidden, ServiceUnavailable, TooManyRequests
 from twisted_exec.program.audit import AuditSession, Trail
 from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.program.metrics import LatencyMetrics, SessionMetrics, new_registry
 from twisted_exec.program.service import DrainLimit
+from twisted_exec.program.tasks import each_alone
 from twisted_exec.streaming.flow import round_trip_seconds
 from twisted_exec.streaming.interfaces import (
     MACHINE_DELETED,
@@ -66,6 +68,8 @@ class Sessions:
     :param limits: of concurrent sessions; by default as many as the process's file descriptors
         allow.  Sessions without a user name count only in total.
     """
+
+    _log = Logger()
 
     def __init__(
         self,
@@ -235,9 +239,15 @@ class Sessions:
     def end(self, where: Callable[[Subject], bool], ending: Ending) -> int:
         """End the sessions that ``where`` selects; return their number."""
         chosen = [session for session in self._live if where(session.subject)]
-        for session in chosen:
-            session.end(ending)
+        self.each(chosen, lambda session: session.end(ending))
         return len(chosen)
+
+    def each(self, chosen: Iterable[Session], act: Callable[[Session], object]) -> None:
+        """Call a function for each of several sessions, also if it fails for one of them."""
+        each_alone(chosen, act, self._failed)
+
+    def _failed(self, session: Session) -> None:
+        self._log.failure("session {id}", id=session.subject.session)
 
     def end_object(self, key: MachineKey | PoolKey, ending: Ending) -> int:
         """End the sessions that depend on an object; return their number."""
@@ -249,11 +259,14 @@ class Sessions:
 
         :return: fires when none is left, or the remaining ones were cut.
         """
-        for session in self.live():
+
+        def end(session: Session) -> None:
             if session.is_movable:
                 session.cut(ending.reason)
             else:
                 session.end(ending)
+
+        self.each(self.live(), end)
         if not self._live:
             self._drained(None)
             return succeed(None)
@@ -275,8 +288,7 @@ class Sessions:
             each()
 
     def _cut_all(self, waiting: Deferred[None]) -> None:
-        for session in list(self._live):
-            session.cut()
+        self.each(self.live(), Session.cut)
         if waiting in self._empty:
             self._empty.remove(waiting)
             waiting.callback(None)
