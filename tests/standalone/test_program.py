@@ -300,6 +300,8 @@ class ReadyTests(StandaloneCase):
 
     test_first_start.skip = needs.qemu()  # type: ignore[attr-defined]
     test_kubectl.skip = needs.kubectl()  # type: ignore[attr-defined]
+    test_further_classes.skip = needs.kubectl()  # type: ignore[attr-defined]
+    test_own_machine.skip = needs.kubectl()  # type: ignore[attr-defined]
     test_without_demo.skip = needs.kubectl()  # type: ignore[attr-defined]
     test_kubectl_console_of_the_machine.skip = (  # type: ignore[attr-defined]
         needs.qemu() or needs.kubectl()
