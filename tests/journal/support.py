@@ -72,6 +72,9 @@ class ManualDisk:
     def settle(self, journal: Journal) -> bool:
         return write(journal) is not None
 
+    def try_again(self, journal: Journal) -> None:
+        retry(journal)
+
     def refused(self, journal: Journal) -> None:
         """Nothing: this disk always answers."""
 

@@ -163,6 +163,16 @@ class DiskTests(Case):
         self.clock.advance(WRITE_SECONDS)
         self.assertEqual(journal.files.unsynced_bytes, 4)
 
+    def test_settled(self) -> None:
+        """Output behind what was written at once, out of turn, is written in its turn."""
+        store = self.store()
+        journal = store.journal(KEY)
+        journal.append(b"one\n")
+        self.assertTrue(store.writer.settle(journal))
+        journal.append(b"two\n")
+        self.clock.advance(WRITE_SECONDS)
+        self.assertEqual(journal.files.end, 8)
+
     def test_idle(self) -> None:
         """A line that is quiet for a minute has no descriptor, and nothing in memory."""
         store = self.store()

@@ -7,6 +7,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shutil
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -258,6 +259,16 @@ class TroubleTests(RecordingCase):
         recorder.end("ended")
         stored = recordings.stored()
         self.assertEqual((stored.output, stored.report.is_closed), ("one", False))
+
+    def test_required_deleted_file(self) -> None:
+        """A session that must be recorded ends at the next key when its recording was deleted."""
+        recordings = Recordings(self.directory, is_required=True)
+        recorder = self.begin(recordings)
+        self.assertIsNone(recorder.output(Channel.STDOUT, b"one"))
+        shutil.rmtree(self.directory)
+        ending = recorder.output(Channel.STDOUT, b"two")
+        assert ending is not None
+        self.assertIn("must be recorded", ending.message)
 
     def test_full_disk(self) -> None:
         """A session that need not be recorded goes on without."""

@@ -25,7 +25,7 @@ from twisted_exec.runtimes.lines.shared_line import LineTiming
 
 from .support import RuntimeCase, pause
 
-QUICK = LineTiming(first_delay_seconds=0.01, open_seconds=600.0)
+QUICK = LineTiming(first_delay_seconds=0.01, open_seconds=600.0, settle_seconds=0.01)
 """Of lines that come back at once, and whose programs may begin late."""
 
 reactor: Any = _reactor

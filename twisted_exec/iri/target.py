@@ -17,6 +17,7 @@ from twisted.logger import Logger
 
 from twisted_exec.tls import pem
 from twisted_exec.tls.errors import TLSConfigError
+from twisted_exec.tls.files import regular
 
 _SUN_PATH_BYTES = 107  # struct sockaddr_un, less the closing NUL
 
@@ -100,7 +101,7 @@ class MutualTLS:
         contents = []
         for path in (self.ca, self.certificate, self.key):
             try:
-                with open(path, "rb") as file:
+                with open(path, "rb", opener=regular) as file:
                     contents.append(file.read())
             except OSError as error:
                 raise TargetError(f"cannot read {path}: {error.strerror}") from None

@@ -434,6 +434,11 @@ class JournalFiles:
     def takes_events(self) -> bool:
         return self.open.is_full or self.open.takes_events
 
+    def require_name(self) -> None:
+        """:raises OSError: the newest segment was removed or renamed."""
+        if self._is_created:
+            self.open.require_name()
+
     def roll(self) -> None:
         """Begin another segment, unless the newest is empty."""
         old = self.open

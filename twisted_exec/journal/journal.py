@@ -80,6 +80,9 @@ class JournalDisk(Protocol):
     def settle(self, journal: Journal) -> bool:
         """Write what the files lack now; return whether they lack nothing."""
 
+    def try_again(self, journal: Journal) -> None:
+        """Write to a disk that has failed now, and not only when its next try is due."""
+
     def refused(self, journal: Journal) -> None:
         """Handle that a reader waits because the disk does not answer."""
 
@@ -623,7 +626,33 @@ class Journal:
         if self.failure or not files.takes_events or len(self._events or ()) >= _MAX_EVENTS:
             return False
         text = b64encode(data).decode("ascii")
-        self._record(EventKind.INPUT, session=session, data=text, echoed=echoed)
+        event = self._record(EventKind.INPUT, session=session, data=text, echoed=echoed)
+        self._disk.settle(self)
+        if self.failure and self._events and self._events[-1] is event:
+            self._events.pop()  # the caller does not let the machine have it
+        return not self.failure
+
+    def is_written(self) -> bool:
+        """
+        Write what the files lack, and look whether they are in their place; a disk that failed gets
+        another try.
+
+        :return: false if the disk fails; a disk that does not answer fails a second later.
+        """
+        files = self.files
+        if self._disk is None:
+            return False
+        if self.failure:
+            self._disk.try_again(self)
+        elif files is not None and self.is_behind:
+            self._disk.settle(self)
+        elif files is not None:
+            try:
+                self._call(files.require_name)
+            except Unanswered:
+                pass
+            except OSError as error:
+                self.fail(error)
         return not self.failure
 
     def _record(self, kind: EventKind, **data: Any) -> Event:
@@ -705,7 +734,7 @@ class Writing:
         try:
             if self._is_again:
                 files.begin()
-                files.open.truncate()
+                files.open.probe()
             if self.lost:
                 files.skip(self._begin, self.lost)
             for entry in self._entries:
@@ -715,6 +744,7 @@ class Writing:
                 else:
                     time_ns, data = entry
                     files.append(data, max(time_ns, files.open.last_time))
+            files.require_name()
         except OSError as error:
             self.error = error
 

@@ -63,6 +63,10 @@ def check_segment(header: Header, first: int, epoch: bytes) -> None:
         raise Damaged("it begins at another offset than its name says")
 
 
+_PROBE = b"\xff" * 4096
+"""After a kill, this looks like the beginning of a long record, which is a torn write."""
+
+
 class OpenSegment:
     """
     The segment that grows.
@@ -287,6 +291,31 @@ class OpenSegment:
 
     def truncate(self) -> None:
         self._layer.ftruncate(self._fd, self.position)
+
+    def probe(self) -> None:
+        """
+        Write as much as a record may need, and remove it and what a failed write left.
+
+        :raises OSError: the disk does not take it.
+        """
+        self._write(_PROBE, self.position)
+        self.truncate()
+
+    def require_name(self) -> None:
+        """
+        Check that the file is where a reader looks for it: writes to a deleted file succeed, too.
+
+        :raises OSError: it was removed or renamed.
+        """
+        try:
+            named = self._layer.stat(self.path)
+        except FileNotFoundError:
+            named = None
+        if named is not None and (
+            self._descriptor is None or os.path.samestat(named, self._layer.fstat(self._descriptor))
+        ):
+            return
+        raise OSError(errno.ENOENT, "the file of its output was removed or renamed", self.path)
 
     def reserve(self, until: int) -> None:
         self._write_checkpoint(self._fd, self.checkpoint(until))

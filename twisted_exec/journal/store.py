@@ -568,18 +568,25 @@ class JournalStore:
             await turns.breathe()
             if self._is_closing:
                 return
-            lost = await self._write_again(journal)
-            if lost is None:
-                continue  # the others may have another problem
-            del self._failing[key]
-            self._lost_bytes += lost
-            self.recovered(key, lost)
+            await self._try_again(key, journal)  # the others may have another problem
         if not self._failing:
             self._log.info("all journals are on disk again")
             self._retry_seconds = _RETRY_SECONDS[0]
             return
         self._retry_seconds = min(self._retry_seconds * 2, _RETRY_SECONDS[1])
         self._later(self._retry_seconds, self._retrying.start)
+
+    def try_again(self, key: str, journal: Journal) -> None:
+        """Write a journal whose disk has failed, before its next try is due."""
+        if not self._is_closing and not self.writer.is_late:
+            trying = Deferred.fromCoroutine(self._try_again(key, journal))
+            trying.addErrback(lambda failure: self._log.failure("journal {key}", failure, key=key))
+
+    async def _try_again(self, key: str, journal: Journal) -> None:
+        lost = await self._write_again(journal) if key in self._failing else None
+        if lost is not None and self._failing.pop(key, None) is not None:
+            self._lost_bytes += lost
+            self.recovered(key, lost)
 
     async def _write_again(self, journal: Journal) -> int | None:
         lost = 0
@@ -695,6 +702,9 @@ class _Place:
 
     def settle(self, journal: Journal) -> bool:
         return self._store.writer.settle(journal)
+
+    def try_again(self, journal: Journal) -> None:
+        self._store.try_again(self._key, journal)
 
     def refused(self, journal: Journal) -> None:
         self._store.writer.refused(journal)

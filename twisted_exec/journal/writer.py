@@ -215,6 +215,8 @@ class JournalWriter:
                 return False
             journal.wrote(writing)
         self._behind.pop(journal, None)
+        if journal.still_behind():
+            self._behind[journal] = None
         return journal not in self._due and not journal.failure
 
     def forget(self, journal: Journal) -> None:

@@ -8,6 +8,7 @@ unclosed.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import secrets
@@ -147,6 +148,9 @@ class RecordingFile:
         try:
             while view:
                 view = view[os.write(self._descriptor, view) :]
+            # A write to a deleted file succeeds.
+            if not os.path.samestat(os.stat(self.path), os.fstat(self._descriptor)):
+                raise OSError(errno.ENOENT, os.strerror(errno.ENOENT), self.path)
         except OSError as error:
             self._problem = error
             raise

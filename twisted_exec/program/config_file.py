@@ -9,6 +9,7 @@ from typing import Any
 
 from twisted_exec.api import quantity
 from twisted_exec.api.yaml_reader import FILE, PlacedMapping, parse_yaml
+from twisted_exec.tls.files import regular
 
 MAX_FILE_BYTES = 4 << 20
 
@@ -28,7 +29,7 @@ def read_yaml(path: str) -> object:
     :raises ConfigError: it cannot be read, is too large, or is not YAML.
     """
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=regular) as file:
             text = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from None

@@ -40,6 +40,7 @@ from twisted_exec.program.disk_thread import Files
 from twisted_exec.program.handover.interfaces import HANDOVER_SECONDS, LINGER_SECONDS
 from twisted_exec.program.handover.predecessor import predecessor, tell_failure
 from twisted_exec.program.handover.twistd import prepare_successor
+from twisted_exec.tls.files import regular
 from twisted_exec.wire.upgrade import read_origin
 
 CONFIG = "config"
@@ -112,7 +113,7 @@ def _opposite_flag(flag: str) -> str:
 
 def _read_config(path: str) -> dict[str, Any]:
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=regular) as file:
             content = file.read(_MOST_CONFIG_BYTES + 1)
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)

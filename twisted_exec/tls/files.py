@@ -39,16 +39,9 @@ def read_file(path: str, what: str = "file") -> bytes:
     :raises TLSConfigError: it cannot be read, is not a regular file, or is too large.
     """
     try:
-        # open() of a FIFO would block the reactor.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            mode = os.fstat(descriptor).st_mode
-            if not stat.S_ISREG(mode):
-                raise TLSConfigError(f"{what} {path!r} is not a regular file")
-            with open(descriptor, "rb", closefd=False) as stream:
-                content = stream.read(_MAX_BYTES + 1)
-        finally:
-            os.close(descriptor)
+        with open(path, "rb", opener=regular) as stream:
+            mode = os.fstat(stream.fileno()).st_mode
+            content = stream.read(_MAX_BYTES + 1)
         if _KEY in content:
             warn_if_public(path, mode)
     except (OSError, ValueError) as problem:
@@ -74,6 +67,19 @@ def warn_if_public(path: str, mode: int) -> None:
         )
 
 
+def regular(path: str, flags: int) -> int:
+    """
+    Open a regular file: an ``opener`` for :func:`open`, which would wait for the writer of a FIFO.
+
+    :raises OSError: it is not one, or cannot be opened.
+    """
+    descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is not a regular file", path)
+    return descriptor
+
+
 def owner_only(path: str, flags: int) -> int:
     """
     Open a file so that only its owner can use it when it is created: an ``opener`` for
@@ -85,7 +91,7 @@ def owner_only(path: str, flags: int) -> int:
 def _why(problem: Exception) -> str:
     if isinstance(problem, OSError) and problem.errno is not None:
         hint = " (check the path)" if problem.errno == errno.ENOENT else ""
-        return f"{os.strerror(problem.errno)}{hint}"
+        return f"{problem.strerror}{hint}"
     return str(problem)
 
 

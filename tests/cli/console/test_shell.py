@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import subprocess
 from typing import Any
 
 from twisted.internet import reactor
@@ -221,6 +222,50 @@ class ShellTests(TestCase):
         self.assertIn(
             "no shell answered within 600 s; a program may be running there (", outcome.line
         )
+
+
+class LossTests(SynchronousTestCase):
+    """A line that loses what is typed: real shells read what has arrived."""
+
+    starts = PROGRAMS
+    nonce = "0a1b2c3d"
+
+    def result(self, shell: str, typed: bytes) -> str:
+        """Return the exit code of the last mark; L if the shell says that it has not run the command."""
+        ran = subprocess.run(
+            [shell],
+            input=typed.replace(b"\r", b"\n"),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd=self.directory,
+            check=False,
+        )
+        mark = rb"\x1b\]28747;(?:E%s:(\d+)|(L)%s)\x1b\\" % ((self.nonce.encode(),) * 2)
+        match = re.search(mark, ran.stdout)
+        return (match[1] or match[2]).decode() if match else ""
+
+    def setUp(self) -> None:
+        self.directory = self.mktemp()
+        os.mkdir(self.directory)
+
+    def test_each_byte(self) -> None:
+        """Whichever byte is lost, the exit code is not 0."""
+        (typed,) = typed_command("exit 9", self.nonce)
+        for name in ("bash", "dash"):
+            self.assertEqual(self.result(name, typed), "9")
+            for at in range(len(typed)):
+                code = self.result(name, typed[:at] + typed[at + 1 :])
+                self.assertNotEqual(code.strip("0") or code[:1], "0", typed[at:])
+
+    def test_lost_in_the_command(self) -> None:
+        """A command of which a byte is lost is not run, also if both copies lack it, or it has many lines."""
+        for command, lost in (("exit 9", b"i"), ("touch made; : " + "x" * 2000, b"d")):
+            typed = b"".join(typed_command(command, self.nonce))
+            at = typed.index(command[:10].encode()) + command.encode().index(lost)
+            self.assertEqual(self.result("dash", typed[:at] + typed[at + 1 :]), "L")
+            self.assertEqual(os.listdir(self.directory), [])
+        both = b"".join(typed_command("true; exit 9", self.nonce)).replace(b"exit", b"exi")
+        self.assertEqual(self.result("dash", both), "L")
 
 
 class Terminal:
@@ -660,6 +705,23 @@ class PromptTests(SynchronousTestCase):
         clock.pump([0])
         self.assertEqual(terminal.outcome, Outcome())
         self.assertIn(b"out\n", printed)
+
+    def test_lost(self) -> None:
+        """A command that the shell does not take whole fails, and so does one that does not begin."""
+        for answer, why in (
+            (b"\x1b]28747;L%s\x1b\\$ ", "did not arrive whole"),
+            (b"echo\r\n> ", "did not begin the command within 10 s"),
+        ):
+            clock, run, terminal = self.begin(b"$ ")
+            clock.pump([0.1] * 10)
+            nonce = nonce_of(terminal.sent)
+            run.received(b"\x1b]28747;R%s\x1b\\" % nonce)
+            clock.pump([0.1] * 3)
+            run.received(answer.replace(b"%s", nonce))
+            clock.pump([1] * 12)
+            assert terminal.outcome is not None
+            self.assertEqual(terminal.outcome.exit_code, NO_SHELL_CODE)
+            self.assertIn(why, terminal.outcome.line)
 
     def test_too_long(self) -> None:
         """

@@ -518,6 +518,31 @@ class RefusalTests(KubeconfigTestCase):
             'FILE: user "u": tokenFile: /nonexistent/token: No such file or directory',
         )
 
+    def test_fifo(self) -> None:
+        """A FIFO, to which nobody may ever write, is refused wherever a file is named."""
+        fifo = str(self.directory / "fifo")
+        os.mkfifo(fifo)
+        for user in (
+            f"tokenFile: {fifo}",
+            f"client-certificate: {fifo}, client-key-data: QUJD",
+            f"client-certificate-data: QUJD, client-key: {fifo}",
+        ):
+            self.assertIn(f"{fifo}: it is not a regular file", self.with_user(user))
+        cluster = f"server: 'https://a', certificate-authority: {fifo}"
+        self.assertIn(f"{fifo}: it is not a regular file", self.with_cluster(cluster))
+        with self.assertRaises(KubeConfigError) as caught:
+            load(fifo)
+        self.assertIn("not a regular file", str(caught.exception))
+
+    def test_process_substitution(self) -> None:
+        """A kubeconfig may come through a descriptor, as from a shell's ``<(command)``."""
+        content = CLUSTER + CONTEXT + "users: [{name: u, user: {token: t}}]\n"
+        reading, writing = os.pipe()
+        self.addCleanup(os.close, reading)
+        with open(writing, "w", encoding="utf-8") as stream:
+            stream.write(content)
+        self.assertEqual(load(f"/dev/fd/{reading}").token, "t")
+
     def test_bad_base64(self) -> None:
         """Data must be base64."""
         self.assertIn("client-key-data is not base64", self.with_user("client-key-data: QUJ*"))
@@ -582,9 +607,11 @@ class RefusalTests(KubeconfigTestCase):
 
     def test_too_large(self) -> None:
         """A file larger than 4 MiB is refused."""
+        path = self.write("")
+        os.truncate(path, (4 << 20) + 1)
         with self.assertRaises(KubeConfigError) as caught:
-            load("/dev/zero")
-        self.assertEqual(str(caught.exception), "/dev/zero: larger than 4 MiB")
+            load(path)
+        self.assertEqual(str(caught.exception), f"{path}: larger than 4 MiB")
 
 
 def _paths(value: Any, here: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:

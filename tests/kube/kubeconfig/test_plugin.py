@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import signal
+import sys
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from twisted.internet import reactor
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import deferLater
+from twisted.internet.utils import getProcessValue
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from tests.clocks import expire
@@ -159,6 +161,38 @@ class RunTests(TestCase):
         while _lives(pid):
             await self._pause()
 
+    async def test_children(self) -> None:
+        """The children of a plugin that is given up end with it, also when the plugin itself has ended."""
+        self.patch(plugin_module, "PLUGIN_SECONDS", 3600.0)
+        start = (
+            "import subprocess\n"
+            "child = subprocess.Popen(['sleep', '1000'])\n"
+            "open(here + '/pid', 'w').write(str(child.pid)); os.rename(here + '/pid', here + '/up')\n"
+        )
+        for body in (start + "child.wait()", start):
+            script = self.script(body)
+            refusal = Deferred.fromCoroutine(self.refusal(script))
+            child = int((await self._until_up(script)).read_text())
+            expire(reactor, 3000)
+            self.assertEqual(await refusal, "did not answer within 3600 s")
+            while _lives(child):
+                await self._pause()
+
+    async def test_program_stops(self) -> None:
+        """A plugin ends with the program that needs its answer."""
+        script = self.script(
+            "open(here + '/pid', 'w').write(str(os.getpid())); os.rename(here + '/pid', here + '/up')\n"
+            "time.sleep(1000)"
+        )
+        program = Path(self.mktemp())
+        program.write_text(_PROGRAM.format(path=script.path, version=V1))
+        ended = getProcessValue(sys.executable, [str(program)], env=os.environ)
+        pid = int((await self._until_up(script)).read_text())
+        (script.directory / "stop").touch()
+        self.assertEqual(await ended, 0)
+        while _lives(pid):
+            await self._pause()
+
     async def _until_up(self, script: PluginScript) -> Path:
         """Wait for the file by which a plugin says that it runs; return its path."""
         up = script.directory / "up"
@@ -183,6 +217,21 @@ class RunTests(TestCase):
             plugin = script.plugin(interactive_mode=mode)
             await run_plugin(plugin, CONFIG, reactor, interactive=True)
             self.assertIs(script.runs()[-1]["info"]["spec"]["interactive"], told)
+
+
+_PROGRAM = """
+import os
+from twisted.internet import reactor, task
+from twisted_exec.kube.kubeconfig.client_config import NEVER, ClientConfig, ExecPlugin
+from twisted_exec.kube.kubeconfig.plugin import run_plugin
+
+plugin = ExecPlugin({path!r}, {version!r}, interactive_mode=NEVER)
+run_plugin(plugin, ClientConfig("https://api:6443"), reactor)
+stop = os.path.join(os.path.dirname(plugin.command), "stop")
+task.LoopingCall(lambda: os.path.exists(stop) and reactor.running and reactor.stop()).start(0.02)
+reactor.run()
+"""
+"""Runs a plugin, and stops when the file ``stop`` appears."""
 
 
 def _lives(pid: int) -> bool:

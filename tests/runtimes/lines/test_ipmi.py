@@ -313,6 +313,12 @@ class ProgramTests(LineCase):
         self.assertIn("it took more than 0.1 s", caught.exception.message)
         self.assertEqual(self.alive(), [])
 
+    async def test_children(self) -> None:
+        """The children of a program that takes too long are killed with it."""
+        with self.assertRaises(ServiceUnavailable):
+            await self.run_shell("sleep 1000 & sleep 1000", seconds=0.1)
+        await self.until(lambda: not self.alive())
+
     async def test_cancelled(self) -> None:
         """A program whose caller cancels is killed, and no process is left when the Deferred fires."""
         running = Deferred.fromCoroutine(self.run_shell("exec sleep 1000"))

@@ -10,6 +10,7 @@ from typing import Any
 from twisted.internet.defer import CancelledError, Deferred, fail
 from twisted.internet.endpoints import clientFromString
 from twisted.internet.protocol import Factory
+from twisted.internet.task import Clock
 
 from tests.console.doubles import MemoryStream
 from tests.contracts.console import ConsoleContract, Line
@@ -18,7 +19,7 @@ from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.console.shared_console import ConsoleLimits, SharedConsole
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.runtimes.interfaces import CannotStart, IShutdown
-from twisted_exec.runtimes.lines.shared_line import LineTiming, SharedLine
+from twisted_exec.runtimes.lines.shared_line import DEFAULT_TIMING, LineTiming, SharedLine
 from twisted_exec.streaming.interfaces import LINE_LOST, Ending, IBreakable, TerminalSize
 
 LOST = b"[twisted-exec: the console line was lost"
@@ -65,11 +66,13 @@ class SharedLineCase(LineCase):
         super().setUp()
         self.released: list[str] = []
 
-    def run_of(self, endpoint: str, timing: LineTiming = QUICK, **options: Any) -> SharedLine:
+    def run_of(
+        self, endpoint: str, timing: LineTiming = QUICK, *, clock: Any = reactor, **options: Any
+    ) -> SharedLine:
         self.opened = Endpoint(clientFromString(reactor, endpoint))
         run = SharedLine(
             self.facts(),
-            reactor,
+            clock,
             lambda: ("line-1", self.opened),
             lambda: self.released.append("line-1"),
             timing=timing,
@@ -239,6 +242,31 @@ class LostTests(SharedLineCase):
         self.assertEqual((state, reason), (pb.MACHINE_RUNNING, "LineLost"))
         self.assertIn('line "line-1" was lost', message)
         self.assertEqual(last, (pb.MACHINE_RUNNING, "", ""))
+
+    async def test_closed_at_once(self) -> None:
+        """
+        A peer that takes connections and closes them, like a ser2net without its device, is lost once, until it stays.
+        """
+        clock, far = Clock(), self.far()
+        run = self.run_of(far.endpoint, DEFAULT_TIMING, clock=clock)
+        line = await self.line(run)
+        for count in range(1, 6):
+            await self.until(lambda n=count: len(far.peers) == n == len(self.opened.links))
+            far.peer.transport.loseConnection()
+            await self.until(lambda: not self.opened.links[-1].transport.connected)
+            clock.advance(DEFAULT_TIMING.longest_delay_seconds)
+        self.assertEqual(self.reasons(), ["LineLost"])
+        self.assertEqual(line.got.count(LOST), 1)
+        await self.until(lambda: len(self.opened.links) == 6)
+        self.opened.links[-1].transport.abortConnection()  # another reason
+        await self.until(lambda: not self.opened.links[-1].transport.connected)
+        self.assertEqual(self.reasons(), ["LineLost"] * 2)
+        clock.advance(DEFAULT_TIMING.longest_delay_seconds)
+        await self.until(lambda: len(self.opened.links) == 7)
+        self.assertNotEqual(run.outage, "")
+        clock.advance(DEFAULT_TIMING.settle_seconds)
+        await line.until(BACK)
+        self.assertEqual((self.reasons(), run.outage), (["LineLost"] * 2 + ["LineBack"], ""))
 
     async def test_away_for_long(self) -> None:
         """

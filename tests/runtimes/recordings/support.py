@@ -73,6 +73,7 @@ class Case(SynchronousTestCase):
             in_thread=at_once,
             thread=AtOnce(),
             memory=self.path,
+            layer=self.layer,
             kernel="k1",
         )
         self.store.open()

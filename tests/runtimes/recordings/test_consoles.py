@@ -4,10 +4,14 @@ Tests for :mod:`twisted_exec.runtimes.recordings.service`: a console whose sessi
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import shutil
 from typing import Any
 
 from tests.console.doubles import MemoryConsole, MemoryStream
+from tests.journal.test_files import FailingLayer
 from twisted_exec.api.status import APIError, Conflict, ServiceUnavailable
 from twisted_exec.console.shared_console import SharedConsole
 from twisted_exec.runtimes.recordings.service import MachineRecorder
@@ -129,14 +133,6 @@ class RequiredTests(ConsoleCase):
         stream.viewer.data_received(b"ls")
         self.assertEqual(self.console.heard(), b"ls")
 
-    def test_journal_fails(self) -> None:
-        """The same while the journal cannot be written."""
-        stream = self.open("all")
-        self.journal.failure = "No space left on device"
-        stream.viewer.data_received(b"x")
-        self.assertEqual(self.console.heard(), b"")
-        self.assertIn(b"No space left on device", stream.since())
-
     def test_ended_while_open(self) -> None:
         """A session whose recording is ended by somebody may only watch from then on."""
         stream = self.open()
@@ -158,6 +154,140 @@ class RequiredTests(ConsoleCase):
         shared = SharedConsole(MemoryConsole(), self.clock)
         terms = Terms(recording=f"{UID}/none")
         self.assertRaises(APIError, shared.viewer().admit, terms)
+
+
+class DiskTests(ConsoleCase):
+    """Input reaches a machine whose session must be recorded only while the disk takes the recording."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.kill()
+        self.layer = self.disk = FailingLayer()
+        self.start()
+
+    def heard(self, stream: MemoryStream, key: bytes) -> bytes:
+        """Type a key, and return the input that the machine gets."""
+        stream.since()
+        stream.viewer.data_received(key)
+        return self.console.heard()
+
+    def moved(self, name: str) -> tuple[str, str]:
+        """Move a directory of the runtime away; return its path and its new path."""
+        path = os.path.join(self.path, name)
+        os.rename(path, f"{path}.moved")
+        return path, f"{path}.moved"
+
+    def test_write_fails(self) -> None:
+        """The key whose record the disk does not take does not reach the machine, and is in no recording."""
+        stream = self.open("all")
+        self.assertEqual(self.heard(stream, b"a"), b"a")
+        self.disk.error = errno.ENOSPC
+        self.assertEqual(self.heard(stream, b"b"), b"")
+        self.assertIn(b"cannot be written", stream.since())
+        self.assertEqual(self.heard(stream, b"b"), b"")
+        self.assertIn(b"No space left on device", stream.since())
+        self.disk.error = 0
+        self.assertEqual(self.heard(stream, b"c"), b"c")
+        self.end()
+        self.assertEqual(self.typed(), b"ac")
+
+    def test_output_is_not_written(self) -> None:
+        """Output that the disk does not take ends the input, also that of which the recording has none."""
+        stream = self.open("none")
+        self.disk.error = errno.ENOSPC
+        self.console.says(b"x")
+        self.assertEqual(self.heard(stream, b"a"), b"")
+        self.assertIn(b"No space left on device", stream.since())
+        self.disk.error = 0
+        self.assertEqual(self.heard(stream, b"b"), b"b")
+
+    def test_head_is_not_written(self) -> None:
+        """A second after the disk has space again, a recording whose head could not be written takes input."""
+        stream = self.open("all")
+        self.console.says(b"x")
+        self.wait(1)
+        self.disk.error = errno.ENOSPC
+        self.wait(90)
+        self.assertEqual(self.heard(stream, b"a"), b"")
+        self.assertIn("No space left on device", self.status().message)
+        self.disk.error = 0
+        self.wait(2)
+        self.assertEqual(self.status().message, "")
+        self.assertEqual(self.heard(stream, b"b"), b"b")
+
+    def test_all_recordings(self) -> None:
+        """When one of many recordings can be written again, all are."""
+        uids = [UID, *(UID.replace("1", str(number)) for number in range(2, 9))]
+        for uid in uids:
+            self.set(uid=uid)
+        self.console.says(b"x")
+        self.disk.error = errno.ENOSPC
+        self.wait(90)
+        self.disk.error = 0
+        self.wait(2)
+        self.assertEqual({self.status(uid).message for uid in uids}, {""})
+
+    def test_journal_is_moved(self) -> None:
+        """While the journal's directory has another name, no key reaches the machine."""
+        stream = self.open("all")
+        self.assertEqual(self.heard(stream, b"a"), b"a")
+        path, moved = self.moved(f"consoles/{KEY}")
+        self.assertEqual(self.heard(stream, b"b"), b"")
+        self.assertIn(b"was removed or renamed", stream.since())
+        os.rename(moved, path)
+        self.assertEqual(self.heard(stream, b"c"), b"c")
+
+    def test_journal_of_output_is_moved(self) -> None:
+        """The same for a recording without input."""
+        stream = self.open("none")
+        self.console.says(b"x")
+        self.wait(1)
+        path, moved = self.moved(f"consoles/{KEY}")
+        self.assertEqual(self.heard(stream, b"b"), b"")
+        self.assertIn(b"was removed or renamed", stream.since())
+        os.rename(moved, path)
+        self.assertEqual(self.heard(stream, b"c"), b"c")
+
+    def test_journal_is_deleted(self) -> None:
+        """After the journal was deleted no key reaches the machine, and the recording fails."""
+        stream = self.open("all")
+        self.heard(stream, b"a")
+        self.wait(1)
+        shutil.rmtree(os.path.join(self.path, f"consoles/{KEY}"))
+        self.assertEqual(self.heard(stream, b"b"), b"")
+        self.wait(60)
+        self.assertEqual(self.heard(stream, b"c"), b"")
+
+    def test_recordings_are_moved(self) -> None:
+        """While the recordings have no directory, no key reaches the machine; soon after they have, it does."""
+        stream = self.open("none")
+        self.assertEqual(self.heard(stream, b"a"), b"a")
+        path, moved = self.moved("recordings")
+        self.assertEqual(self.heard(stream, b"b"), b"")
+        self.assertIn(b"No such file or directory", stream.since())
+        os.rename(moved, path)
+        self.wait(2)
+        self.assertEqual(self.heard(stream, b"c"), b"c")
+
+    def test_recording_is_deleted(self) -> None:
+        """A recording whose heads were deleted has failed at the next key."""
+        stream = self.open("none")
+        os.unlink(os.path.join(self.path, f"recordings/{UID}.heads"))
+        self.assertEqual(self.heard(stream, b"a"), b"")
+        self.wait(1)
+        self.assertEqual(self.status().state, "Failed")
+
+    def test_facts_are_deleted(self) -> None:
+        """The facts about a recording that were deleted are written again, and input goes on."""
+        stream = self.open("none")
+        os.unlink(os.path.join(self.path, f"recordings/{UID}.facts"))
+        stream.viewer.data_received(b"a")
+        self.wait(2)
+        self.console.heard()
+        self.assertEqual(self.heard(stream, b"b"), b"b")
+        self.kill()
+        self.start()
+        self.assertEqual(self.status().state, "Recording")
 
 
 class InputTests(ConsoleCase):

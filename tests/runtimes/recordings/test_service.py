@@ -388,14 +388,6 @@ class RequiredTests(Case):
         """A machine that the runtime does not have cannot be recorded."""
         self.refused(ServiceUnavailable, "try again", key=OTHER)
 
-    def test_disk_fails(self) -> None:
-        """While the journal cannot be written, the console is not recorded; later it goes on."""
-        self.require()
-        self.journal.failure = "No space left on device"
-        self.assertIn("No space left", self.missing())
-        self.journal.failure = ""
-        self.assertEqual(self.missing(), "")
-
 
 class ReadTests(Case):
     """Readers of recordings that go on."""

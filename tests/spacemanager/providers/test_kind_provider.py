@@ -17,6 +17,7 @@ from tests.spacemanager.providers.kind_world import KindWorld
 from tests.tiers import PROGRAMS
 from twisted_exec.api.spaces import EXTERNAL, OWNER
 from twisted_exec.api.status import AlreadyExists, APIError, Conflict, ServiceUnavailable
+from twisted_exec.program.process_groups import kill_group
 from twisted_exec.spacemanager.interfaces import (
     BROKEN,
     BUILDING,
@@ -36,7 +37,6 @@ from twisted_exec.spacemanager.providers.kind_clusters import (
     ClusterRecord,
     KindSettings,
     Records,
-    kill_group,
 )
 from twisted_exec.testing.cluster import MemoryCluster
 

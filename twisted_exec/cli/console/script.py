@@ -6,7 +6,8 @@ considers only the current line and new output.
 
 ``--run`` runs one command in the shell of a machine (:class:`ShellRun`), a POSIX shell that waits
 at its prompt.  It types a probe, which prints a mark, and then the command between two marks; the
-second has its exit code.  If no mark comes, the command is never typed: a login prompt would take
+second has its exit code.  The shell compares two copies of the command, and does not run it if
+they differ: a line may lose what is typed.  If no mark comes, the command is never typed: a login prompt would take
 it for a user's name.
 
 A mark is an operating system command (OSC) with a number that no terminal knows. (Not an APC, which
@@ -343,7 +344,7 @@ def _last_line(text: bytes) -> bytes:
 
 NO_SHELL_CODE = 122
 """
-``--run`` found no prompt of a shell, and did not type the command: the machine is at the prompt of a login or a boot
+The command of ``--run`` did not run. It has not arrived whole at the shell, or was not typed: the machine is at the prompt of a login or a boot
 loader, or at a question of a program, shows a full-screen program, or no shell answers.
 """
 
@@ -355,6 +356,7 @@ _NOT_ENDED = (
     "the command of an earlier --run has not ended, so this command was not typed: try again when it has "
     "ended; {remedy}, or --force types in any case"
 )
+_NOT_WHOLE = "the command did not arrive whole at the shell, so it was not run: the line loses what is typed; try again"
 _CTRL_C = "--send '\\x03' sends it Ctrl-C"
 GOES_ON = "the command has not ended and goes on in the console"
 MAY_GO_ON = "the command may still run in the console"
@@ -433,6 +435,7 @@ class ShellRun(Script):
         self._lines = typed_command(command, self._nonce.decode())
         self._probe = _mark(b"R" + self._nonce)
         self._start = _mark(b"B" + self._nonce)
+        self._lost = _mark(b"L" + self._nonce)
         self._end = re.compile(rb"\x1b\]%d;E%s:(\d{1,3})\x1b\\" % (_MARK, self._nonce))
         self._buffer = b""
         self._modes = Modes()
@@ -559,16 +562,28 @@ class ShellRun(Script):
             self._buffer = b""
             self._receive = self._await_start
             self.waiting = GOES_ON
+            self._timers.after("probe", PROBE_SECONDS, self._not_begun)
         self._type(line)
 
     def _await_start(self, data: bytes) -> bytes:
         self._buffer = (self._buffer + data)[-_MOST_ECHO_BYTES:]
+        if self._lost in self._buffer:
+            self._timers.cancel("probe")
+            self._fail(NO_SHELL_CODE, _NOT_WHOLE)
+            return b""
         _, mark, after = self._buffer.partition(self._start)
         if mark:
+            self._timers.cancel("probe")
             self._receive, self._buffer = self._print, b""
             return self._print(after)
         # The kernel has printed into the mark: show the output with the echo before it.
         return self._print(b"") if self._end.search(self._buffer) else b""
+
+    def _not_begun(self) -> None:
+        # The kernel may have printed into the mark, whose other half is whole then; an echo has no Escape.
+        if not any(half in self._buffer for half in (self._start[:9], self._start[9:])):
+            line = f"the shell did not begin the command within {PROBE_SECONDS:.0f} s; the line may have lost a part of it"
+            self._fail(NO_SHELL_CODE, f"{line} ({self.remedy})")
 
     def _print(self, data: bytes) -> bytes:
         self._buffer += data
@@ -610,26 +625,34 @@ def typed_command(command: str, nonce: str) -> list[bytes]:
             f"the command is too long: {size} bytes when typed, more than {MOST_COMMAND_BYTES}; "
             "put it into a file on the machine"
         )
-    lines, part = [], ""
+    # Twice, because a line may lose what is typed: only what has arrived whole is run.
+    assignments = [*_assignments("_te", octal), *_assignments("_tf", octal)]
+    # A character that both lack shows by the length, which shells count in bytes or in characters.
+    text = command.rstrip("\n")
+    lengths = ("${#_te}", str(len(text))) if text.isascii() else ("", "")
+    last = (
+        f' if [ "$_te/{lengths[0]}" = "$_tf/{lengths[1]}" ]; then '
+        # Without its own exit code, the last mark of a damaged line has no number.
+        f"_tc=; printf '{_printed(f'B{nonce}')}'; (eval \"${{_te?}}\"); _tc=$?; "
+        # printf repeats its format for the second exit code.
+        f"printf '{_printed(f'E{nonce}:%s')}' $_tc $_tc; "
+        f"else printf '{_printed(f'L{nonce}')}'; fi\r"
+    )
+    if sum(map(len, assignments)) + len(last) <= _LINE_BYTES:
+        return ["".join([*(f"{each};" for each in assignments), last]).encode()]
+    return [*(f"{each}\r".encode() for each in assignments), last.encode()]
+
+
+def _assignments(name: str, octal: Sequence[str]) -> list[str]:
+    """Return the lines that assign a text to a variable of the shell."""
+    lines, part, before = [], "", ""
     for each in octal:
         part += each
         if len(part) >= _LINE_BYTES:
             # The x, because a substitution drops newlines at its end.
-            lines.append(f" _te=${{_te%x}}$(printf '{part}x')\r".encode())
-            part = ""
-    if not lines:
-        return [_last(f"$(printf '{part}')", nonce)]
-    lines[0] = lines[0].replace(b"${_te%x}", b"")
-    lines.append(f" _te=${{_te%x}}$(printf '{part}')\r".encode())
-    return [*lines, _last("$_te", nonce)]
-
-
-def _last(text: str, nonce: str) -> bytes:
-    # printf repeats its format for the second exit code.
-    return (
-        f" printf '{_printed(f'B{nonce}')}'; (eval \"{text}\"); "
-        f"printf '{_printed(f'E{nonce}:%s')}' $? $?\r"
-    ).encode()
+            lines.append(f" {name}={before}$(printf '{part}x')")
+            part, before = "", f"${{{name}%x}}"
+    return [*lines, f" {name}={before}$(printf '{part}')"]
 
 
 def _mark(text: bytes) -> bytes:

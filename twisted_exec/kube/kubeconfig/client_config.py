@@ -19,6 +19,8 @@ from urllib.parse import SplitResult, urlsplit
 
 from cryptography import x509
 
+from twisted_exec.tls.files import regular
+
 MAX_FILE_BYTES = 4 << 20
 
 NEVER, IF_AVAILABLE, ALWAYS = "Never", "IfAvailable", "Always"
@@ -183,14 +185,19 @@ class ClientConfig:
         return bool(self.token or self.token_file or self.username or self.certificate)
 
 
+_DESCRIPTORS = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")
+"""Beginnings of paths that a shell makes of ``<(command)``: somebody writes to such a pipe."""
+
+
 def read_file(path: str) -> bytes:
     """
-    Return the content of a small file.
+    Return the content of a small regular file.
 
-    :raises KubeConfigError: it cannot be read, or is too large.
+    :raises KubeConfigError: it cannot be read, is not a regular file, or is too large.
     """
+    opener = None if path.startswith(_DESCRIPTORS) else regular
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=opener) as file:
             content = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         raise KubeConfigError(f"{path}: {error.strerror or error}") from None
@@ -281,7 +288,8 @@ def _namespace(environ: Mapping[str, str], directory: str) -> str:
     if environ.get("POD_NAMESPACE"):
         return environ["POD_NAMESPACE"]
     try:
-        with open(os.path.join(directory, "namespace"), encoding="utf-8") as file:
+        path = os.path.join(directory, "namespace")
+        with open(path, encoding="utf-8", opener=regular) as file:
             return file.read(_MAX_NAME_BYTES).strip()
     except (OSError, UnicodeDecodeError):
         return ""

@@ -28,6 +28,7 @@ from twisted_exec.kube.kubeconfig.client_config import (
     ExecPlugin,
     KubeConfigError,
 )
+from twisted_exec.program.process_groups import kill_group, leading
 
 PLUGIN_SECONDS = 60.0
 INTERACTIVE_SECONDS = 600.0
@@ -71,7 +72,8 @@ def run_plugin(
             **dict(plugin.env),
             "KUBERNETES_EXEC_INFO": json.dumps(exec_info(plugin, config, talks)),
         }
-        run = _Run(plugin, reactor, INTERACTIVE_SECONDS if talks else PLUGIN_SECONDS)
+        seconds = INTERACTIVE_SECONDS if talks else PLUGIN_SECONDS
+        run = _Run(plugin, reactor, seconds, leads_group=not talks)
         try:
             _spawn(run, environment, talks, reactor)
             return parse_credential(plugin, await run.printed)
@@ -113,11 +115,14 @@ def _spawn(run: _Run, environment: Mapping[str, str], talks: bool, reactor: Any)
         hint = f": {' '.join(plugin.install_hint.split())}" if plugin.install_hint else ""
         raise _failed(plugin, f"is not there, or is no program{hint}")
     nothing = os.open(os.devnull, os.O_RDONLY)
+    words = [path, *plugin.args]
+    if not talks:  # another session could not read the terminal
+        words = leading(words)
     try:
         reactor.spawnProcess(
             run,
-            path,
-            [plugin.command, *plugin.args],
+            words[0],
+            words,
             env=environment,
             # The plugin inherits standard error, where it prompts for passwords.
             childFDs={0: 0 if talks else nothing, 1: "r", 2: 2},
@@ -129,15 +134,24 @@ def _spawn(run: _Run, environment: Mapping[str, str], talks: bool, reactor: Any)
 
 
 class _Run(ProcessProtocol):
-    def __init__(self, plugin: ExecPlugin, reactor: Any, seconds: float) -> None:
+    def __init__(
+        self, plugin: ExecPlugin, reactor: Any, seconds: float, *, leads_group: bool
+    ) -> None:
         self.plugin = plugin
+        self._leads_group = leads_group
+        self._pid = 0
+        self._at_stop: Any = None
         self.printed: Deferred[bytes] = Deferred(lambda _: self._kill())
         self._output = b""
         self._reactor, self._seconds = reactor, seconds
         self._limit: IDelayedCall | None = None
 
     def connectionMade(self) -> None:
+        transport: Any = self.transport
+        self._pid = transport.pid
         self._limit = self._reactor.callLater(self._seconds, self._too_slow)
+        # A signal of the terminal does not reach a plugin in another session.
+        self._at_stop = self._reactor.addSystemEventTrigger("before", "shutdown", self._kill)
 
     def outReceived(self, data: bytes) -> None:
         self._output += data
@@ -146,6 +160,7 @@ class _Run(ProcessProtocol):
 
     def processEnded(self, reason: Failure) -> None:
         self._disarm()
+        self._pid = 0
         if self.printed.called:
             return
         if reason.check(ProcessDone):
@@ -170,6 +185,8 @@ class _Run(ProcessProtocol):
         transport: Any = self.transport
         # Its children may keep the output open; do not wait for them.
         transport.loseConnection()
+        if self._leads_group and self._pid:
+            kill_group(self._pid)  # its children may live although it has ended
         if transport.pid is not None:
             transport.signalProcess("KILL")
 
@@ -177,6 +194,9 @@ class _Run(ProcessProtocol):
         limit, self._limit = self._limit, None
         if limit is not None:
             limit.cancel()
+        trigger, self._at_stop = self._at_stop, None
+        if trigger is not None:
+            self._reactor.removeSystemEventTrigger(trigger)
 
 
 def parse_credential(plugin: ExecPlugin, output: bytes) -> Credential:

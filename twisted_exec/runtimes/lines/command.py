@@ -19,6 +19,8 @@ The end of the command is a lost line, which :mod:`.shared_line` reopens.
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
@@ -41,6 +43,7 @@ from twisted_exec.api.status import ServiceUnavailable, message_of
 from twisted_exec.console.interfaces import ILineTransport
 from twisted_exec.console.line import ending_of
 from twisted_exec.program.config_file import Reader
+from twisted_exec.program.process_groups import kill_group, leading
 from twisted_exec.program.tasks import as_deferred
 from twisted_exec.runtimes.interfaces import Build, IMachineDriver, MachineFacts
 from twisted_exec.runtimes.lines.shared_line import LineDriver, line_readers
@@ -415,11 +418,15 @@ async def run_program(
         did not end with exit code 0.
     """
     program = _Program(words[0])
-    executable = shutil.which(words[0], path=path) or words[0]
+    executable = shutil.which(words[0], path=path)
+    if executable is None:
+        missing = os.strerror(errno.ENOENT)
+        raise ServiceUnavailable(f"{words[0]} cannot be started: {missing}")
+    command = leading([executable, *words[1:]])
     # In English: callers compare what a program prints, such as virsh's states.
     environment = {"PATH": path, "LANG": "C.UTF-8", marker[0]: marker[1]}
     try:
-        reactor.spawnProcess(program, executable, list(words), env=environment, path="/")
+        reactor.spawnProcess(program, command[0], command, env=environment, path="/")
     except OSError as error:
         raise ServiceUnavailable(f"{words[0]} cannot be started: {error.strerror}") from None
     patience = reactor.callLater(seconds, program.give_up, seconds)
@@ -439,11 +446,13 @@ class _Program(ProcessProtocol):
     def __init__(self, name: str) -> None:
         self._name = name
         self._printed = bytearray()
+        self._pid = 0
         self._late = ""
         self.done: Deferred[bytes] = Deferred(lambda _: self._kill())
         self.ended: Deferred[None] = Deferred()
 
     def connectionMade(self) -> None:
+        self._pid = self.transport.pid
         self.transport.closeStdin()
 
     def childDataReceived(self, child_fd: int, data: bytes) -> None:
@@ -454,11 +463,12 @@ class _Program(ProcessProtocol):
         self._kill()
 
     def _kill(self) -> None:
+        kill_group(self._pid)
         try:
-            self.transport.signalProcess("KILL")
+            self.transport.signalProcess("KILL")  # it may not lead its group yet
         except ProcessExitedAlready:
             pass
-        self.transport.loseConnection()  # a child of it may have its output, and outlive it
+        self.transport.loseConnection()  # do not wait for a child that has left the group
 
     def processEnded(self, reason: Failure) -> None:
         self.ended.callback(None)

@@ -16,6 +16,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from twisted.internet.defer import CancelledError, Deferred, DeferredLock, TimeoutError
 from twisted.internet.error import ConnectionDone
 from twisted.internet.interfaces import (
+    IDelayedCall,
     IProtocolFactory,
     IReactorTime,
     IStreamClientEndpoint,
@@ -49,6 +50,7 @@ class LineTiming:
     Time limits for opening and closing a line, and the delays between attempts.
 
     :ivar first_delay_seconds: delay before a lost line is opened again; later delays double.
+    :ivar settle_seconds: how long a connection must last to count as the line, after one that did not.
     :ivar close_seconds: how long a peer may take to accept pending input before the line is cut.
     """
 
@@ -56,6 +58,7 @@ class LineTiming:
     longest_delay_seconds: float = 30.0
     open_seconds: float = 20.0
     close_seconds: float = 2.0
+    settle_seconds: float = 2.0
 
 
 DEFAULT_TIMING = LineTiming()
@@ -149,6 +152,9 @@ class SharedLine:
         self._paused = self._closing = False
         self._opened_at = self._delay_seconds = 0.0
         self._opening: Deferred[Any] | None = None
+        self._settling: IDelayedCall | None = None  # open again, but not yet back
+        self._is_unsteady = False
+        self._lost_why = ""
         self._attempt = DeferredLock()  # held while the line is opened, and switched on before
         self._end_waiters: list[Deferred[None]] = []
         if breakable:
@@ -227,6 +233,7 @@ class SharedLine:
         return Deferred.fromCoroutine(self._stop())
 
     async def _stop(self) -> None:
+        self._stop_settling()
         self.loseConnection()
         async with self._attempt:
             pass  # a cancelled attempt may take a while, for example to end a process
@@ -253,6 +260,7 @@ class SharedLine:
         if self._closing:
             return
         self._closing = True
+        self._stop_settling()
         if self._opening is not None:
             self._opening.cancel()
         if self._link is not None:
@@ -296,6 +304,7 @@ class SharedLine:
         if self._link is None:
             return  # it failed before it was the line's
         self._link = None
+        self._stop_settling()
         if self._closing:
             self._over(reason)
         else:
@@ -327,12 +336,18 @@ class SharedLine:
     def _reconnect(self, reason: Failure) -> None:
         why = self._describe(reason)
         lost = f'line "{self._name}" was lost: {why}'
-        self._facts.event("Warning", "LineLost", lost)
-        self._set_outage(lost)
-        self._notify(f"the console line was lost: {why}; input is discarded until it is back")
+        was_away, self._settling = self._settling is not None, None
+        if not was_away or why != self._lost_why:
+            self._facts.event("Warning", "LineLost", lost)
+            self._notify(f"the console line was lost: {why}; input is discarded until it is back")
+        if lost != self.outage:
+            self._set_outage(lost)
+        self._lost_why = why
+        # A console server without its device takes each connection, and closes it at once.
+        self._is_unsteady = self._clock.seconds() - self._opened_at < _LONG_RUN_SECONDS
         if self._producer is not None:
             self._producer.resumeProducing()  # the lost connection may have paused it
-        if self._clock.seconds() - self._opened_at >= _LONG_RUN_SECONDS:
+        if not self._is_unsteady:
             self._delay_seconds = 0.0
         opening = Deferred.fromCoroutine(self._try_again(why))
         self._opening = None if opening.called else opening
@@ -358,6 +373,17 @@ class SharedLine:
     def _reconnected(self, link: _Link) -> None:
         self._opening = None
         self._join(link)
+        if self._is_unsteady:
+            self._settling = self._clock.callLater(self._timing.settle_seconds, self._is_back)
+        else:
+            self._is_back()
+
+    def _stop_settling(self) -> None:
+        if self._settling is not None and self._settling.active():
+            self._settling.cancel()
+
+    def _is_back(self) -> None:
+        self._settling = None
         self._facts.event("Normal", "LineBack", f'line "{self._name}" is back')
         self._set_outage("")
         self._notify("the console line is back")

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from twisted.internet.defer import Deferred, TimeoutError
+from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 
 from twisted_exec.api.kinds.consolerecordings import CANNOT_BE_RECORDED
@@ -34,6 +35,9 @@ from twisted_exec.runtimes.recordings.recording import (
     StoredRecording,
     changed,
 )
+
+RETRY_SECONDS = 1.0
+"""After this time a recording that could not be written is tried again."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +84,8 @@ class Heads:
         self._needs_changed, self._closed = needs_changed, closed
         self.signed = self.failures = 0
         self._readers: dict[Recording, list[Deferred[None]]] = {}
+        self._troubled: dict[Recording, None] = {}
+        self._retry: IDelayedCall | None = None
         self._is_stopped = False
         self._signing = SingleRun(self._sign_due, "signing recordings")
 
@@ -105,6 +111,9 @@ class Heads:
     def stop(self) -> None:
         """Sign nothing any more; a signature that is under way is not reported."""
         self._is_stopped = True
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
         for recording in list(self._readers):
             recording.is_due = False
             self._over(recording)
@@ -134,7 +143,7 @@ class Heads:
                 try:
                     target = self._target(recording) if recording.is_open else None
                 except OSError as error:
-                    self._in_trouble(recording, error.strerror or str(error))
+                    self.in_trouble(recording, error.strerror or str(error))
                 if target is not None:
                     targets[recording] = target
                 else:
@@ -173,7 +182,7 @@ class Heads:
                 self._fail(recording, str(error))
         except (UnusableCertificate, OSError) as error:
             if not self._is_stopped:
-                self._in_trouble(recording, getattr(error, "strerror", None) or str(error))
+                self.in_trouble(recording, getattr(error, "strerror", None) or str(error))
         else:
             if self._is_stopped:
                 return
@@ -185,7 +194,7 @@ class Heads:
 
     async def _sign(self, recording: Recording, target: _Target, turns: ShortTurns) -> None:
         facts, journal = recording.facts, self._parts.journal(recording.facts.key)
-        if journal is not None and journal.failure:
+        if journal is not None and not journal.closed and not journal.is_written():
             raise OSError(journal.failure)
         if journal is not None and journal.files and journal.files.epoch.hex() != facts.epoch:
             raise MissingOutput("the journal of the machine was replaced by another one")
@@ -198,15 +207,18 @@ class Heads:
                 return
         now = max(self._parts.now(), recording.last.time * 1_000_000)
         head = next_head.end(target.position, signer, now, closed=target.is_last)
+        had_trouble = bool(recording.trouble)
+        if had_trouble:
+            await self._parts.in_thread(partial(self._parts.files.restore, recording))
         await self._parts.in_thread(partial(self._parts.files.append, facts.uid, head))
         if self._is_stopped:
             return
-        had_trouble = bool(recording.trouble)
         recording.head_signed(head)
         self.signed += 1
         self._report(recording)
         if had_trouble:
             self._needs_changed(recording)
+            self._sign_troubled()  # the others are on the same disk
 
     def reader(self, facts: RecordingFacts, position: JournalPosition) -> RangeReader:
         snapshot = Snapshot(
@@ -241,13 +253,37 @@ class Heads:
             # The next start notices again that the output is missing.
             self._log.warn("recording {uid}: {why}", uid=recording.uid, why=error.strerror)
 
-    def _in_trouble(self, recording: Recording, why: str) -> None:
+    def in_trouble(self, recording: Recording, why: str) -> None:
+        """Note why a recording cannot be written; it is tried again soon."""
+        self._troubled[recording] = None
+        self._retry_later()
         if recording.trouble != why:
             self._log.warn("recording {uid}: {why}", uid=recording.uid, why=why)
             self.failures += not recording.trouble
             recording.trouble = why
             self._report(recording)
             self._needs_changed(recording)
+
+    def _try_again(self) -> None:
+        self._retry = None
+        if not self._troubled:
+            return
+        # One at a time: there may be thousands, which have the same problem.
+        recording = next(iter(self._troubled))
+        del self._troubled[recording]
+        if recording.is_open and recording.trouble:
+            self.sign(recording)
+        if self._troubled:
+            self._retry_later()
+
+    def _retry_later(self) -> None:
+        if self._retry is None and not self._is_stopped:
+            self._retry = self._parts.clock.callLater(RETRY_SECONDS, self._try_again)
+
+    def _sign_troubled(self) -> None:
+        troubled, self._troubled = self._troubled, {}
+        for recording in troubled:
+            recording.is_due = recording.is_open and bool(recording.trouble)
 
 
 def _unsigned(recording: Recording, target: _Target) -> int:

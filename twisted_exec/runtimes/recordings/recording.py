@@ -216,6 +216,13 @@ class RecordingFiles:
         self._layer.rename(f"{path}.new", path)
         sync_directory(self._layer, self._path)
 
+    def restore(self, recording: Recording) -> None:
+        """Save the facts about a recording if their file is missing; in a thread."""
+        try:
+            self._layer.stat(self._file(recording.uid, "facts"))
+        except FileNotFoundError:
+            self.save(recording.facts)
+
     def append(self, uid: str, head: SignedHead) -> None:
         """
         Store a signed head; maybe in a thread.
@@ -233,6 +240,16 @@ class RecordingFiles:
             _write(self._layer, descriptor, line, size)
             self._layer.fsync(descriptor)
         self._sizes[uid], self._newest[uid] = size + len(line), line
+
+    def require(self, uid: str) -> None:
+        """
+        Check that the files of a recording are in their place.
+
+        :raises OSError: they are not.
+        """
+        self._layer.stat(self._file(uid, "facts"))
+        if self._layer.stat(self._file(uid, "heads")).st_size < self._sizes[uid]:
+            raise OSError(errno.EIO, "its signed heads were changed on the disk")
 
     def heads(self, uid: str) -> Iterator[SignedHead]:
         """Iterate over the signed heads that there are now."""

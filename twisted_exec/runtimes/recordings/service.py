@@ -11,6 +11,7 @@ import os
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -29,7 +30,7 @@ from twisted_exec.console.interfaces import IConsoleRecorder
 from twisted_exec.iri.protos import console_pb2 as pb
 from twisted_exec.journal.journal import Journal
 from twisted_exec.journal.store import JournalStore
-from twisted_exec.program.disk_thread import DiskThread
+from twisted_exec.program.disk_thread import DiskThread, Unanswered
 from twisted_exec.program.options import OPTION, ProgramOption, size
 from twisted_exec.program.tasks import ShortTurns, SingleRun, ends_within
 from twisted_exec.recording.chain import InvalidRecording
@@ -286,10 +287,26 @@ class ConsoleRecordings:
             return (
                 f"the recording of the console has {recording.facts.input} input, and not {input}"
             )
-        if machine.journal.failure:
-            return f"the console {CANNOT_BE_RECORDED}: {machine.journal.failure}"
-        trouble = recording.trouble or self._beginning.unusable_certificate()
-        return trouble and f"the console {CANNOT_BE_RECORDED}: {trouble}"
+        if trouble := self._trouble(recording, machine.journal):
+            return f"the console {CANNOT_BE_RECORDED}: {trouble}"
+        return ""
+
+    def _trouble(self, recording: Recording, journal: Journal) -> str:
+        """Look at the disk for this input; what has failed before gets another try."""
+        if not journal.is_written():
+            return journal.failure or "its output is not on disk"
+        if recording.trouble:
+            self._heads.sign(recording)
+            return recording.trouble
+        try:
+            self._journals.thread.call(partial(self._files.require, recording.uid))
+        except Unanswered:
+            pass  # it has failed when the journal says so
+        except OSError as error:
+            self._heads.in_trouble(recording, error.strerror or str(error))
+            self._heads.sign(recording)
+            return recording.trouble
+        return self._beginning.unusable_certificate()
 
     def _begin(
         self, desired: pb.WantedRecording, machine: RecordedMachine, owner: str

@@ -38,6 +38,7 @@ from twisted_exec.api.status import (
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
 from twisted_exec.kube.kubeconfig.loader import load_inline
 from twisted_exec.kube.transport import HTTPTransport, Request
+from twisted_exec.program.process_groups import kill_group
 from twisted_exec.program.tasks import BackgroundTask, StoppingParts
 from twisted_exec.spacemanager.interfaces import (
     BROKEN,
@@ -80,7 +81,6 @@ from twisted_exec.spacemanager.providers.kind_clusters import (
     check_name,
     config_of,
     image_of,
-    kill_group,
     kind_settings,
     listed_names,
     standing,

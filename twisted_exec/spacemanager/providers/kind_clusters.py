@@ -35,6 +35,7 @@ from twisted_exec.api.status import (
     one_line,
 )
 from twisted_exec.api.yaml_reader import FILE, parse_yaml
+from twisted_exec.program.process_groups import kill_group, leading
 from twisted_exec.program.tasks import StoppingParts
 from twisted_exec.spacemanager.interfaces import Physical, ProviderSpec
 from twisted_exec.spacemanager.providers.cluster import wrong_secret
@@ -157,7 +158,7 @@ class KindCli:
     def _spawn(
         self, protocol: ProcessProtocol, words: Sequence[str], files: Mapping[int, Any]
     ) -> int:
-        leading = self._path_of("setsid")  # the pid is then also the process group
+        command = leading(words)
         try:
             nothing = os.open(os.devnull, os.O_RDONLY)
         except OSError as problem:
@@ -168,7 +169,7 @@ class KindCli:
         try:
             # Without a working directory Twisted need not fork, which is four times as fast.
             transport = self._reactor.spawnProcess(
-                protocol, leading, ["setsid", *words], env=self._environ, childFDs=descriptors
+                protocol, command[0], command, env=self._environ, childFDs=descriptors
             )
         except OSError as problem:
             raise _not_started(words[0], problem) from None
@@ -185,15 +186,6 @@ def _not_started(program: str, problem: OSError) -> ServiceUnavailable:
 
 
 _NOTHING = object()
-
-
-def kill_group(number: int) -> bool:
-    """Kill a process group; return whether it was killed."""
-    try:
-        os.killpg(number, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        return False
-    return True
 
 
 class _IndependentRun(ProcessProtocol):

@@ -37,8 +37,9 @@ export async function login(config, context, { reason }) {
     try {
       if (await completed(config, context)) return;
     } catch (error) {
-      if (config.local && (await isLoggedIn(store))) {
-        tellOldURL();
+      // Anybody may link to this page with an answer: that must not log its user out.
+      if (await isLoggedIn(store)) {
+        if (config.local) tellOldURL();
         return;
       }
       problem = error.message;
@@ -51,10 +52,11 @@ export async function login(config, context, { reason }) {
   await askForLogin(config, store, { problem, keepsPage: Boolean(reason) });
 }
 
-/** Whether the local command and the API server accept the token of this tab. */
+/** Whether this tab has a user: the certificate was chosen, or nobody refuses the token; the server may be away. */
 async function isLoggedIn(store) {
   const token = store.get(TOKEN);
-  return Boolean(token) && (await refusalOf(token).catch(() => undefined)) === null;
+  if (!token) return Boolean(store.get(CERTIFICATE));
+  return (await refusalOf(token).catch(() => null)) === null;
 }
 
 /** Complete a login that the page's address brings back. @returns {Promise<boolean>} there was one */
@@ -69,7 +71,7 @@ async function completed(config, { store }) {
   if (!answer) return false;
   if (isForOpener(answer)) await report(answer);
   const pending = store.get(PENDING);
-  store.remove(PENDING);
+  if (pending?.state === answer.state) store.remove(PENDING);
   address(withoutAnswer(location.search), pending?.hash ?? "");
   store.set(TOKEN, await accepted(await exchangeCode(answer, pending)));
   return true;

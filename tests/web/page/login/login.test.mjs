@@ -1,0 +1,58 @@
+/** The login of the hosted page, whose address anybody may make up. */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { login } from "../../../../twisted_exec/web/page/login/login.js";
+import { install } from "../dom.mjs";
+import { turn } from "../fakes.mjs";
+
+install();
+
+const FORGED = "?code=a&state=b&theme=dark";
+
+/** Open the page at an address in a tab whose store has `kept`; `status` is the server's answer about its token. */
+function begin(t, search, kept, status = 201) {
+  const values = new Map(Object.entries(kept));
+  const store = {
+    get: (key, missing) => values.get(key) ?? missing,
+    set: (key, value) => values.set(key, value),
+    remove: (key) => values.delete(key),
+  };
+  const page = { store: values, address: "", isOver: false };
+  globalThis.location = { search, hash: "", pathname: "/console/" };
+  globalThis.history = { replaceState: (_state, _title, address) => (page.address = address) };
+  t.mock.method(globalThis, "fetch", async () => {
+    if (!status) throw new TypeError("away");
+    return { status, ok: status < 300, headers: new globalThis.Headers(), json: async () => ({}) };
+  });
+  login({ local: false }, { store }, { reason: "" }).then(() => (page.isOver = true));
+  return page;
+}
+
+/** Let the page's requests be answered. */
+async function pass() {
+  for (let count = 0; count < 10; count++) await turn();
+}
+
+test("a link with a forged answer of an issuer does not log the tab out", async (t) => {
+  for (const [kept, status] of [
+    [{ token: "t" }, 201],
+    [{ token: "t" }, 0], // the server is away
+    [{ certificate: true }, 201],
+  ]) {
+    const page = begin(t, FORGED, kept, status);
+    await pass();
+    assert.deepEqual([Object.fromEntries(page.store), page.isOver], [kept, true]);
+    assert.equal(page.address, "/console/?theme=dark");
+    assert.deepEqual(document.body.children, []);
+    t.mock.restoreAll();
+  }
+});
+
+test("a forged answer leaves a login that has begun", async (t) => {
+  const login = { issuer: "https://id.example", state: "s", nonce: "n", verifier: "v", redirectUri: "/console/" };
+  const page = begin(t, FORGED, { token: "t", login });
+  await pass();
+  assert.deepEqual(page.store.get("login"), login);
+});
