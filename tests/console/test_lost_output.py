@@ -4,14 +4,11 @@ What readers see where a journal has lost output: :mod:`twisted_exec.console.out
 
 from __future__ import annotations
 
-from typing import Any
-
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.journal.support import ManualDisk, close_segments
 from twisted_exec.api.logs import LogOptions
-from twisted_exec.console.log import JournalLogReader
 from twisted_exec.console.shared_console import SharedConsole
 from twisted_exec.journal.journal import Journal
 from twisted_exec.streaming.interfaces import Position
@@ -19,6 +16,7 @@ from twisted_exec.testing.console import MarkStream
 from twisted_exec.wire.resume import At
 
 from .doubles import MemoryConsole, MemoryStream
+from .support import log_reader
 from .test_log import rest
 
 NOTICE = b"[twisted-exec: output is missing here]"
@@ -49,14 +47,14 @@ class LostOutputTests(SynchronousTestCase):
         """A log has a notice there."""
         journal = self.after_kill()
         journal.append(b"two\r\n")
-        reader: Any = JournalLogReader(journal, LogOptions(), "vm")
+        reader = log_reader(journal, LogOptions())
         self.assertEqual(rest(reader), b"one\r\n" + NOTICE + b"\r\ntwo\r\n")
 
     def test_followed_log(self) -> None:
         """A log that is followed from where it has ended has the notice, too."""
         journal = self.after_kill()
         options = LogOptions(follow=True, from_offset=5, epoch=journal.epoch)
-        reader: Any = JournalLogReader(journal, options, "vm")
+        reader = log_reader(journal, options)
         text = rest(reader)
         journal.append(b"two\r\n")
         self.assertEqual((text + rest(reader)).strip(), NOTICE + b"\r\ntwo")

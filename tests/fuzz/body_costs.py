@@ -331,7 +331,7 @@ def cost(name: str, body: Body, size: int) -> float:
 CONTROL = Body(b"# ", b"a comment\n# ", b"\n")
 SIZE = 32 << 10
 _KEPT = 20
-_LEAST_NANOSECONDS = 2_000_000
+_LEAST_NANOSECONDS = 20_000_000
 """What takes less grows too little to tell."""
 _LARGE = 60 << 10
 """Size of the bodies of :func:`main`; four times as much is within the limit of each decoder."""
