@@ -19,6 +19,7 @@ from twisted_exec.api.status import AlreadyExists, APIError, Conflict, Expired, 
 from twisted_exec.storage.interfaces import ADDED, DELETED, MODIFIED, Event, IWatch, Listing, Object
 from twisted_exec.storage.ordered import OrderedObjects, Snapshot
 from twisted_exec.storage.quota import StoreUsage
+from twisted_exec.storage.sharing import SharedParts
 
 REMEMBERED_CHANGES = 10_000
 """Default number of changes that a store remembers."""
@@ -64,6 +65,9 @@ class _Held:
         self._objects: dict[int, tuple[int, int]] = {}
         """Number of uses and size, by identity."""
         self.bytes = 0
+
+    def __contains__(self, obj: Object) -> bool:
+        return id(obj) in self._objects
 
     def add(self, obj: Object | None) -> None:
         if obj is None:
@@ -149,6 +153,7 @@ class History:
         self._objects: dict[str, OrderedObjects] = {}
         self._changes: deque[tuple[str, Event]] = deque()
         self._held = _Held()
+        self._parts = SharedParts()
         self._earlier: OrderedDict[tuple[str, int], Snapshot] = OrderedDict()
         """By table and version."""
         self._remembered, self._remembered_bytes = remembered, remembered_bytes
@@ -203,6 +208,9 @@ class History:
 
     def remember(self, table: str, event: Event) -> None:
         """Add one earlier change, in order."""
+        for obj in (event.obj, event.previous):
+            if obj is not None and obj not in self._held and obj is not self.at(table, key_of(obj)):
+                self._share(obj)
         if event.previous is not None and len(json_of(event.obj)) >= _SHARED_BYTES:
             _share_strings(event.obj, event.previous)
         self._changes.append((table, event))
@@ -269,10 +277,15 @@ class History:
         return Listing(objects.within(namespace) if namespace else objects, version)
 
     def _put(self, table: str, obj: Object) -> None:
+        self._share(obj)
         key, objects = key_of(obj), self._table(table)
         before = objects.by_key.get(key)
         self.usage.add(table, key[0], len(json_of(obj)) - _size(before))
         objects.put(key, obj)
+
+    def _share(self, obj: Object) -> None:
+        if len(json_of(obj)) < _SHARED_BYTES:
+            self._parts.share(obj)
 
     def _drop(self, table: str, key: Key) -> None:
         objects = self._table(table)
