@@ -24,6 +24,7 @@ from twisted_exec.api.status import (
     Invalid,
     NotFound,
     RequestEntityTooLarge,
+    forget_frames,
 )
 from twisted_exec.apiserver.interfaces import (
     CREATE,
@@ -320,9 +321,10 @@ class Verbs:
         work = work or Work()
         try:
             return await self._rewrite(user, target, applied, options, work), False
-        except NotFound:
+        except NotFound as missing:
             if not may_create or target.subresource:
                 raise
+            forget_frames(missing)
         draft = await work.run(applied, None)
         body = strategy.first_applied(target.kind, draft.body, target.name)
         return await self._create(user, target, Draft(body, draft.managed), options, work), True
@@ -398,10 +400,11 @@ class Verbs:
                 return new
             try:
                 return await self._store(target.kind, new, old)
-            except Conflict:
+            except Conflict as conflict:
                 # A client's own version was already compared by for_update.
                 if attempt == _ATTEMPTS - 1:
                     raise
+                forget_frames(conflict)
             except NotFound:
                 if not guessing:
                     raise
