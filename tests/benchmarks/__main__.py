@@ -20,6 +20,7 @@ from . import (
     etcd,
     flames,
     fleets,
+    frozen_store,
     interpreter,
     ironcore,
     journal,
@@ -137,6 +138,10 @@ BENCHMARKS = {
     "burst": Benchmark(
         burst.main,
         "1 000 consoles opened at once while each program has a tenth of a core (as root)",
+    ),
+    "frozen-store": Benchmark(
+        frozen_store.main,
+        "keys in an open console while etcd stands still, twenty times for 15 s",
     ),
     "fairness": Benchmark(
         fairness_bench.main,
