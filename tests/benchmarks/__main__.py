@@ -20,6 +20,7 @@ from . import (
     etcd,
     flames,
     fleets,
+    frozen_store,
     interpreter,
     ironcore,
     journal,
@@ -131,7 +132,7 @@ BENCHMARKS = {
     ),
     "scale": Benchmark(
         scale.main,
-        "10 to 9 900 idle consoles, and 1 000 opened at once, beside ironcore's",
+        "100 000 machines; 10 to 9 900 idle consoles, and 1 000 opened at once, beside ironcore's",
         minutes=240,
     ),
     "opens-at-once": Benchmark(
@@ -141,6 +142,10 @@ BENCHMARKS = {
     "burst": Benchmark(
         burst.main,
         "1 000 consoles opened at once while each program has a tenth of a core (as root)",
+    ),
+    "frozen-store": Benchmark(
+        frozen_store.main,
+        "keys in an open console while etcd stands still, twenty times for 15 s",
     ),
     "fairness": Benchmark(
         fairness_bench.main,

@@ -30,7 +30,7 @@ from tests.interop.chains import OurCluster
 from tests.interop.ironcore import ForeignCluster, ironcore, kubectl
 from tests.interop.programs import Programs
 
-from . import collections
+from . import collections, many_machines
 from .ironcore import CHECKOUT, WHAT_TO_SET, missing_programs
 from .quick_runtime import CLASS, GREETING
 
@@ -452,6 +452,7 @@ def start(cluster: OurCluster | ForeignCluster, target: str) -> Chain:
 
 def main(directory: Path) -> None:
     """Run the whole benchmark; without ironcore's programs ours alone."""
+    many_machines.main(directory)
 
     def work(starts: list[Start]) -> None:
         stages, bare = _stages(), dict[str, float]()

@@ -7,9 +7,12 @@ from __future__ import annotations
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.contracts.storage import MACHINES, POOLS, changed, machine
+from tests.linear import assert_linear
+from tests.retained import instances
 from twisted_exec.api.status import APIError, Expired
 from twisted_exec.storage.history import History, created, table_of, versioned
-from twisted_exec.storage.interfaces import MODIFIED, Event, Object
+from twisted_exec.storage.interfaces import DELETED, MODIFIED, Event, Object
+from twisted_exec.storage.ordered import Snapshot
 
 
 class BeginAnewTests(SynchronousTestCase):
@@ -125,3 +128,77 @@ class BeginAnewTests(SynchronousTestCase):
         self.history.watch(MACHINES, None, self.events.append, "", lambda: lost.append("lost"))
         self.history.lose()
         self.assertEqual(lost, ["lost"])
+
+
+class PagesTests(SynchronousTestCase):
+    """Lists that are read in pages while objects change."""
+
+    def setUp(self) -> None:
+        self.histories: dict[int, History] = {}
+        self.table = table_of(MACHINES)
+
+    def filled(self, size: int) -> History:
+        history = self.histories.get(size)
+        if history is None:
+            history = self.histories[size] = History()
+            objects = [
+                (self.table, versioned(machine(f"{number:06}"), 1)) for number in range(20 * size)
+            ]
+            history.restore(objects, 1, 1)
+        return history
+
+    def change(self, history: History, number: int) -> None:
+        previous = history.get(MACHINES, "default", f"{number:06}")
+        version = history.version + 1
+        after = versioned(changed(previous, at=version), version)
+        history.apply(self.table, Event(MODIFIED, after, previous, version))
+
+    def test_latest(self) -> None:
+        """A page costs what it returns, however many objects there are, also between changes."""
+
+        def pages(size: int) -> None:
+            history = self.filled(size)
+            for number in range(size):
+                items = history.list(MACHINES, "", None).items
+                list(items[number * 10 : number * 10 + 1])
+                self.change(history, number)
+
+        for size in (200, 800):
+            self.filled(size)
+        assert_linear(pages, 200)
+
+    def test_earlier(self) -> None:
+        """So does a page of the list of an earlier version."""
+
+        def pages(size: int) -> None:
+            history = self.filled(size)
+            then = history.version
+            for number in range(100):
+                self.change(history, number)
+            for number in range(size):
+                items = history.list(MACHINES, "", then).items
+                list(items[number * 10 : number * 10 + 1])
+
+        for size in (500, 2000):
+            self.filled(size)
+        assert_linear(pages, 500)
+
+    def test_contents(self) -> None:
+        """Lists of earlier versions hold what was there then, until they have expired."""
+        history = History(remembered=50)
+        for number in range(30):
+            history.apply(self.table, created(machine(f"{number:06}"), number + 1))
+        then = list(history.list(MACHINES, "", None).items)
+        for number in range(0, 30, 2):
+            self.change(history, number)
+        gone = history.get(MACHINES, "default", "000007")
+        history.apply(self.table, Event(DELETED, versioned(gone, 46), gone, 46))
+        for _ in range(2):
+            self.assertEqual(history.list(MACHINES, "", 30).items, then)
+            self.assertEqual(history.list(MACHINES, "another", 30).items, [])
+        self.assertEqual(history.list(MACHINES, "", 20).items, then[:20])
+        for _ in range(40):
+            self.change(history, 1)
+        with self.assertRaises(Expired):
+            history.list(MACHINES, "", 30)
+        self.assertLess(len(instances(history, Snapshot)), 2)

@@ -60,7 +60,8 @@ class Encoded(Object):
         return dict(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Object:
-        return copy.deepcopy(dict(self), memo)
+        # Objects of a store share parts; their copies must not.
+        return copy.deepcopy(dict(self))
 
 
 def encoded(obj: Object) -> Encoded:

@@ -346,3 +346,17 @@ class InsufficientStorage(APIError):
     """The store has no space for the object (507)."""
 
     code, reason = 507, "InsufficientStorage"
+
+
+def forget_frames(error: BaseException) -> None:
+    """
+    Break the reference cycles of an error that was handled.
+
+    An error of a Deferred refers to itself by its traceback, and with it to all that its callers
+    worked on, until the garbage collector finds it.
+    """
+    each: BaseException | None = error
+    while each is not None:
+        context = each.__context__
+        each.__traceback__ = each.__context__ = None
+        each = context

@@ -232,9 +232,16 @@ def load(database: sqlite3.Connection, restored: History) -> History:
     version = last_version(database)
     (oldest,) = database.execute("SELECT min(version) FROM log").fetchone()
     forgotten = version if oldest is None else oldest - 1
-    objects = list(read_objects(database))
-    restored.restore(objects, version, forgotten)
-    for table, event in _events(database, {_version_of(obj): obj for _, obj in objects}):
+    recent: dict[int, Object] = {}
+
+    def objects() -> Iterator[tuple[str, Object]]:
+        for table, obj in read_objects(database):
+            if (changed := _version_of(obj)) > forgotten:
+                recent[changed] = obj
+            yield table, obj
+
+    restored.restore(objects(), version, forgotten)
+    for table, event in _events(database, recent):
         restored.remember(table, event)
     return restored
 

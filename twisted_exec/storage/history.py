@@ -6,8 +6,7 @@ A request for older changes fails with ``Expired``.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
 
@@ -18,13 +17,18 @@ from twisted_exec.api.encoded import Encoded, json_of
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import AlreadyExists, APIError, Conflict, Expired, NotFound
 from twisted_exec.storage.interfaces import ADDED, DELETED, MODIFIED, Event, IWatch, Listing, Object
+from twisted_exec.storage.ordered import OrderedObjects, Snapshot
 from twisted_exec.storage.quota import StoreUsage
+from twisted_exec.storage.sharing import SharedParts
 
 REMEMBERED_CHANGES = 10_000
 """Default number of changes that a store remembers."""
 
 REMEMBERED_BYTES = 32 << 20
 """Default limit of the JSON of all their objects together."""
+
+_EARLIER_LISTS = 8
+"""Number of earlier versions that are kept for the next pages of their lists."""
 
 _SHARED_BYTES = 16 << 10
 _SHARED_CHARS = 1024
@@ -55,40 +59,15 @@ def table_of(resource: Resource) -> str:
     return resource.qualified
 
 
-class _Objects:
-    def __init__(self) -> None:
-        self.by_key: dict[Key, Object] = {}
-        self._keys: list[Key] = []
-
-    def put(self, key: Key, obj: Object) -> None:
-        if key not in self.by_key:
-            insort(self._keys, key)
-        self.by_key[key] = obj
-
-    def drop(self, key: Key) -> None:
-        if self.by_key.pop(key, None) is not None:
-            del self._keys[bisect_left(self._keys, key)]
-
-    def in_order(self, namespace: str) -> list[Object]:
-        if not namespace:
-            return [self.by_key[key] for key in self._keys]
-        first = bisect_left(self._keys, (namespace, ""))
-        # The least key behind those of the namespace.
-        last = bisect_left(self._keys, (namespace + "\0", ""))
-        return [self.by_key[key] for key in self._keys[first:last]]
-
-    def copy(self) -> _Objects:
-        other = _Objects()
-        other.by_key, other._keys = dict(self.by_key), list(self._keys)
-        return other
-
-
 class _Held:
     def __init__(self) -> None:
         # An identity is unique as long as the changes hold their objects.
         self._objects: dict[int, tuple[int, int]] = {}
         """Number of uses and size, by identity."""
         self.bytes = 0
+
+    def __contains__(self, obj: Object) -> bool:
+        return id(obj) in self._objects
 
     def add(self, obj: Object | None) -> None:
         if obj is None:
@@ -171,9 +150,12 @@ class History:
         remembered: int = REMEMBERED_CHANGES,
         remembered_bytes: int = REMEMBERED_BYTES,
     ) -> None:
-        self._objects: dict[str, _Objects] = {}
+        self._objects: dict[str, OrderedObjects] = {}
         self._changes: deque[tuple[str, Event]] = deque()
         self._held = _Held()
+        self._parts = SharedParts()
+        self._earlier: OrderedDict[tuple[str, int], Snapshot] = OrderedDict()
+        """By table and version."""
         self._remembered, self._remembered_bytes = remembered, remembered_bytes
         self._watches: dict[str, dict[_Watch, None]] = {}
         self._followers: dict[Follower, None] = {}
@@ -197,14 +179,14 @@ class History:
         :param version: may be lower than before if the store was restored from a backup.
         """
         before, self._objects = self._objects, {}
-        for forgotten in (self._changes, self._held, self.usage):
+        for forgotten in (self._changes, self._held, self._earlier, self.usage):
             forgotten.clear()
         self._undone = max(self._undone, self.version)
         self.restore(objects, version, version)
         for follower in list(self._followers):
             follower("", None)
         for table, watches in list(self._watches.items()):
-            old = before.get(table, _Objects())
+            old = before.get(table, OrderedObjects())
             differences = cache(partial(_differences, old, self._table(table), version))
             for watch in list(watches):
                 watch.missed(differences)
@@ -226,6 +208,9 @@ class History:
 
     def remember(self, table: str, event: Event) -> None:
         """Add one earlier change, in order."""
+        for obj in (event.obj, event.previous):
+            if obj is not None and obj not in self._held and obj is not self.at(table, key_of(obj)):
+                self._share(obj)
         if event.previous is not None and len(json_of(event.obj)) >= _SHARED_BYTES:
             _share_strings(event.obj, event.previous)
         self._changes.append((table, event))
@@ -236,6 +221,8 @@ class History:
             self.forgotten = oldest.version
             self._held.remove(oldest.obj)
             self._held.remove(oldest.previous)
+        for kept in [each for each in self._earlier if each[1] < self.forgotten]:
+            del self._earlier[kept]
 
     def apply(self, table: str, event: Event) -> int:
         """
@@ -282,37 +269,45 @@ class History:
         :raises Expired: changes since ``version`` are forgotten.
         :raises APIError: it has not happened yet.
         """
-        objects = self._table(table_of(resource))
-        if version is not None and version != self.version:
-            objects = self._as_of(table_of(resource), version)
-        return Listing(objects.in_order(namespace), self.version if version is None else version)
+        table = table_of(resource)
+        if version is None or version == self.version:
+            objects, version = self._table(table).snapshot(), self.version
+        else:
+            objects = self._as_of(table, version)
+        return Listing(objects.within(namespace) if namespace else objects, version)
 
     def _put(self, table: str, obj: Object) -> None:
+        self._share(obj)
         key, objects = key_of(obj), self._table(table)
         before = objects.by_key.get(key)
         self.usage.add(table, key[0], len(json_of(obj)) - _size(before))
         objects.put(key, obj)
+
+    def _share(self, obj: Object) -> None:
+        if len(json_of(obj)) < _SHARED_BYTES:
+            self._parts.share(obj)
 
     def _drop(self, table: str, key: Key) -> None:
         objects = self._table(table)
         self.usage.add(table, key[0], -_size(objects.by_key.get(key)))
         objects.drop(key)
 
-    def _table(self, name: str) -> _Objects:
+    def _table(self, name: str) -> OrderedObjects:
         objects = self._objects.get(name)
         if objects is None:
-            objects = self._objects[name] = _Objects()
+            objects = self._objects[name] = OrderedObjects()
         return objects
 
-    def _as_of(self, table: str, version: int) -> _Objects:
+    def _as_of(self, table: str, version: int) -> Snapshot:
         self._check_remembered(version)
-        objects = self._table(table).copy()
-        for event in self._changes_since(table, version):
-            if event.previous is None:
-                objects.drop(key_of(event.obj))
-            else:
-                objects.put(key_of(event.obj), event.previous)
-        return objects
+        earlier = self._earlier.get((table, version))
+        if earlier is None:
+            changes = self._changes_since(table, version)  # the latest first
+            earlier = self._table(table).before({key_of(c.obj): c.previous for c in changes})
+            self._earlier[table, version] = earlier
+            if len(self._earlier) > _EARLIER_LISTS:
+                self._earlier.popitem(last=False)
+        return earlier
 
     def _check_remembered(self, version: int) -> None:
         # Versions up to the second limit are of changes that a restored backup has undone.
@@ -398,7 +393,7 @@ def _share_strings(new: Object, old: Object, depth: int = _SHARED_DEPTH) -> None
             _share_strings(value, before, depth - 1)
 
 
-def _differences(old: _Objects, new: _Objects, version: int) -> Sequence[Event]:
+def _differences(old: OrderedObjects, new: OrderedObjects, version: int) -> Sequence[Event]:
     events: list[Event] = []
     for key, before in old.by_key.items():
         after = new.by_key.get(key)

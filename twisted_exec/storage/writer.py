@@ -336,7 +336,8 @@ class WriterThread:
         try:
             previous = self._check(write)
         except APIError as refusal:
-            write.error = refusal
+            # Its traceback would keep the objects of the whole transaction as long as the error.
+            write.error = refusal.with_traceback(None)
             return version
         write.version = version + 1
         table, (namespace, name) = history.table_of(write.resource), history.key_of(write.obj)

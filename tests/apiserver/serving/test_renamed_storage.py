@@ -49,3 +49,20 @@ class RenamedStorageTests(StorageContract, TestCase):
         self.assertEqual((made["kind"], made["spec"]), ("Machine", {"x": 1}))
         found = await storage.get(KEPT, "n", "a")
         self.assertEqual((found["kind"], found["will"]), ("Thing", {"x": 1}))
+
+    async def test_converted_when_read(self) -> None:
+        """A list converts the objects that are read, not all."""
+        storage, conversions = MemoryStorage(), list[str]()
+
+        def counted(obj: Object) -> Object:
+            conversions.append(obj["metadata"]["name"])
+            return shown(obj)
+
+        renamed = RenamedStorage(storage, SHOWN, counted, kept)
+        for name in "abcdef":
+            await storage.create(
+                KEPT, {"metadata": {"name": name, "namespace": "n", "uid": name}, "will": {}}
+            )
+        items = (await renamed.list(SHOWN.resource)).items
+        self.assertEqual([obj["kind"] for obj in items[2:4]], ["Machine", "Machine"])
+        self.assertEqual(conversions, ["c", "d"])

@@ -8,14 +8,22 @@ import copy
 from collections.abc import Callable, Sequence
 
 from twisted.internet.defer import Deferred, execute
+from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
 from tests.apiserver.support import MACHINES, MERGE, APITestCase, machine
+from tests.linear import assert_linear
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Object
+from twisted_exec.api.selectors import parse_fields
 from twisted_exec.api.status import Forbidden
 from twisted_exec.apiserver.interfaces import Change, IAdmission, IMutatingAdmission
+from twisted_exec.apiserver.restriction.visibility import FixedVisibility
+from twisted_exec.apiserver.serving.query import ListOptions
+from twisted_exec.apiserver.serving.verbs import ObjectPage, RequestTarget, Verbs
 from twisted_exec.apiserver.standalone import StandaloneControlPlane
+from twisted_exec.storage.history import versioned
+from twisted_exec.storage.memory import MemoryStorage
 
 Mutation = Callable[[Object], None]
 
@@ -176,3 +184,81 @@ class MutatingTests(APITestCase):
             self.assertEqual(response.code, code)
             self.assertEqual(response.headers["warning"], '299 - "mind the gap"')
             self.scribe.refusal = "no"
+
+
+class PagesTests(SynchronousTestCase):
+    """The cost of a page of a list."""
+
+    def setUp(self) -> None:
+        self.stores: dict[int, MemoryStorage] = {}
+
+    def filled(self, size: int) -> MemoryStorage:
+        storage = self.stores.get(size)
+        if storage is None:
+            storage = self.stores[size] = MemoryStorage()
+            table = kinds.MACHINES.resource.qualified
+            objects = [
+                (table, versioned({**machine(f"{at:06}"), "metadata": self.metadata(at)}, 1))
+                for at in range(20 * size)
+            ]
+            storage.history.restore(objects, 1, 1)
+        return storage
+
+    def metadata(self, number: int) -> Object:
+        return {"name": f"{number:06}", "namespace": f"ns-{number % 7}", "uid": str(number)}
+
+    def check(self, pages: Callable[[Verbs, int], None]) -> None:
+        """Compare as many pages of a list as there are twentieths of its objects."""
+
+        def work(size: int) -> None:
+            pages(Verbs(self.filled(size), [], lambda: 0.0), size)
+
+        for size in (100, 400):
+            self.filled(size)
+        assert_linear(work, 100)
+
+    def page(self, verbs: Verbs, options: ListOptions, namespace: str = "") -> ObjectPage:
+        target = RequestTarget(kinds.MACHINES, namespace)
+        return self.successResultOf(Deferred.fromCoroutine(verbs.list(target, options)))
+
+    def test_all_namespaces(self) -> None:
+        """A page costs what it returns, wherever it begins."""
+
+        def pages(verbs: Verbs, size: int) -> None:
+            for at in range(size):
+                start = f"ns-{at % 8}", f"{at * 20:06}"
+                self.page(verbs, ListOptions(limit=1, start=start))
+
+        self.check(pages)
+
+    def test_visible(self) -> None:
+        """For a user who sees some of the objects, it costs those that it looks at."""
+        visibility = FixedVisibility(
+            lambda obj: int(obj["metadata"]["uid"]) % 3 == 0, lambda obj: Forbidden("hidden")
+        )
+
+        def pages(verbs: Verbs, size: int) -> None:
+            for _ in range(size):
+                self.page(verbs.through(visibility), ListOptions(limit=5))
+
+        self.check(pages)
+
+    def test_one_name(self) -> None:
+        """A selector for one name in a namespace looks at that object only."""
+
+        def pages(verbs: Verbs, size: int) -> None:
+            for at in range(size):
+                named = ListOptions(fields=parse_fields(f"metadata.name={at:06}"))
+                page = self.page(verbs, named, f"ns-{at % 7}")
+                self.assertEqual(len(page.items), 1)
+
+        self.check(pages)
+        verbs = Verbs(self.filled(100), [], lambda: 0.0)
+        for name, namespace, expected in (
+            ("000003", "ns-3", 1),
+            ("000003", "ns-4", 0),
+            ("000003", "", 1),
+            ("none", "ns-3", 0),
+        ):
+            named = ListOptions(fields=parse_fields(f"metadata.name={name}"))
+            self.assertEqual(len(self.page(verbs, named, namespace).items), expected)

@@ -46,7 +46,7 @@ _CROWD = 64
 """Connections that one thread opens at once."""
 CROWD_SIZE = 4000
 """Machines that name a pool that does not exist."""
-CROWDED = ("selectors", "watches", "strays", "tables", "dry-deletes")
+CROWDED = ("pages", "selectors", "watches", "strays", "tables", "dry-deletes")
 """Rows that need this crowd; they are left out unless they are named."""
 CROWD_POOL = "elsewhere"
 _WATCHES = 400
@@ -320,6 +320,12 @@ def _selecting() -> Work:
     return _requests(EDITOR, _request("GET", f"{_MACHINES}?limit=1&{_selector(0)},x=y", b""))
 
 
+def _paging() -> Work:
+    """List the first machine of all namespaces."""
+    everywhere = kinds.MACHINES.resource.path()
+    return _requests(EDITOR, _request("GET", f"{everywhere}?limit=1", b""))
+
+
 def _tables() -> Sequence[Work]:
     """Get a table of all machines on many connections at once."""
     accept = "application/json;as=Table;v=v1;g=meta.k8s.io"
@@ -589,6 +595,7 @@ ROWS: dict[str, Callable[[], Sequence[Work]]] = {
     ],
     SLOW: lambda: [_stored_alerts("a[ab]{900}" * 5 + "%d", changes=False)],
     OPENS: lambda: [_again(_opener)] * _OPENERS,
+    "pages": lambda: [_paging()] * 8,
     "selectors": lambda: [_selecting()] * 8,
     "watches": lambda: [_watching],
     "strays": lambda: [_again(_straying)],

@@ -127,7 +127,9 @@ class MeasuredDeployment(Deployment):
         await self.client.create(kinds.SECRETS.resource, secret, namespace="default")
 
     async def crowd(self) -> None:
-        """Create the machines whose pool does not exist."""
+        """Create the machines whose pool does not exist; an editor may list all namespaces."""
+        everywhere = {**binding(EDITOR, "view"), "kind": "ClusterRoleBinding"}
+        await self.client.create(kinds.CLUSTERROLEBINDINGS.resource, everywhere)
         resource = kinds.MACHINES.resource
         for first in range(0, CROWD_SIZE, 50):
             machines = [crowd_machine(f"crowd-{at}", at=str(at)) for at in range(first, first + 50)]

@@ -16,7 +16,7 @@ from twisted_exec.api.kinds import EVENT_SECONDS, EVENTS, SECRETS
 from twisted_exec.api.kinds.events import written
 from twisted_exec.api.kinds.secrets import NAMESPACE, SECRET_TYPE, is_expired, values_of
 from twisted_exec.api.resource import Resource
-from twisted_exec.api.status import APIError, Conflict, NotFound
+from twisted_exec.api.status import APIError, Conflict, NotFound, forget_frames
 from twisted_exec.storage.follower import Followed, StoreFollower, log_failure
 from twisted_exec.storage.history import Key, key_of
 from twisted_exec.storage.interfaces import DELETED, Event, IStorage, Listing
@@ -96,8 +96,8 @@ async def delete_all(storage: IStorage, resource: Resource, keys: Iterable[Key])
         try:
             obj = await storage.get(resource, *key)
             await storage.delete(resource, obj)
-        except (Conflict, NotFound):
-            continue
+        except (Conflict, NotFound) as refusal:
+            forget_frames(refusal)
 
 
 MOST_BYTES = 16 << 20
@@ -230,7 +230,10 @@ class EventExpiry(ExpiryController):
             event = await self._storage.get(EVENTS.resource, *key)
             if self._lives.get(key) == life:  # not written again meanwhile
                 await self._storage.delete(EVENTS.resource, event)
-        except NotFound:
+        except NotFound as missing:
+            forget_frames(missing)
             self._forget(key)
-        except APIError:
-            return  # written meanwhile, or the store is read-only: the next run follows soon
+        except APIError as refusal:
+            forget_frames(
+                refusal
+            )  # written meanwhile, or the store is read-only: the next run follows soon

@@ -16,6 +16,7 @@ from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import AlreadyExists, NotFound
 from twisted_exec.storage.base import DelegatingStorage
 from twisted_exec.storage.interfaces import Event, IStorage, IWatch, Listing, Object
+from twisted_exec.storage.ordered import Converted
 
 Rename = Callable[[Object], Object]
 
@@ -62,7 +63,7 @@ class RenamedStorage(DelegatingStorage):
             self._stored, namespace, version=version, stale=stale
         )
         return listing.addCallback(
-            lambda stored: Listing([self._out(obj) for obj in stored.items], stored.version)
+            lambda stored: Listing(Converted(stored.items, self._out), stored.version)
         )
 
     def create(self, resource: Resource, obj: Object) -> Deferred[Object]:

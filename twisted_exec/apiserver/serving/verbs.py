@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,6 +24,7 @@ from twisted_exec.api.status import (
     Invalid,
     NotFound,
     RequestEntityTooLarge,
+    forget_frames,
 )
 from twisted_exec.apiserver.interfaces import (
     CREATE,
@@ -103,6 +104,7 @@ class Verbs:
         self._turns = turns
         self._garbage_collection = garbage_collection
         self._storage = self._visible = storage
+        self._visibility: IVisibility | None = None
         self._admission = AdmissionChain(storage, admissions)
         self._now = now
 
@@ -116,6 +118,7 @@ class Verbs:
             return self
         verbs = copy.copy(self)
         verbs._visible = FilteredStorage(self._storage, visibility)
+        verbs._visibility = visibility
         return verbs
 
     async def get(self, target: RequestTarget, at_least: int | None = None) -> Object:
@@ -145,20 +148,19 @@ class Verbs:
         kind = target.kind
         options.fields.check(kind.selectable)
         listing = await self._listed(target, options)
+        is_filtered = options.selects or self._visibility is not None
         first = bisect_right(listing.items, options.start, key=key_of) if options.start[1] else 0
-        items = (
-            listing.items[first : first + options.limit + 1]
-            if options.limit
-            else listing.items[first:]
-        )
-        if options.selects:
-            items = await self._selected(kind, listing.items[first:], options, user)
+        items = candidates(listing.items[first:], target, options)
+        if is_filtered:
+            items = await self._selected(kind, items, options, user)
+        elif options.limit:
+            items = items[: options.limit + 1]
         if not options.limit or len(items) <= options.limit:
             return ObjectPage(items, listing.version)
         items = items[: options.limit]
         token = continue_token(listing.version, key_of(items[-1]))
         # As in Kubernetes, the remaining items of a filtered list are not counted.
-        left = None if options.selects else len(listing.items) - first - len(items)
+        left = None if is_filtered else len(listing.items) - first - len(items)
         return ObjectPage(items, listing.version, token, left)
 
     async def _selected(
@@ -170,13 +172,14 @@ class Verbs:
                 f"{MOST_COMPARISONS} comparisons are the limit: use fewer terms"
             )
         found = []
-        is_short = options.terms * len(objects) < SHORT_COMPARISONS
+        sees = None if self._visibility is None else self._visibility.sees
+        is_short = max(1, options.terms) * len(objects) < SHORT_COMPARISONS
         # Much work begins in a turn of its own, or requests that come together would share one.
         began = self._turns.now if self._turns is not None and is_short else -math.inf
         for number, obj in enumerate(objects):
             if number % _SMALL == 0 and self._turns is not None:
                 began = await self._turns.rest(began, user)
-            if selected(kind, obj, options):
+            if (sees is None or sees(obj)) and selected(kind, obj, options):
                 found.append(obj)
                 if options.limit and len(found) > options.limit:
                     break
@@ -186,7 +189,8 @@ class Verbs:
         resource, namespace = target.kind.resource, target.namespace
         stale = options.stale or 0 < options.at_least <= self._storage.version()
         try:
-            listing = await self._visible.list(
+            # All of them: a page of the visible ones looks only at as many as it needs.
+            listing = await self._storage.list(
                 resource, namespace, version=options.version, stale=stale
             )
         except Expired:
@@ -317,9 +321,10 @@ class Verbs:
         work = work or Work()
         try:
             return await self._rewrite(user, target, applied, options, work), False
-        except NotFound:
+        except NotFound as missing:
             if not may_create or target.subresource:
                 raise
+            forget_frames(missing)
         draft = await work.run(applied, None)
         body = strategy.first_applied(target.kind, draft.body, target.name)
         return await self._create(user, target, Draft(body, draft.managed), options, work), True
@@ -395,10 +400,11 @@ class Verbs:
                 return new
             try:
                 return await self._store(target.kind, new, old)
-            except Conflict:
+            except Conflict as conflict:
                 # A client's own version was already compared by for_update.
                 if attempt == _ATTEMPTS - 1:
                     raise
+                forget_frames(conflict)
             except NotFound:
                 if not guessing:
                     raise
@@ -494,6 +500,17 @@ class Verbs:
         except NotFound:
             return
         raise AlreadyExists(kind.resource.plural, name, kind.resource.group)
+
+
+def candidates(
+    objects: Sequence[Object], target: RequestTarget, options: ListOptions
+) -> Sequence[Object]:
+    """Return the objects that the selectors have to be compared with: one if they name one."""
+    name, namespace = options.fields.required("metadata.name"), target.namespace
+    if name is None or (target.kind.resource.namespaced and not namespace):
+        return objects
+    first = bisect_left(objects, (namespace, name), key=key_of)
+    return objects[first : bisect_right(objects, (namespace, name), first, key=key_of)]
 
 
 def selected(kind: Kind, obj: Object, options: ListOptions) -> bool:

@@ -35,7 +35,7 @@ from twisted_exec.apiserver.serving.bodies import (
 )
 from twisted_exec.apiserver.serving.bodies import line as event_line
 from twisted_exec.apiserver.serving.query import ListOptions, WatchOptions
-from twisted_exec.apiserver.serving.verbs import RequestTarget, selected
+from twisted_exec.apiserver.serving.verbs import RequestTarget, candidates, selected
 from twisted_exec.auth.interfaces import IVisibility, User
 from twisted_exec.program.tasks import TURN_SECONDS
 from twisted_exec.storage.history import check_version_reached, versioned
@@ -442,7 +442,7 @@ class Watches:
     ) -> int:
         listing = await storage.list(target.kind.resource, target.namespace)
         lines, size = [], 0
-        for obj in listing.items:
+        for obj in candidates(listing.items, target, options.chosen):
             await self._turns.breathe(user)
             lines.append(watcher.existing(obj))
             size += len(lines[-1])

@@ -12,7 +12,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 from twisted.web import http, resource, server
 
-from twisted_exec.api.status import APIError, InternalError
+from twisted_exec.api.status import APIError, InternalError, forget_frames
 from twisted_exec.streaming.interfaces import Subject
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Dispatcher(resource.Resource):
             await self.dispatch(request)
         except APIError as error:
             respond_status(request, error)
-            _forget_frames(error)
+            forget_frames(error)
         except CancelledError:
             if not request.gone:
                 respond_status(request, InternalError("the request was cancelled"))
@@ -53,15 +53,6 @@ class Dispatcher(resource.Resource):
             session = request.subject.session
             self._log.failure("request {session} failed", session=session)
             respond_status(request, InternalError(f"internal error, see the log for {session}"))
-
-
-def _forget_frames(error: BaseException) -> None:
-    """Break the reference cycles of an error and its tracebacks, which hold the request."""
-    each: BaseException | None = error
-    while each is not None:
-        context = each.__context__
-        each.__traceback__ = each.__context__ = None
-        each = context
 
 
 def respond_json(request: Request, code: int, body: Any) -> None:
