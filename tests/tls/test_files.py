@@ -42,7 +42,7 @@ class ReadFileTests(SynchronousTestCase):
     def test_directory(self) -> None:
         """A directory is no file, and is closed again."""
         before = os.listdir("/proc/self/fd")
-        self.assertIn("is not a regular file", self.refusal(self.directory))
+        self.assertIn("Is a directory", self.refusal(self.directory))
         self.assertEqual(os.listdir("/proc/self/fd"), before)
 
     def test_fifo(self) -> None:
@@ -50,6 +50,10 @@ class ReadFileTests(SynchronousTestCase):
         path = os.path.join(self.directory, "fifo")
         os.mkfifo(path)
         self.assertIn("is not a regular file", self.refusal(path))
+
+    def test_null(self) -> None:
+        """``/dev/null`` is an empty file, which ``KUBECONFIG`` often names."""
+        self.assertEqual(read_file(os.devnull), b"")
 
     def test_too_large(self) -> None:
         """A file that cannot be a certificate is not read to its end."""

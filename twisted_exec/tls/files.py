@@ -71,13 +71,18 @@ def regular(path: str, flags: int) -> int:
     """
     Open a regular file: an ``opener`` for :func:`open`, which would wait for the writer of a FIFO.
 
+    ``/dev/null`` counts as an empty one.
+
     :raises OSError: it is not one, or cannot be opened.
     """
     descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise OSError(errno.EINVAL, "it is not a regular file", path)
-    return descriptor
+    found = os.fstat(descriptor)
+    if stat.S_ISREG(found.st_mode) or os.path.samestat(found, os.stat(os.devnull)):
+        return descriptor
+    os.close(descriptor)
+    if stat.S_ISDIR(found.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    raise OSError(errno.EINVAL, "it is not a regular file", path)
 
 
 def owner_only(path: str, flags: int) -> int:
