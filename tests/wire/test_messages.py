@@ -265,6 +265,7 @@ class SizeTests(SynchronousTestCase):
             b'{"a":' + b"[" * 1000 + b"}",
             b"{" + b" " * 1024,
             b"{" + b"}" * 1024,
+            b'{"a":"' + b"x" * 1024 + b'","Width":1,"Height":2}',
             b"\xff",
         ):
             decoder = SizeDecoder()
