@@ -4,12 +4,14 @@ Tests for :mod:`twisted_exec.auth.rules`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.linear import assert_linear
 from twisted_exec.api.status import BadRequest
 from twisted_exec.auth.interfaces import User
 from twisted_exec.auth.rules import ALL_RULES, Attributes, Rule, uncovered
@@ -199,6 +201,35 @@ class UncoveredTests(SynchronousTestCase):
             with self.assertRaises(BadRequest):
                 uncovered(own, empty)
             self.assertEqual(uncovered(own, empty[:5000]), [])
+
+    def test_linear(self) -> None:
+        """Thousands of rules are compared with thousands in linear time."""
+        shapes: tuple[Callable[[list[str]], list[Rule]], ...] = (
+            lambda values: [rule("get", each) for each in values],
+            lambda values: [rule("get", " ".join(values))],
+            lambda values: [rule("get", "machines", groups=each) for each in values],
+            lambda values: [rule("get", "machines", names=each) for each in values],
+            lambda values: [rule(each, "machines") for each in values],
+            lambda values: [rule("get", urls=" ".join(f"/{each}" for each in values))],
+        )
+        for number, shape in enumerate(shapes):
+
+            def check(size: int, shape: Callable[[list[str]], list[Rule]] = shape) -> None:
+                values = [f"x{each}" for each in range(size)]
+                own, required = shape(values), shape(values[::-1])
+                self.assertEqual(uncovered([*own, *ALL_RULES], required), [])
+
+            assert_linear(check, 800, number)
+
+    def test_many_comparisons(self) -> None:
+        """Rules that must be compared too often are refused."""
+        verbs = ("get", "list")
+        own = [rule(verb, "machines", names=f"n{i} z") for verb in verbs for i in range(2000)]
+        required = [
+            Rule(verbs, ("compute",), ("machines",), ("z",) * times) for times in range(1, 90)
+        ]
+        with self.assertRaisesRegex(BadRequest, "comparisons"):
+            uncovered(own, required)
 
 
 VERBS = st.lists(st.sampled_from(["get", "create", "*"]), max_size=2)

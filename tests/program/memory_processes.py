@@ -25,10 +25,9 @@ class MemoryProcess:
         self.environment: dict[str, str] = {}
 
     def write(self, data: bytes) -> None:
-        message = decode(data)
+        message = decode(bytearray(data))
         assert message is not None
-        head, body, _ = message
-        self.messages.append((head, body))
+        self.messages.append(message)
 
     def signalProcess(self, signal: str) -> None:
         self.signals.append(signal)

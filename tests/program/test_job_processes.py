@@ -11,10 +11,14 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.linear import assert_linear
 from twisted_exec.program.job_messages import encode
 from twisted_exec.program.job_processes import PROCESSES, JobKind, JobProcesses, JobRefused
 
 from .memory_processes import MemoryReactor
+
+_READ_BYTES = 8192
+"""What Twisted reads from a process at once."""
 
 
 class LimitTests(SynchronousTestCase):
@@ -42,3 +46,24 @@ class LimitTests(SynchronousTestCase):
         self.assertNoResult(do("a"))
         self.assertNoResult(do("b"))
         self.assertIn("4 jobs wait", str(self.failureResultOf(do("c"), JobRefused).value))
+
+
+class AnswerTests(SynchronousTestCase):
+    """The answers of processes."""
+
+    def test_pieces(self) -> None:
+        """An answer in small pieces takes linear time: a screen can have 14 MB."""
+        kind: JobKind[int] = JobKind(
+            lambda head, body: len(body), worker="it", jobs="jobs", owner="the program", seconds=5
+        )
+
+        def answer(size: int) -> None:
+            reactor = MemoryReactor()
+            done = JobProcesses(reactor, lambda: ["it"], kind).do(encode({}), "a")
+            (process,) = reactor.processes
+            text = encode({}, bytes(size))
+            for at in range(0, len(text), _READ_BYTES):
+                process.protocol.outReceived(text[at : at + _READ_BYTES])
+            self.assertEqual(self.successResultOf(done), size)
+
+        assert_linear(answer, 4 << 20)

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.linear import assert_linear
 from twisted_exec.wire.channel import UNNAMED, V1, V1_BASE64, V4, V4_BASE64, V5
 from twisted_exec.wire.control_messages import (
     COMPLETED,
@@ -264,6 +265,7 @@ class SizeTests(SynchronousTestCase):
             b'{"a":' + b"[" * 1000 + b"}",
             b"{" + b" " * 1024,
             b"{" + b"}" * 1024,
+            b'{"a":"' + b"x" * 1024 + b'","Width":1,"Height":2}',
             b"\xff",
         ):
             decoder = SizeDecoder()
@@ -291,6 +293,17 @@ class SizeTests(SynchronousTestCase):
             for start in range(0, len(data), step):
                 read += decoder.feed(data[start : start + step])
             self.assertEqual(read, [TerminalSize(80, 24), TerminalSize(1, 2)], step)
+
+    def test_braces(self) -> None:
+        """An object in pieces takes linear time, also one with many braces in a text or as values."""
+        for before, after in ((b'{"a":"', b'"}'), (b'{"a":[{', b"{}]}")):
+
+            def feed(size: int, before: bytes = before, after: bytes = after) -> None:
+                decoder = SizeDecoder()
+                for byte in before + b"}" * size + after:
+                    decoder.feed(bytes((byte,)))
+
+            assert_linear(feed, 240, before)
 
     @given(st.lists(st.binary(max_size=60), max_size=10))
     def test_anything(self, chunks: list[bytes]) -> None:

@@ -7,9 +7,10 @@ Source: ``k8s.io/kubernetes/pkg/apis/rbac/v1/evaluation_helpers.go`` for matchin
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from itertools import product
+from functools import cached_property
+from itertools import chain, product
 from typing import Any
 
 from twisted_exec.api.selectors import EVERYTHING, FieldSelector
@@ -18,6 +19,7 @@ from twisted_exec.api.users import User
 
 ALL = "*"
 _MOST_COMBINATIONS = 10_000
+_MOST_COMPARISONS = 100_000
 
 
 @dataclass(frozen=True)
@@ -68,16 +70,29 @@ class Rule:
 
     def covers(self, other: Rule) -> bool:
         """Return whether this rule alone allows everything that ``other`` allows."""
+        verbs, groups, resources, own_names, urls = self._sets
         return (
-            _has_all(self.verbs, other.verbs)
-            and _has_all(self.api_groups, other.api_groups)
-            and all(_resource_covers(self.resources, each) for each in other.resources)
-            and _names_cover(self.resource_names, other.resource_names)
+            (ALL in verbs or verbs.issuperset(other.verbs))
+            and (ALL in groups or groups.issuperset(other.api_groups))
+            and all(_resource_covers(resources, each) for each in other.resources)
+            and (
+                not own_names
+                or (bool(other.resource_names) and own_names.issuperset(other.resource_names))
+            )
             and all(
-                any(_url_covers(url, each) for url in self.non_resource_urls)
-                for each in other.non_resource_urls
+                each in urls or each.startswith(self._prefixes) for each in other.non_resource_urls
             )
         )
+
+    # Kept, because a rule that has thousands of values is compared with thousands of rules.
+
+    @cached_property
+    def _sets(self) -> tuple[frozenset[str], ...]:
+        return tuple(map(frozenset, self._fields()))
+
+    @cached_property
+    def _prefixes(self) -> tuple[str, ...]:
+        return tuple(url.rstrip(ALL) for url in self.non_resource_urls if url.endswith(ALL))
 
     def combinations(self) -> Iterator[Rule]:
         """Split into rules of one combination each."""
@@ -127,21 +142,52 @@ def uncovered(own: Sequence[Rule], required: Iterable[Rule]) -> list[Rule]:
 
 
 class _Held:
-    """A user's rules, indexed: a linear search for thousands would block the reactor."""
+    """
+    A user's rules, by the values in them.
+
+    A rule is compared only with those that have its rarest value: a namespace's administrator can
+    make thousands of rules, and a search through all of them would block the reactor.
+    """
 
     def __init__(self, own: Sequence[Rule]) -> None:
         self._own = own
-        self._about: dict[tuple[tuple[str, ...], tuple[str, ...]], list[Rule]] = {}
+        self._comparisons = 0
+        self._with: dict[tuple[str, str | None], list[Rule]] = {}
+        """By key of the rule object and value; ``None`` for all names."""
+        for rule in own:
+            for key, values in zip(_KEYS, rule._fields(), strict=True):
+                posted: set[str | None] = set(values)
+                if key == "resourceNames":
+                    posted = posted or {None}
+                elif any(each.endswith(ALL) for each in values):
+                    posted.add(ALL)
+                for value in posted:
+                    self._with.setdefault((key, value), []).append(rule)
 
     def covers(self, rule: Rule) -> bool:
-        key = rule.verbs, rule.api_groups
-        if key not in self._about:
-            self._about[key] = [
-                mine
-                for mine in self._own
-                if _has_all(mine.verbs, rule.verbs) and _has_all(mine.api_groups, rule.api_groups)
-            ]
-        return any(mine.covers(rule) for mine in self._about[key])
+        places = (
+            (key, value)
+            for key, values in zip(_KEYS, rule._fields(), strict=True)
+            for value in (values or ((None,) if key == "resourceNames" else ()))
+        )
+        found = (self._candidates(key, value) for key, value in places)
+        candidates = min(found, key=lambda lists: sum(map(len, lists)), default=[self._own])
+        return any(self._compare(mine, rule) for mine in chain.from_iterable(candidates))
+
+    def _candidates(self, key: str, value: str | None) -> list[Sequence[Rule]]:
+        values = {value, None if key == "resourceNames" else ALL}
+        if key == "resources" and value is not None and "/" in value:
+            values.add(f"*/{value.partition('/')[2]}")
+        return [self._with.get((key, each), ()) for each in values]
+
+    def _compare(self, mine: Rule, rule: Rule) -> bool:
+        self._comparisons += 1
+        if self._comparisons > _MOST_COMPARISONS:
+            raise BadRequest(
+                f"the rules cannot be checked with {_MOST_COMPARISONS} comparisons with those of the "
+                "user: split the role"
+            )
+        return mine.covers(rule)
 
 
 def _strings(value: object) -> tuple[str, ...]:
@@ -154,25 +200,17 @@ def _has(allowed: Sequence[str], value: str) -> bool:
     return ALL in allowed or value in allowed
 
 
-def _has_all(allowed: Sequence[str], values: Iterable[str]) -> bool:
-    return ALL in allowed or set(values) <= set(allowed)
-
-
 def _allows_resource(allowed: Sequence[str], resource: str, subresource: str) -> bool:
     if not subresource:
         return _has(allowed, resource)
     return _has(allowed, f"{resource}/{subresource}") or f"*/{subresource}" in allowed
 
 
-def _resource_covers(own: Sequence[str], required: str) -> bool:
-    if _has(own, required):
+def _resource_covers(own: Set[str], required: str) -> bool:
+    if ALL in own or required in own:
         return True
     _, slash, subresource = required.partition("/")
     return bool(slash) and f"*/{subresource}" in own
-
-
-def _names_cover(own: Sequence[str], required: Sequence[str]) -> bool:
-    return not own or (bool(required) and set(required) <= set(own))
 
 
 def _url_covers(own: str, required: str) -> bool:

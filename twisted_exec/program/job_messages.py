@@ -22,22 +22,23 @@ def encode(head: dict[str, Any], body: bytes = b"") -> bytes:
     return SIZES.pack(len(text), len(body)) + text + body
 
 
-def decode(message: bytes) -> tuple[dict[str, Any], bytes, bytes] | None:
+def decode(buffer: bytearray) -> tuple[dict[str, Any], bytes] | None:
     """
-    Return head, body, and the bytes after the message; ``None`` if it is incomplete.
+    Take a message from the beginning of a buffer: head and body; ``None`` if it is incomplete.
 
     :raises ValueError: the message is too large, or its head is not JSON.
     """
-    if len(message) < SIZES.size:
+    if len(buffer) < SIZES.size:
         return None
-    text, body = SIZES.unpack_from(message)
+    text, body = SIZES.unpack_from(buffer)
     if text + body > LARGEST:
         raise ValueError(f"a message of {text + body} bytes")
     end = SIZES.size + text + body
-    if len(message) < end:
+    if len(buffer) < end:
         return None
-    head = json.loads(message[SIZES.size : SIZES.size + text])
-    return head, message[SIZES.size + text : end], message[end:]
+    message = bytes(buffer[SIZES.size : end])
+    del buffer[:end]
+    return json.loads(message[:text]), message[text:]
 
 
 def read(source: IO[bytes]) -> tuple[dict[str, Any], bytes] | None:

@@ -171,7 +171,7 @@ class _Process(ProcessProtocol, Generic[T]):
         self._ready, self._ended = ready, ended
         self._waiting: _Waiting[T] | None = None
         self._late: IDelayedCall | None = None
-        self._received = b""
+        self._received = bytearray()
         self._errors = b""
         self._over = False
         self.gone: Deferred[None] = Deferred()
@@ -194,8 +194,7 @@ class _Process(ProcessProtocol, Generic[T]):
             message = decode(self._received)
             if message is None:
                 return
-            head, body, self._received = message
-            result = self._kind.result(head, body)
+            result = self._kind.result(*message)
         except ValueError as problem:
             self._fail(f"{self._kind.worker}'s answer cannot be read: {problem}")
             return

@@ -62,7 +62,8 @@ STATUS_LIMIT_BYTES = 64 << 10
 """A larger Status is rejected unparsed."""
 
 _WITH_STATUS = frozenset({V5, V4, V4_BASE64})
-_NO_SPACE = re.compile(rb"[^ \t\r\n]")
+_NO_SPACE = re.compile(r"[^ \t\r\n]")
+_JSON = json.JSONDecoder()
 EXIT_REASON = "NonZeroExitCode"
 """Reason of a Status with a nonzero exit code, as in Kubernetes."""
 _EXIT_CAUSE = "ExitCode"
@@ -300,34 +301,31 @@ class SizeDecoder:
         if len(data) > self._MESSAGE_BYTES:
             self._give_up()
             return events
-        self._pending += data
-        start = self._behind_space(0)
-        while not self._broken and (end := self._end_of_object(start)) is not None:
-            event = self._read(json.loads(self._pending[start:end]))
+        # As Latin-1, in which a character is a byte: of the texts only names in ASCII count.
+        text = (self._pending + data).decode("latin-1")
+        start = _behind_space(text, 0)
+        while not self._broken and (found := self._object(text, start)) is not None:
+            document, end = found
+            event = self._read(document)
             if event is not None:
                 events.append(event)
-            start = self._behind_space(end)
-        self._pending = self._pending[start:]
+            start = _behind_space(text, end)
+        self._pending = text[start:].encode("latin-1")
         if len(self._pending) >= self._LIMIT_BYTES:
             self._give_up()
         return events
 
-    def _behind_space(self, start: int) -> int:
-        match = _NO_SPACE.search(self._pending, start)
-        return match.start() if match else len(self._pending)
-
-    def _end_of_object(self, start: int) -> int | None:
-        limit = start + self._LIMIT_BYTES
-        if self._pending[start : start + 1] not in (b"", b"{"):
+    def _object(self, text: str, start: int) -> tuple[dict[str, Any], int] | None:
+        """Return the object that begins at ``start``, and its end; ``None`` if it is incomplete."""
+        if text[start : start + 1] not in ("", "{"):
             self._give_up()
-        end = self._pending.find(b"}", start, limit) + 1
-        while end:
-            try:
-                json.loads(self._pending[start:end])
-                return end
-            except (ValueError, RecursionError):
-                end = self._pending.find(b"}", end, limit) + 1  # the brace of a nested object
-        return None
+            return None
+        try:
+            # In one attempt, not one for each brace: a string may have a thousand of them.
+            document, end = _JSON.raw_decode(text, start)
+        except (ValueError, RecursionError):
+            return None
+        return (document, end) if end - start <= self._LIMIT_BYTES else None
 
     def _read(self, document: dict[str, Any]) -> TerminalSize | Break | Role | None:
         # Go matches keys case-insensitively; the last one wins.
@@ -345,6 +343,11 @@ class SizeDecoder:
 
     def _give_up(self) -> None:
         self._broken, self._pending = True, b""
+
+
+def _behind_space(text: str, start: int) -> int:
+    match = _NO_SPACE.search(text, start)
+    return match.start() if match else len(text)
 
 
 def _request(keys: dict[str, Any]) -> Break | Role | None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.linear import assert_linear
 from twisted_exec.api import table
 from twisted_exec.api.kinds import NODES, Object
 
@@ -164,3 +165,26 @@ class RuleTests(SynchronousTestCase):
             told = node(spec=dict(spec))
             NODES.prepare(told)
             self.assertEqual(told["spec"]["podCIDR"], told["spec"]["podCIDRs"][0])
+
+
+class StatusTests(SynchronousTestCase):
+    """The status that a kubelet writes."""
+
+    def addresses(self, *addresses: tuple[str, str]) -> list[str]:
+        status = {"addresses": [{"type": kind, "address": text} for kind, text in addresses]}
+        return [each["field"] for each in NODES.validate_status(node(status=status), node())]
+
+    def test_repeated_address(self) -> None:
+        """An address may be there once of each type."""
+        told = self.addresses(("InternalIP", "10.0.0.1"), ("Hostname", "10.0.0.1"))
+        self.assertEqual(told, [])
+        told = self.addresses(*[("InternalIP", "10.0.0.1")] * 2)
+        self.assertEqual(told, ["status.addresses[1]"])
+
+    def test_many_addresses(self) -> None:
+        """Thousands of addresses take linear time."""
+
+        def check(size: int) -> None:
+            self.assertEqual(self.addresses(*[("Hostname", str(each)) for each in range(size)]), [])
+
+        assert_linear(check, 1000)

@@ -9,6 +9,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.linear import assert_linear
 from twisted_exec.api.dialects import IRONCORE, SPHERIC
 from twisted_exec.apiserver.controllers.scheduler import FAILED, OUT_OF_CAPACITY, Placement, plan
 
@@ -151,6 +152,16 @@ class PlanTests(SynchronousTestCase):
         self.assertEqual(self.plan(reluctant).pool, "a")
         tolerant = [{"operator": "Exists"}]
         self.assertEqual(self.plan(reluctant, pool("b", 1), tolerations=tolerant).pool, "a")
+
+    def test_many_tolerations(self) -> None:
+        """Thousands of tolerations and hundreds of pools take linear time."""
+
+        def place(size: int) -> None:
+            pools = [pool(f"p{each}", taints=[TAINT]) for each in range(size)]
+            tolerations = [{"key": f"k{each}"} for each in range(10 * size)]
+            self.assertIn("with a taint", self.refused(*pools, tolerations=tolerations))
+
+        assert_linear(place, 200)
 
     def test_nowhere(self) -> None:
         """Without any pool; and with a reason for each."""

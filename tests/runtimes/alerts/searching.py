@@ -21,12 +21,12 @@ class JobsAtOnce:
 
     def do(self, message: bytes, key: str) -> Deferred[Any]:
         """As :meth:`JobProcesses.do`."""
-        job = decode(message)
+        job = decode(bytearray(message))
         assert job is not None
         self.jobs.append(job[0])
-        answer = decode(self._searcher.answer(*job[:2]))
+        answer = decode(bytearray(self._searcher.answer(*job)))
         assert answer is not None
-        return succeed(answer[:2])
+        return succeed(answer)
 
     def close(self) -> Deferred[None]:
         """As :meth:`JobProcesses.close`."""

@@ -82,9 +82,11 @@ class QMPTests(SynchronousTestCase):
             qmp.dataReceived(chunk + b"\r\n")
 
     def test_not_json(self) -> None:
-        """A peer that does not speak JSON is none of ours."""
-        self.qmp.dataReceived(b"SSH-2.0-OpenSSH\r\n")
-        self.assertTrue(self.transport.disconnected)
+        """A peer that does not speak JSON, or nests it without end, is none of ours."""
+        for line in (b"SSH-2.0-OpenSSH", b"[" * 100_000):
+            self.setUp()
+            self.qmp.dataReceived(line + b"\r\n")
+            self.assertTrue(self.transport.disconnected, line[:20])
 
     def test_odd_answers(self) -> None:
         """Answers without a command, and errors without a text, do no harm."""

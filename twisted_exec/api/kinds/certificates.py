@@ -99,11 +99,13 @@ def _validate(csr: Object) -> list[Cause]:
     usages = spec.get("usages", [])
     if not usages:
         causes.append(fields.required("spec.usages"))
+    usages_before: set[str] = set()
     for index, usage in enumerate(usages):
         if usage not in _USAGES:
             causes.append(fields.not_supported(f"spec.usages[{index}]", usage, _USAGES))
-        elif usage in usages[:index]:
+        elif usage in usages_before:
             causes.append(fields.duplicate(f"spec.usages[{index}]", usage))
+        usages_before.add(usage)
     try:
         request_of(csr)
     except ValueError as problem:

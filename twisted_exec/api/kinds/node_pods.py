@@ -9,6 +9,7 @@ Sources: ``k8s.io/api/core/v1``, and of Kubernetes ``pkg/apis/core/v1/defaults.g
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -528,9 +529,14 @@ def _changed(new: Object, old: Object) -> list[Cause]:
 
 
 def _toleration_causes(before: list[Object], after: list[Object]) -> Iterator[Cause]:
-    if any(each not in after for each in before):
+    kept = {_text(each) for each in after}
+    if any(_text(each) not in kept for each in before):
         problem = "existing toleration can not be modified except its tolerationSeconds"
         yield fields.forbidden("spec.tolerations", problem)
+
+
+def _text(toleration: Object) -> str:
+    return json.dumps(toleration, sort_keys=True)
 
 
 def _deadline_causes(before: Object, after: Object) -> Iterator[Cause]:

@@ -106,11 +106,12 @@ def _changed(new: Object, old: Object) -> list[Cause]:
 
 def _status_changed(new: Object, old: Object) -> list[Cause]:
     problems = list(_amount_causes(new.get("status", {})))
-    addresses = new.get("status", {}).get("addresses", [])
-    for index, each in enumerate(addresses):
-        if each in addresses[:index]:
-            address = f"{each['type']}={each['address']}"
-            problems.append(fields.duplicate(f"status.addresses[{index}]", address))
+    addresses: set[tuple[str, str]] = set()
+    for index, each in enumerate(new.get("status", {}).get("addresses", [])):
+        address = each["type"], each["address"]
+        if address in addresses:
+            problems.append(fields.duplicate(f"status.addresses[{index}]", "=".join(address)))
+        addresses.add(address)
     return problems
 
 

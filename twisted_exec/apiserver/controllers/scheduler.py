@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from heapq import heappop, heappush, nsmallest
+from itertools import product
 from math import inf
 from typing import Any
 
@@ -420,15 +421,18 @@ def plan(
     refused: Counter[str] = Counter()
     places = 0  # of full pools
     fitting: list[tuple[int, int, str]] = []
+    tolerations = _tolerations(machine)
     for pool in pools:
         room = room_for(dialect, pool, name, bound)
         is_offered = is_offered or room is not None
-        problem = _problem(dialect, machine, pool, room)
+        untolerated = _untolerated(tolerations, pool)
+        problem = _problem(dialect, machine, pool, room, untolerated)
         if problem:
             refused[problem] += 1
             places += _capacity(dialect, pool, name) or 0 if problem == _FULL else 0
         else:
-            fitting.append((_unwelcome(machine, pool), -(room or 0), pool["metadata"]["name"]))
+            unwelcome = untolerated.count(_SOFT)
+            fitting.append((unwelcome, -(room or 0), pool["metadata"]["name"]))
     if fitting:
         return Placement(min(fitting)[2])
     if not is_offered and classes is not None and name not in classes:
@@ -479,12 +483,19 @@ def shows(machine: ReadOnlyObject, placement: Placement) -> bool:
     return (ready.get("reason"), ready.get("message")) == (placement.reason, placement.message)
 
 
+_Toleration = tuple[str, str, str | None]
+"""Key and effect, empty for all, and value, ``None`` for any."""
+
 _FULL, _WITHOUT = "no room for class {name}", "without class {name}"
 _UNLABELLED = "without the labels {labels}"
 
 
 def _problem(
-    dialect: Dialect, machine: ReadOnlyObject, pool: ReadOnlyObject, room: int | None
+    dialect: Dialect,
+    machine: ReadOnlyObject,
+    pool: ReadOnlyObject,
+    room: int | None,
+    untolerated: Sequence[str],
 ) -> str:
     spec, labels = machine.get("spec", {}), pool["metadata"].get("labels", {})
     if not is_ready(pool):
@@ -492,7 +503,7 @@ def _problem(
     selector = spec.get(dialect.pool_selector, {})
     if any(labels.get(key) != value for key, value in selector.items()):
         return _UNLABELLED
-    if any(each.get("effect") in _HARD for each in _untolerated(machine, pool)):
+    if any(effect in _HARD for effect in untolerated):
         return "with a taint that the machine does not tolerate"
     if room is None:
         return _WITHOUT
@@ -538,25 +549,31 @@ def _amount(text: Any) -> int | None:
         return 0  # an unreadable amount counts as no room
 
 
-def _untolerated(machine: ReadOnlyObject, pool: ReadOnlyObject) -> list[ReadOnlyObject]:
-    tolerations = machine.get("spec", {}).get("tolerations", [])
-    taints = pool.get("spec", {}).get("taints", [])
-    return [taint for taint in taints if not any(_tolerates(each, taint) for each in tolerations)]
+def _tolerations(machine: ReadOnlyObject) -> frozenset[_Toleration]:
+    return frozenset(
+        (
+            each.get("key") or "",
+            each.get("effect") or "",
+            None if each.get("operator") == "Exists" else each.get("value", ""),
+        )
+        for each in machine.get("spec", {}).get("tolerations", [])
+    )
 
 
-def _unwelcome(machine: ReadOnlyObject, pool: ReadOnlyObject) -> int:
-    return sum(each.get("effect") == _SOFT for each in _untolerated(machine, pool))
-
-
-def _tolerates(toleration: ReadOnlyObject, taint: ReadOnlyObject) -> bool:
-    def is_any(key: str) -> bool:
-        return not toleration.get(key) or toleration[key] == taint.get(key, "")
-
-    if not is_any("effect") or not is_any("key"):
-        return False
-    if toleration.get("operator") == "Exists":
-        return True
-    return bool(toleration.get("value", "") == taint.get("value", ""))
+def _untolerated(tolerations: frozenset[_Toleration], pool: ReadOnlyObject) -> list[str]:
+    """Return the effects of the pool's taints that no toleration matches."""
+    return [
+        taint.get("effect", "")
+        for taint in pool.get("spec", {}).get("taints", [])
+        # A few look-ups and no search: a user may give a machine thousands of tolerations.
+        if tolerations.isdisjoint(
+            product(
+                ("", taint.get("key", "")),
+                ("", taint.get("effect", "")),
+                (None, taint.get("value", "")),
+            )
+        )
+    ]
 
 
 def turn_of(machine: ReadOnlyObject) -> tuple[str, str, str]:

@@ -75,7 +75,7 @@ class QMP(LineOnlyReceiver):
     def lineReceived(self, line: bytes) -> None:
         try:
             document = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             document = None
         if isinstance(document, dict):
             self._received(document)
