@@ -17,8 +17,8 @@ from twisted_exec.program.job_processes import PROCESSES, JobKind, JobProcesses,
 
 from .memory_processes import MemoryReactor
 
-_READ_BYTES = 8192
-"""What Twisted reads from a process at once."""
+_PIECE_BYTES = 256
+"""So small that the work for a piece outweighs the memory of all: that does not grow evenly."""
 
 
 class LimitTests(SynchronousTestCase):
@@ -62,8 +62,8 @@ class AnswerTests(SynchronousTestCase):
             done = JobProcesses(reactor, lambda: ["it"], kind).do(encode({}), "a")
             (process,) = reactor.processes
             text = encode({}, bytes(size))
-            for at in range(0, len(text), _READ_BYTES):
-                process.protocol.outReceived(text[at : at + _READ_BYTES])
+            for at in range(0, len(text), _PIECE_BYTES):
+                process.protocol.outReceived(text[at : at + _PIECE_BYTES])
             self.assertEqual(self.successResultOf(done), size)
 
-        assert_linear(answer, 4 << 20)
+        assert_linear(answer, 1 << 18)
