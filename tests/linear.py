@@ -34,3 +34,25 @@ def assert_linear(work: Callable[[int], object], size: int, about: object = "") 
             f"{about} {size} take {min(small):.4f} s of CPU time, {4 * size} take {min(large):.4f} s:"
             f" {growth:.1f} times as much, more than {GROWTH}"
         )
+
+
+def assert_even(
+    cost: Callable[[int], float], size: int, about: object, least_nanoseconds: float
+) -> None:
+    """
+    Fail if a byte of ``4 * size`` takes much more CPU time than one of ``size``.
+
+    :param cost: nanoseconds of CPU time for a byte, of so many bytes.
+    :param about: what a failure names.
+    :param least_nanoseconds: what takes less in all grows too little to tell.
+    """
+    small, large = [], []
+    for _ in range(ROUNDS):
+        small.append(cost(size))
+        large.append(cost(4 * size))
+        growth = 4 * min(large) / min(small)
+        if growth <= GROWTH or 4 * size * min(large) < least_nanoseconds:
+            return
+    raise AssertionError(
+        f"{about}: a byte of {size} takes {min(small):.0f} ns, of {4 * size} {min(large):.0f}"
+    )

@@ -14,8 +14,9 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
-from tests.linear import GROWTH, ROUNDS
+from tests.linear import assert_even
 from twisted_exec.api import bodies, kinds, managedfields, patch, protobuf, strategy
 from twisted_exec.api.status import APIError
 from twisted_exec.api.yaml_reader import FILE, parse_yaml
@@ -358,17 +359,7 @@ def dearest(name: str, seconds: float, source: random.Random) -> list[Body]:
 
 def assert_no_faster_than_body(name: str, body: Body, size: int = SIZE) -> None:
     """Fail if a byte of four times as much takes much more time."""
-    small: list[float] = []
-    large: list[float] = []
-    for _ in range(ROUNDS):
-        small.append(cost(name, body, size))
-        large.append(cost(name, body, 4 * size))
-        growth = 4 * min(large) / min(small)
-        if growth <= GROWTH or 4 * size * min(large) < _LEAST_NANOSECONDS:
-            return
-    raise AssertionError(
-        f"{name}, {body}: a byte of {size} takes {min(small):.0f} ns, of {4 * size} {min(large):.0f}"
-    )
+    assert_even(partial(cost, name, body), size, f"{name}, {body}", _LEAST_NANOSECONDS)
 
 
 def main(seconds: float) -> int:

@@ -13,12 +13,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from twisted.internet.task import Clock
 
 from tests.console.support import log_reader
-from tests.linear import GROWTH, ROUNDS
+from tests.linear import assert_even
 from tests.recording.support import info, signer
 from twisted_exec.api.logs import LogOptions
 from twisted_exec.api.patterns import SUPPORTED, Pattern, PatternSet, Search
@@ -333,17 +334,7 @@ def dearest(name: str, seconds: float, source: random.Random) -> list[Output]:
 def assert_no_faster_than_output(name: str, output: Output, times: int = 1) -> None:
     """Fail if a byte of four times as much output takes much more time."""
     make, size = READERS[name], size_for(output) * times
-    small: list[float] = []
-    large: list[float] = []
-    for _ in range(ROUNDS):
-        small.append(cost(make, output, size))
-        large.append(cost(make, output, 4 * size))
-        growth = 4 * min(large) / min(small)
-        if growth <= GROWTH or 4 * size * min(large) < _LEAST_NANOSECONDS:
-            return
-    raise AssertionError(
-        f"{name}, {output}: a byte of {size} takes {min(small):.0f} ns, of {4 * size} {min(large):.0f}"
-    )
+    assert_even(partial(cost, make, output), size, f"{name}, {output}", _LEAST_NANOSECONDS)
 
 
 def main(seconds: float) -> int:
