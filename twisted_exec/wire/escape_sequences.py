@@ -48,6 +48,7 @@ Lines of output: a line ends with a newline, with any carriage returns before it
 returns alone, by which programs redraw a line.  What has no text and ends without newline is none.
 """
 
+_NEWLINES = re.compile(rb"\n")
 _RETURNS = re.compile(rb"\r{2,}")
 
 
@@ -70,9 +71,6 @@ def line_starts(output: bytes) -> list[int]:
         starts.append(line.end())
         is_redrawn = not ends
     return starts
-
-
-_NEWLINES = re.compile(rb"\n")
 
 
 class Stripper:

@@ -234,6 +234,5 @@ class EventExpiry(ExpiryController):
             forget_frames(missing)
             self._forget(key)
         except APIError as refusal:
-            forget_frames(
-                refusal
-            )  # written meanwhile, or the store is read-only: the next run follows soon
+            # Written meanwhile, or the store is read-only: the next run follows soon.
+            forget_frames(refusal)

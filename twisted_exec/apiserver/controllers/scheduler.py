@@ -554,7 +554,7 @@ def _tolerations(machine: ReadOnlyObject) -> frozenset[_Toleration]:
         (
             each.get("key") or "",
             each.get("effect") or "",
-            None if each.get("operator") == "Exists" else each.get("value", ""),
+            None if each.get("operator") == "Exists" else each.get("value") or "",
         )
         for each in machine.get("spec", {}).get("tolerations", [])
     )
@@ -570,7 +570,7 @@ def _untolerated(tolerations: frozenset[_Toleration], pool: ReadOnlyObject) -> l
             product(
                 ("", taint.get("key", "")),
                 ("", taint.get("effect", "")),
-                (None, taint.get("value", "")),
+                (None, taint.get("value") or ""),
             )
         )
     ]
