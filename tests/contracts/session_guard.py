@@ -17,6 +17,7 @@ from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
 from tests.auth.support import FakeRequest
+from tests.streaming.session_streams import StreamDouble
 from twisted_exec.api.status import ServiceUnavailable, Unauthorized
 from twisted_exec.auth.credentials import NO_HEADERS
 from twisted_exec.auth.interfaces import (
@@ -174,7 +175,7 @@ class SessionGuardContract(SynchronousTestCase):
             self.endings[user] = ending
             session.over(ending.reason)
 
-        session.carry(end, lambda: None)
+        session.carry(StreamDouble(end))
         return session
 
     def reasons(self) -> dict[str, str]:

@@ -15,6 +15,7 @@ from zope.interface import implementer
 from tests.nodeserver.support import simple
 from tests.shipping.doubles import MemorySink
 from tests.spacemanager.support import Hub
+from tests.streaming.session_streams import StreamDouble
 from twisted_exec.api.dialects import DEFAULT
 from twisted_exec.api.kinds.consolealerts import AlertPattern
 from twisted_exec.api.patterns import Pattern
@@ -126,7 +127,7 @@ class ObservingPageTests(SynchronousTestCase):
         """Register the round trips of a session."""
         sessions = Sessions(Trail(RecordingSink(), "runtime", Clock()))
         session = sessions.open(Subject("s"))
-        session.carry(lambda _: None, lambda: None, transports=lambda: (0, 0))
+        session.carry(StreamDouble(transports=lambda: (0, 0)))
         RoundTripMetrics(registry, sessions, lambda _: 0.01)
 
     def register_shipping(self, registry: CollectorRegistry) -> None:

@@ -11,6 +11,7 @@ from twisted.internet.protocol import Factory, Protocol
 
 from tests.chain import reactor
 from tests.nodeserver.support import put_pod
+from tests.streaming.session_streams import StreamDouble
 from twisted_exec.nodeserver.kubelet_api.routes import Hop, Route, of_pod
 from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.program.handover.interfaces import ServiceState
@@ -46,7 +47,9 @@ class Streams:
             context.learn(pool=NODE, uid=self.uid)
             context.has_session = True
             session = hop.sessions.open(context.subject, context.evidence)
-            session.carry(lambda ending: self._end(session, ending), lambda: session.over("cut"))
+            session.carry(
+                StreamDouble(lambda ending: self._end(session, ending), lambda: session.over("cut"))
+            )
             self.sessions.append(session)
             respond_text(request, 200, request.subject.session)
 

@@ -11,6 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.audits import AuditList
 from tests.nodeserver.support import SimpleLeaf, memory_cluster, simple
+from tests.streaming.session_streams import StreamDouble
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.nodeserver.interfaces import LeafNode
 from twisted_exec.nodeserver.service import Endings
@@ -42,7 +43,7 @@ class EndingsTests(SynchronousTestCase):
         def end(ending: Ending) -> None:
             self.ended[node] = ending
 
-        self.sessions.open(Subject(node, pool=node)).carry(end, lambda: None)
+        self.sessions.open(Subject(node, pool=node)).carry(StreamDouble(end))
 
     def stand(self, leaf: str, *nodes: str) -> SimpleLeaf:
         leaf_nodes = [LeafNode(node, leaf) for node in nodes]

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from twisted.internet.defer import Deferred
@@ -29,6 +28,7 @@ from twisted_exec.streaming.remotecommand.translate import Translation
 from twisted_exec.streaming.remotecommand.tunnel import Tunnel
 from twisted_exec.streaming.sessions.hop_messages import ending_query, terms_query
 from twisted_exec.streaming.sessions.registry import Session
+from twisted_exec.streaming.sessions.stream import SessionStream
 from twisted_exec.streaming.splice import Splice
 from twisted_exec.wire.session_terms import Terms
 
@@ -52,7 +52,7 @@ _MORE_SECONDS = {
 }
 
 
-class CarriedStream:
+class CarriedStream(SessionStream):
     """An open stream of a proxy; its creator sets ``stream`` before the connections are up."""
 
     stream: Splice | Translation | Tunnel
@@ -99,13 +99,20 @@ class BridgedStream(CarriedStream):
 
     def carry(self) -> None:
         """Let the session end and change the stream."""
-        stream = self.stream
-        hold_to = partial(self._hold_to, stream) if isinstance(stream, Translation) else None
-        self._session.carry(stream.end, stream.cut, self.counts, hold_to)
+        self._session.carry(self)
 
-    def _hold_to(self, stream: Translation, terms: Terms) -> None:
+    def end(self, ending: Ending) -> None:
+        self.stream.end(ending)
+
+    def cut(self) -> None:
+        self.stream.cut()
+
+    def hold_to(self, terms: Terms) -> bool:
         assert self._next_hop is not None
-        self._next_hop.hold_to(stream, terms, self._not_confirmed)
+        if not isinstance(self.stream, Translation):
+            return False
+        self._next_hop.hold_to(self.stream, terms, self._not_confirmed)
+        return True
 
     def _not_confirmed(self, terms: Terms, failure: Failure) -> None:
         _not_confirmed(self._proxy, self._session, terms, failure)
@@ -129,14 +136,7 @@ class SplicedStream(CarriedStream):
 
     def carry(self) -> None:
         session = self._session
-        session.carry(
-            self._end,
-            self._cut,
-            self.counts,
-            self._hold_to,
-            self._supersede,
-            self._transports,
-        )
+        session.carry(self)
         if self._rejoins or session.is_resumable or session.is_rejoined_by_hop:
             self._proxy.paths.watch(self.stream)
 
@@ -149,17 +149,18 @@ class SplicedStream(CarriedStream):
     def _is_lost(self) -> bool:
         return self._session.is_resumable and not self.stream.machine_closed
 
-    def _transports(self) -> tuple[object, object]:
+    def transports(self) -> tuple[object, object]:
         return self.stream.user.transport, self.stream.machine.transport
 
-    def _cut(self) -> None:
+    def cut(self) -> None:
         self.stream.cut("cut")
 
-    def _supersede(self) -> None:
+    def supersede(self) -> bool:
         if not self._severs_later():
             self._sever_later(STOP_SECONDS, RESUMED)
+        return True
 
-    def _end(self, ending: Ending) -> None:
+    def end(self, ending: Ending) -> None:
         assert self._next_hop is not None
         self.stream.pause_user()
         self._next_hop.cancel()
@@ -192,9 +193,10 @@ class SplicedStream(CarriedStream):
     def _sever(self, reason: str) -> None:
         self.stream.sever(reason)
 
-    def _hold_to(self, terms: Terms) -> None:
+    def hold_to(self, terms: Terms) -> bool:
         assert self._next_hop is not None
         self._next_hop.hold_to(self.stream, terms, self._not_confirmed)
+        return True
 
     def _not_confirmed(self, terms: Terms, failure: Failure) -> None:
         ending = _not_confirmed(self._proxy, self._session, terms, failure)

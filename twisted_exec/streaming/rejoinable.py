@@ -139,13 +139,13 @@ class RejoinableStream(SplicedStream):
         self._rejoiner = None
         self._patience = 1
         if self._session.terms != self._sent_terms:  # changed while the request was on its way
-            self._hold_to(self._session.terms)
+            self.hold_to(self._session.terms)
         else:
             self.stream.resume_user()  # a change of the terms may have waited for an answer
 
-    def _hold_to(self, terms: Terms) -> None:
-        if not self.stream.is_waiting:  # otherwise the request that rejoins it has the terms
-            super()._hold_to(terms)
+    def hold_to(self, terms: Terms) -> bool:
+        # While there is no connection, the request that rejoins the stream has the terms.
+        return self.stream.is_waiting or super().hold_to(terms)
 
     def _left(self) -> None:
         assert self._next_hop is not None
@@ -161,11 +161,11 @@ class RejoinableStream(SplicedStream):
         else:
             super()._sever(reason)
 
-    def _end(self, ending: Ending) -> None:
+    def end(self, ending: Ending) -> None:
         self._ending = ending
         if self.stream.is_waiting:
             self.stream.give_up(ending)
         else:
-            super()._end(ending)
+            super().end(ending)
             if ending.reason in _TOLD_HERE:
                 self.stream.tell_user(ending)

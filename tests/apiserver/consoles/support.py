@@ -17,6 +17,7 @@ from zope.interface import implementer
 from tests.apiserver.support import EPOCH
 from tests.audits import AuditList
 from tests.retained import entries
+from tests.streaming.session_streams import StreamDouble
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.status import ServiceUnavailable
@@ -122,7 +123,7 @@ class Carried:
         )
 
     def begin(self) -> Carried:
-        self.session.carry(self.endings.append, lambda: None, lambda: self.counts)
+        self.session.carry(StreamDouble(self.endings.append, counts=lambda: self.counts))
         return self
 
     def over(self) -> None:

@@ -28,6 +28,7 @@ from twisted_exec.streaming.interfaces import (
     Subject,
 )
 from twisted_exec.streaming.proxy import END_SECONDS
+from twisted_exec.streaming.sessions.registry import Life
 from twisted_exec.testing.network import MemoryClient, MemoryServer
 from twisted_exec.wire.resume import RoundTrip, parse_answer
 from twisted_exec.wire.upgrade import RESUME_SUBPROTOCOL
@@ -268,7 +269,7 @@ class LossTests(ProxyTestCase):
     def over(self) -> bool:
         """Return whether the session waits, after checking that it is over here."""
         self.assertEqual(len(self.sessions), 0)
-        return self.session.is_lost
+        return self.session.life is Life.LOST
 
     def test_client_killed(self) -> None:
         """The client's connection ends, and the machine's side leaves without a Close."""
@@ -341,4 +342,4 @@ class LossTests(ProxyTestCase):
         session = self.sessions.live()[-1]
         client.lose()
         self.backend.transport.protocol.connectionLost(Failure(ConnectionDone()))
-        self.assertFalse(session.is_lost)
+        self.assertIs(session.life, Life.OVER)

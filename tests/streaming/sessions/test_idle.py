@@ -7,6 +7,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.audits import AuditList
 from tests.retained import entries
+from tests.streaming.session_streams import StreamDouble
 from twisted_exec.program.audit import Trail
 from twisted_exec.streaming.interfaces import IDLE, Ending, Subject
 from twisted_exec.streaming.sessions.guard import Idleness
@@ -27,7 +28,7 @@ class IdleTests(SynchronousTestCase):
     def open(self, name: str, subresource: str = "exec") -> Session:
         session = self.sessions.open(Subject(name, subresource=subresource))
         told = self.endings[name] = []
-        session.carry(told.append, lambda: None, lambda: self.counts[name])
+        session.carry(StreamDouble(told.append, counts=lambda: self.counts[name]))
         return session
 
     def start(self, seconds: float = 4 * HOUR) -> Idleness:

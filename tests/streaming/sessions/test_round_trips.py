@@ -8,6 +8,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.audits import AuditList
+from tests.streaming.session_streams import StreamDouble
 from twisted_exec.program.audit import Trail
 from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.program.metrics import new_registry
@@ -40,7 +41,7 @@ class RoundTripTests(SynchronousTestCase):
 
     def carry(self, user: object, machine: object) -> Session:
         session = self.sessions.open(Subject(f"s{len(self.sessions)}"))
-        session.carry(lambda _: None, lambda: None, transports=lambda: (user, machine))
+        session.carry(StreamDouble(transports=lambda: (user, machine)))
         return session
 
     def values(self, side: str) -> list[float | None]:

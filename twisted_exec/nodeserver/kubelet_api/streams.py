@@ -64,6 +64,7 @@ from twisted_exec.streaming.remotecommand.carriers import (
 from twisted_exec.streaming.remotecommand.translate import requested_channels
 from twisted_exec.streaming.remotecommand.tunnel import tunnelled
 from twisted_exec.streaming.sessions.registry import Session
+from twisted_exec.streaming.sessions.stream import SessionStream
 from twisted_exec.streaming.text.relay import Relay
 from twisted_exec.wire.channel import V4, V5, Channel
 from twisted_exec.wire.control_messages import STATUS_LIMIT_BYTES, decode_ending
@@ -256,7 +257,7 @@ async def _run(hop: Hop, context: RequestContext) -> None:
     command = LeafCommand(hop.clock, hop.connect_seconds)
     try:
         await command.start(location)
-        session.carry(command.end, command.cut, lambda: (0, command.printed_bytes))
+        session.carry(command)
         ending = await command.over
     except BaseException as problem:
         command.cut()
@@ -294,7 +295,7 @@ def _failure_message(location: Location, command: LeafCommand, ending: Ending) -
     return f"command '{command_line}' exited with {ending.exit_code}: {errors}"
 
 
-class LeafCommand:
+class LeafCommand(SessionStream):
     """
     A command that runs in a leaf.
 
@@ -316,6 +317,9 @@ class LeafCommand:
     @property
     def errors(self) -> bytes:
         return bytes(self._errors)
+
+    def counts(self) -> tuple[int, int]:
+        return 0, self.printed_bytes
 
     @property
     def printed_bytes(self) -> int:

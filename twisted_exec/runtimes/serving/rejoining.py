@@ -4,8 +4,6 @@ Requests with which the previous hop rejoins an open stream; see :mod:`twisted_e
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from twisted_exec.api.status import NotFound
 from twisted_exec.iri.request_cache import TokenReservation
 from twisted_exec.streaming.enduring import EnduringStreams, StreamOwner
@@ -50,22 +48,13 @@ class Rejoining:
         response = response_head(request, subject.session, stream.received, live.terms)
         take_over(request, stream.rejoin(rejoin.received), response)
         reservation.commit(live)
-        live.on_over = _both(live.on_over, reservation.ended)
+        live.on_over.append(reservation.ended)
 
     def _live(self, subject: Subject) -> Session:
         for session in self._sessions.with_id(subject.session):
             if session.subject.user == subject.user:
                 return session
         raise NotFound("exec", "", message="there is no stream to rejoin: its session is over")
-
-
-def _both(first: Callable[[], None] | None, second: Callable[[], None]) -> Callable[[], None]:
-    def both() -> None:
-        if first is not None:
-            first()
-        second()
-
-    return both
 
 
 def response_head(request: Request, session: str, received: int, terms: Terms) -> bytes:

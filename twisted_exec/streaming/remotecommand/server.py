@@ -40,6 +40,7 @@ from twisted_exec.streaming.remotecommand.carriers import (
     choose_protocol,
 )
 from twisted_exec.streaming.sessions.registry import Session
+from twisted_exec.streaming.sessions.stream import SessionStream
 from twisted_exec.streaming.sessions.time_limits import TimeLimits
 from twisted_exec.wire.channel import Channel
 from twisted_exec.wire.control_messages import Break as BreakMessage
@@ -137,6 +138,29 @@ def serve(
     return server
 
 
+class _Served(SessionStream):
+    """The stream of a session at the machine's end."""
+
+    def __init__(self, server: ConsoleServer) -> None:
+        self._server = server
+
+    def end(self, ending: Ending) -> None:
+        self._server.end_by_hop(ending)
+
+    def cut(self) -> None:
+        self._server.cut()
+
+    def hold_to(self, terms: Terms) -> bool:
+        self._server.hold_to(terms)
+        return True
+
+    def transports(self) -> tuple[object, object]:
+        transport = self._server.transport
+        if isinstance(transport, EnduringStream):
+            transport = transport.connection_transport
+        return transport, None
+
+
 def _unenforced(terms: Terms) -> str:
     if terms.recording:
         return f"{terms.rule('require')} a recording, and this console cannot be recorded"
@@ -172,7 +196,7 @@ class ConsoleServer:
         self.bytes_to_user = 0
         self._attachment, self._clock, self._limits = attachment, clock, limits
         self._record = record
-        self._time_limits = TimeLimits(clock, self._warn, self._end_by_hop, now=now)
+        self._time_limits = TimeLimits(clock, self._warn, self.end_by_hop, now=now)
         self._producer: Any = None
         self._enduring: EnduringStream | None = None  # the transport, if it can be rejoined
         self._input = UserInput(
@@ -196,6 +220,11 @@ class ConsoleServer:
     def use(self, carrier: ServerCarrier) -> None:
         self._carrier = carrier
         carrier.on_flow(self._flow)
+
+    @property
+    def transport(self) -> object:
+        """The transport of the connection, which may be rejoined."""
+        return self._carrier.transport
 
     @property
     def protocol(self) -> str:
@@ -270,7 +299,7 @@ class ConsoleServer:
             if self._is_open:
                 self._attachment.terms_changed(terms)
         elif why := _unenforced(terms):
-            self._end_by_hop(Ending(REVOKED, why))
+            self.end_by_hop(Ending(REVOKED, why))
         if self._is_open:
             self._time_limits.hold_to(terms)  # last, because it may end the session
 
@@ -285,18 +314,7 @@ class ConsoleServer:
 
     def connected(self) -> None:
         if self._record is not None:
-            self._record.carry(
-                self._end_by_hop,
-                self.cut,
-                hold_to=self.hold_to,
-                transports=self._transports,
-            )
-
-    def _transports(self) -> tuple[object, object]:
-        transport = self._carrier.transport
-        if isinstance(transport, EnduringStream):
-            transport = transport.connection_transport
-        return transport, None
+            self._record.carry(_Served(self))
 
     def opened(self) -> None:
         if not self._ending:
@@ -381,7 +399,7 @@ class ConsoleServer:
 
     # The end
 
-    def _end_by_hop(self, ending: Ending) -> None:
+    def end_by_hop(self, ending: Ending) -> None:
         """
         End the session, and leave the console now: a client that stays must not keep the floor.
         """
