@@ -36,10 +36,10 @@ from twisted_exec.streaming.interfaces import (
     REVOKED,
     Ending,
     ISessionReviewer,
-    Subject,
 )
 from twisted_exec.streaming.sessions.guard import HINT_SECONDS, REVIEW_SECONDS, SessionGuard
 from twisted_exec.streaming.sessions.registry import MachineKey, PoolKey, Session, Sessions
+from twisted_exec.streaming.subject import Subject
 
 if TYPE_CHECKING:
     from twisted.trial.unittest import SynchronousTestCase

@@ -16,7 +16,8 @@ from twisted_exec.kube.kubeconfig.client_config import (
     KubeConfigError,
 )
 from twisted_exec.kube.upstream import Upstream
-from twisted_exec.streaming.interfaces import Location, Subject
+from twisted_exec.streaming.location import Location
+from twisted_exec.streaming.subject import Subject
 from twisted_exec.tls.deadlines import LONGEST_SECONDS
 from twisted_exec.wire.channel import Channel
 

@@ -17,12 +17,7 @@ from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.program.handover.interfaces import ServiceState
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.responses import respond_text
-from twisted_exec.streaming.interfaces import (
-    MACHINE_DELETED,
-    REVOKED,
-    SHUTTING_DOWN,
-    Ending,
-)
+from twisted_exec.streaming.interfaces import MACHINE_DELETED, REVOKED, SHUTTING_DOWN, Ending
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.server import peer_certificate
 

@@ -16,9 +16,10 @@ from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.nodeserver.interfaces import LeafNode
 from twisted_exec.nodeserver.service import Endings
 from twisted_exec.program.audit import Trail
-from twisted_exec.streaming.interfaces import POOL_DELETED, Ending, Subject
+from twisted_exec.streaming.interfaces import POOL_DELETED, Ending
 from twisted_exec.streaming.sessions.guard import SessionGuard
 from twisted_exec.streaming.sessions.registry import Sessions
+from twisted_exec.streaming.subject import Subject
 
 
 def pod(uid: str = "1", **metadata: Any) -> dict[str, Any]:

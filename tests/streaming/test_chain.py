@@ -31,10 +31,9 @@ from twisted_exec.streaming.interfaces import (
     INTERNAL,
     MACHINE_DELETED,
     Ending,
-    IStreamLocator,
-    Location,
     TerminalSize,
 )
+from twisted_exec.streaming.location import IStreamLocator, Location
 from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.remotecommand.carriers import OVER_SPDY, StreamLimits, choose_protocol
 from twisted_exec.streaming.remotecommand.client import ATTEMPTS, LOST, ConsoleClient, connect

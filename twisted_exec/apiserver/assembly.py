@@ -90,7 +90,7 @@ from twisted_exec.program.metrics import MetricsRegistry, QueueMetrics, SessionM
 from twisted_exec.program.options import ALLOWED_ORIGIN, CONSOLE_VERBS, OPTION, ProgramOption, days
 from twisted_exec.program.tasks import SharedTurns
 from twisted_exec.storage.interfaces import IStorage, is_exclusive
-from twisted_exec.streaming.interfaces import IStreamLocator
+from twisted_exec.streaming.location import IStreamLocator
 from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.sessions.guard import SessionGuard
 from twisted_exec.streaming.sessions.registry import RoundTripMetrics, Sessions

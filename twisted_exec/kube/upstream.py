@@ -25,7 +25,8 @@ from twisted_exec.kube.kubeconfig.connection import (
     identity_headers,
 )
 from twisted_exec.kube.kubeconfig.credentials import settled
-from twisted_exec.streaming.interfaces import Location, Subject
+from twisted_exec.streaming.location import Location
+from twisted_exec.streaming.subject import Subject
 from twisted_exec.streaming.text.shared_downloads import OFFERED, SharedDownloads
 from twisted_exec.tls.deadlines import LONGEST_SECONDS
 from twisted_exec.wire.channel import Channel

@@ -64,14 +64,10 @@ from twisted_exec.poollet.dialling import Dialler, StreamDestination
 from twisted_exec.poollet.machines.config import wants_power
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.site import Request
-from twisted_exec.streaming.interfaces import (
-    UID_HEADER,
-    USER_HEADER,
-    IStreamLocator,
-    Location,
-    Subject,
-)
+from twisted_exec.streaming.interfaces import UID_HEADER, USER_HEADER
+from twisted_exec.streaming.location import IStreamLocator, Location
 from twisted_exec.streaming.sessions.registry import Sessions
+from twisted_exec.streaming.subject import Subject
 from twisted_exec.tls.deadlines import Late, Progress, limited
 from twisted_exec.wire.channel import TERMINAL
 from twisted_exec.wire.session_terms import FULL, Right, Terms

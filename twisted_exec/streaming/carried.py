@@ -22,8 +22,8 @@ from twisted_exec.streaming.interfaces import (
     REVOKED,
     SHUTTING_DOWN,
     Ending,
-    Location,
 )
+from twisted_exec.streaming.location import Location
 from twisted_exec.streaming.remotecommand.translate import Translation
 from twisted_exec.streaming.remotecommand.tunnel import Tunnel
 from twisted_exec.streaming.sessions.hop_messages import ending_query, terms_query
@@ -123,7 +123,7 @@ class SplicedStream(CarriedStream):
     A stream that passes unread.
 
     :param ends_here: this hop writes the reason to the user, see
-        :class:`~twisted_exec.streaming.interfaces.Location`.
+        :class:`~twisted_exec.streaming.location.Location`.
     """
 
     stream: Splice

@@ -34,7 +34,8 @@ from twisted_exec.streaming.http.upgrade_client import (
     ask_first,
 )
 from twisted_exec.streaming.http.upgrade_server import header_pairs, is_upgrade, take_over
-from twisted_exec.streaming.interfaces import REVOKED, Ending, Location
+from twisted_exec.streaming.interfaces import REVOKED, Ending
+from twisted_exec.streaming.location import Location
 from twisted_exec.streaming.rejoinable import OFFERED, RejoinableStream
 from twisted_exec.streaming.remotecommand.carriers import (
     STREAM_PROTOCOL,

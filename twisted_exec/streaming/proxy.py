@@ -24,7 +24,8 @@ from twisted_exec.streaming.http.control import ControlRequests, FurtherRequest,
 from twisted_exec.streaming.http.routes import WrongMethod
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.http.upgrade_client import Signs
-from twisted_exec.streaming.interfaces import IDENTITY_HEADERS, Ending, IStreamLocator
+from twisted_exec.streaming.interfaces import IDENTITY_HEADERS, Ending
+from twisted_exec.streaming.location import IStreamLocator
 from twisted_exec.streaming.passage import Passage
 from twisted_exec.streaming.sessions.hop_messages import parse_ending, parse_terms_query
 from twisted_exec.streaming.sessions.registry import Session, Sessions

@@ -17,8 +17,8 @@ from twisted_exec.streaming.interfaces import (
     REVOKED,
     USER_LEFT,
     Ending,
-    Location,
 )
+from twisted_exec.streaming.location import Location
 from twisted_exec.streaming.rejoining import EnduringSplice, Rejoiner
 from twisted_exec.streaming.sessions.hop_messages import REJOIN, confirmed_terms, session_id
 from twisted_exec.streaming.sessions.registry import Session

@@ -37,8 +37,9 @@ from twisted_exec.auth.interfaces import User
 from twisted_exec.program.audit import Trail
 from twisted_exec.storage.interfaces import IStorage, Listing
 from twisted_exec.storage.memory import MemoryStorage
-from twisted_exec.streaming.interfaces import Ending, Subject
+from twisted_exec.streaming.interfaces import Ending
 from twisted_exec.streaming.sessions.registry import ClientInfo, Session, Sessions
+from twisted_exec.streaming.subject import Subject
 
 RESOURCE = kinds.CONSOLESESSIONS.resource
 LEASE_SECONDS = RENEW_SECONDS * LEASE_RENEWALS

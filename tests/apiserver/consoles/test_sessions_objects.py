@@ -24,8 +24,9 @@ from twisted_exec.apiserver.consoles.sessions import (
     REMOVALS_PER_SECOND,
     RENEW_SECONDS,
 )
-from twisted_exec.streaming.interfaces import SESSION_DELETED, Subject
+from twisted_exec.streaming.interfaces import SESSION_DELETED
 from twisted_exec.streaming.sessions.registry import ClientInfo, Sessions
+from twisted_exec.streaming.subject import Subject
 from twisted_exec.wire.stream_options import StreamOptions
 
 from .support import LEASE_SECONDS, Carried, ObjectsCase

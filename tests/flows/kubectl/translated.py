@@ -19,7 +19,8 @@ from tests.streaming.passing import carry
 from twisted_exec.program.audit import Trail
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.site import Request, Site
-from twisted_exec.streaming.interfaces import IAttachment, IStreamLocator, Location
+from twisted_exec.streaming.interfaces import IAttachment
+from twisted_exec.streaming.location import IStreamLocator, Location
 from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.tls.endpoints import client_endpoint

@@ -25,13 +25,10 @@ from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.responses import Dispatcher
 from twisted_exec.streaming.http.site import Request
-from twisted_exec.streaming.interfaces import (
-    IStreamLocator,
-    Location,
-    Subject,
-)
+from twisted_exec.streaming.location import IStreamLocator, Location
 from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.sessions.registry import Sessions
+from twisted_exec.streaming.subject import Subject
 from twisted_exec.testing.network import MemoryClient, MemoryServer
 
 SWITCHED = (

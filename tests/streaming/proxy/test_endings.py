@@ -24,10 +24,10 @@ from twisted_exec.streaming.interfaces import (
     REVOKED,
     SHUTTING_DOWN,
     Ending,
-    Location,
-    Subject,
 )
+from twisted_exec.streaming.location import Location
 from twisted_exec.streaming.proxy import END_SECONDS, LOG_LINES
+from twisted_exec.streaming.subject import Subject
 from twisted_exec.wire.session_terms import Right, Terms
 
 

@@ -20,15 +20,10 @@ from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.streaming.carried import STOP_SECONDS
 from twisted_exec.streaming.http.pages import adopt_page
 from twisted_exec.streaming.http.site import Request
-from twisted_exec.streaming.interfaces import (
-    RESUMED,
-    REVOKED,
-    SHUTTING_DOWN,
-    Ending,
-    Subject,
-)
+from twisted_exec.streaming.interfaces import RESUMED, REVOKED, SHUTTING_DOWN, Ending
 from twisted_exec.streaming.proxy import END_SECONDS
 from twisted_exec.streaming.sessions.registry import Life
+from twisted_exec.streaming.subject import Subject
 from twisted_exec.testing.network import MemoryClient, MemoryServer
 from twisted_exec.wire.resume import RoundTrip, parse_answer
 from twisted_exec.wire.upgrade import RESUME_SUBPROTOCOL

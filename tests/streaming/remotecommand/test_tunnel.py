@@ -27,13 +27,8 @@ from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.responses import Dispatcher, respond_text
 from twisted_exec.streaming.http.site import Request, Site
 from twisted_exec.streaming.http.upgrade_server import is_upgrade, take_over
-from twisted_exec.streaming.interfaces import (
-    REVOKED,
-    SHUTTING_DOWN,
-    Ending,
-    IStreamLocator,
-    Location,
-)
+from twisted_exec.streaming.interfaces import REVOKED, SHUTTING_DOWN, Ending
+from twisted_exec.streaming.location import IStreamLocator, Location
 from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.remotecommand.tunnel import LEAVE_SECONDS
 from twisted_exec.streaming.sessions.registry import Sessions

@@ -23,13 +23,7 @@ from twisted_exec.auth.delegated import MAX_CACHE_SECONDS
 from twisted_exec.program.audit import Trail
 from twisted_exec.program.metrics import SessionMetrics, new_registry
 from twisted_exec.program.tasks import REST_SECONDS, URGENT_TURN_SECONDS
-from twisted_exec.streaming.interfaces import (
-    MACHINE_DELETED,
-    POWERED_OFF,
-    REVOKED,
-    Ending,
-    Subject,
-)
+from twisted_exec.streaming.interfaces import MACHINE_DELETED, POWERED_OFF, REVOKED, Ending
 from twisted_exec.streaming.sessions.guard import (
     AT_ONCE,
     FIRST_HINT_SECONDS,
@@ -41,6 +35,7 @@ from twisted_exec.streaming.sessions.guard import (
     SessionGuard,
 )
 from twisted_exec.streaming.sessions.registry import MachineKey, Session, Sessions
+from twisted_exec.streaming.subject import Subject
 from twisted_exec.tls.files import Reloading
 from twisted_exec.wire.session_terms import FULL, Right, Terms
 

@@ -9,9 +9,10 @@ from tests.audits import AuditList
 from tests.retained import entries
 from tests.streaming.session_streams import StreamDouble
 from twisted_exec.program.audit import Trail
-from twisted_exec.streaming.interfaces import IDLE, Ending, Subject
+from twisted_exec.streaming.interfaces import IDLE, Ending
 from twisted_exec.streaming.sessions.guard import Idleness
 from twisted_exec.streaming.sessions.registry import Session, Sessions
+from twisted_exec.streaming.subject import Subject
 
 HOUR = 3600.0
 

@@ -23,9 +23,9 @@ from twisted_exec.streaming.interfaces import (
     REVOKED,
     SHUTTING_DOWN,
     Ending,
-    Subject,
 )
 from twisted_exec.streaming.sessions.registry import Life, Session, Sessions
+from twisted_exec.streaming.subject import Subject
 
 
 class Carried:

@@ -12,13 +12,13 @@ from tests.streaming.session_streams import StreamDouble
 from twisted_exec.program.audit import Trail
 from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.program.metrics import new_registry
-from twisted_exec.streaming.interfaces import Subject
 from twisted_exec.streaming.sessions.registry import (
     MOST_SESSIONS,
     RoundTripMetrics,
     Session,
     Sessions,
 )
+from twisted_exec.streaming.subject import Subject
 
 
 class RoundTripTests(SynchronousTestCase):

@@ -12,12 +12,9 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.audits import AuditList
 from tests.streaming.session_streams import StreamDouble
 from twisted_exec.program.audit import Trail
-from twisted_exec.streaming.interfaces import (
-    REVOKED,
-    Ending,
-    Subject,
-)
+from twisted_exec.streaming.interfaces import REVOKED, Ending
 from twisted_exec.streaming.sessions.registry import TRANSITIONS, Life, Session, Sessions
+from twisted_exec.streaming.subject import Subject
 from twisted_exec.wire.session_terms import FULL, Right, Terms
 
 _OBSERVER = Terms(right=Right.OBSERVE)

@@ -67,8 +67,10 @@ from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.responses import outcome
 from twisted_exec.streaming.http.routes import RouteMatch
-from twisted_exec.streaming.interfaces import UID_HEADER, IStreamLocator, Location, Subject
+from twisted_exec.streaming.interfaces import UID_HEADER
+from twisted_exec.streaming.location import IStreamLocator, Location
 from twisted_exec.streaming.proxy import Proxy
+from twisted_exec.streaming.subject import Subject
 from twisted_exec.streaming.text.relay import Relay
 from twisted_exec.wire.session_terms import FULL, RECORDED_HEADER, Right
 

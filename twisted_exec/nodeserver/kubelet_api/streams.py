@@ -50,7 +50,8 @@ from twisted_exec.streaming.http.upgrade_client import (
     ask_first,
 )
 from twisted_exec.streaming.http.upgrade_server import is_upgrade
-from twisted_exec.streaming.interfaces import Ending, IStreamLocator, Location
+from twisted_exec.streaming.interfaces import Ending
+from twisted_exec.streaming.location import IStreamLocator, Location
 from twisted_exec.streaming.passage import require_upgrade
 from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.remotecommand.carrier import ClientCarrier

@@ -39,14 +39,8 @@ from twisted_exec.streaming.http.upgrade_client import (
     ask_first,
 )
 from twisted_exec.streaming.http.upgrade_server import is_upgrade, refuse_other_sites
-from twisted_exec.streaming.interfaces import (
-    UID_HEADER,
-    USER_HEADER,
-    Ending,
-    IStreamLocator,
-    Location,
-    Subject,
-)
+from twisted_exec.streaming.interfaces import UID_HEADER, USER_HEADER, Ending
+from twisted_exec.streaming.location import IStreamLocator, Location
 from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.sessions.hop_messages import (
     ending_query,
@@ -56,6 +50,7 @@ from twisted_exec.streaming.sessions.hop_messages import (
     parse_terms_query,
     terms_headers,
 )
+from twisted_exec.streaming.subject import Subject
 from twisted_exec.streaming.text.download import ANY_DOWNLOADS
 from twisted_exec.streaming.text.relay import Relay
 from twisted_exec.wire.channel import TERMINAL

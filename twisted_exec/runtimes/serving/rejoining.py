@@ -9,10 +9,10 @@ from twisted_exec.iri.request_cache import TokenReservation
 from twisted_exec.streaming.enduring import EnduringStreams, StreamOwner
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.http.upgrade_server import header_pairs, is_upgrade, take_over
-from twisted_exec.streaming.interfaces import Subject
 from twisted_exec.streaming.remotecommand.carriers import STREAM_PROTOCOL, choose_protocol
 from twisted_exec.streaming.sessions.hop_messages import REJOIN
 from twisted_exec.streaming.sessions.registry import Session, Sessions
+from twisted_exec.streaming.subject import Subject
 from twisted_exec.wire.resume import Rejoin, received_text
 from twisted_exec.wire.session_terms import TERMS_HEADER, Terms
 from twisted_exec.wire.upgrade import SPDY, accept_key, switching_protocols, values

@@ -74,7 +74,6 @@ from twisted_exec.streaming.interfaces import (
     USER_LEFT,
     IAttachment,
     IResumableAttachment,
-    Subject,
 )
 from twisted_exec.streaming.remotecommand.carriers import choose_protocol
 from twisted_exec.streaming.remotecommand.resumable import Resumption as StreamResumption
@@ -92,6 +91,7 @@ from twisted_exec.streaming.sessions.hop_messages import (
 )
 from twisted_exec.streaming.sessions.openings import Openings
 from twisted_exec.streaming.sessions.registry import Session as LiveSession
+from twisted_exec.streaming.subject import Subject
 from twisted_exec.wire.channel import V4, V5
 from twisted_exec.wire.resume import Rejoin, Resume
 from twisted_exec.wire.session_terms import Terms

@@ -13,7 +13,7 @@ from twisted.logger import Logger
 from twisted.web import http, resource, server
 
 from twisted_exec.api.status import APIError, InternalError, forget_frames
-from twisted_exec.streaming.interfaces import Subject
+from twisted_exec.streaming.subject import Subject
 
 if TYPE_CHECKING:
     from twisted_exec.streaming.http.site import Request

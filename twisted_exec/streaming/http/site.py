@@ -37,7 +37,7 @@ from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.program.tasks import SharedTurns
 from twisted_exec.streaming.flow import close_behind, unread
 from twisted_exec.streaming.http.responses import render
-from twisted_exec.streaming.interfaces import Subject
+from twisted_exec.streaming.subject import Subject
 from twisted_exec.tls.deadlines import Deadline
 from twisted_exec.tls.turns import SLICE_BYTES, IFramed
 from twisted_exec.wire.upgrade import MISDIRECTED

@@ -33,7 +33,6 @@ from twisted_exec.streaming.interfaces import (
     RESUMED,
     REVOKED,
     Ending,
-    Subject,
 )
 from twisted_exec.streaming.sessions.openings import (
     AT_ONCE,
@@ -42,6 +41,7 @@ from twisted_exec.streaming.sessions.openings import (
     Openings,
 )
 from twisted_exec.streaming.sessions.stream import ISessionStream, SessionStream
+from twisted_exec.streaming.subject import Subject
 from twisted_exec.wire.session_terms import FULL, Terms, stricter
 from twisted_exec.wire.stream_options import StreamOptions
 

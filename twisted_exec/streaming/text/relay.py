@@ -34,14 +34,8 @@ from twisted_exec.streaming.http.upgrade_client import (
     ask_first,
 )
 from twisted_exec.streaming.http.upgrade_server import is_upgrade
-from twisted_exec.streaming.interfaces import (
-    LINE_LOST,
-    MACHINE_DELETED,
-    SHUTTING_DOWN,
-    Ending,
-    IStreamLocator,
-    Location,
-)
+from twisted_exec.streaming.interfaces import LINE_LOST, MACHINE_DELETED, SHUTTING_DOWN, Ending
+from twisted_exec.streaming.location import IStreamLocator, Location
 from twisted_exec.streaming.passage import confirm
 from twisted_exec.streaming.sessions.registry import Session, Sessions
 from twisted_exec.streaming.sessions.stream import SessionStream
