@@ -5,7 +5,6 @@ A stream that a proxy carries, and the requests to the next hop about its end an
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from twisted.internet.defer import Deferred
@@ -23,7 +22,7 @@ from twisted_exec.streaming.interfaces import (
     SHUTTING_DOWN,
     Ending,
 )
-from twisted_exec.streaming.location import Location
+from twisted_exec.streaming.location import Location, Renewal
 from twisted_exec.streaming.remotecommand.translate import Translation
 from twisted_exec.streaming.remotecommand.tunnel import Tunnel
 from twisted_exec.streaming.sessions.hop_messages import ending_query, terms_query
@@ -63,8 +62,6 @@ class CarriedStream(SessionStream):
 
     def reach_later(self, location: Location, session_id: str) -> None:
         proxy = self._proxy
-        if location.again is not None:
-            location = replace(location, again=None)  # that was for a second request
         self._next_hop = NextHop(
             proxy.control,
             proxy.clock,
@@ -321,8 +318,6 @@ class NextHop:
     async def _send(
         self, method: bytes, query: bytes, seconds: float, awaits_silence: bool = True
     ) -> None:
-        if self._location.later is not None:
-            self._location = await self._location.later()
-        location = self._location
+        location = self._location = await self._location.renewed(Renewal.CONTROL)
         head = UpgradeRequest(method, location.path_with(query), location.host, location.headers)
         await self._control.send(location.endpoints, head, seconds, awaits_silence=awaits_silence)

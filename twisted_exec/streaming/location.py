@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred
@@ -21,6 +22,17 @@ if TYPE_CHECKING:
     from twisted_exec.streaming.context import RequestContext
 
 
+class Renewal(Enum):
+    """What a further request of a session is for."""
+
+    FORM = auto()
+    """It asks for the stream in another form, because the first request was refused."""
+    CONTROL = auto()
+    """It ends the open stream, or changes its terms."""
+    REJOIN = auto()
+    """It gives the open stream another connection."""
+
+
 @dataclass(frozen=True)
 class Location:
     """
@@ -31,14 +43,10 @@ class Location:
     :param headers: set on the backend's request, without the client's credentials.
     :param streams: the channels that the backend waits for, whatever the request says; ``None`` for
         those of the request.
-    :param again: makes a new location for a second request of the same session; ``None`` if the
-        path may be used twice.
     :param ends_here: the backend has no request that ends a session, so this hop writes the reason
         to the user.
-    :param later: makes the location anew, with current credentials, for a request about an open
-        stream; ``None`` if the endpoints follow new credentials by themselves.
-    :param anew: locates the same object again, for a stream that is rejoined; by default ``again``
-        or ``later`` does that.
+    :param renew: makes the location of a further request of the session; fires with ``None`` if
+        this location serves for it, as it does without the function.
     :param whole: the path has the complete query; otherwise the stream options of the user's
         request are added.
     :param refusal: converts a refusal by the backend, also 401, into the user's error.
@@ -60,10 +68,8 @@ class Location:
     host: bytes
     headers: Sequence[tuple[bytes, bytes]] = field(default_factory=tuple)
     streams: Collection[Channel] | None = None
-    again: Callable[[], Deferred[Location]] | None = None
     ends_here: bool = False
-    later: Callable[[], Deferred[Location]] | None = None
-    anew: Callable[[], Deferred[Location]] | None = None
+    renew: Callable[[Renewal], Deferred[Location | None]] | None = None
     whole: bool = False
     refusal: Callable[[APIError], APIError] | None = None
     unknown_path: APIError | None = None
@@ -73,6 +79,11 @@ class Location:
     resumes: bool = False
     recorder: IStreamRecorder | None = None
     confirm: Callable[[], Deferred[None]] | None = None
+
+    async def renewed(self, reason: Renewal) -> Location:
+        """Return the location of a further request of the session."""
+        location = None if self.renew is None else await self.renew(reason)
+        return self if location is None else location
 
     def path_with(self, query: bytes) -> bytes:
         """Return path and query for a request with a further query, which may be empty."""

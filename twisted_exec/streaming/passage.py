@@ -35,7 +35,7 @@ from twisted_exec.streaming.http.upgrade_client import (
 )
 from twisted_exec.streaming.http.upgrade_server import header_pairs, is_upgrade, take_over
 from twisted_exec.streaming.interfaces import REVOKED, Ending
-from twisted_exec.streaming.location import Location
+from twisted_exec.streaming.location import Location, Renewal
 from twisted_exec.streaming.rejoinable import OFFERED, RejoinableStream
 from twisted_exec.streaming.remotecommand.carriers import (
     STREAM_PROTOCOL,
@@ -361,9 +361,7 @@ class Passage:
         carried.carry()
 
     async def _reach_again(self, attempt: Attempt) -> Upgraded:
-        if self._location.again is not None:
-            self._location = await self._location.again()
-        location = self._location
+        location = self._location = await self._location.renewed(Renewal.FORM)
         head = UpgradeRequest(b"GET", self._target(), location.host, self._session_headers())
         return await self._reach(attempt.head(head))
 

@@ -18,7 +18,7 @@ from twisted_exec.streaming.interfaces import (
     USER_LEFT,
     Ending,
 )
-from twisted_exec.streaming.location import Location
+from twisted_exec.streaming.location import Location, Renewal
 from twisted_exec.streaming.rejoining import EnduringSplice, Rejoiner
 from twisted_exec.streaming.sessions.hop_messages import REJOIN, confirmed_terms, session_id
 from twisted_exec.streaming.sessions.registry import Session
@@ -102,9 +102,9 @@ class RejoinableStream(SplicedStream):
             turns.end(subject.pool, subject.user)
 
     async def _ask(self, text: str) -> Upgraded:
-        location = self._location
-        if renew := location.anew or location.again or location.later:
-            location = self._location = replace(await renew(), anew=location.anew)
+        before = self._location
+        renewed = await before.renewed(Renewal.REJOIN)
+        location = self._location = replace(renewed, renew=before.renew)
         proxy, terms = self._proxy, self._session.terms
         headers = [pair for pair in self._head.headers if pair[0] not in _ANEW]
         headers.append((REJOIN, text.encode("ascii")))

@@ -46,7 +46,7 @@ class Runtime:
     async def _locate(self, context: RequestContext) -> Location:
         context.learn(user="ann", machine="p1")
 
-        async def again() -> Location:
+        async def renew() -> Location:
             return replace(location, path=await self.url(context.request))
 
         location = Location(
@@ -54,7 +54,7 @@ class Runtime:
             [("the runtime", self.endpoint)],
             await self.url(context.request),
             b"127.0.0.1:%d" % self.port,
-            again=lambda: Deferred.fromCoroutine(again()),
+            renew=lambda _: Deferred.fromCoroutine(renew()),
         )
         return location
 

@@ -25,7 +25,7 @@ from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.responses import Dispatcher
 from twisted_exec.streaming.http.site import Request
-from twisted_exec.streaming.location import IStreamLocator, Location
+from twisted_exec.streaming.location import IStreamLocator, Location, Renewal
 from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.streaming.subject import Subject
@@ -50,7 +50,7 @@ class Locator:
         self.located = 0
         self.machine = ""
         """What is known of the subject when there is a problem."""
-        self.later: Callable[[], Deferred[Location]] | None = None
+        self.renew: Callable[[Renewal], Deferred[Location | None]] | None = None
         self.more: dict[str, Any] = {}
         self.waiting: Deferred[Location] | None = None
 
@@ -67,7 +67,7 @@ class Locator:
     def at(self, subject: Subject) -> Location:
         host, headers = b"backend:1", self.headers
         return Location(
-            subject, self.endpoints, self.path, host, headers, later=self.later, **self.more
+            subject, self.endpoints, self.path, host, headers, renew=self.renew, **self.more
         )
 
 

@@ -25,7 +25,7 @@ from twisted_exec.streaming.interfaces import (
     SHUTTING_DOWN,
     Ending,
 )
-from twisted_exec.streaming.location import Location
+from twisted_exec.streaming.location import Location, Renewal
 from twisted_exec.streaming.proxy import END_SECONDS, LOG_LINES
 from twisted_exec.streaming.subject import Subject
 from twisted_exec.wire.session_terms import Right, Terms
@@ -281,16 +281,17 @@ class EndElsewhereTests(ProxyTestCase):
         self.assertIn(b"&session=theirs&", control.transport.value().split(b"\r\n")[0])
         self.clock.advance(60)
 
-    def test_later(self) -> None:
-        """If the locator has a later location, the DELETE uses its credentials."""
+    def test_renewed(self) -> None:
+        """If the locator renews the location, the DELETE uses the new credentials."""
         control = OneConnection()
 
-        def later() -> Deferred[Location]:
+        def renew(reason: Renewal) -> Deferred[Location | None]:
+            self.assertIs(reason, Renewal.CONTROL)
             headers = [(b"Authorization", b"Bearer tomorrow")]
             subject = Subject("s-1", "ann")
             return succeed(Location(subject, [("there", control)], b"/x", b"there:2", headers))
 
-        self.locator.later = later
+        self.locator.renew = renew
         self.ask()
         self.backend.protocol.dataReceived(SWITCHED + b"\r\n")
         self.sessions.end(lambda _: True, Ending(REVOKED, "no more"))
