@@ -23,6 +23,7 @@ from tests.streaming.passing import carry
 from twisted_exec.api.status import APIError, NotFound
 from twisted_exec.program.audit import Trail
 from twisted_exec.streaming.context import RequestContext
+from twisted_exec.streaming.hop import HopSettings
 from twisted_exec.streaming.http.responses import Dispatcher, respond_json
 from twisted_exec.streaming.http.site import HTTPChannel, Request, Site
 from twisted_exec.streaming.http.upgrade_client import Upgraded, UpgradeRequest
@@ -77,7 +78,7 @@ class Hop(Dispatcher):
         self.sessions = Sessions(Trail(self.records, name, reactor))
         self.proxy = Proxy(
             Forward(next_hop),
-            hop=name,
+            HopSettings(name),
             sessions=self.sessions,
             clock=reactor,
             caller_of=lambda request: succeed("before"),

@@ -90,6 +90,7 @@ from twisted_exec.program.metrics import MetricsRegistry, QueueMetrics, SessionM
 from twisted_exec.program.options import ALLOWED_ORIGIN, CONSOLE_VERBS, OPTION, ProgramOption, days
 from twisted_exec.program.tasks import SharedTurns
 from twisted_exec.storage.interfaces import IStorage, is_exclusive
+from twisted_exec.streaming.hop import HopSettings
 from twisted_exec.streaming.location import IStreamLocator
 from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.sessions.guard import SessionGuard
@@ -517,14 +518,16 @@ class _Server:
     def _make_proxy(self, locator: IStreamLocator, seconds: float) -> Proxy:
         return Proxy(
             locator,
-            hop="apiserver",
+            HopSettings(
+                "apiserver",
+                connect_seconds=seconds,
+                answer_seconds=seconds,
+                wait_seconds=_WAIT_SECONDS,
+                credential_headers=self._gate.credential_headers.current,
+            ),
             sessions=self.sessions,
             clock=self._context.reactor,
             caller_of=self._gate.caller_of,
-            credential_headers=self._gate.credential_headers.current,
-            connect_seconds=seconds,
-            answer_seconds=seconds,
-            wait_seconds=_WAIT_SECONDS,
         )
 
     def _make_relay(self, locator: IStreamLocator, seconds: float, **more: Any) -> Relay:

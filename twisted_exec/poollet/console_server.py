@@ -49,6 +49,7 @@ from twisted_exec.program.interfaces import IAuditSink
 from twisted_exec.program.listening import LISTENING
 from twisted_exec.program.metrics import CONTENT_TYPE, MetricsRegistry, SessionMetrics
 from twisted_exec.streaming.context import RequestContext
+from twisted_exec.streaming.hop import HopSettings
 from twisted_exec.streaming.http.responses import respond, respond_text
 from twisted_exec.streaming.http.routes import RouteMatch, respond_ready
 from twisted_exec.streaming.http.site import Site
@@ -122,12 +123,14 @@ class PoolConsoleServer:
         relay = partial(Relay, sessions=self.sessions, clock=reactor)
         self.proxy = Proxy(
             ExecLocator(*parts, denials=Denials(self.sessions, recorder, reactor.seconds)),
-            hop="poollet",
+            HopSettings(
+                "poollet",
+                continue_seconds=CONTINUE_SECONDS,
+                credential_headers=gate.credential_headers.current,
+            ),
             sessions=self.sessions,
             clock=reactor,
-            continue_seconds=CONTINUE_SECONDS,
             caller_of=proxy_of(gate, self._proxies),
-            credential_headers=gate.credential_headers.current,
         )
         routes = PoolletRoutes(
             gate,

@@ -5,13 +5,14 @@ A stream that a proxy carries, and the requests to the next hop about its end an
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IDelayedCall
 from twisted.python.failure import Failure
 
-from twisted_exec.streaming.http.control import ControlRequests, Silent
+from twisted_exec.streaming.hop import Hop
+from twisted_exec.streaming.http.control import Silent
 from twisted_exec.streaming.http.upgrade_client import UpgradeRequest
 from twisted_exec.streaming.interfaces import (
     MACHINE_DELETED,
@@ -30,10 +31,6 @@ from twisted_exec.streaming.sessions.registry import Session
 from twisted_exec.streaming.sessions.stream import SessionStream
 from twisted_exec.streaming.splice import Splice
 from twisted_exec.wire.session_terms import Terms
-
-if TYPE_CHECKING:
-    from twisted_exec.streaming.proxy import Proxy
-
 
 STOP_SECONDS = 2.0
 """From the decision to stop this hop until a session is cut."""
@@ -57,19 +54,11 @@ class CarriedStream(SessionStream):
     stream: Splice | Translation | Tunnel
     _next_hop: NextHop | None = None
 
-    def __init__(self, proxy: Proxy, session: Session) -> None:
-        self._proxy, self._session = proxy, session
+    def __init__(self, hop: Hop, session: Session) -> None:
+        self._hop, self._session = hop, session
 
     def reach_later(self, location: Location, session_id: str) -> None:
-        proxy = self._proxy
-        self._next_hop = NextHop(
-            proxy.control,
-            proxy.clock,
-            self._session,
-            location,
-            session_id,
-            proxy.end_seconds,
-        )
+        self._next_hop = NextHop(self._hop, self._session, location, session_id)
 
     def counts(self) -> tuple[int, int]:
         return self.stream.bytes_to_machine, self.stream.bytes_to_user
@@ -112,7 +101,7 @@ class BridgedStream(CarriedStream):
         return True
 
     def _not_confirmed(self, terms: Terms, failure: Failure) -> None:
-        _not_confirmed(self._proxy, self._session, terms, failure)
+        _not_confirmed(self._hop, self._session, terms, failure)
 
 
 class SplicedStream(CarriedStream):
@@ -126,8 +115,8 @@ class SplicedStream(CarriedStream):
     stream: Splice
     _rejoins = False  # this hop rejoins the stream
 
-    def __init__(self, proxy: Proxy, session: Session, ends_here: bool) -> None:
-        super().__init__(proxy, session)
+    def __init__(self, hop: Hop, session: Session, ends_here: bool) -> None:
+        super().__init__(hop, session)
         self._ends_here = ends_here
         self._late: IDelayedCall | None = None
 
@@ -135,12 +124,12 @@ class SplicedStream(CarriedStream):
         session = self._session
         session.carry(self)
         if self._rejoins or session.is_resumable or session.is_rejoined_by_hop:
-            self._proxy.paths.watch(self.stream)
+            self._hop.paths.watch(self.stream)
 
     def over(self, reason: str) -> None:
         if self._late is not None and self._late.active():
             self._late.cancel()
-        self._proxy.paths.forget(self.stream)
+        self._hop.paths.forget(self.stream)
         super().over(reason)
 
     def _is_lost(self) -> bool:
@@ -161,7 +150,7 @@ class SplicedStream(CarriedStream):
         assert self._next_hop is not None
         self.stream.pause_user()
         self._next_hop.cancel()
-        seconds = _MORE_SECONDS.get(ending.reason, self._proxy.end_seconds)
+        seconds = _MORE_SECONDS.get(ending.reason, self._hop.settings.end_seconds)
         self._sever_later(seconds, ending.reason)
         if self._ends_here:
             self.stream.say(ending)
@@ -173,8 +162,8 @@ class SplicedStream(CarriedStream):
 
         def refused(failure: Failure) -> None:
             if self._severs_later():
-                self._proxy.cutting(self._session, failure)
-                if self._proxy.cuts_when_refused or failure.check(Silent):
+                self._hop.log_cut(self._session, failure)
+                if self._hop.settings.cuts_when_refused or failure.check(Silent):
                     self._sever_later(0, ending.reason)
 
         self._next_hop.end(ending, seconds).addCallbacks(agreed, refused)
@@ -185,7 +174,7 @@ class SplicedStream(CarriedStream):
     def _sever_later(self, seconds: float, reason: str) -> None:
         if self._late is not None and self._late.active():
             self._late.cancel()
-        self._late = self._proxy.clock.callLater(seconds, self._sever, reason)
+        self._late = self._hop.clock.callLater(seconds, self._sever, reason)
 
     def _sever(self, reason: str) -> None:
         self.stream.sever(reason)
@@ -196,13 +185,13 @@ class SplicedStream(CarriedStream):
         return True
 
     def _not_confirmed(self, terms: Terms, failure: Failure) -> None:
-        ending = _not_confirmed(self._proxy, self._session, terms, failure)
+        ending = _not_confirmed(self._hop, self._session, terms, failure)
         if failure.check(Silent) and self._severs_later():
             self._sever_later(0, ending.reason)
 
 
-def _not_confirmed(proxy: Proxy, session: Session, terms: Terms, failure: Failure) -> Ending:
-    proxy.cutting(session, failure)
+def _not_confirmed(hop: Hop, session: Session, terms: Terms, failure: Failure) -> Ending:
+    hop.log_cut(session, failure)
     message = (
         f"your rights at this console changed ({describe_terms(terms)}), and the next hop did not"
         " confirm the change in time: open the console again"
@@ -232,27 +221,16 @@ class NextHop:
 
     __slots__ = (
         "_change",
-        "_change_seconds",
-        "_clock",
-        "_control",
         "_end",
+        "_hop",
         "_location",
         "_session",
         "_session_id",
     )
 
-    def __init__(
-        self,
-        control: ControlRequests,
-        clock: IReactorTime,
-        session: Session,
-        location: Location,
-        session_id: str,
-        change_seconds: float,
-    ) -> None:
-        self._control, self._clock = control, clock
-        self._session, self._location, self._session_id = session, location, session_id
-        self._change_seconds = change_seconds
+    def __init__(self, hop: Hop, session: Session, location: Location, session_id: str) -> None:
+        self._hop, self._session = hop, session
+        self._location, self._session_id = location, session_id
         self._change: Deferred[None] | None = None
         self._end: Deferred[None] | None = None
 
@@ -285,11 +263,9 @@ class NextHop:
     def _send_terms(
         self, stream: Stream, terms: Terms, on_refusal: Callable[[Terms, Failure], None]
     ) -> None:
-        query = terms_query(self._session_id, terms)
-        request = Deferred.fromCoroutine(
-            self._send(b"PATCH", query, self._change_seconds, awaits_silence=False)
-        )
-        change = self._change = request.addTimeout(self._change_seconds, self._clock)
+        query, seconds = terms_query(self._session_id, terms), self._hop.settings.end_seconds
+        request = Deferred.fromCoroutine(self._send(b"PATCH", query, seconds, awaits_silence=False))
+        change = self._change = request.addTimeout(seconds, self._hop.clock)
 
         def confirmed(_: object) -> None:
             self._change = None
@@ -320,4 +296,6 @@ class NextHop:
     ) -> None:
         location = self._location = await self._location.renewed(Renewal.CONTROL)
         head = UpgradeRequest(method, location.path_with(query), location.host, location.headers)
-        await self._control.send(location.endpoints, head, seconds, awaits_silence=awaits_silence)
+        await self._hop.control.send(
+            location.endpoints, head, seconds, awaits_silence=awaits_silence
+        )

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from twisted.internet.defer import CancelledError
 from twisted.internet.error import ConnectionDone
@@ -26,6 +25,7 @@ from twisted_exec.api.status import (
 from twisted_exec.streaming.carried import BridgedStream, NextHop, SplicedStream, describe_terms
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.flow import round_trip_seconds
+from twisted_exec.streaming.hop import Hop
 from twisted_exec.streaming.http.responses import outcome
 from twisted_exec.streaming.http.upgrade_client import (
     Upgraded,
@@ -35,7 +35,7 @@ from twisted_exec.streaming.http.upgrade_client import (
 )
 from twisted_exec.streaming.http.upgrade_server import header_pairs, is_upgrade, take_over
 from twisted_exec.streaming.interfaces import REVOKED, Ending
-from twisted_exec.streaming.location import Location, Renewal
+from twisted_exec.streaming.location import IStreamLocator, Location, Renewal
 from twisted_exec.streaming.rejoinable import OFFERED, RejoinableStream
 from twisted_exec.streaming.remotecommand.carriers import (
     STREAM_PROTOCOL,
@@ -73,9 +73,6 @@ from twisted_exec.wire.upgrade import (
     switching_protocols,
 )
 
-if TYPE_CHECKING:
-    from twisted_exec.streaming.proxy import Proxy
-
 _OTHER_RELEASE = "it is of an older release or of another make"
 
 
@@ -105,8 +102,9 @@ class Passage:
     _continues: bool  # the session is open already
     _resumption: RequestedResumption | None  # what the next hop learns about resuming
 
-    def __init__(self, proxy: Proxy, context: RequestContext) -> None:
-        self._proxy, self._context, self._request = proxy, context, context.request
+    def __init__(self, hop: Hop, locator: IStreamLocator, context: RequestContext) -> None:
+        self._hop, self._locator = hop, locator
+        self._context, self._request = context, context.request
         self._sent_terms = FULL
 
     async def run(self) -> None:
@@ -119,28 +117,27 @@ class Passage:
         context.opened()
 
     async def _run(self) -> None:
-        proxy, context = self._proxy, self._context
-        locating, openings = proxy.sessions.locating, proxy.sessions.openings
+        hop, context = self._hop, self._context
+        locating, openings = hop.sessions.locating, hop.sessions.openings
+        clock, seconds = hop.clock, hop.settings.wait_seconds
         user = self._turn_of(context.subject.user)
-        life = proxy.signs.life
-        await locating.begin("", user, proxy.clock, proxy.wait_seconds, [life])
+        life = hop.signs.life
+        await locating.begin("", user, clock, seconds, [life])
         # Only a few of a user's streams wait for their next hop, because what was decided for them
         # grows old meanwhile.
         try:
-            self._location = await proxy.locator.locate(context)
+            self._location = await self._locator.locate(context)
             life.note()
             context.subject = self._location.subject
-            hop, opener = context.subject.pool, self._turn_of(context.subject.user)
-            signs = [proxy.signs.of(label) for label, _ in self._location.endpoints]
-            await openings.begin(
-                hop, opener, proxy.clock, proxy.wait_seconds, [each.life for each in signs]
-            )
+            pool, opener = context.subject.pool, self._turn_of(context.subject.user)
+            signs = [hop.signs.of(label) for label, _ in self._location.endpoints]
+            await openings.begin(pool, opener, clock, seconds, [each.life for each in signs])
         finally:
             locating.end("", user)
         try:
             await self._open()
         finally:
-            openings.end(hop, opener)
+            openings.end(pool, opener)
 
     def _turn_of(self, user: str) -> tuple[str, bool]:
         """Return whose turn it is: a user's open sessions do not wait behind new ones."""
@@ -150,7 +147,7 @@ class Passage:
             return user, False  # a locator refuses it in its own order
 
     async def _open(self) -> None:
-        sessions = self._proxy.sessions
+        sessions = self._hop.sessions
         self._continues = self._context.continues_session
         self._resumption = resumption = self._passable_resumption()
         self._context.has_session = True
@@ -217,16 +214,16 @@ class Passage:
             raise BadGateway("the next hop answered with a protocol that was not offered")
 
     async def _reach(self, head: UpgradeRequest) -> Upgraded:
-        proxy = self._proxy
+        hop, settings = self._hop, self._hop.settings
         upgraded: Upgraded
         try:
             label, upgraded = await ask_first(
                 self._location.endpoints,
                 head,
-                clock=proxy.clock,
-                connect_seconds=self._limit(proxy.connect_seconds),
-                answer_seconds=self._limit(proxy.answer_seconds),
-                signs=proxy.signs,
+                clock=hop.clock,
+                connect_seconds=self._limit(settings.connect_seconds),
+                answer_seconds=self._limit(settings.answer_seconds),
+                signs=hop.signs,
                 spares=True,
             )
         except UpgradeRefused as refused:
@@ -264,7 +261,7 @@ class Passage:
         return error if self._location.refusal is None else self._location.refusal(error)
 
     def _limit(self, seconds: float) -> float:
-        longer = self._proxy.continue_seconds
+        longer = self._hop.settings.continue_seconds
         return seconds if longer is None or not self._continues else longer
 
     def _head(self, upgrade: bytes) -> UpgradeRequest:
@@ -283,7 +280,7 @@ class Passage:
         theirs = [
             pair
             for pair in forwarded_request_headers(
-                header_pairs(request.requestHeaders), self._proxy.credential_headers()
+                header_pairs(request.requestHeaders), self._hop.settings.credential_headers()
             )
             if pair[0] not in names
         ]
@@ -306,10 +303,10 @@ class Passage:
         return await self._untunnel() or await self._translate()
 
     async def _translate(self) -> bool:
-        proxy = self._proxy
-        carried = BridgedStream(proxy, self._session)
+        hop = self._hop
+        carried = BridgedStream(hop, self._session)
         carried.stream = bridge = Translation(
-            proxy.clock,
+            hop.clock,
             carried.over,
             session=self._session_id,
             terms=lambda: self._sent_terms,
@@ -322,7 +319,7 @@ class Passage:
                 self._context.options,
                 self._reach_again,
                 bridge,
-                open_seconds=proxy.answer_seconds,
+                open_seconds=hop.settings.answer_seconds,
                 streams=self._location.streams,
                 confirm=self._confirm,
             )
@@ -338,8 +335,8 @@ class Passage:
     async def _untunnel(self) -> bool:
         if not tunnelled(self._request):
             return False
-        carried = BridgedStream(self._proxy, self._session)
-        carried.stream = bridge = Tunnel(self._proxy.clock, carried.over, session=self._session_id)
+        carried = BridgedStream(self._hop, self._session)
+        carried.stream = bridge = Tunnel(self._hop.clock, carried.over, session=self._session_id)
         self._session.wait(lambda _: bridge.pause_user())
         try:
             protocol = await untunnel(self._request, self._reach_again, bridge, self._confirm)
@@ -356,7 +353,7 @@ class Passage:
     def _read_here(self, carried: BridgedStream) -> None:
         del self._request, self._context
         if self._location.recorder is None:
-            self._proxy.translating(self._session)
+            self._hop.log_translation(self._session)
         carried.reach_later(self._location, self._session_id)
         carried.carry()
 
@@ -372,12 +369,10 @@ class Passage:
         self._location = replace(self._location, confirm=None)  # an open session does not need it
 
     def _give_up(self, upgraded: Upgraded, problem: BaseException) -> None:
-        proxy, _, why = self._proxy, *outcome(problem)
+        _, why = outcome(problem)
         session = session_id(upgraded.headers) or self._session_id
-        hop = NextHop(
-            proxy.control, proxy.clock, self._session, self._location, session, proxy.end_seconds
-        )
-        ending = hop.end(Ending(REVOKED, why), proxy.end_seconds)
+        next_hop = NextHop(self._hop, self._session, self._location, session)
+        ending = next_hop.end(Ending(REVOKED, why), self._hop.settings.end_seconds)
         ending.addBoth(lambda _: upgraded.abort())
 
     def _join(self, upgraded: Upgraded, upgrade: bytes, resumption: Resumable | None) -> None:
@@ -417,22 +412,20 @@ class Passage:
         carried.carry()
 
     def _carried(self, accepted: Rejoinable | None, upgrade: bytes, protocol: str) -> SplicedStream:
-        proxy, location = self._proxy, self._location
+        hop, location = self._hop, self._location
         commands = location.subject.subresource in _COMMANDS
         boundaries = partial(frame_boundaries, upgrade, protocol, commands=commands)
         if accepted is not None and not self._context.rejoin:
             query = self._context.options.query()
-            rejoinable = RejoinableStream(
-                proxy, self._session, location, self._sent, query, accepted
-            )
+            rejoinable = RejoinableStream(hop, self._session, location, self._sent, query, accepted)
             rejoinable.splice(boundaries())
             return rejoinable
-        carried = SplicedStream(proxy, self._session, location.ends_here)
+        carried = SplicedStream(hop, self._session, location.ends_here)
         carried.stream = Splice(
-            proxy.clock,
+            hop.clock,
             carried.over,
-            drain_seconds=proxy.drain_seconds,
-            leave_seconds=proxy.leave_seconds,
+            drain_seconds=hop.settings.drain_seconds,
+            leave_seconds=hop.settings.leave_seconds,
         )
         if location.ends_here:
             carried.stream.follow(boundaries())
@@ -450,10 +443,10 @@ class Passage:
             raise
         if resumable is None:
             return None
-        return resumable.passed_on(self._proxy.hop, round_trip_seconds(upgraded.transport))
+        return resumable.passed_on(self._hop.settings.name, round_trip_seconds(upgraded.transport))
 
     def _speaks(self, upgrade: bytes, protocol: str) -> None:
-        if self._proxy.sessions.watcher is not None:
+        if self._hop.sessions.watcher is not None:
             description = f"{upgrade.decode('ascii')} {protocol}".rstrip()
             self._session.client_info = replace(self._session.client_info, protocol=description)
 

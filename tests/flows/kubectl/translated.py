@@ -18,6 +18,7 @@ from tests.streaming.foreign import Foreign
 from tests.streaming.passing import carry
 from twisted_exec.program.audit import Trail
 from twisted_exec.streaming.context import RequestContext
+from twisted_exec.streaming.hop import HopSettings
 from twisted_exec.streaming.http.site import Request, Site
 from twisted_exec.streaming.interfaces import IAttachment
 from twisted_exec.streaming.location import IStreamLocator, Location
@@ -66,7 +67,7 @@ class ProxiedPods(Pods):
         super().__init__(lambda: None)  # type: ignore[arg-type, return-value]
         self.records = AuditList()
         self.sessions = Sessions(Trail(self.records, "poollet", reactor))  # type: ignore[arg-type]
-        self.proxy = Proxy(runtime, hop="poollet", sessions=self.sessions, clock=reactor)  # type: ignore[arg-type]
+        self.proxy = Proxy(runtime, HopSettings("poollet"), sessions=self.sessions, clock=reactor)  # type: ignore[arg-type]
 
     async def stream(self, request: Request) -> None:
         await carry(self.proxy, request)

@@ -23,6 +23,7 @@ from twisted_exec.api.status import APIError
 from twisted_exec.program.audit import Trail
 from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.streaming.context import RequestContext
+from twisted_exec.streaming.hop import HopSettings
 from twisted_exec.streaming.http.responses import Dispatcher
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.location import IStreamLocator, Location, Renewal
@@ -91,8 +92,14 @@ class ProxyTestCase(SynchronousTestCase):
         self.sessions = Sessions(Trail(self.records, "poollet", self.clock), limits=self.limits)
         self.locator = Locator()
         self.backend = self.add_backend()
-        self.proxy = Proxy(self.locator, hop="poollet", sessions=self.sessions, clock=self.clock)
+        self.proxy = Proxy(
+            self.locator, HopSettings("poollet"), sessions=self.sessions, clock=self.clock
+        )
         self.server = MemoryServer(Proxying(self.proxy), self.clock)
+
+    def change_settings(self, **changes: Any) -> None:
+        """Change settings of the hop."""
+        self.proxy.hop.settings = replace(self.proxy.hop.settings, **changes)
 
     def add_backend(self, connected: bool = True) -> OneConnection:
         backend = OneConnection(connected)

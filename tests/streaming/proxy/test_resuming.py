@@ -18,10 +18,10 @@ from tests.streaming.http.test_upgrade_client import OneConnection
 from tests.streaming.proxy.support import SWITCHED, Proxying, ProxyTestCase
 from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.streaming.carried import STOP_SECONDS
+from twisted_exec.streaming.hop import END_SECONDS
 from twisted_exec.streaming.http.pages import adopt_page
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.interfaces import RESUMED, REVOKED, SHUTTING_DOWN, Ending
-from twisted_exec.streaming.proxy import END_SECONDS
 from twisted_exec.streaming.sessions.registry import Life
 from twisted_exec.streaming.subject import Subject
 from twisted_exec.testing.network import MemoryClient, MemoryServer
@@ -110,7 +110,7 @@ class ResumeTests(ProxyTestCase):
 
     def test_busy_hop(self) -> None:
         """A session that goes on gets the time of the hop before, which leaves first; a new one does not."""
-        self.proxy.continue_seconds = 60
+        self.change_settings(continue_seconds=60)
         client = self.ask(self.request(self.resumed))
         self.clock.advance(59)
         self.assertFalse(self.backend.transport.aborted)

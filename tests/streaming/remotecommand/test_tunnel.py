@@ -24,6 +24,7 @@ from tests.streaming.raw import Raw
 from tests.streaming.remotecommand.translating import Proxying
 from twisted_exec.program.audit import Trail
 from twisted_exec.streaming.context import RequestContext
+from twisted_exec.streaming.hop import HopSettings
 from twisted_exec.streaming.http.responses import Dispatcher, respond_text
 from twisted_exec.streaming.http.site import Request, Site
 from twisted_exec.streaming.http.upgrade_server import is_upgrade, take_over
@@ -100,7 +101,7 @@ class TunnelTestCase(SynchronousTestCase):
         self.kubelet = OldKubelet()
         self.sessions = Sessions(Trail(self.records, "nodeserver", self.clock))
         locator = Locator(self.network.endpoint(Site(self.kubelet, self.clock)))
-        proxy = Proxy(locator, hop="nodeserver", sessions=self.sessions, clock=self.clock)
+        proxy = Proxy(locator, HopSettings("nodeserver"), sessions=self.sessions, clock=self.clock)
         self.entry = self.network.endpoint(Site(Proxying(proxy), self.clock))
         self.frames = wsproto.Connection(ConnectionType.CLIENT)
 

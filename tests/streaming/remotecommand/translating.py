@@ -17,6 +17,7 @@ from tests.streaming.passing import carry
 from twisted_exec.api.status import APIError
 from twisted_exec.program.audit import Trail
 from twisted_exec.streaming.context import RequestContext
+from twisted_exec.streaming.hop import HopSettings
 from twisted_exec.streaming.http.responses import Dispatcher
 from twisted_exec.streaming.http.site import Request, Site
 from twisted_exec.streaming.http.upgrade_client import UpgradeRequest
@@ -102,7 +103,9 @@ class TranslateTestCase(SynchronousTestCase):
         self.sessions = Sessions(Trail(self.records, "poollet", self.clock))
         endpoint = self.network.endpoint(Site(self.foreign, self.clock))
         self.locator = Locator(endpoint, self.foreign.tokens)
-        self.proxy = Proxy(self.locator, hop="poollet", sessions=self.sessions, clock=self.clock)
+        self.proxy = Proxy(
+            self.locator, HopSettings("poollet"), sessions=self.sessions, clock=self.clock
+        )
         self.proxying = Proxying(self.proxy)
         self.entry = self.network.endpoint(Site(self.proxying, self.clock))
         self.user = RecordingUser()

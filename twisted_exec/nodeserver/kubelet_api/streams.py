@@ -41,6 +41,7 @@ from twisted_exec.nodeserver.kubelet_api.routes import (
 )
 from twisted_exec.program.tasks import as_deferred
 from twisted_exec.streaming.context import RequestContext
+from twisted_exec.streaming.hop import HopSettings
 from twisted_exec.streaming.http.responses import outcome, respond
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.http.upgrade_client import (
@@ -135,13 +136,15 @@ def stream_routes(hop: Hop) -> list[Route]:
     """Return the kubelet's routes that open a stream, except ``/run``."""
     proxy = Proxy(
         PodLocator(hop),
-        hop=HOP,
+        HopSettings(
+            HOP,
+            connect_seconds=hop.connect_seconds,
+            answer_seconds=ANSWER_SECONDS,
+            leave_seconds=LEAVE_SECONDS,
+            credential_headers=hop.access.gate.credential_headers.current,
+        ),
         sessions=hop.sessions,
         clock=hop.clock,
-        connect_seconds=hop.connect_seconds,
-        answer_seconds=ANSWER_SECONDS,
-        leave_seconds=LEAVE_SECONDS,
-        credential_headers=hop.access.gate.credential_headers.current,
     )
     answer, methods = proxy.handle, ("GET", "POST")
     return [

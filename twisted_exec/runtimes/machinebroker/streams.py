@@ -31,6 +31,7 @@ from twisted_exec.runtimes.machinebroker.objects import BrokerIdentity, BrokerPl
 from twisted_exec.runtimes.machinebroker.tokens import TokenClaim, Tokens
 from twisted_exec.runtimes.serving.server import ServerRoutes, header_text
 from twisted_exec.streaming.context import RequestContext, on_record
+from twisted_exec.streaming.hop import HopSettings
 from twisted_exec.streaming.http.responses import respond_json
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.http.upgrade_client import (
@@ -189,14 +190,16 @@ class BrokerRoutes(ServerRoutes):
         self._sessions, self._clock = server.sessions, server.clock
         self._proxy = Proxy(
             console,
-            hop=HOP,
+            HopSettings(
+                HOP,
+                connect_seconds=CONNECT_SECONDS,
+                answer_seconds=ANSWER_SECONDS,
+                # A target of another make does not know such requests.  But the causes of an end, such as
+                # power off, reach the target, too, whose own hops report them.
+                cuts_when_refused=False,
+            ),
             sessions=server.sessions,
             clock=server.clock,
-            connect_seconds=CONNECT_SECONDS,
-            answer_seconds=ANSWER_SECONDS,
-            # A target of another make does not know such requests.  But the causes of an end, such as
-            # power off, reach the target, too, whose own hops report them.
-            cuts_when_refused=False,
         )
         relay = Relay(
             log,
