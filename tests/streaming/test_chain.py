@@ -38,7 +38,7 @@ from twisted_exec.streaming.location import IStreamLocator, Location
 from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.remotecommand.carriers import OVER_SPDY, StreamLimits, choose_protocol
 from twisted_exec.streaming.remotecommand.client import ATTEMPTS, LOST, ConsoleClient, connect
-from twisted_exec.streaming.remotecommand.server import serve
+from twisted_exec.streaming.remotecommand.serving import serve
 from twisted_exec.streaming.remotecommand.translate import LOST as MACHINE_LOST
 from twisted_exec.streaming.sessions.hop_messages import forwarded_session_id, parse_ending
 from twisted_exec.streaming.sessions.registry import Sessions

@@ -12,7 +12,8 @@ from twisted_exec.streaming.http.responses import Dispatcher
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.remotecommand.carriers import StreamLimits
 from twisted_exec.streaming.remotecommand.resumable import Resumption
-from twisted_exec.streaming.remotecommand.server import ConsoleServer, serve
+from twisted_exec.streaming.remotecommand.server import ConsoleServer
+from twisted_exec.streaming.remotecommand.serving import serve
 from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.streaming.subject import Subject
 from twisted_exec.testing.console import RecordingAttachment

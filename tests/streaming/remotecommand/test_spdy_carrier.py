@@ -31,7 +31,7 @@ from twisted_exec.streaming.interfaces import (
     TerminalSize,
 )
 from twisted_exec.streaming.remotecommand.carriers import StreamLimits
-from twisted_exec.streaming.remotecommand.server import serve
+from twisted_exec.streaming.remotecommand.serving import serve
 from twisted_exec.streaming.remotecommand.spdy_carrier import UNREAD_BYTES
 from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.streaming.subject import Subject

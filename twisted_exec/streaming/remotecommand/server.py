@@ -10,16 +10,13 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from zope.interface import implementer
 
 from twisted_exec._moved import warn
-from twisted_exec.api.status import NotImplementedByBackend
 from twisted_exec.streaming.enduring import EnduringStream
-from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.interfaces import (
     INTERNAL,
     REVOKED,
@@ -34,10 +31,7 @@ from twisted_exec.streaming.interfaces import (
 )
 from twisted_exec.streaming.remotecommand.carrier import ServerCarrier
 from twisted_exec.streaming.remotecommand.carriers import (
-    DEFAULT_LIMITS,
     StreamLimits,
-    accept,
-    choose_protocol,
 )
 from twisted_exec.streaming.sessions.registry import Session
 from twisted_exec.streaming.sessions.stream import SessionStream
@@ -50,8 +44,7 @@ from twisted_exec.wire.session_terms import FULL, MAY_ONLY_OBSERVE, Right, Terms
 from twisted_exec.wire.stream_options import StreamOptions
 
 if TYPE_CHECKING:
-    from twisted_exec.streaming.enduring import Offer
-    from twisted_exec.streaming.remotecommand.resumable import Resumption
+    pass
 
 __all__ = [
     "MAY_OBSERVE",
@@ -63,79 +56,11 @@ __all__ = [
     "Item",
     "UserInput",
     "pieces",
-    "serve",
 ]
 
 
 _STATUS_SECONDS = 5.0
 """How long an ended session with a lost connection waits for a user who lacks the status."""
-
-
-def serve(
-    request: Request,
-    attachment: IAttachment,
-    *,
-    session: str,
-    user: str,
-    clock: IReactorTime,
-    limits: StreamLimits = DEFAULT_LIMITS,
-    record: Session | None = None,
-    terms: Terms = FULL,
-    now: Callable[[], float] = time.time,
-    resumption: Resumption | None = None,
-    offer: Offer | None = None,
-) -> ConsoleServer:
-    """
-    Answer a request with a console.
-
-    Over a WebSocket the attachment is attached before this returns.  Over SPDY that waits for the
-    client's streams; without them it is never attached, but detached all the same.
-
-    :param resumption: for a client that can resume; the attachment is an
-        :class:`~twisted_exec.streaming.interfaces.IResumableAttachment` then.
-    :return: the attachment's transport.
-    :raises APIError: the request is no valid handshake, or the attachment does not admit a session;
-        nothing was sent.
-    :raises ConnectionDone: the client has left.
-    """
-    protocol, options = choose_protocol(request), StreamOptions.of(request.args)
-    if ITermsAttachment.providedBy(attachment):
-        attachment.admit(terms)
-    elif why := _unenforced(terms):
-        raise NotImplementedByBackend(why)
-    make: Callable[..., ConsoleServer] = ConsoleServer
-    if resumption is not None:
-        from twisted_exec.streaming.remotecommand.resumable import ResumableServer
-
-        make = partial(ResumableServer, resumption)
-        if resumption.credit:
-            from twisted_exec.streaming.remotecommand.resumable import PageServer
-
-            make = partial(PageServer, resumption)
-    server = make(
-        attachment,
-        session=session,
-        user=user,
-        options=options,
-        clock=clock,
-        limits=limits,
-        record=record,
-        terms=terms,
-        now=now,
-    )
-    accept(
-        request,
-        protocol,
-        options,
-        server,
-        session=session,
-        terms=terms,
-        resumable=None if resumption is None else resumption.answer,
-        offer=offer,
-        clock=clock,
-        limits=limits,
-    )
-    return server
 
 
 class _Served(SessionStream):
@@ -161,7 +86,7 @@ class _Served(SessionStream):
         return transport, None
 
 
-def _unenforced(terms: Terms) -> str:
+def unenforced(terms: Terms) -> str:
     if terms.recording:
         return f"{terms.rule('require')} a recording, and this console cannot be recorded"
     if terms.people <= 1 and not terms.viewers:
@@ -298,7 +223,7 @@ class ConsoleServer:
         if ITermsAttachment.providedBy(self._attachment):
             if self._is_open:
                 self._attachment.terms_changed(terms)
-        elif why := _unenforced(terms):
+        elif why := unenforced(terms):
             self.end_by_hop(Ending(REVOKED, why))
         if self._is_open:
             self._time_limits.hold_to(terms)  # last, because it may end the session
