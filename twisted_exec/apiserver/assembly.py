@@ -395,7 +395,9 @@ class _Server:
         ]
         self.leading = self._make_leader(replica)
         self.routes = GatedRoutes()
-        self._queue = FairQueue(context.execute, QueueMetrics(context.metrics))
+        self._queue = FairQueue(
+            context.execute, QueueMetrics(context.metrics), seconds=context.reactor.seconds
+        )
         self._turns = SharedTurns(reactor)
 
     @property
