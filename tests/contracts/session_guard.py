@@ -37,8 +37,9 @@ from twisted_exec.streaming.interfaces import (
     Ending,
     ISessionReviewer,
 )
+from twisted_exec.streaming.sessions.endings import MachineKey, PoolKey
 from twisted_exec.streaming.sessions.guard import HINT_SECONDS, REVIEW_SECONDS, SessionGuard
-from twisted_exec.streaming.sessions.registry import MachineKey, PoolKey, Session, Sessions
+from twisted_exec.streaming.sessions.registry import Session, Sessions
 from twisted_exec.streaming.subject import Subject
 
 if TYPE_CHECKING:

@@ -43,7 +43,8 @@ from twisted_exec.runtimes.serving.kept_sessions import KeptSessions
 from twisted_exec.shipping.shipper import Shipper, ShippingMetrics
 from twisted_exec.spacemanager.service import ProviderCallMetrics, SpaceMetrics
 from twisted_exec.storage.memory import MemoryStorage
-from twisted_exec.streaming.sessions.registry import RoundTripMetrics, Sessions
+from twisted_exec.streaming.sessions.registry import Sessions
+from twisted_exec.streaming.sessions.round_trips import RoundTripMetrics
 from twisted_exec.streaming.subject import Subject
 from twisted_exec.testing.cluster import MemoryCluster
 from twisted_exec.wire import control_messages

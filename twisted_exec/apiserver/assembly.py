@@ -94,7 +94,8 @@ from twisted_exec.streaming.hop import HopSettings
 from twisted_exec.streaming.location import IStreamLocator
 from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.sessions.guard import SessionGuard
-from twisted_exec.streaming.sessions.registry import RoundTripMetrics, Sessions
+from twisted_exec.streaming.sessions.registry import Sessions
+from twisted_exec.streaming.sessions.round_trips import RoundTripMetrics
 from twisted_exec.streaming.text.download import ANY_DOWNLOADS
 from twisted_exec.streaming.text.relay import Relay
 from twisted_exec.web.oidc import HostedPage

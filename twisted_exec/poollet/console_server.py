@@ -55,14 +55,10 @@ from twisted_exec.streaming.http.routes import RouteMatch, respond_ready
 from twisted_exec.streaming.http.site import Site
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
 from twisted_exec.streaming.proxy import Proxy
+from twisted_exec.streaming.sessions.endings import EndingRules, MachineKey, PoolKey
 from twisted_exec.streaming.sessions.guard import LATER_HOP_SECONDS, SessionGuard
-from twisted_exec.streaming.sessions.registry import (
-    EndingRules,
-    MachineKey,
-    PoolKey,
-    RoundTripMetrics,
-    Sessions,
-)
+from twisted_exec.streaming.sessions.registry import Sessions
+from twisted_exec.streaming.sessions.round_trips import RoundTripMetrics
 from twisted_exec.streaming.text.relay import Relay
 from twisted_exec.tls.endpoints import server_endpoint
 from twisted_exec.tls.server import ServerTLS, peer_certificate

@@ -24,6 +24,7 @@ from twisted_exec.program.audit import Trail
 from twisted_exec.program.metrics import SessionMetrics, new_registry
 from twisted_exec.program.tasks import REST_SECONDS, URGENT_TURN_SECONDS
 from twisted_exec.streaming.interfaces import MACHINE_DELETED, POWERED_OFF, REVOKED, Ending
+from twisted_exec.streaming.sessions.endings import MachineKey
 from twisted_exec.streaming.sessions.guard import (
     AT_ONCE,
     FIRST_HINT_SECONDS,
@@ -34,7 +35,7 @@ from twisted_exec.streaming.sessions.guard import (
     REVIEW_SECONDS,
     SessionGuard,
 )
-from twisted_exec.streaming.sessions.registry import MachineKey, Session, Sessions
+from twisted_exec.streaming.sessions.registry import Session, Sessions
 from twisted_exec.streaming.subject import Subject
 from twisted_exec.tls.files import Reloading
 from twisted_exec.wire.session_terms import FULL, Right, Terms

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.streaming.sessions.registry`.
+Tests for :mod:`twisted_exec.streaming.sessions.round_trips`.
 """
 
 from __future__ import annotations
@@ -12,12 +12,8 @@ from tests.streaming.session_streams import StreamDouble
 from twisted_exec.program.audit import Trail
 from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.program.metrics import new_registry
-from twisted_exec.streaming.sessions.registry import (
-    MOST_SESSIONS,
-    RoundTripMetrics,
-    Session,
-    Sessions,
-)
+from twisted_exec.streaming.sessions.registry import Session, Sessions
+from twisted_exec.streaming.sessions.round_trips import MOST_SESSIONS, RoundTripMetrics
 from twisted_exec.streaming.subject import Subject
 
 

@@ -33,7 +33,8 @@ from twisted_exec.streaming.interfaces import (
     IRoundReviewer,
     ISessionReviewer,
 )
-from twisted_exec.streaming.sessions.registry import MachineKey, PoolKey, Session, Sessions
+from twisted_exec.streaming.sessions.endings import MachineKey, PoolKey
+from twisted_exec.streaming.sessions.registry import Session, Sessions
 from twisted_exec.tls.files import Replaceable
 
 REVIEW_SECONDS = 15.0

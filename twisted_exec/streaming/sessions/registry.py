@@ -5,16 +5,13 @@ Registry of the live sessions of one hop, with limits, audit records, metrics, a
 from __future__ import annotations
 
 import math
-import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, TypeVar
 from typing import Protocol as Typing
+from typing import TypeVar
 
-from prometheus_client.metrics_core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector, CollectorRegistry
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
@@ -25,15 +22,12 @@ from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.program.metrics import LatencyMetrics, SessionMetrics, new_registry
 from twisted_exec.program.service import DrainLimit
 from twisted_exec.program.tasks import each_alone
-from twisted_exec.streaming.flow import round_trip_seconds
 from twisted_exec.streaming.interfaces import (
-    MACHINE_DELETED,
-    POOL_DELETED,
-    POWERED_OFF,
     RESUMED,
     REVOKED,
     Ending,
 )
+from twisted_exec.streaming.sessions.endings import MachineKey, PoolKey
 from twisted_exec.streaming.sessions.openings import (
     AT_ONCE,
     LOCATING_AT_ONCE,
@@ -585,138 +579,3 @@ class Session:
         self._stream, self._opening = _NO_STREAM, None
         self.evidence = None  # credentials hold the memory of the connection that they came by
         self._sessions.forget(self)
-
-
-@dataclass(frozen=True)
-class MachineKey:
-    """
-    The sessions of one machine or Pod.
-
-    :param uid: of the object, whose name a new object may have by now.
-    """
-
-    uid: str
-
-    def covers(self, subject: Subject, ending: Ending) -> bool:
-        keeps = ending.reason == POWERED_OFF and subject.subresource in ("log", "screen")
-        return bool(self.uid) and subject.uid == self.uid and not keeps
-
-
-@dataclass(frozen=True)
-class PoolKey:
-    """
-    The sessions of the machines of one pool, or of the Pods of one Node.
-
-    :param resource: of these machines, such as ``machines.compute.ironcore.dev``; empty matches
-        any.
-    """
-
-    name: str
-    resource: str = ""
-
-    def covers(self, subject: Subject, ending: Ending) -> bool:
-        same_resource = not self.resource or subject.resource == self.resource
-        return bool(self.name) and subject.pool == self.name and same_resource
-
-
-@dataclass(frozen=True)
-class EndingRules:
-    """
-    Decisions about changes of one kind of machine, and of the pools that run them.
-
-    A change is the object before and after it; ``None`` when it does not exist, or is none of ours.
-
-    :param ends_gracefully: sessions of a machine that is being deleted go on until it is gone.
-    """
-
-    noun: str
-    pool_noun: str
-    ends_gracefully: bool = False
-
-    def machine_ending(
-        self, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None
-    ) -> Ending | None:
-        """
-        Return why a change of a machine ends its sessions, or ``None``.
-
-        For ``Off`` only the state after the change counts: an interrupted watch may miss the
-        change.
-        """
-        if before is None:
-            return None
-        name = before["metadata"]["name"]
-        if after is None or self._is_going(before, after):
-            return Ending(MACHINE_DELETED, f'{self.noun} "{name}" was deleted')
-        if not self.ends_gracefully and (after.get("spec") or {}).get("power") == "Off":
-            return Ending(POWERED_OFF, f'{self.noun} "{name}" was powered off')
-        return None
-
-    def pool_ending(
-        self, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None
-    ) -> Ending | None:
-        """Return why a change of a pool ends its machines' sessions, or ``None``."""
-        if before is None or (after is not None and not self._is_going(before, after)):
-            return None
-        return Ending(POOL_DELETED, f'{self.pool_noun} "{before["metadata"]["name"]}" was deleted')
-
-    def _is_going(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
-        # A watch that was interrupted may miss that an object was deleted and created again.
-        if after["metadata"].get("uid") != before["metadata"].get("uid"):
-            return True
-        return not self.ends_gracefully and bool(after["metadata"].get("deletionTimestamp"))
-
-
-POD_ENDINGS = EndingRules("pod", "node", ends_gracefully=True)
-"""Endings of the sessions of Pods, and of the Nodes that run them."""
-
-
-MOST_SESSIONS = 500
-"""A scrape measures so many sessions at most, chosen at random."""
-
-QUANTILES = ((0.5, "0.5"), (0.9, "0.9"), (1.0, "1"))
-SIDES = ("user", "machine")
-
-
-class RoundTripMetrics(Collector):
-    """
-    ``twisted_exec_tcp_round_trip_seconds{side, quantile}``, by the kernel's figures.
-
-    :param measure: see :func:`~twisted_exec.streaming.flow.round_trip_seconds`.
-    """
-
-    def __init__(
-        self,
-        registry: CollectorRegistry,
-        sessions: Sessions,
-        measure: Callable[[object], float | None] = round_trip_seconds,
-    ) -> None:
-        self._sessions, self._measure = sessions, measure
-        registry.register(self)
-
-    def describe(self) -> Iterable[Metric]:
-        return [_family()]
-
-    def collect(self) -> Iterable[Metric]:
-        live = self._sessions.live()
-        if len(live) > MOST_SESSIONS:
-            live = random.sample(live, MOST_SESSIONS)
-        family = _family()
-        connections = zip(*(session.transports() for session in live), strict=True)
-        for side, transports in zip(SIDES, connections, strict=False):
-            measured = (self._measure(each) for each in transports if each is not None)
-            times = sorted(each for each in measured if each is not None)
-            for share, quantile in QUANTILES if times else ():
-                family.add_metric([side, quantile], _quantile(times, share))
-        return [family]
-
-
-def _quantile(ordered: Sequence[float], share: float) -> float:
-    return ordered[round(share * (len(ordered) - 1))]
-
-
-def _family() -> GaugeMetricFamily:
-    return GaugeMetricFamily(
-        "twisted_exec_tcp_round_trip_seconds",
-        "TCP round trips of the connections of sessions, measured for each scrape.",
-        labels=["side", "quantile"],
-    )
