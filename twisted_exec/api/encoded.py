@@ -34,12 +34,13 @@ class Encoded(Object):
     :ivar row: whatever rows of Tables keep between lists.
     """
 
-    __slots__ = ("_json", "_metadata", "row")
+    __slots__ = ("_json", "_key", "_metadata", "row")
 
     def __init__(self, obj: Mapping[str, Any], text: str | None = None) -> None:
         super().__init__(obj)
         self._json = None if text is None else text.encode("ascii")
         self._metadata: slice | None = None
+        self._key: tuple[str, str] | None = None
         self.row: Any = None
 
     @property
@@ -59,6 +60,14 @@ class Encoded(Object):
                 return text
             self._metadata = slice(start, start + len(text))
         return self.json[self._metadata]
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Namespace and name: one tuple for all collections that have this object."""
+        if self._key is None:
+            metadata = self["metadata"]
+            self._key = metadata.get("namespace", ""), metadata["name"]
+        return self._key
 
     def __copy__(self) -> Object:
         return dict(self)
