@@ -66,13 +66,18 @@ _PLAYED_COLUMNS = (
 )
 # The focus is at the line that a search of the log has found.
 _AT_MATCH = "document.activeElement.matches('.line.match')"
-# The bar ends where the frame does, directly below the screen.
+# The window has "Play", the clock, and the frame, which ends with the bar; the screen is above the bar, or scrolls there.
 _PLAYER_FITS = """(() => {
-    const [frame, bar, screen] = ['.player', '.ap-control-bar', '.ap-term'].map((each) => document.querySelector(each).getBoundingClientRect());
+    const [frame, bar, screen, play, clock] = ['.player', '.ap-control-bar', '.ap-term', '.player-controls .primary', '.player + p']
+        .map((each) => document.querySelector(each).getBoundingClientRect());
     const ends = document.querySelector('.ap-fullscreen-button').getBoundingClientRect().right;
+    const player = document.querySelector('.ap-player');
+    const isWhole = screen.bottom < bar.top + 2 && screen.right <= frame.right;
+    const scrolls = player.scrollHeight > player.clientHeight || player.scrollWidth > player.clientWidth;
     return ends <= frame.right && Math.abs(frame.right - bar.right) < 2 && Math.abs(frame.bottom - bar.bottom) < 2
-        && Math.abs(bar.top - screen.bottom) < 2;
+        && (isWhole || scrolls) && [frame, play, clock].every(({ top, bottom }) => top >= 0 && bottom <= innerHeight);
 })()"""
+_BAR_PLACE = "document.querySelector('.ap-control-bar').getBoundingClientRect().top"
 _KEYS = "[...document.querySelectorAll('label')].find((each) => each.innerText.startsWith('Show typed keys'))"
 _FULL_SIZE = """[...document.querySelectorAll('label')].find((each) => each.innerText === '100 %').control.click()"""
 _ROWS = "((rows) => [...document.querySelectorAll(rows)].map((each) => each.innerText.trimEnd()))"
@@ -842,7 +847,7 @@ class ConsoleTests(WebTestCase):
     async def test_resized_recording(self) -> None:
         """
         The player shows each moment in the size that the console had then, as Screen does, while it plays and at
-        a position; the screen and the player's bar fit into any window.
+        a position; "Play", the screen and the player's bar fit into any window, the bar at one place.
         """
         ada = await self.user()
         await ada.page.resize(600, 500)
@@ -869,10 +874,18 @@ class ConsoleTests(WebTestCase):
         await self.seek(ada, "3600")
         await ada.page.until(whole)
         for _size in ("fitted", "100 %"):
-            for width, height in WINDOWS:
+            for width, height in (*WINDOWS, (1000, 600)):
                 await ada.page.resize(width, height)
                 await ada.page.until(_PLAYER_FITS)
             await ada.page.evaluate(_FULL_SIZE)
+        await ada.page.resize(1280, 800)
+        place = await ada.page.evaluate(_BAR_PLACE)
+        await self.seek(ada, "0")
+        await ada.page.until(
+            f"!/edge/.test({PLAYED}) && {_PLAYER_FITS} && {_BAR_PLACE} === {place}"
+        )
+        await self.seek(ada, "3600")
+        await ada.page.until(whole)
         played = await ada.page.evaluate(f"{_ROWS}('.player .ap-line')")
         await ada.open(f"{VM}/screen")
         await ada.page.until("/edge 30/.test(document.querySelector('.screen')?.innerText)")
