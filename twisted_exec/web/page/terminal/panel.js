@@ -133,7 +133,7 @@ export class Panel {
       this.#showForm(ending, required);
     } else if (isMachineMissing(ending)) {
       const { namespace, name } = this.#owner.place;
-      const isDeleted = ending.reason === MACHINE_DELETED;
+      const isDeleted = ending.reason === MACHINE_DELETED || ending.hadSession;
       const missing = ending.kind ? `The namespace ${namespace} has no machine ${name}.` : text;
       this.#showNoMachine(isDeleted ? "Its output stays in the log for some time." : missing, isDeleted);
     } else if (isMachineStopped(ending)) {
@@ -282,8 +282,7 @@ export class Panel {
     );
     if (!isDeleted) {
       suggestion(context, place).then((found) => {
-        // The machine itself may have been created meanwhile.
-        if (!found || (found.namespace === place.namespace && found.name === place.name)) return;
+        if (!found) return;
         const label = found.namespace === place.namespace ? found.name : `${found.namespace} / ${found.name}`;
         fill(hint, "Did you mean ", h("a", { href: context.link(found.namespace, found.name) }, printable(label)), "?");
       });
