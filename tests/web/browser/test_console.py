@@ -108,7 +108,7 @@ _CUT = """[...document.querySelectorAll('.status-line, .status-line > *')].filte
 # The line below the terminal of a recorded console that several users observe; it stays so.
 _OBSERVED = """import(new URL('terminal/status_line.js', document.querySelector('script[type=module]').src)).then(
     ({StatusLine}) => {
-        const line = new StatusLine({}, {namespace: 'default', name: 'vm-1'}, {reconnect() {}, waiting: () => 0});
+        const line = new StatusLine({}, {namespace: 'default', name: 'vm-1'}, {reconnect() {}, waiting: () => 0, away() {}});
         line.state('open', {});
         line.role({isObserver: true, writer: 'dan'}, true);
         line.viewers({count: 3, writer: 'dan', seconds: 0, recordings: [{user: 'ada', input: 'masked'}]});

@@ -45,7 +45,7 @@ _STATES = """[...document.querySelectorAll('.status-line .badge')].filter((each)
 # observer waits for its server.
 _REPLACED = """import(new URL('terminal/status_line.js', document.querySelector('script[type=module]').src)).then(
     ({StatusLine}) => {
-        const line = new StatusLine({}, {namespace: 'default', name: 'vm-1'}, {reconnect() {}, waiting: () => 0});
+        const line = new StatusLine({}, {namespace: 'default', name: 'vm-1'}, {reconnect() {}, waiting: () => 0, away() {}});
         %s;
         line.viewers({count: 1, writer: 'ada', seconds: 0, recordings: [{user: 'ada', input: 'masked'}]});
         line.stop();

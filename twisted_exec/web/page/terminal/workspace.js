@@ -125,12 +125,17 @@ class Workspace {
     if (at < 0) return;
     this.#consoles.splice(at, 1);
     console.close();
+    this.#countAway();
     const next = this.#consoles[Math.min(at, this.#consoles.length - 1)] ?? null;
     if (this.active === console) this.active = next;
     this.#draw();
     if (this.#other) return; // its view stays
     if (!next) this.#context.navigate("#/consoles");
     else this.#go(this.active);
+  }
+
+  #countAway() {
+    this.#context.frame.away(this.#consoles.some(({ isAway }) => isAway));
   }
 
   /** End all sessions, before the user logs out. */
@@ -152,6 +157,7 @@ class Workspace {
       isActive: () =>
         this.active === added && this.element.isConnected && !document.querySelector("dialog[open]"),
       keep: () => this.#keep(),
+      away: () => this.#countAway(),
     });
     this.#consoles.push(added);
     this.#panes.append(added.element);
@@ -301,6 +307,7 @@ class Workspace {
       "li",
       { class: isSelected ? "selected" : "" },
       each.mark,
+      each.awayMark,
       nameLink(href, name, { onclick, "aria-current": isSelected ? "page" : null, title: `${printable(namespace)} / ${label}` }),
       button("×", () => this.close(each), { class: "quiet icon", "aria-label": `Close the console of ${label}` }),
     );
