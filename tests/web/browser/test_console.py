@@ -89,10 +89,11 @@ _COUNT_SOCKETS = """(() => {
     };
 })()"""
 
-# How many consoles are in sight, whether each has room for lines, and whether the active one is in the window.
+# How many consoles are in sight, whether each has room for lines and is cut by no edge below, and whether the active one is in the window.
 _SPLIT = """(() => {
     const shown = [...document.querySelectorAll('.console')].filter((each) => each.checkVisibility());
-    const hasLines = (each) => each.querySelector('.terminal-box').clientHeight >= 100;
+    const isWhole = ({top, bottom}) => top > innerHeight - 2 || bottom < innerHeight + 2;
+    const hasLines = (each) => each.querySelector('.terminal-box').clientHeight >= 100 && isWhole(each.getBoundingClientRect());
     const box = document.querySelector('.console.active').getBoundingClientRect();
     return [shown.length, shown.every(hasLines), box.top >= 0 && box.bottom <= innerHeight].join(' ');
 })()"""
@@ -659,10 +660,35 @@ class ConsoleTests(WebTestCase):
         await self.close_beside_log(ada)
         self.check_faults()
 
+    async def test_window_commands(self) -> None:
+        """Commands let the consoles have all of the screen, where Escape belongs to the machine, and copy the link."""
+        ada = await self.user()
+        await self.open_terminal(ada)
+        await ada.page.allow("clipboard-read", "clipboard-write")
+        await ada.open_commands()
+        await ada.page.press("F")
+        await ada.page.until("document.fullscreenElement?.matches('.workspace')")
+        await ada.until_terminal_focus()
+        await ada.page.press("Escape")
+        await ada.until_terminal("\\^\\[$")
+        await ada.page.press("Enter")
+        await ada.open_commands()
+        await ada.until_page("Leave full screen")
+        await ada.page.press("F")
+        await ada.page.until("!document.fullscreenElement")
+        await ada.until_terminal_focus()
+        await ada.open_commands()
+        await ada.page.press("u")
+        await ada.until_page("copied")
+        link = f"{self.deployment.console_url}#/{VM}"
+        self.assertEqual(await ada.page.evaluate("navigator.clipboard.readText()"), link)
+        self.check_faults()
+
     async def test_small_split(self) -> None:
         """
         A small window shows one console of the split view, and the others when it is larger.  Each terminal in
-        sight has room for some lines, and the console with the focus is in the window.
+        sight has room for some lines and the line below it, and the console with the focus is in the window, also when
+        that gets another size.
         """
         names = [f"vm-{number}" for number in range(1, 6)]
         for name in names[1:]:
@@ -677,7 +703,8 @@ class ConsoleTests(WebTestCase):
             )
             if count == 2:
                 await ada.click_text("button", "Split view")
-            for width, height in ((390, 844), (390, 500), (844, 390), (900, 700), (1440, 900)):
+            sizes = ((390, 844), (390, 500), (844, 390), (900, 700), (1440, 900), (1000, 600))
+            for width, height in sizes:
                 await ada.page.resize(width, height)
                 shown = count if height > 500 and width > 700 else 1
                 await ada.page.until(f"{_SPLIT} === '{shown} true true'")

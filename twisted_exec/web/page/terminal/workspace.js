@@ -76,6 +76,8 @@ class Workspace {
       this.#draw();
       this.#reveal();
     });
+    // In another layout it is elsewhere.
+    new ResizeObserver(() => this.#reveal()).observe(this.#panes);
     // A strip that was hidden begins at its first tab again.
     new ResizeObserver(() => this.#revealTab()).observe(/** @type {Element} */ (this.#tabs.parentElement));
     for (const place of kept.places) this.#add(place);
@@ -254,6 +256,9 @@ class Workspace {
         { key: "n", label: "Next console", action: () => this.#step(1), disabled: alone },
         { key: "p", label: "Previous console", action: () => this.#step(-1), disabled: alone },
         { key: "v", label: this.#isSplit ? "One at a time" : "Split view", action: () => this.toggleSplit(), disabled: alone || !ROOM.matches },
+        { key: "F", label: document.fullscreenElement ? "Leave full screen" : "Full screen", action: () => this.#turnFullScreen(), disabled: !document.fullscreenEnabled },
+        // The address of the local page leads nobody else there.
+        ...(this.#context.config.local ? [] : [{ key: "u", label: "Copy link", action: () => console.clipboard.copy(this.#addressOf(console)) }]),
         { key: "w", label: "Close this console", action: () => this.close(console) },
       ]],
     ];
@@ -268,6 +273,20 @@ class Workspace {
   #command(each, at) {
     const name = printable(each.place.name);
     return { key: at < 9 ? String(at + 1) : "", label: cutInTheMiddle(name), title: name, action: () => this.#go(each), disabled: each === this.active };
+  }
+
+  #addressOf({ place }) {
+    return new URL(this.#context.link(place.namespace, place.name), location.href).href;
+  }
+
+  /** Let the consoles have all of the screen, or no longer. Escape belongs to the machine where the browser lets a page say so. */
+  async #turnFullScreen() {
+    if (document.fullscreenElement) await document.exitFullscreen();
+    else {
+      const { keyboard } = /** @type {any} */ (navigator);
+      await this.element.requestFullscreen().then(() => keyboard?.lock?.(["Escape"])).catch(() => {});
+    }
+    this.active?.focus();
   }
 
   #draw() {
