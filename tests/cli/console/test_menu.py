@@ -6,6 +6,7 @@ import os
 import stat
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 from twisted.internet.defer import Deferred, succeed
@@ -26,9 +27,15 @@ from twisted_exec.cli.console.menu import (
     switch_on_again,
 )
 from twisted_exec.cli.console.session import WHEN_BACK, Outcome
-from twisted_exec.console.floor import Floor
+from twisted_exec.console.floor import HINT, Floor
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
-from twisted_exec.wire.control_messages import COMPLETED, SHUTTING_DOWN, Ending, TerminalSize
+from twisted_exec.wire.control_messages import (
+    COMPLETED,
+    SHUTTING_DOWN,
+    Ending,
+    Role,
+    TerminalSize,
+)
 from twisted_exec.wire.resume import Notice, NoticeKind, NoticeRole
 
 
@@ -425,8 +432,15 @@ class PowerTests(MenuCase):
         self.assertEqual(self.client.power, [("a", "On")])
 
 
+def roles_of(stream: FakeStream) -> list[Role]:
+    """Return the roles that a session has asked for."""
+    return [each for each in stream.told if isinstance(each, Role)]
+
+
 class TakeOverTests(MenuCase):
     """The answer to ``~f``."""
+
+    OBSERVES = Notice("ada types", NoticeKind.ROLE, NoticeRole.OBSERVER, "ada", hint=HINT)
 
     def refuse(self, user: Person) -> str:
         """Let the floor answer; return what is drawn."""
@@ -454,6 +468,28 @@ class TakeOverTests(MenuCase):
                 (self.client.asked["verb"], self.client.asked["subresource"]), ("drive", "console")
             )
             self.assertEqual(self.refuse(eve), "")
+
+    def test_question(self) -> None:
+        """A second key takes the console from a user who types; any other key changes nothing."""
+        for key, told in ((b"y", [Role.WRITER]), (b"n", []), (b"\r", []), (b"\x03", [])):
+            self.setUp()
+            stream = self.open()
+            self.session.notice(self.OBSERVES)
+            asked = self.type(b"~f").replace("\r\n  ", " ")
+            self.assertIn(
+                "ada types at this console. If you take it over, ada only observes", asked
+            )
+            self.assertEqual(roles_of(stream), [])
+            self.type(key)
+            self.assertEqual(roles_of(stream), told)
+            self.session.typed(b"\r")
+
+    def test_no_question(self) -> None:
+        """A console without a writer is taken at once."""
+        stream = self.open()
+        self.session.notice(replace(self.OBSERVES, writer=""))
+        self.session.typed(b"~f")
+        self.assertEqual(roles_of(stream), [Role.WRITER])
 
     def test_allowed(self) -> None:
         """Nothing is said after a takeover, nor without an API server."""

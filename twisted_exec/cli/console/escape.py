@@ -62,7 +62,7 @@ HELP = (
     (".", "leave"),
     ("B", "send BREAK"),
     ("S", "send SysRq: BREAK, then the key that is typed next"),
-    ("f", "take over the console; its writer becomes an observer"),
+    ("f", "take over the console, after a question; its writer becomes an observer"),
     ("r", "release the console and become an observer"),
     ("s", "show the status of the session"),
     ("H", "scroll back through the output of this session"),
