@@ -340,7 +340,7 @@ class PowerTests(MenuCase):
                 self.assertTrue(all(len(row) < 60 for row in drawn.split("\r\n")), drawn)
                 self.assertEqual(self.client.power, [])
                 drawn = self.type(b"y")
-            self.assertIn("Machine a is being switched", drawn)
+            self.assertIn("a is being powered", drawn)
             self.assertEqual(self.client.power, [("a", power)])
 
     def test_observer(self) -> None:
@@ -355,10 +355,10 @@ class PowerTests(MenuCase):
         """Any other key cancels, at both questions."""
         self.open()
         for keys in (b"x", b"o", b"\x1b[A", b"fn", b"f\r", b"\x03"):
-            self.assertIn("Nothing was switched.", self.type(b"~P", keys))
+            self.assertIn("The power was not changed.", self.type(b"~P", keys))
         self.client.spec = {"power": "Off"}
         for keys in (b"f", b"\r"):
-            self.assertIn("Nothing was switched.", self.type(b"~P", keys))
+            self.assertIn("The power was not changed.", self.type(b"~P", keys))
         self.assertEqual(self.client.power, [])
 
     def test_no_right(self) -> None:
@@ -367,7 +367,7 @@ class PowerTests(MenuCase):
         self.client.review = {"status": {"allowed": False}}
         shown = self.type(b"~P").replace("\r\n ", "")
         self.assertIn(
-            "You may not switch it; ask an administrator for the role edit: kubectl create rolebinding "
+            "You may not change it; ask an administrator for the role edit: kubectl create rolebinding "
             "eve-x-edit --clusterrole=edit --user=eve@x -n ns",
             shown,
         )

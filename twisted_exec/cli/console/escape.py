@@ -69,7 +69,7 @@ HELP = (
     ("G", "search it for a text (grep)"),
     ("W", "write it into a file"),
     ("L", "list the machines, and switch to another one"),
-    ("P", "power: switch the machine on or off, or reset it"),
+    ("P", "power: power the machine on or off, or reset it"),
     ("^Z", "suspend"),
     ("?", "this help"),
 )

@@ -40,7 +40,11 @@ LOOK_SECONDS = 1.0
 NO_SERVER = "This console comes from a runtime, not from an API server, which knows other machines and power."
 
 WHEN_OFF = "Open consoles wait a minute for its next start, then they end."
-"""Users read this before they switch a machine off; runtimes can set another time."""
+"""Users read this before they power a machine off; runtimes can set another time."""
+WHEN_RESET = (
+    "It is powered off, and on again when it has stopped; this console opens again after that."
+)
+"""The web console says the same."""
 
 _RUNNING = "Running"
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
@@ -232,12 +236,12 @@ async def _power(dialog: Dialog, access: MachineAccess) -> NextSession | None:
         dialog.tell(f"Machine {name} is {state}; its power is {power}.")
         if not may_switch:
             dialog.tell(
-                f"You may not switch it; ask an administrator for the role {role}: {command}"
+                f"You may not change it; ask an administrator for the role {role}: {command}"
             )
             return None
         effects = {
-            "f": f"Switch {name} off? {WHEN_OFF}",
-            "r": f"Switch {name} off and on again? This console opens again after that.",
+            "f": f"Power off {name}? Its programs end. {WHEN_OFF}",
+            "r": f"Reset {name}? Its programs end. {WHEN_RESET}",
         }
         offer = "f off, r reset (off and on)"
         if power == "Off":
@@ -248,15 +252,15 @@ async def _power(dialog: Dialog, access: MachineAccess) -> NextSession | None:
             if await dialog.key("y confirms; any other key cancels: ") != "y":
                 choice = ""
         if choice not in effects:
-            dialog.tell("Nothing was switched.")
+            dialog.tell("The power was not changed.")
             return None
         power = "On" if choice == "o" else "Off"
-        with dialog.waiting(f"asking the server to switch {name} {power.lower()}"):
+        with dialog.waiting(f"asking the server to power {name} {power.lower()}"):
             # The server says now whether the user may switch it.
             await access.set_power(client, power)
     if choice == "r":
         return NextSession(name, reset=True)
-    dialog.tell(f"Machine {name} is being switched {power.lower()}.")
+    dialog.tell(f"{name} is being powered {power.lower()}.")
     return None
 
 
@@ -276,7 +280,7 @@ async def switch_on_again(access: MachineAccess) -> None:
         if is_running:
             raise GatewayTimeout(
                 f"machine {access.name} was not reset: it was still running {OFF_SECONDS:.0f} s after it was "
-                "switched off; its power is On again"
+                "powered off; its power is On again"
             )
         while (await access.read(client))[0] != _RUNNING:
             if access.reactor.seconds() >= deadline + OFF_SECONDS:

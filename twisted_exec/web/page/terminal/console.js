@@ -1,6 +1,6 @@
 /** One console in the page: its session, its terminal and the bars around it. */
 
-import { confirmed, powerOffConfirmed } from "../dialogs.js";
+import { confirmed, powerOffConfirmed, resetConfirmed } from "../dialogs.js";
 import { button, fill, h, printable } from "../dom.js";
 import { machineTitle, partLinks } from "../frame.js";
 import { STOPPED } from "../session/session.js";
@@ -13,6 +13,7 @@ import { KeyBar } from "./key_bar.js";
 import { Lifecycle } from "./lifecycle.js";
 import { MachineWatch, stateOf } from "./machine_watch.js";
 import { Panel } from "./panel.js";
+import { reset } from "./reset.js";
 import { opening } from "./rights.js";
 import { Roles } from "./roles.js";
 import { Screen, load } from "./screen.js";
@@ -543,6 +544,20 @@ export class Console {
       this.#tell(`The power of ${name} was not changed: ${problem.message}`, "error");
     }
     this.focus();
+  }
+
+  /** Power the machine off, and on again when it has stopped, after a question. */
+  async reset() {
+    const name = printable(this.place.name);
+    const isSure = await resetConfirmed(name);
+    this.focus();
+    if (!isSure) return;
+    this.#tell(`${name} is being reset.`, "");
+    try {
+      await reset(this.context, this.place);
+    } catch (problem) {
+      this.#tell(`${name} was not reset: ${problem.message}`, "error");
+    }
   }
 
   /** The user waits for an approval since then, in milliseconds; null: no longer. */

@@ -239,6 +239,7 @@ class Workspace {
         { key: "t", label: console.writer ? "Take over" : "Type here", action: () => console.changeRole("drive"), disabled: !isObserver || !console.mayTakeOver },
         { key: "r", label: "Observe only", action: () => console.changeRole("observe"), disabled: !drives },
         ...(maySwitch ? [{ key: "P", label: machine?.isOff ? "Power on" : "Power off", action: () => console.switch() }] : []),
+        ...(maySwitch && !machine?.isOff ? [{ key: "X", label: "Reset", action: () => console.reset() }] : []),
         { key: "e", label: "Details", action: () => console.showDetails() },
         part("g", "Log", "logs"),
         part("d", "Screen", "screen"),
