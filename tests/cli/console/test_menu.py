@@ -15,6 +15,7 @@ from twisted.internet.task import Clock
 from tests.cli.console.test_session import FakeStream, SessionCase
 from tests.console.test_floor import Person
 from twisted_exec.api.dialects import IRONCORE
+from twisted_exec.api.kinds import CONSOLERECORDINGS
 from twisted_exec.api.kinds.reviews import SELFSUBJECTREVIEWS
 from twisted_exec.api.status import Forbidden, GatewayTimeout
 from twisted_exec.cli.console.escape import EscapeCommand, parse_escape
@@ -45,6 +46,7 @@ class FakeClient:
     def __init__(self) -> None:
         self.machines = {"a": "Running", "b-1": "Shutdown", "b-2": "Running\x1b[2J"}
         self.power: list[tuple[str, str]] = []
+        self.recorded: list[Any] = []
         self.refusal: Exception | None = None
         self.silent = False
         self.spec = {"power": "On"}
@@ -56,9 +58,14 @@ class FakeClient:
             return Deferred()
         return succeed({"status": {"state": self.machines[name]}, "spec": self.spec})
 
-    async def create(self, resource: Any, review: Any) -> Any:
+    async def create(self, resource: Any, review: Any, namespace: str | None = None) -> Any:
         if resource is SELFSUBJECTREVIEWS.resource:
             return {"status": {"userInfo": {"username": "eve@x"}}}
+        if resource is CONSOLERECORDINGS.resource:
+            if self.refusal is not None:
+                raise self.refusal
+            self.recorded.append({**review, "namespace": namespace})
+            return {"metadata": {"name": "a-x7"}}
         self.asked = review["spec"]["resourceAttributes"]
         return self.review
 
@@ -430,6 +437,40 @@ class PowerTests(MenuCase):
         failure = self.failureResultOf(resetting, GatewayTimeout)
         self.assertIn("a was not reset: it was still running 90 s", str(failure.value))
         self.assertEqual(self.client.power, [("a", "On")])
+
+
+class RecordTests(MenuCase):
+    """A recording that begins in an open session."""
+
+    def test_record(self) -> None:
+        """One key begins a recording behind a question, and the user reads how to end it."""
+        stream = self.open()
+        for key, count in ((b"n", 0), (b"y", 1)):
+            drawn = self.type(b"~R", key).replace("\r\n  ", " ")
+            self.assertIn("Record a? What the machine prints is kept", drawn)
+            self.assertEqual(len(self.client.recorded), count)
+        self.assertIn("The recording is a-x7. To end it: kubectl patch recording a-x7 -n ns", drawn)
+        (made,) = self.client.recorded
+        spec = {
+            "machine": "a",
+            "machineResource": "machines.compute.ironcore.dev",
+            "input": "masked",
+        }
+        self.assertEqual((made["spec"], made["namespace"]), (spec, "ns"))
+        self.session.typed(b"ls\r")
+        self.assertEqual(stream.sent, b"ls\r")
+
+    def test_forbidden(self) -> None:
+        """A user without the right reads the refusal."""
+        self.open()
+        self.client.refusal = Forbidden('User "eve" cannot create resource "consolerecordings"')
+        drawn = self.type(b"~R", b"y").replace("\r\n  ", " ")
+        self.assertIn('cannot create resource "consolerecordings"', drawn)
+
+    def test_no_server(self) -> None:
+        """A console from a runtime has no recordings to begin."""
+        self.open(with_server=False)
+        self.assertIn(NO_SERVER, self.type(b"~R").replace("\r\n  ", " "))
 
 
 def roles_of(stream: FakeStream) -> list[Role]:

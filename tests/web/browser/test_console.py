@@ -684,6 +684,25 @@ class ConsoleTests(WebTestCase):
         self.assertEqual(await ada.page.evaluate("navigator.clipboard.readText()"), link)
         self.check_faults()
 
+    async def test_machine_commands(self) -> None:
+        """Commands begin a recording, and reset the machine, after a question; the console goes on at its next start."""
+        ada = await self.user()
+        await ada.keep_messages()
+        await self.open_terminal(ada)
+        await ada.open_commands()
+        await ada.page.press("k")
+        await ada.until_page("Record vm-1[?][^]*until a user ends it")
+        await ada.click_text("dialog button", "Record")
+        await ada.until_page(r"recorded for ada \(input: masked\)")
+        await ada.focus_terminal()
+        await ada.open_commands()
+        await ada.page.press("X")
+        await ada.until_page("Reset vm-1[?]")
+        await ada.click_text("dialog button", "Reset")
+        await ada.until_page("started again")
+        await ada.echo("again")
+        self.check_faults()
+
     async def test_small_split(self) -> None:
         """
         A small window shows one console of the split view, and the others when it is larger.  Each terminal in

@@ -41,6 +41,7 @@ class EscapeCommand(Enum):
     SAVE = b"W"
     MACHINES = b"L"
     POWER = b"P"
+    RECORD = b"R"
     SUSPEND = b"\x1a"
 
 
@@ -70,6 +71,7 @@ HELP = (
     ("W", "write it into a file"),
     ("L", "list the machines, and switch to another one"),
     ("P", "power: power the machine on or off, or reset it"),
+    ("R", "record the console, after a question, until a user ends the recording"),
     ("^Z", "suspend"),
     ("?", "this help"),
 )
@@ -85,6 +87,7 @@ DIALOGS = frozenset(
         EscapeCommand.SAVE,
         EscapeCommand.MACHINES,
         EscapeCommand.POWER,
+        EscapeCommand.RECORD,
     }
 )
 """Commands that ask the user, or show a view."""

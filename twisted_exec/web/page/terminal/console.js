@@ -3,6 +3,8 @@
 import { confirmed, powerOffConfirmed, resetConfirmed } from "../dialogs.js";
 import { button, fill, h, printable } from "../dom.js";
 import { machineTitle, partLinks } from "../frame.js";
+import { qualifiedName } from "../machines.js";
+import { listPath } from "../objects.js";
 import { STOPPED } from "../session/session.js";
 import { save } from "../views/parts.js";
 import { Attachment, forget, savedSession } from "./attachment.js";
@@ -544,6 +546,28 @@ export class Console {
       this.#tell(`The power of ${name} was not changed: ${problem.message}`, "error");
     }
     this.focus();
+  }
+
+  /** Begin a recording of the machine after a question; a message says then that it is recorded. */
+  async record() {
+    const { api, machines } = this.context;
+    const { namespace, name, reason } = this.place;
+    const { kind, name: machine } = machines.parse(name);
+    const consequences = "What the machine prints is kept, and of what is typed only what the machine echoes. The recording goes on until a user ends it.";
+    const isSure = await confirmed(`Record ${printable(name)}?`, consequences, "Record");
+    this.focus();
+    if (!isSure) return;
+    const body = {
+      apiVersion: "console.twisted-exec.dev/v1alpha1",
+      kind: "ConsoleRecording",
+      metadata: { generateName: `${machine.slice(0, 200)}-` },
+      spec: { machine, machineResource: qualifiedName(kind), input: "masked", ...(reason && { reason }) },
+    };
+    try {
+      await api.request(listPath("consolerecordings", namespace), { method: "POST", body });
+    } catch (problem) {
+      this.#tell(`The recording was not begun: ${problem.message}`, "error");
+    }
   }
 
   /** Power the machine off, and on again when it has stopped, after a question. */

@@ -240,6 +240,7 @@ class Workspace {
         { key: "r", label: "Observe only", action: () => console.changeRole("observe"), disabled: !drives },
         ...(maySwitch ? [{ key: "P", label: machine?.isOff ? "Power on" : "Power off", action: () => console.switch() }] : []),
         ...(maySwitch && !machine?.isOff ? [{ key: "X", label: "Reset", action: () => console.reset() }] : []),
+        ...(machines.has(kind, "recordings") ? [{ key: "k", label: "Record", action: () => console.record() }] : []),
         { key: "e", label: "Details", action: () => console.showDetails() },
         part("g", "Log", "logs"),
         part("d", "Screen", "screen"),
