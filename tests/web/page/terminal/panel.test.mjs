@@ -282,3 +282,20 @@ test("a console opens with the reason of its last request, also if that is appro
   await turn();
   assert.deepEqual([opened, answers], [[{ reason: "OPS-1" }], []]);
 });
+
+test("a panel whose request did not reach the server says when that answers again", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const causes = [{ reason: "ApprovalRequired", message: 'ConsolePolicy "p" requires an approval' }];
+  const { made, owner } = panel({ reason: "Forbidden", code: 403, message: "", causes });
+  owner.context.api.request = async () => {
+    throw Object.assign(new Error("the server cannot be reached"), { code: 0 });
+  };
+  made.element.all("form")[0].submit();
+  await turn();
+  assert.match(made.element.text, /The server cannot be reached\./);
+  owner.context.api.request = async () => ({});
+  t.mock.timers.tick(2000);
+  await turn();
+  assert.match(made.element.text, /The server answers again\./);
+  assert.doesNotMatch(made.element.text, /cannot be reached/);
+});

@@ -5,13 +5,14 @@ import { button, fill, h, printable } from "../dom.js";
 import { Claim } from "../session/claim.js";
 import { duration } from "../times.js";
 import { copyButton } from "../views/parts.js";
-import { Denied, EndedRequest, approved, createRequest, rightOf, waitingRequest } from "./approval.js";
+import { Denied, EndedRequest, answered, approved, createRequest, rightOf, waitingRequest } from "./approval.js";
 import { suggestion } from "./suggestion.js";
 import { MACHINE_DELETED, NOT_RUNNING, attemptText, demandTexts, demands, endText, endingOf, explained, isForbidden, isMachineMissing, isMachineStopped, isWithoutPool, requestOf, startText, stoppedText } from "./texts.js";
 
 const TERMINATING = "Terminating"; // the state of a machine that is being deleted
 const OPENS = "This console opens as soon as the machine runs.";
 const STARTING = "The machine is starting";
+const SERVER_IS_BACK = "The server answers again.";
 const TICK_MILLISECONDS = 1000;
 const PATIENCE_MILLISECONDS = 5000; // before the words of the server are shown
 
@@ -397,6 +398,7 @@ export class Panel {
         const { reason, others } = demandTexts(causesOf(problem.status), true);
         refuse(reason);
         say(reason || others ? others : explained(problem.message).text);
+        if (problem.code === 0) answered(context, signal).then(() => say(SERVER_IS_BACK)).catch(() => {}); // the user has gone on
       }
     };
     const submit = (event) => {
