@@ -158,6 +158,25 @@ class OutageTests(OutageCase):
                 ],
             )
 
+    def test_command_behind_discarded_keys(self) -> None:
+        """Behind keys that were discarded, ``~`` begins a command: the machine has not all of the line."""
+        self.begin()
+        stream = self.attach()
+        self.session.outage("connection lost")
+        self.session.typed(b"reb")
+        self.session.resumed(0.1, 3)
+        self.session.typed(b"~B")
+        self.assertEqual(stream.told, [Break()])
+
+    def test_command_behind_withheld_keys(self) -> None:
+        """While the machine gets no input, ``~`` begins a command anywhere."""
+        self.begin()
+        stream = self.attach()
+        for withheld in ("2 people are needed", ""):
+            stream.attendance = Attendance(1, withheld=withheld)
+            self.session.typed(b"reb~B")
+        self.assertEqual((stream.told, stream.sent[-5:]), ([Break()], b"reb~B"))
+
     def test_quiet(self) -> None:
         """With ``--quiet`` there are no lines about the connection."""
         self.begin(quiet=True)

@@ -30,6 +30,7 @@ from twisted_exec.cli.console.display import NO_TERMINAL, Display, UserTerminal
 from twisted_exec.cli.console.escape import DIALOGS, EscapeCommand, Escapes, SysRq, Typed
 from twisted_exec.cli.console.type_ahead import TypeAhead
 from twisted_exec.cli.messages import explain, one_line
+from twisted_exec.console.floor import understood
 from twisted_exec.kube.console import RecordingNews
 from twisted_exec.wire.control_messages import (
     SHUTTING_DOWN,
@@ -162,6 +163,7 @@ class ConsoleSession:
         self._escapes = escapes if interactive else None
         self._read_only, self._takes_over = read_only, False
         self._discarded_since: float | None = None  # Ctrl-C, too
+        self._is_discarded = False  # the machine's side says so
         self._linger_seconds, self._is_limited = linger_seconds, limited
         self._script, self._watch_network = script, watch_network
         self._tell_recorded = tell_recorded or self._inform_recorded
@@ -300,6 +302,7 @@ class ConsoleSession:
 
     def data_received(self, data: bytes) -> None:
         if self._outcome is None:
+            self._is_discarded = False  # the notice that input arrives again may be missing
             self.remember(data)
             self._display.output(data)
 
@@ -317,8 +320,7 @@ class ConsoleSession:
         if self._outcome is not None:
             return
         self._display.notice(notice)
-        if notice.kind is NoticeKind.DISCARDED and self._escapes is not None:
-            self._escapes.begin_line()  # the machine has nothing of the line
+        self._is_discarded = understood(notice).kind is NoticeKind.DISCARDED
         if self._takes_over and notice.kind is NoticeKind.ROLE:
             self._takes_over = False
             if notice.role is not NoticeRole.WRITER and not notice.hint and self._dialog is None:
@@ -392,6 +394,8 @@ class ConsoleSession:
             return
         line = outage.end_line(seconds, getattr(self._stream, "missed_bytes", 0))
         if keys:
+            if self._escapes is not None:
+                self._escapes.begin_line()  # the machine has not all of the line
             self._display.tell(f"{line}; {keys}")
         elif outage.was_told:
             self._display.inform(line)
@@ -434,9 +438,7 @@ class ConsoleSession:
         if self._escapes is None:
             pieces: list[Typed] = [data]
         else:
-            discards = self._input is not None and self._input.discards
-            is_sent = not (discards or self._display.notices.is_off or self.is_observer)
-            pieces = self._escapes.feed(data, is_sent=is_sent)
+            pieces = self._escapes.feed(data, is_sent=self._is_sent)
         for piece in pieces:
             if self._outcome is not None:
                 return
@@ -444,6 +446,18 @@ class ConsoleSession:
                 self._type_into(self._dialog, piece)
             else:
                 self._do(piece)
+
+    @property
+    def _is_sent(self) -> bool:
+        """False if the machine gets nothing of what is typed now, as far as it is known."""
+        attendance = getattr(self._stream, "attendance", None)
+        return not (
+            (self._input is not None and self._input.discards)
+            or self._display.notices.is_off
+            or self.is_observer
+            or self._is_discarded
+            or (attendance is not None and attendance.withheld)
+        )
 
     def _do(self, typed: Typed) -> None:
         if isinstance(typed, bytes):
