@@ -290,11 +290,14 @@ class ConsoleSession:
         if seconds is None or was_paused:
             pass  # answers that came meanwhile are read until the next look
         elif seconds >= NO_ANSWER_SECONDS:
-            leaves = f" ({self._how_to_leave})" if self._how_to_leave else ""
-            goes_on = self._is_silent and self._counts
-            show = self._display.count if goes_on else self._display.begin_count
+            line = f"no answer for {seconds:.0f} s"
+            if self._is_silent and self._counts:
+                self._display.count(line)
+            else:
+                leaves = f"; {self._how_to_leave}" if self._how_to_leave else ""
+                first = "" if self._is_silent else f"the server does not answer{leaves}\n"
+                self._display.begin_count(f"{first}{line}")
             self._is_silent = self._counts = True
-            show(f"no answer from the server for {seconds:.0f} s{leaves}")
         elif self._is_silent and not seconds:
             self._is_silent = False
             self._display.inform("the server answers again")
