@@ -595,7 +595,7 @@ class TerminalTests(TerminalCase):
     starts = PROGRAMS
 
     async def test_raw_and_escape(self) -> None:
-        """Every key goes to the machine, Ctrl-C too; Ctrl-] leaves with 0."""
+        """Every key goes to the machine, Ctrl-C too; Ctrl-] leaves with 0, and a line says so."""
         attachment = self.serve(EchoAttachment(b"$ "))
         process = self.start_on_terminal()
         await process.until(rb"Connected to vm\. Ctrl-\] leaves, ~\? helps\.\r\n\$ ")
@@ -603,6 +603,7 @@ class TerminalTests(TerminalCase):
         await process.until(rb"a\x03\x04\x1a\r")
         process.type(b"\x1d")
         await self.ends_so(process, 0)
+        self.assertTrue(process.stdout.endswith(b"\r\nDisconnected from vm.\r\n"), process.stdout)
         self.assertEqual(attachment.received, b"a\x03\x04\x1a\r")
         self.assertEqual(attachment.detached_with, ["client closed"])
 
@@ -615,7 +616,7 @@ class TerminalTests(TerminalCase):
         await process.until(rb"At the start of a line, right after Enter:\r\n")
         process.type(b"\x1d")
         await self.ends_so(process, 0)
-        self.assertNotIn(b"Connected", process.stdout)
+        self.assertNotIn(b"onnected", process.stdout)
 
     async def test_other_escape(self) -> None:
         """With another escape key, Ctrl-] is sent to the machine."""
@@ -801,7 +802,8 @@ class TerminalTests(TerminalCase):
         await process.until(rb"vi")
         process.type(b"\x1d")
         await self.ends_so(process, 0)
-        self.assertTrue(process.stdout.endswith(b"\x1b[?25h\x1b[?1049l\r\n"), process.stdout)
+        end = b"\x1b[?25h\x1b[?1049l\r\nDisconnected from vm.\r\n"
+        self.assertTrue(process.stdout.endswith(end), process.stdout)
 
     async def test_refused(self) -> None:
         """A refused connection leaves the terminal untouched."""

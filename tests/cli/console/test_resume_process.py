@@ -110,7 +110,8 @@ class TerminalTests(ResumeCase):
             await process.until(rb"\$ " + printed)
         process.type(b"\x1d")
         await self.ends_so(process, 0)
-        self.assertTrue(process.stdout.endswith(b"helps.\r\n$ 012\r\n"), process.stdout)
+        end = b"helps.\r\n$ 012\r\nDisconnected from vm.\r\n"
+        self.assertTrue(process.stdout.endswith(end), process.stdout)
 
     async def test_leave(self) -> None:
         """The escape keys leave during the outage."""

@@ -221,6 +221,16 @@ class EscapeTests(SessionCase):
         self.sink.flush()
         self.assertEqual(self.outcome(), Outcome())
 
+    def test_farewell(self) -> None:
+        """A user who leaves reads so, by either key, and not when the session ends otherwise."""
+        for keys in (b"\x1d", b"\r~."):
+            self.begin(escapes=parse_escape("^],~"), farewell=lambda: "Disconnected from vm.")
+            self.attach()
+            self.session.typed(keys)
+            self.session.detached("left")
+            self.sink.flush()
+            self.assertEqual(self.outcome(), Outcome(line="Disconnected from vm."))
+
     def test_does_not_wait_for_a_dead_peer(self) -> None:
         """A server or reader that hangs delays leaving by at most one second."""
         self.begin(escapes=parse_escape("^],~"))

@@ -41,6 +41,7 @@ class UserTerminal:
     :param draw: writes what is neither output nor a message; ``None`` without a terminal.
     :param attached: called when the stream is attached.
     :param greeting: returns the greeting, which ``--quiet`` does not suppress.
+    :param farewell: returns the line for a user who leaves; empty for none.
     :param place: returns the machine and where it is, for the status.
     :param watch: receives the output that is written.
     :param full_screen: whether the output has switched to the other screen.
@@ -60,6 +61,7 @@ class UserTerminal:
     draw: Callable[[bytes], None] | None = None
     attached: Callable[[], None] = lambda: None
     greeting: Callable[[], str] = lambda: ""
+    farewell: Callable[[], str] = lambda: ""
     place: Callable[[], str] = lambda: ""
     watch: Callable[[bytes], None] = lambda _: None
     full_screen: Callable[[], bool] = lambda: False

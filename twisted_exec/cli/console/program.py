@@ -325,6 +325,7 @@ class ConsoleProgram:
                 draw=self._draw if self._has_screen else None,
                 attached=self._end_progress,
                 greeting=self._greeting,
+                farewell=self._farewell,
                 place=lambda: one_line(self.full_place),
                 watch=modes.feed if is_shown else lambda _: None,
                 full_screen=lambda: modes.full_screen,
@@ -487,6 +488,9 @@ class ConsoleProgram:
             keys = f" {escapes}." if escapes is not None else ""
             lines.append(f"Connected to {self.subject}.{keys}")
         return "\n".join(lines)
+
+    def _farewell(self) -> str:
+        return "" if self._options.quiet else f"Disconnected from {self.subject}."
 
     def _inform(self, line: str) -> None:
         if not self._options.quiet:

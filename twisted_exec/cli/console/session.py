@@ -436,7 +436,7 @@ class ConsoleSession:
             data, leaves = leave.feed(data) if leave is not None else (data, False)
             self._type_into(self._dialog, data)
             if leaves:
-                self._end(Outcome())
+                self._leave()
             return
         if self._escapes is None:
             pieces: list[Typed] = [data]
@@ -476,7 +476,7 @@ class ConsoleSession:
                 self._send(typed.key)
                 self._tell_sent(f"BREAK and {typed.key.decode()} sent")
         elif typed is EscapeCommand.LEAVE:
-            self._end(Outcome())
+            self._leave()
         elif typed is EscapeCommand.HELP:
             assert self._escapes is not None
             self._tell_about(self._escapes.help())
@@ -488,6 +488,9 @@ class ConsoleSession:
             self._open_dialog(typed)
         elif self._wish(_WISHES[typed]) and typed is EscapeCommand.BREAK:
             self._tell_sent("BREAK sent")
+
+    def _leave(self) -> None:
+        self._end(Outcome(line=self._terminal.farewell()))
 
     def _suspend(self) -> None:
         if self._terminal.suspend():
