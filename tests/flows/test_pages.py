@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import shutil
 import signal
 import tempfile
+from getpass import getuser
 from pathlib import Path
 
 from twisted.trial.unittest import TestCase
@@ -66,11 +66,26 @@ class PageCase(TestCase):
         return program
 
     async def shell(self, line: str) -> str:
-        """Run a command to its end; ``cd`` and ``export`` hold for the commands behind it."""
-        keep = f'{{ export -p; echo cd {shlex.quote("")}"$PWD"; }} > {self.state}.new'
-        program = self.start(f"{line}\n{keep}; mv {self.state}.new {self.state}")
+        """Run a command to its end; ``cd``, ``export`` and ``$?`` hold for the commands behind it."""
+        keep = (
+            f"""{{ export -p; printf 'cd %q\\n(exit %s)\\n' "$PWD" $code; }} > {self.state}.new"""
+        )
+        program = self.start(f"{line}\ncode=$?; {keep}; mv {self.state}.new {self.state}")
         await program.ended
         return program.output.decode()
+
+    async def prints(self, line: str, documented: str) -> None:
+        """Run a command, which prints what the page says."""
+        if "get machines" in line:
+            await self.shell("kubectl wait machines --all --for=condition=Ready --timeout=600s")
+        visits = _AT_A_TERMINAL.fullmatch(line) and documented.startswith("Connected")
+        printed = await (self.visit(line) if visits else self.shell(line))
+        self.assert_printed(line, documented, printed)
+
+    def assert_printed(self, line: str, documented: str, printed: str) -> None:
+        # The prompt of root differs.
+        printed = re.sub(r"^# ", "$ ", printed, flags=re.MULTILINE)
+        self.assertEqual(missing(documented, printed), [], f"{line}\n{printed}")
 
     async def serve(self, line: str, ready: str) -> None:
         """Start a program that goes on, and wait for what it prints when it is ready."""
@@ -114,31 +129,38 @@ class ThreeTerminalsTests(PageCase):
                 machines = procfs.machines_of(f"{self.home}/consoles/runtime-state")
                 self.assertEqual(machines, [])
                 await self.stop()
-            if "get machines" in line:
-                await self.shell("kubectl wait machines --all --for=condition=Ready --timeout=600s")
-            visits = _AT_A_TERMINAL.fullmatch(line)
-            printed = await (self.visit(line) if visits else self.shell(line))
-            self.assertEqual(missing(documented, printed), [], f"{line}\n{printed}")
+            await self.prints(line, documented)
         self.assertEqual(ready, [])
         self.assertFalse(os.path.exists(f"{self.home}/consoles"))
 
 
-class FirstConsoleTests(PageCase):
-    """``docs/tutorial/first-console.rst``"""
-
-    page = "tutorial/first-console"
+class StandaloneCase(PageCase):
+    """A reader in a checkout, who has ``exec-standalone``."""
 
     def setUp(self) -> None:
         super().setUp()
         os.symlink(ROOT / "docs", f"{self.home}/docs")
+        os.symlink(Path(programs.script("twistd")).parents[1], f"{self.home}/.venv")
+
+    async def standalone(self) -> None:
+        """Start it at a port of the test's own."""
+        port = str(reserved_port(self))
+        self.text = self.text.replace("6443", port)
+        options = f"--port {port} --no-keep-machines"
+        await self.serve(f"twistd -n --pidfile= exec-standalone {options}", "Ready. In another")
+
+
+class FirstConsoleTests(StandaloneCase):
+    """``docs/tutorial/first-console.rst``"""
+
+    page = "tutorial/first-console"
 
     async def test_every_command(self) -> None:
         """Each command prints what the page says, at the shell and in the consoles."""
         shell: programs.Program | None = None
         for line, documented in commands(self.text):
             if "exec-standalone" in line:
-                options = f"--port {reserved_port(self)} --no-keep-machines"
-                await self.serve(f"twistd -n --pidfile= exec-standalone {options}", "Ready. In")
+                await self.standalone()
                 continue
             if line == "kubectl console demo-vm":
                 printed = await self.talk_to_firmware(line)
@@ -161,13 +183,9 @@ class FirstConsoleTests(PageCase):
                 await self.running.pop().stop(signal.SIGINT)
                 continue
             else:
-                if "get machines" in line:
-                    ready = "--for=condition=Ready --timeout=600s"
-                    await self.shell(f"kubectl wait machines --all {ready}")
-                printed = await self.shell(line)
-            # The prompt of root differs.
-            printed = re.sub(r"^# ", "$ ", printed, flags=re.MULTILINE)
-            self.assertEqual(missing(documented, printed), [], f"{line}\n{printed}")
+                await self.prints(line, documented)
+                continue
+            self.assert_printed(line, documented, printed)
 
     async def talk_to_firmware(self, line: str) -> str:
         """Type what the page types at the prompt of U-Boot; return the output."""
@@ -203,3 +221,20 @@ class FirstConsoleTests(PageCase):
         await self.shell("kubectl delete machine mine")
         await console.ended
         return console.output.decode()
+
+
+class ScriptsTests(StandaloneCase):
+    """``docs/howto/scripts.rst``"""
+
+    page = "howto/scripts"
+
+    async def test_every_command(self) -> None:
+        """Each command for the machines of ``exec-standalone`` prints what the page says."""
+        await self.standalone()
+        await self.shell("export KUBECONFIG=$PWD/exec-state/admin.kubeconfig")
+        is_elsewhere = False
+        for line, documented in commands(self.text.replace("\n   root\n", f"\n   {getuser()}\n")):
+            # web-1 is a line that no reader has yet; the code of its command is not asked for.
+            is_elsewhere = "web-1" in line or (is_elsewhere and line == "echo $?")
+            if not is_elsewhere:
+                await self.prints(line, documented)
