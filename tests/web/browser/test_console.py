@@ -808,9 +808,9 @@ class ConsoleTests(WebTestCase):
             "[...document.querySelectorAll('.log-facts, .line-time')].map((each) => each.title)"
         )
         await ada.page.until(
-            f"/^The time of a line is that of its first byte/m.test({titles}.join('\\n'))"
+            f"/^The time of a line is that of its end/m.test({titles}.join('\\n'))"
         )
-        await ada.page.until(f"{titles}.some((each) => /^Began .*, the next line /.test(each))")
+        await ada.page.until(f"{titles}.some((each) => /^\\d+-.*, the next line /.test(each))")
         await ada.click_text("button", "Begin")
         await ada.page.until(f"!{following}")
         await ada.click_text("button", "End")
