@@ -67,6 +67,7 @@ class Viewers:
             return
         if not self.is_suspended:
             self._presence.changed()
+            self._follow_size()
         missing = self.missing_people
         if not missing and not self._may_be_withheld:
             return
@@ -78,6 +79,13 @@ class Viewers:
         self._may_be_withheld = any(each.input.is_withheld for each in self._all)
         if any(changed):
             self.update_input()
+
+    def _follow_size(self) -> None:
+        """Give the line the size of a writer who is here, unless it has the size of one already."""
+        writers = [each for each in self if each.role is Role.WRITER and not each.is_away]
+        sizes = [each.size for each in writers if each.size is not None]
+        if sizes and self._console.size not in (None, *sizes):
+            self._console.window_changed(sizes[-1])
 
     def recordings_changed(self) -> None:
         if self._console.ending is None and not self.is_suspended:
