@@ -9,6 +9,10 @@ import textwrap
 from collections.abc import Iterator
 
 _BLOCK = re.compile(r"\.\. code-block:: console\n\n((?:   .*\n|\n(?=   ))+)")
+_COMMAND = re.compile(
+    r"((?:.*\\\n)*.*<<(?P<end>EOF|END)\n(?s:.*?)^(?P=end)|(?:.*\\\n)*.*)\n?((?s:.*))", re.MULTILINE
+)
+"""A command with its further lines or its here-document, and what it prints."""
 _AGE = re.compile(r"\b(?:\d+[dhms])+\b")
 
 
@@ -20,7 +24,7 @@ def commands(text: str) -> Iterator[tuple[str, str]]:
     """
     for block in _BLOCK.findall(text):
         for part in re.split(r"^\$ ", textwrap.dedent(block), flags=re.MULTILINE)[1:]:
-            line, told = re.fullmatch(r"((?:.*\\\n)*.*)\n?((?s:.*))", part).groups()  # type: ignore[union-attr]
+            line, _, told = _COMMAND.fullmatch(part).groups()  # type: ignore[union-attr]
             yield re.sub(r"--timeout=\d+s", "--timeout=600s", line), told
 
 

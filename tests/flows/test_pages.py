@@ -20,6 +20,7 @@ from tests.ports import reserved_port
 from tests.tiers import PROGRAMS
 
 from . import programs
+from .deployment import pause
 
 ROOT = Path(__file__).parents[2]
 _READY = re.compile(r"ready when it logs\s+``(\S+ \S+ \S+)")
@@ -237,4 +238,21 @@ class ScriptsTests(StandaloneCase):
             # web-1 is a line that no reader has yet; the code of its command is not asked for.
             is_elsewhere = "web-1" in line or (is_elsewhere and line == "echo $?")
             if not is_elsewhere:
+                await self.prints(line, documented)
+
+
+class AlertsTests(StandaloneCase):
+    """``docs/howto/alerts.rst``"""
+
+    page = "howto/alerts"
+
+    async def test_every_command(self) -> None:
+        """Each command prints what the page says, once the runtime has found the pattern."""
+        await self.standalone()
+        await self.shell("export KUBECONFIG=$PWD/exec-state/admin.kubeconfig")
+        for line, documented in commands(self.text):
+            if line.startswith("kubectl get "):
+                while missing(documented, await self.shell(line)):
+                    await pause(0.5)
+            else:
                 await self.prints(line, documented)

@@ -366,6 +366,7 @@ class NoticeTests(SynchronousTestCase):
         """Keys that were sent, and keys that never were, have a number each."""
         for dropped, unsent, text in (
             (1, 0, "1 key may not have reached the machine"),
+            (2, 2, "2 keys typed meanwhile were discarded"),
             (3, 1, "2 keys may not have reached the machine; 1 key typed after that was discarded"),
             (
                 5,

@@ -419,6 +419,8 @@ def dropped_keys(dropped: int, unsent: int) -> str:
     :param dropped: keys, and requests such as a BREAK; at least 1.
     :param unsent: how many of these were never sent.
     """
+    if dropped == unsent:
+        return keys_discarded(unsent, "typed meanwhile")
     text = f"{keys_counted(dropped - unsent)} may not have reached the machine"
     if unsent:
         text += f"; {keys_discarded(unsent, 'typed after that')}"

@@ -430,6 +430,28 @@ class EndTests(ResumingCase):
             "the session could not be resumed: refused with 404; open the console again"
         )
 
+    def test_refused_keys(self) -> None:
+        """The reason says how many keys are lost: those that were sent last, and those typed since."""
+        sent = "2 keys may not have reached the machine"
+        for typed, ends in (
+            ((b"", b"abc"), "3 keys typed meanwhile were discarded"),
+            ((b"ls", b""), sent),
+            ((b"ls", b"\r"), f"{sent}; 1 key typed after that was discarded"),
+        ):
+            self.setUp()
+            self.end.link.state = "down"
+            for part in typed:
+                if part:
+                    self.client.write(part)
+                if part is typed[0]:
+                    self.end.pump()
+                    self.lose()
+            self.end.wait(90)
+            self.server.expire()
+            self.end.link.state = "up"
+            self.end.wait(2)
+            self.assertTrue(self.user.detached_with[0].endswith(f"again; {ends}"), ends)
+
     def test_beyond_the_end(self) -> None:
         """So does one whose output the server does not know."""
         self.server.print(b"abc")

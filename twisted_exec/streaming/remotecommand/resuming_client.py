@@ -466,7 +466,9 @@ class ResumingClient:
         self._pace()
 
     def _refused(self, why: str) -> None:
-        self._finish(f"the session could not be resumed: {why}; open the console again")
+        sent, unsent = self._input.drop()
+        keys = f"; {dropped_keys(sent + unsent, unsent)}" if sent or unsent else ""
+        self._finish(f"the session could not be resumed: {why}; open the console again{keys}")
 
     # The end
 
