@@ -4,8 +4,10 @@ Scripts with ``kubectl console --run``, ``--expect`` and ``--send``, through thr
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
+import tarfile
 from pathlib import Path
 
 from tests.cli.console.test_program_process import AHEAD
@@ -74,6 +76,25 @@ class ScriptTests(LogCase):
             self.assertEqual(await program.ended, 0)
             self.assertIn(b"echo it", program.stdout)
             self.assertIs(b"printf" in program.stdout, is_complete, command)
+
+    async def test_documented_pipe(self) -> None:
+        """The example of the how-to page that packs files of a machine makes an archive that can be read."""
+        page = Path(__file__).parents[3] / "docs" / "howto" / "scripts.rst"
+        (line,) = re.findall(r"\$ kubectl console web-1 (--run .* > etc\.tgz)", page.read_text())
+        self.assertIn(" /etc ", line)
+        directory = Path(self.mktemp()).absolute()
+        (directory / "etc").mkdir(parents=True)
+        (directory / "etc" / "hostname").write_text("web-1")
+        # The size of /etc says nothing, and the message of tar about the leading slash stays.
+        line = line.replace("/etc", str(directory / "etc"))
+        command = f'kubectl() {{ "$PYTHON" -c "$CODE" sh "$@"; }}; cd {directory}; kubectl {line}'
+        env = {"KUBECONFIG": self.deployment.admin, "PYTHON": sys.executable, "CODE": CODE}
+        program = start(["sh", "-c", command], env=env)
+        self.addCleanup(program.stop)
+        self.assertEqual(await program.ended, 0)
+        with tarfile.open(directory / "etc.tgz") as archive:
+            names = [Path(each).name for each in archive.getnames()]
+        self.assertIn("hostname", names)
 
     async def test_two_runs(self) -> None:
         """A run types nothing into the command of another run."""
