@@ -19,7 +19,7 @@ from twisted.logger import Logger
 from twisted_exec.api.logs import CONTAINER, LogOptions
 from twisted_exec.api.status import BadRequest
 from twisted_exec.api.times import stamp
-from twisted_exec.journal.interfaces import Boot, IJournal, missing_bytes
+from twisted_exec.journal.interfaces import Boot, IJournal, missing_bytes, without_hidden
 from twisted_exec.journal.reading import when_answered
 from twisted_exec.program.disk_thread import Unanswered
 from twisted_exec.program.tasks import ShortTurns
@@ -147,8 +147,13 @@ class JournalLogReader:
             limit = _STAMPED_BYTES if self._plain is None else _PLAIN_STAMPED_BYTES
         if self._end is not None:
             limit = min(limit, self._end - self._offset)
-        data: bytes = self._journal.read(self._offset, limit)
-        return data
+        if self._plain is None:
+            data: bytes = self._journal.read(self._offset, limit)
+            return data
+        limit = min(limit, self._journal.shown_end - self._offset)
+        if limit <= 0:
+            return b""
+        return without_hidden(self._journal, self._offset, self._journal.read(self._offset, limit))
 
     def _text(self, data: bytes) -> bytes:
         if self._options.timestamps:
@@ -228,7 +233,9 @@ async def selected_range(
     lowest = first
     if options.tail_lines is not None:
         end = journal.end if last is None else max(first, last)
-        lowest = await _last_lines(journal, options.tail_lines, first, end, turns)
+        lowest = await _last_lines(
+            journal, options.tail_lines, first, end, turns, plain=options.plain
+        )
     since = options.since(journal.now())
     if since is not None:
         lowest = max(lowest, journal.printed_since(since))
@@ -236,23 +243,27 @@ async def selected_range(
 
 
 async def _last_lines(
-    journal: IJournal, count: int, first: int, end: int, turns: ShortTurns
+    journal: IJournal, count: int, first: int, end: int, turns: ShortTurns, *, plain: bool
 ) -> int:
     """Return where the last ``count`` lines (:data:`LINES`) between two offsets begin."""
     # The journal has counted only newlines.
-    first, last = max(first, journal.last_lines(count, end)), end
-    while last > first:
+    lowest, last = max(first, journal.last_lines(count, end)), end
+    while last > lowest:
         await turns.breathe()
-        begin, output = _before(journal, first, last)
-        if begin > first and (line := LINES.match(output)) and line.end() < len(output):
+        begin, output = _before(journal, lowest, last)
+        if begin > lowest and (line := LINES.match(output)) and line.end() < len(output):
             # Not from within a line, because a sequence may begin before.
             begin, output = begin + line.end(), output[line.end() :]
+        if plain:
+            output = without_hidden(journal, begin, output)
         starts = [begin + each for each in line_starts(output) if begin + each < end]
         if len(starts) >= count:
             return starts[-count]
         count -= len(starts)
         last = begin
-    return first
+        if last <= lowest and plain and journal.hidden(lowest, end):
+            lowest = max(first, journal.last_lines(count, last))  # some of the newlines are hidden
+    return lowest
 
 
 def _before(journal: IJournal, first: int, last: int) -> tuple[int, bytes]:

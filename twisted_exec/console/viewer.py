@@ -42,6 +42,7 @@ from twisted_exec.wire.control_messages import decode_notice
 from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.resume import Attendance, Notice, parse_notice
 from twisted_exec.wire.session_terms import FULL, Right, Terms, parse_terms
+from twisted_exec.wire.shell_run import RunReader
 from twisted_exec.wire.stream_options import StreamOptions
 
 if TYPE_CHECKING:
@@ -206,6 +207,8 @@ class Viewer:
     def attached(self, transport: IAttachmentTransport) -> None:
         self._use(transport)
         self.terms, self.joined_as = transport.terms, self._session
+        if transport.options.run:
+            self.input.run = RunReader(transport.options.run)
         self._viewers.join(self)
         self._role_at_start = self._role
 

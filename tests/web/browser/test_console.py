@@ -11,6 +11,7 @@ from typing import Any
 from twisted.internet.defer import Deferred, gatherResults
 
 from tests.flows.deployment import POOL, machine, pause
+from tests.flows.programs import script, start
 from twisted_exec.api import kinds
 from twisted_exec.api.resource import Resource
 
@@ -425,6 +426,24 @@ class ConsoleTests(WebTestCase):
             lines = (await other.until_terminal("line 900 of it\\s+[#$]$")).splitlines()
             self.assertEqual([lines.count(f"line {number} of it") for number in (860, 899)], [1, 1])
             await other.page.reload()
+        self.check_faults()
+
+    async def test_run(self) -> None:
+        """Of ``kubectl console --run`` a console shows the command and its output, also after a reload; so does its screen."""
+        ada = await self.user()
+        await self.open_terminal(ada)
+        await ada.until_terminal("[#$]$")
+        env = {"KUBECONFIG": self.deployment.kubeconfig("ada", ["system:masters"])}
+        program = start([script("kubectl-console"), "vm-1", "--run", "echo it''s done"], env=env)
+        self.addCleanup(program.stop)
+        self.assertEqual((await program.ended, program.stdout), (0, b"its done\n"))
+        shown = "[#$] echo it''s done\\s+its done\\s+\\S*[#$]$"
+        for _ in range(2):
+            self.assertNotIn("printf", await ada.until_terminal(shown))
+            await ada.page.reload()
+        await ada.open(f"{VM}/screen")
+        await ada.until_page("echo it''s done\\s+its done")
+        self.assertFalse(await ada.page.evaluate("document.body.innerText.includes('printf')"))
         self.check_faults()
 
     async def test_early_keys(self) -> None:

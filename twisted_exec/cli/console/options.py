@@ -116,12 +116,12 @@ def _script_problem(options: argparse.Namespace) -> str:
         return "--read-only goes without --send and --run: an observer cannot type"
     if options.script_command is None:
         return ""
-    from twisted_exec.cli.console.script import typed_command
+    from twisted_exec.wire.shell_run import command_lines
 
     if not options.script_command.strip():
         return "--run has no command: give one, such as --run 'uname -a'"
     try:
-        typed_command(options.script_command, "0" * 16)
+        command_lines(options.script_command, "0" * 16)
     except ValueError as error:
         return str(error)
     return ""
