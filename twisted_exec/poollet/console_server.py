@@ -54,7 +54,7 @@ from twisted_exec.streaming.http.routes import RouteMatch, respond_ready
 from twisted_exec.streaming.http.site import Site
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
 from twisted_exec.streaming.proxy import Proxy
-from twisted_exec.streaming.sessions.guard import LATER_HOP_SECONDS, SessionGuard
+from twisted_exec.streaming.sessions.guard import LATER_HOP_SECONDS, STOPPING, SessionGuard
 from twisted_exec.streaming.sessions.registry import (
     EndingRules,
     MachineKey,
@@ -284,7 +284,7 @@ class PoolConsoleServer:
             await maybeDeferred(self._port.stopListening)
             self._port = None
         self.drain()
-        ending = Ending(SHUTTING_DOWN, "the poollet is shutting down")
+        ending = Ending(SHUTTING_DOWN, STOPPING)
         await self.sessions.drain(self._reactor, self._settings.drain_seconds, ending)
 
     async def stop(self) -> None:

@@ -56,6 +56,7 @@ from twisted_exec.streaming.interfaces import (
     IAttachment,
     Subject,
 )
+from twisted_exec.streaming.sessions.guard import STOPPING
 
 NAME = "twisted-exec"
 MARK = "TWISTED_EXEC_MACHINE"
@@ -206,7 +207,7 @@ class MachineRuntime(Service):
         return Deferred.fromCoroutine(self._stop())
 
     async def _stop(self) -> None:
-        await self.machines.stop(Ending(SHUTTING_DOWN, "the machine runtime is shutting down"))
+        await self.machines.stop(Ending(SHUTTING_DOWN, STOPPING))
         await self._state.close()
 
     # Called by the stream server.

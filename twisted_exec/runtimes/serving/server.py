@@ -61,6 +61,7 @@ from twisted_exec.streaming.interfaces import (
 )
 from twisted_exec.streaming.remotecommand.resumable import Resumption as StreamResumption
 from twisted_exec.streaming.remotecommand.server import serve
+from twisted_exec.streaming.sessions.guard import STOPPING
 from twisted_exec.streaming.sessions.registry import RoundTripMetrics, Sessions
 from twisted_exec.streaming.sessions.registry import Session as LiveSession
 from twisted_exec.tls.endpoints import server_endpoint, unix_client_endpoint
@@ -265,7 +266,6 @@ class TokenServer(Service):
         reactor: Any,
         *,
         hop: str,
-        name: str,
         drain_seconds: float = 5.0,
         limits: SessionLimits | None = None,
         rejoin_seconds: int = REJOIN_SECONDS,
@@ -277,7 +277,7 @@ class TokenServer(Service):
         self.registry = new_registry(reactor)
         self.sessions = Sessions(Trail(audit, hop, reactor), SessionMetrics(self.registry), limits)
         RoundTripMetrics(self.registry, self.sessions)
-        self._reactor, self._drain_seconds, self._name = reactor, drain_seconds, name
+        self._reactor, self._drain_seconds = reactor, drain_seconds
         self._site = Site(
             self.make_routes(),
             reactor,
@@ -383,7 +383,7 @@ class TokenServer(Service):
         elif port is not None:
             await maybeDeferred(port.stopListening)
         self._site.drain()
-        ending = Ending(SHUTTING_DOWN, f"{self._name} is shutting down")
+        ending = Ending(SHUTTING_DOWN, STOPPING)
         await self.sessions.drain(self._reactor, self._drain_seconds, ending)
 
 
