@@ -254,10 +254,10 @@ class ListTests(FleetTestCase):
     async def test_phone(self) -> None:
         """A row of a phone has two lines, opens wherever it is touched, and has one button for the rest."""
         user = await self.user("sessions", size=SIZES["phone"])
-        await user.until_page("^[^]*carol\\s+Yes\\s+\\w+\\s+Connected\\s+Details")
+        await user.until_page("^[^]*carol\\s+Writer\\s+\\w+\\s+Connected\\s+Details")
         self.assertEqual(await faults_of(user.page, taps=True), [])
         await user.click_text("summary", "Details")
-        await user.until_page("Asked for[^]*10.0.0.7")
+        await user.until_page("Asked to\\s+type[^]*10.0.0.7")
         await user.open("machines")
         await user.page.until(f"{row('build-7')}?.querySelector('.power:enabled')")
         await user.click_text("button", "More of build-7")

@@ -69,8 +69,7 @@ class Sessions extends ListView {
       { title: "Machine", cell: (row) => nameLink(this.machineLink(row), row.machine), class: "name" },
       { title: "Namespace", cell: (row) => row.namespace, class: "rare in-details" },
       { title: "User", cell: (row) => [printable(row.user), row.caller && h("span", { class: "dim" }, ` by ${printable(row.caller)}`), row.isOwn && h("span", { class: "dim" }, ` (${THIS_PAGE})`)], class: "plain" },
-      { title: "Types", cell: (row) => row.types || "Unknown" },
-      { title: "Asked for", cell: (row) => row.mode, class: "in-details" },
+      { title: "Role", cell: (row) => row.role || "Unknown", class: "plain" },
       { title: "Age", cell: (row) => h("span", { title: zonedTime(row.since) }, row.age), class: "plain" },
       { title: "Connection", cell: (row) => h("span", { title: connectionOf(row) }, badge(connectionOf(row).split(",")[0], row.away ? "waiting" : "good")), class: "plain" },
       { title: "From", cell: (row) => row.address, class: "rare in-details" },
@@ -104,7 +103,7 @@ class Sessions extends ListView {
 export function details(row) {
   const facts = [
     ["Namespace", row.namespace],
-    ["Asked for", row.mode],
+    ["Asked to", row.mode],
     ["Connection", connectionOf(row)],
     ["From", row.address],
     ["Client", row.agent],
