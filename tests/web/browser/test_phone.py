@@ -53,7 +53,7 @@ _REPLACED = """import(new URL('terminal/status_line.js', document.querySelector(
     })"""
 _RECONNECTED = (
     _REPLACED
-    % "line.state('resumed', {seconds: 72}); line.machine({state: 'Shutdown', problem: ''})"
+    % "line.state('resumed', {seconds: 72}); line.machine({state: 'Shutdown', problem: '', isOff: true}, true)"
 )
 _STOPPED = (
     _REPLACED

@@ -13,7 +13,7 @@ const KIND = { group: "compute.ironcore.dev", version: "v1alpha1", plural: "mach
 const WRITER = { isObserver: false, isDenied: false, writer: "" };
 
 function line(waiting, context = {}) {
-  const made = new StatusLine(context, { namespace: "default", name: "vm" }, { reconnect: () => {}, waiting: () => waiting });
+  const made = new StatusLine(context, { namespace: "default", name: "vm" }, { reconnect: () => {}, powerOn: () => {}, waiting: () => waiting });
   made.role(WRITER, true);
   made.state("open", { resumable: true });
   made.viewers({ count: 1, writer: "ada", seconds: 0, recordings: [{ user: "ada", input: "none" }] });
@@ -51,6 +51,21 @@ test("a server that is silent is not connected, until it answers", () => {
   assert.deepEqual(shown().filter((each) => each !== "Recordedfor ada (input: none)"), ["No answer for 6s", "1 key waits for the answer", "Details"]);
   made.quiet(null);
   assert.deepEqual(shown().slice(0, 2), ["Connected", "You can type"]);
+});
+
+test("a machine that is off can be powered on where its state is read, by a user who may, while the server answers", () => {
+  const { made, shown } = line(0);
+  const off = { state: "Shutdown", problem: "", isOff: true };
+  const stopped = () => shown().filter((each) => /^(Machine|Power)/.test(each));
+  made.machine(off, true);
+  assert.deepEqual(stopped(), ["Machine: Shutdown", "Power on"]);
+  made.machine(off, false);
+  assert.deepEqual(stopped(), ["Machine: Shutdown"]);
+  made.machine({ ...off, isOff: false }, true); // only powering it off and on starts it
+  assert.deepEqual(stopped(), ["Machine: Shutdown"]);
+  made.machine(off, true);
+  made.quiet(Date.now() - 6000);
+  assert.deepEqual(stopped(), ["Machine: Shutdown"]);
 });
 
 test("details follow the sessions, the role and the state until they are closed", async () => {

@@ -186,6 +186,7 @@ export class Console {
     });
     this.#status = new StatusLine(this.context, this.place, {
       reconnect: () => this.connectNow(),
+      powerOn: () => this.switch(),
       waiting: () => this.#life.waiting + (this.#former?.unconfirmed.unsent ?? 0),
     });
     fill(
@@ -378,7 +379,7 @@ export class Console {
       const { machine } = watch;
       this.#know(machine);
       this.#showHealth(machine?.health);
-      this.#status.machine(machine);
+      this.#status.machine(machine, this.maySwitch);
       this.#panel.follow(machine, hasStarted, watch.isGone);
     }));
     this.#panel.follow(watch.machine, false, watch.isGone);
