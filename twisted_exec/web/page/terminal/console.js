@@ -56,8 +56,12 @@ export class Console {
   #recordings = null; // those that the user knows of
   /** @type {MachineWatch | null} */
   #machine = null;
-  /** Whether the user has switched the machine off here, and not on again. */
-  hasSwitchedOff = false;
+  /**
+   * How the user has switched the machine here the last time; empty if never.
+   *
+   * @type {"" | "On" | "Off"}
+   */
+  switched = "";
   /** Whether the terminal has shown nothing yet. */
   isEmpty = true;
   /** @type {{text: string, kind: string} | null} */
@@ -521,7 +525,7 @@ export class Console {
   async setPower(power) {
     const { api, machines } = this.context;
     await api.patch(machines.path(this.place.namespace, this.place.name), { spec: { power } });
-    this.hasSwitchedOff = power === "Off";
+    this.switched = power;
     if (power === "On") this.#screen?.terminal.scrollToBottom(); // there is what the user waits for now
   }
 
