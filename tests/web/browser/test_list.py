@@ -621,15 +621,30 @@ class EmptyTests(FleetTestCase):
             self.assertEqual(await faults_of(user.page), [], view)
 
     async def test_filtered(self) -> None:
-        """A filter without a match says so in each list, and a button clears it."""
+        """An empty list says what hides its rows, how many the filter hides, and has a button that shows them."""
         await self.add_machines(1)
+        await self.add_machine("vm-0001")
         await self.add_session("vm-0000", "bob")
-        user = await self.user("sessions?filter=nothing")
-        for view, text in (("sessions", "No session matches"), ("machines", "No machine matches")):
+        await self.add_recording("vm-0000")
+        await self.add_request("vm-0000", "bob")
+        await self.add_alert()
+        user = await self.user()
+        for view, count, named in (
+            ("sessions", "1 session", "vm-0000"),
+            ("machines", "2 machines", "vm-0000"),
+            ("recordings", "1 recording", "vm-0000"),
+            ("requests", "1 request", "vm-0000"),
+            ("alerts", "1 alert", "storage"),
+        ):
             await user.open(f"{view}?filter=nothing")
-            await user.until_page(f"{text} the filter")
+            await user.until_page(f"The filter hides {count}\\.")
             await user.click_text("button", "Clear the filter")
-            await user.page.until(f"/vm-0000/.test({_TABLE}?.innerText)")
+            await user.until_page(named)
+            await user.open(f"{view}?namespace=team-a,team-b")
+            await user.until_page(f"no {view} in team-a, team-b; other namespaces are not shown")
+            self.assertEqual(await faults_of(user.page), [], view)
+            await user.click_text("button", "Show all namespaces")
+            await user.until_page(named)
 
     async def test_away(self) -> None:
         """A page that is loaded while its server is away says so; the list and the user's name come with the server."""

@@ -305,7 +305,7 @@ class MachineList extends ListView {
     const total = this.#rows.size;
     const isUnknown = this.isLoading && !total;
     let empty = null;
-    if (total && !count) empty = this.noMatch("machine");
+    if (total && !count) empty = this.noRows("machine", total, "");
     else if (!total && !this.isLoading && !this.hasProblem) empty = this.#noMachines();
     // A screen reader would read the same notice again.
     if (this.#empty.textContent !== (empty?.textContent ?? "")) fill(this.#empty, empty);
@@ -339,9 +339,7 @@ class MachineList extends ListView {
   }
 
   #noMachines() {
-    if (this.#selector.value.trim()) return emptyState("No machine has these labels.", "Clear the labels", () => this.clear(this.#selector));
-    const [namespace] = namespacesOf(this.namespaces.value);
-    if (namespace) return emptyState(`There are no machines in ${printable(this.namespaces.value)}.`, "Show all namespaces", () => this.clear(this.namespaces));
-    return emptyState("There are no machines yet: they appear here as soon as they are created.");
+    if (this.#selector.value.trim()) return emptyState("No machine has these labels; others are not shown.", "Clear the labels", () => this.clear(this.#selector));
+    return this.noRows("machine", 0, emptyState("There are no machines yet: they appear here as soon as they are created."));
   }
 }

@@ -78,7 +78,7 @@ class Recordings extends ListView {
     }));
     const command = h("code", {}, `kubectl console ${printable(this.machine?.name ?? "NAME")} --record`);
     const none = ["There are no recordings: ", command, " makes one."];
-    const empty = all.length ? this.noMatch("recording") : emptyState(none, !this.machine && "Choose a machine", "#/machines");
+    const empty = this.noRows("recording", all.length, emptyState(none, !this.machine && "Choose a machine", "#/machines"));
     this.table.update(rows, this.emptyOf(this.#rows, empty));
     this.count.textContent = this.#rows ? countOf(rows.length, all.length, "recording") : "";
     this.#showHint(new Set(all.map((row) => row.namespace)));

@@ -54,7 +54,7 @@ class Requests extends ListView {
     const now = Date.now();
     const all = (this.#requests ?? []).map((each) => rowOf(each, now, this.context.user, this.#sessions)).sort(order);
     const rows = this.matching(all, textsOf).map((row) => ({ ...row, ...this.rightsIn(row.namespace), age: age(row.since, now) }));
-    const empty = all.length ? this.noMatch("request") : emptyState("No user has asked for the approval that a ConsolePolicy may require.");
+    const empty = this.noRows("request", all.length, emptyState("No user has asked for the approval that a ConsolePolicy may require."));
     this.table.update(rows, this.emptyOf(this.#requests, empty));
     this.count.textContent = this.#requests ? countOf(rows.length, all.length, "request") : "";
   }

@@ -59,7 +59,7 @@ class Sessions extends ListView {
       age: age(row.since, now),
       awayFor: age(row.away, now),
     }));
-    const empty = all.length ? this.noMatch("session") : emptyState("No console is open.", "Choose a machine", "#/machines");
+    const empty = this.noRows("session", all.length, emptyState("No console is open.", "Choose a machine", "#/machines"));
     this.table.update(rows, this.emptyOf(this.#rows, empty));
     this.count.textContent = this.#rows ? countOf(rows.length, all.length, "session") : "";
   }
