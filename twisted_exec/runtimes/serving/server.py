@@ -249,7 +249,6 @@ class TokenServer(Service):
     A server with tokens in its URLs; subclasses add the routes.
 
     :param hop: name of this hop in audit records.
-    :param name: name of this hop in messages to users.
     :param rejoin_seconds: how long the stream of a client that cannot resume its session waits when
         its connection is lost; 0 to end it.
     :ivar health: the probes of ``/readyz``; the owner adds them.
