@@ -97,7 +97,7 @@ class Alerts extends ListView {
     this.alerts.update(alerts, this.emptyOf(this.#alerts, this.noRows("alert", this.#alerts?.length ?? 0, "There are no alerts.")));
     this.none.hidden = !isHealthKnown || unhealthy.length + (this.#matches?.length ?? 1) + (this.#alerts?.length ?? 1) > 0;
     this.sections.hidden = !this.none.hidden;
-    const none = /** @type {HTMLElement} */ (this.noRows("alert", 0, this.example));
+    const none = this.noRows("alert", 0, this.example);
     if (this.none.textContent !== none.textContent) fill(this.none, none);
   }
 

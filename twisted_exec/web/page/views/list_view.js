@@ -274,10 +274,11 @@ export class ListView {
   /**
    * What is shown instead of rows: what hides them, with a button that shows them, or that there are none.
    *
+   * @template {string | HTMLElement} None
    * @param {string} noun
    * @param {number} hidden by the filter.
-   * @param {string | HTMLElement} none
-   * @returns {string | HTMLElement}
+   * @param {None} none
+   * @returns {None | HTMLElement}
    */
   noRows(noun, hidden, none) {
     if (hidden) return emptyState(`The filter hides ${countOf(hidden, hidden, noun)}.`, "Clear the filter", () => this.clear(this.filter));

@@ -305,8 +305,7 @@ class MachineList extends ListView {
     const total = this.#rows.size;
     const isUnknown = this.isLoading && !total;
     let empty = null;
-    if (total && !count) empty = this.noRows("machine", total, "");
-    else if (!total && !this.isLoading && !this.hasProblem) empty = this.#noMachines();
+    if (total ? !count : !this.isLoading && !this.hasProblem) empty = this.#noMachines(total);
     // A screen reader would read the same notice again.
     if (this.#empty.textContent !== (empty?.textContent ?? "")) fill(this.#empty, empty);
     this.#skeleton.hidden = !isUnknown;
@@ -338,8 +337,9 @@ class MachineList extends ListView {
     this.filtered();
   }
 
-  #noMachines() {
-    if (this.#selector.value.trim()) return emptyState("No machine has these labels; others are not shown.", "Clear the labels", () => this.clear(this.#selector));
-    return this.noRows("machine", 0, emptyState("There are no machines yet: they appear here as soon as they are created."));
+  /** @param {number} hidden by the filter. */
+  #noMachines(hidden) {
+    if (!hidden && this.#selector.value.trim()) return emptyState("No machine has these labels; others are not shown.", "Clear the labels", () => this.clear(this.#selector));
+    return this.noRows("machine", hidden, emptyState("There are no machines yet: they appear here as soon as they are created."));
   }
 }
