@@ -25,7 +25,7 @@ from twisted_exec.api.status import (
 )
 from twisted_exec.streaming.carried import BridgedStream, NextHop, SplicedStream, describe_terms
 from twisted_exec.streaming.context import RequestContext
-from twisted_exec.streaming.flow import round_trip_seconds
+from twisted_exec.streaming.flow import shortest_round_trip_seconds
 from twisted_exec.streaming.http.responses import outcome
 from twisted_exec.streaming.http.upgrade_client import (
     Upgraded,
@@ -451,7 +451,7 @@ class Passage:
             raise
         if resumable is None:
             return None
-        return resumable.passed_on(self._proxy.hop, round_trip_seconds(upgraded.transport))
+        return resumable.passed_on(self._proxy.hop, shortest_round_trip_seconds(upgraded.transport))
 
     def _speaks(self, upgrade: bytes, protocol: str) -> None:
         if self._proxy.sessions.watcher is not None:
