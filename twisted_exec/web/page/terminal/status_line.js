@@ -287,7 +287,10 @@ export class StatusLine {
     this.#drawPeople();
     this.#drawDetails();
     // Where there is little room the styles depend on what is news: if all is good, only the role.
-    this.element.className = `status-line ${this.#machineText.textContent && kind === "good" ? "stopped" : kind} ${this.#state.name === "ended" ? "ended" : ""}`;
+    const isStopped = this.#machineText.textContent !== "";
+    const { isObserver, withheld } = this.#role.roles;
+    const others = { ended: this.#state.name === "ended", withheld: this.#isAnswering && !isStopped && !isObserver && withheld !== "" };
+    this.element.className = ["status-line", isStopped && kind === "good" ? "stopped" : kind, ...Object.keys(others).filter((each) => others[each])].join(" ");
     const { echo, roundTrip } = this.#facts;
     const speeds = [
       echo === undefined ? null : `Echo ${(echo / 1000).toFixed(1)} ms`,
