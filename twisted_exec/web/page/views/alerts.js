@@ -6,7 +6,7 @@ import { listPath } from "../objects.js";
 import { age, zonedTime } from "../times.js";
 import { healthOf, healthTextsOf, matchOf, matchTextsOf, rowOf, sickSince, stateText, textsOf } from "./alert_model.js";
 import { ListView } from "./list_view.js";
-import { badge, copyButton, Table } from "./parts.js";
+import { badge, copyButton, listHead, Table } from "./parts.js";
 
 const OPTIONS = { plural: "consolealerts", role: "view", missing: "This server has no alerts: it is of an older release." };
 const MOST_MATCHES = 500;
@@ -52,7 +52,7 @@ class Alerts extends ListView {
       h("section", {}, h("h2", {}, "Consoles that are not healthy"), this.problems.machines, this.health.element),
       h("section", {}, h("h2", {}, "Matches of the last hour"), this.problems.matches, this.matched.element),
       h("section", {}, h("h2", {}, "All alerts"), this.problem, this.alerts.element));
-    fill(container, h("div", { class: "page-head" }, h("h1", {}, "Alerts")), this.toolbar, this.news, this.none, this.sections);
+    fill(container, listHead(this.toolbar, "Alerts"), this.news, this.none, this.sections);
   }
 
   begin() {

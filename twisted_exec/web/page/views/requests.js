@@ -6,7 +6,7 @@ import { itemPath, listPath } from "../objects.js";
 import { age, zonedTime } from "../times.js";
 import { selectorText } from "./alert_model.js";
 import { ListView } from "./list_view.js";
-import { badge, countOf, emptyState, field, Table } from "./parts.js";
+import { badge, countOf, emptyState, field, listHead, Table } from "./parts.js";
 import { demandOf, order, rowOf, STATE_KINDS, textsOf } from "./request_model.js";
 
 const OPTIONS = {
@@ -39,7 +39,7 @@ class Requests extends ListView {
     super(context, parameters, OPTIONS);
     this.count = h("span", { class: "dim" });
     this.table = new Table("Requests for approvals", this.#columns());
-    fill(container, h("div", { class: "page-head" }, h("h1", {}, "Requests"), this.count), this.toolbar, this.problem, this.table.element);
+    fill(container, listHead(this.toolbar, "Requests", this.count), this.problem, this.table.element);
   }
 
   begin() {

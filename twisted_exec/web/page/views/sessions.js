@@ -5,7 +5,7 @@ import { button, fill, h, nameLink, printable } from "../dom.js";
 import { itemPath, listPath } from "../objects.js";
 import { age, size, zonedTime } from "../times.js";
 import { ListView } from "./list_view.js";
-import { badge, countOf, emptyState, Table } from "./parts.js";
+import { badge, countOf, emptyState, listHead, Table } from "./parts.js";
 import { connectionOf, endOf, order, ownSessions, rowOf, textsOf, THIS_PAGE } from "./session_model.js";
 
 const OPTIONS = {
@@ -35,7 +35,7 @@ class Sessions extends ListView {
     super(context, parameters, OPTIONS);
     this.count = h("span", { class: "dim" });
     this.table = new Table("Console sessions", this.#columns());
-    fill(container, h("div", { class: "page-head" }, h("h1", {}, "Sessions"), this.count), this.toolbar, this.problem, this.table.element);
+    fill(container, listHead(this.toolbar, "Sessions", this.count), this.problem, this.table.element);
   }
 
   begin() {
