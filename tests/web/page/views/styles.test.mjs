@@ -34,9 +34,10 @@ test("text can be read on each background, in light and dark", () => {
   }
 });
 
-test("black on the first colours stays black in light, and these stay as they are on white", () => {
+test("black on the first colours stays black in light, white becomes white, and these stay as they are on white", () => {
   for (const number of [1, 2, 3, 4, 5, 6]) {
     assert.deepEqual(parsed(coloursOfStyle({ foreground: 0, background: number }).foreground)[0], [0, 0, 0]);
+    assert.deepEqual(parsed(coloursOfStyle({ foreground: 7, background: number }).foreground)[0], [255, 255, 255]);
     const [shown] = parsed(coloursOfStyle({ foreground: number }).foreground);
     assert.deepEqual(shown, parsed(coloursOfStyle({ background: number }).background)[0]);
   }

@@ -61,7 +61,8 @@ function parsed(hex) {
 
 /** Return a colour that is as near to that of a text as can be read on its background. */
 function readable(colour, background) {
-  const goal = contrast(BLACK, background) > contrast(WHITE, background) ? BLACK : WHITE;
+  const goals = luminance(colour) < luminance(background) ? [BLACK, WHITE] : [WHITE, BLACK];
+  const goal = goals.find((each) => contrast(each, background) >= LEAST_CONTRAST) ?? BLACK; // one of them always is
   let near = colour;
   for (let step = 1; contrast(near, background) < LEAST_CONTRAST && step <= STEPS; step += 1) {
     near = colour.map((each, at) => Math.round(each + ((goal[at] - each) * step) / STEPS));
