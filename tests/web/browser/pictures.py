@@ -198,7 +198,8 @@ class ListPictures(_Album, FleetTestCase):
             ("requests", "[data-action=Approve]", "approve"),
         ):
             await ada.open(f"{view}?namespace=")
-            await ada.page.until(f"document.querySelector({json.dumps(opener)})?.click() ?? true")
+            found = f"document.querySelector({json.dumps(opener)})"
+            await ada.page.until(f"((each) => each && (each.click(), true))({found})")
             await self.take(ada, name)
             await ada.page.press("Escape")
 

@@ -30,6 +30,8 @@ _BUTTONS = "[...document.querySelectorAll('.power')].filter((each) => each.check
 _WHOLE = f"""[...document.querySelectorAll('.facing td.name a')].find(
     (each) => each.title === '{LONG}' && [each, ...each.querySelectorAll('*')].every((part) => part.scrollWidth <= part.clientWidth)
 )?.textContent"""
+_HEAD_IS_A_ROW = """(([title, field]) => title.top < field.bottom && field.top < title.bottom && title.right <= field.left)(
+    ['h1', '.list-toolbar input'].map((each) => document.querySelector('#view ' + each).getBoundingClientRect()))"""
 _TABLE = "document.querySelector('table.list')"
 _COUNTED = "document.querySelectorAll('nav .count:not([hidden])')"
 _FOCUSED = "document.activeElement.closest('tr')?.querySelector('.name').textContent"
@@ -424,6 +426,25 @@ class ListTests(FleetTestCase):
                 if view != "alerts":  # whose machine has its namespace below it
                     heights = f"[...document.querySelectorAll('.view-{view} .facing tbody tr')].map((each) => each.offsetHeight)"
                     await user.page.until(f"Math.max(...{heights}) < 60")
+
+    async def test_low_window(self) -> None:
+        """In a low window the title is beside the fields, stays there above a long list, and *Filters* shows the others."""
+        user = await self.user(size=(1000, 600))
+        await user.page.until(row("web-1"))
+        for view in ("machines", "sessions", "recordings", "alerts", "requests"):
+            await user.open(view)
+            await user.page.until(f"document.querySelector('.view-{view} .list-toolbar')")
+            for size in ((1000, 600), (844, 390)):
+                await user.page.resize(*size)
+                await user.page.until(f"innerWidth === {size[0]} && {_HEAD_IS_A_ROW}")
+                self.assertEqual(await faults_of(user.page), [], view)
+            await user.page.resize(1000, 600)
+            await user.click_text("button", "Filters")
+            self.assertEqual(await faults_of(user.page), [], view)
+        await user.open("machines")
+        await user.page.until(row("web-1"))
+        await user.page.evaluate(f"scrollTo(0, 900); {_FRAME}")
+        self.assertEqual(await lasting(user.page, _IN_VIEW), [])
 
     async def test_typing_on_phone(self) -> None:
         """Above the keyboard of a phone the other fields make room for what a typed filter finds, and its remedy."""
