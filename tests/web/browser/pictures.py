@@ -1,9 +1,8 @@
 """
 ``python -m tests.web.browser.pictures [COMMIT [DIRECTORY]]``: what a change of the page changes for the eye.
 
-It takes a picture of every view in four windows, and of consoles also on a phone that lies on its side, in light and
-in dark colours: once with the page of
-COMMIT (``HEAD``), and once with that of the working tree.  ``DIRECTORY/index.html`` shows each view that
+It takes a picture of every view in five windows, of which one is a phone that lies on its side, in light and in dark
+colours: once with the page of COMMIT (``HEAD``), and once with that of the working tree.  ``DIRECTORY/index.html`` shows each view that
 differs: before, after, and where.  The program fails if there is one, so it also finds what nobody meant
 to change.
 
@@ -112,7 +111,7 @@ def needs_fonts() -> str | None:
 class _Album(TestCase):
     """Pictures of the views of a user, who has a finger as the pointer on a phone."""
 
-    sizes = SIZES | {"low": (1000, 600)}
+    sizes = SIZES | {"low": (1000, 600), "side": (844, 390)}
 
     async def visit(self, url: str, token: str = "", script: str = "") -> User[Page]:
         """Open the page of the commit or of the working tree, and log in with a token, if there is one."""
@@ -208,7 +207,6 @@ class MachinePictures(_Album, WebTestCase):
     """A machine with a shell: its console in all states, and what was there before."""
 
     skip = needs.chromium() or needs.page_vendor() or needs_fonts()
-    sizes = _Album.sizes | {"side": (844, 390)}
 
     async def user(self, name: str = "ada", **options: Any) -> User[Page]:
         """Open the page with the clock that stands still."""

@@ -266,7 +266,7 @@ class PhoneTests(WebTestCase):
         self.check_faults()
 
     async def test_low_desktop(self) -> None:
-        """A low window of a desktop keeps its tabs, and the status line names each user once, and all of them."""
+        """A low window of a desktop keeps the views, and the status line names each user once, and all of them."""
         await self.deployment.create_machine("vm-1", "shell")
         ada = await self.user()
         await self.open_terminal(ada)
