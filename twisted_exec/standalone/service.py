@@ -94,6 +94,7 @@ from twisted_exec.storage.option import FORMS, storage_option
 from twisted_exec.storage.quota import NO_LIMITS, QuotaLimits
 from twisted_exec.storage.sqlite import SQLiteStorage
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
+from twisted_exec.streaming.sessions.guard import STOPPING
 from twisted_exec.tls import pem
 from twisted_exec.tls.files import Expiry, read_file
 from twisted_exec.tls.pki import (
@@ -590,7 +591,7 @@ class Standalone(AsyncService):
                 sessions = service.consoles.sessions
                 await let_sessions_end(self._reactor, self.settings.drain_seconds, sessions.__len__)
                 # No session can be resumed elsewhere: the runtime stops, too.
-                ending = Ending(SHUTTING_DOWN, "the poollet is shutting down")
+                ending = Ending(SHUTTING_DOWN, STOPPING)
                 sessions.end(lambda _: True, ending)
         self._running.sort(key=lambda service: _ORDER.index(type(service).__name__))
         while self._running:

@@ -348,7 +348,7 @@ class StopTests(KeptCase):
         absent.lose()
         stopped = self.server.stopService()
         self.assertEqual(
-            self.attachments[1].detached_with, ["the machine runtime is shutting down"]
+            self.attachments[1].detached_with, ["the server of this console is shutting down"]
         )
         self.assertEqual(self.attachments[0].detached_with, [SHUTTING_DOWN])
         self.assertIsInstance(client.hears()[-1], Ending)
@@ -361,9 +361,9 @@ class StopTests(KeptCase):
         """A connection that is lost while the runtime stops ends its session."""
         client = self.open()
         self.attachment.transport.end(Ending(COMPLETED))  # its status waits for the client
-        self.server.kept_sessions.close("the machine runtime is shutting down")
+        self.server.kept_sessions.close("the server of this console is shutting down")
         client.lose()
-        reason = "the machine runtime is shutting down"
+        reason = "the server of this console is shutting down"
         self.assertEqual(self.attachment.detached_with, [reason])
 
 

@@ -594,8 +594,9 @@ class ConsoleTests(WebTestCase):
 
     async def test_power(self) -> None:
         """
-        A machine is powered off and on by the commands of its console, off after a question; then the user reads
-        how long the session waits.  The names of the commands are those of the list.  A user who has scrolled back before powers it on and sees how it starts.
+        A machine is powered off by a command of its console after a question; then the user reads how long the session
+        waits, and the cursor is hollow.  The names of the commands are those of the list.  *Power on* is beside the
+        state of the machine: a user who has scrolled back before sees how it starts.
         """
         ada = await self.user()
         await self.open_terminal(ada)
@@ -609,10 +610,11 @@ class ConsoleTests(WebTestCase):
         await ada.click_text("dialog button", "Power off")
         await ada.until_page("Machine: Shutdown")
         await ada.page.until("/being powered off[^]*waits up to/.test(told.join())")
+        await ada.focus_terminal()
+        await ada.page.until(HOLLOW)
         await ada.page.evaluate("terminals[0].scrollToTop()")
         await ada.page.until("document.querySelector('.newest').checkVisibility()")
-        await ada.open_commands()
-        await ada.page.press("P")
+        await ada.click_text(".status-line button", "Power on")
         await ada.until_page("You can type")
         await ada.page.until("!document.querySelector('.newest').checkVisibility()")
         self.check_faults()

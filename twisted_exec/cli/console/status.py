@@ -12,7 +12,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted_exec.api.names import display_name
 from twisted_exec.console.floor import RoleNotices
 from twisted_exec.kube.console import recorded_for
-from twisted_exec.streaming.flow import round_trip_seconds
+from twisted_exec.streaming.flow import shortest_round_trip_seconds
 from twisted_exec.streaming.remotecommand.client import LOST
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def _round_trip(stream: MachineStream) -> str:
 
 
 def _tcp(transport: Any) -> str:
-    seconds = round_trip_seconds(transport)
+    seconds = shortest_round_trip_seconds(transport)
     if seconds is None:
         return ""
     peer = transport.getPeer()

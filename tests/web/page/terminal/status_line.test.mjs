@@ -15,7 +15,7 @@ const WRITER = { isObserver: false, isDenied: false, writer: "" };
 function line(waiting, context = {}) {
   const told = [];
   const away = (isAway) => told.push(isAway);
-  const made = new StatusLine(context, { namespace: "default", name: "vm" }, { reconnect: () => {}, waiting: () => waiting, away });
+  const made = new StatusLine(context, { namespace: "default", name: "vm" }, { reconnect: () => {}, powerOn: () => {}, waiting: () => waiting, away });
   made.role(WRITER, true);
   made.state("open", { resumable: true });
   made.viewers({ count: 1, writer: "ada", seconds: 0, recordings: [{ user: "ada", input: "none" }] });
@@ -59,6 +59,21 @@ test("a server that is silent is not connected, until it answers", () => {
   made.quiet(null);
   assert.equal(outage(), false);
   assert.deepEqual(shown().slice(0, 2), ["Connected", "You can type"]);
+});
+
+test("a machine that is off can be powered on where its state is read, by a user who may, while the server answers", () => {
+  const { made, shown } = line(0);
+  const off = { state: "Shutdown", problem: "", isOff: true };
+  const stopped = () => shown().filter((each) => /^(Machine|Power)/.test(each));
+  made.machine(off, true);
+  assert.deepEqual(stopped(), ["Machine: Shutdown", "Power on"]);
+  made.machine(off, false);
+  assert.deepEqual(stopped(), ["Machine: Shutdown"]);
+  made.machine({ ...off, isOff: false }, true); // only powering it off and on starts it
+  assert.deepEqual(stopped(), ["Machine: Shutdown"]);
+  made.machine(off, true);
+  made.quiet(Date.now() - 6000);
+  assert.deepEqual(stopped(), ["Machine: Shutdown"]);
 });
 
 test("details follow the sessions, the role and the state until they are closed", async () => {

@@ -59,8 +59,12 @@ export class Console {
   #recordings = null; // those that the user knows of
   /** @type {MachineWatch | null} */
   #machine = null;
-  /** Whether the user has switched the machine off here, and not on again. */
-  hasSwitchedOff = false;
+  /**
+   * How the user has switched the machine here the last time; empty if never.
+   *
+   * @type {"" | "On" | "Off"}
+   */
+  switched = "";
   /** Whether the terminal has shown nothing yet. */
   isEmpty = true;
   /** @type {{text: string, kind: string} | null} */
@@ -194,6 +198,7 @@ export class Console {
     });
     this.#status = new StatusLine(this.context, this.place, {
       reconnect: () => this.connectNow(),
+      powerOn: () => this.switch(),
       waiting: () => this.#life.waiting + (this.#former?.unconfirmed.unsent ?? 0),
       away: (isAway) => this.#turnAway(isAway),
     });
@@ -387,7 +392,7 @@ export class Console {
       const { machine } = watch;
       this.#know(machine);
       this.#showHealth(machine?.health);
-      this.#status.machine(machine);
+      this.#status.machine(machine, this.maySwitch);
       this.#panel.follow(machine, hasStarted, watch.isGone);
     }));
     this.#panel.follow(watch.machine, false, watch.isGone);
@@ -529,7 +534,7 @@ export class Console {
   async setPower(power) {
     const { api, machines } = this.context;
     await api.patch(machines.path(this.place.namespace, this.place.name), { spec: { power } });
-    this.hasSwitchedOff = power === "Off";
+    this.switched = power;
     if (power === "On") this.#screen?.terminal.scrollToBottom(); // there is what the user waits for now
   }
 

@@ -17,6 +17,7 @@ export class StatusLine {
   #place;
   #state;
   #waiting;
+  #isPowerOffered = false;
   /** @type {{roles: any, mayType: boolean}} */
   #role = { roles: { isObserver: false, withheld: "" }, mayType: true };
   #facts;
@@ -26,6 +27,7 @@ export class StatusLine {
   #stateText;
   #reconnect;
   #machineText;
+  #powerOn;
   #roleText = h("span", { class: "role-text" });
   #viewers;
   #recordedFor;
@@ -45,10 +47,10 @@ export class StatusLine {
   /**
    * @param {object} context of the page
    * @param {{namespace: string, name: string}} place
-   * @param {object} on `reconnect()`: at once; `waiting()` returns the number of keys that are not confirmed; `away(isAway)`:
-   *     the output in sight is old, or no longer
+   * @param {object} on `reconnect()`: at once; `powerOn()` the machine; `waiting()` returns the number of keys that are
+   *     not confirmed; `away(isAway)`: the output in sight is old, or no longer
    */
-  constructor(context, place, { reconnect, waiting, away }) {
+  constructor(context, place, { reconnect, powerOn, waiting, away }) {
     this.#away = away;
     this.#context = context;
     this.#place = place;
@@ -60,6 +62,7 @@ export class StatusLine {
     this.#stateText = h("span", { class: "badge waiting" });
     this.#reconnect = button("Reconnect now", reconnect, { class: "small reconnect", hidden: true });
     this.#machineText = h("span", { class: "badge waiting", hidden: true });
+    this.#powerOn = button("Power on", powerOn, { class: "small power-on", hidden: true });
     this.#viewers = button("", () => this.showDetails(), {
       class: "quiet small viewers",
       title: "Sessions at this console, with this one, and their users",
@@ -80,6 +83,7 @@ export class StatusLine {
       this.#stateText,
       this.#reconnect,
       this.#machineText,
+      this.#powerOn,
       this.#roleText,
       this.#recorded,
       this.#viewers,
@@ -119,11 +123,15 @@ export class StatusLine {
     this.#draw();
   }
 
-  /** @param {{state: string, problem: string}|null} machine null: unknown */
-  machine(machine) {
+  /**
+   * @param {{state: string, problem: string, isOff: boolean}|null} machine null: unknown
+   * @param {boolean} [maySwitch] whether the user may power it on and off
+   */
+  machine(machine, maySwitch = false) {
     const isStopped = machine !== null && machine.state !== "Running";
     this.#machineText.textContent = isStopped ? `Machine: ${printable(machine.state)}` : "";
     this.#machineText.title = printable(machine?.problem ?? "");
+    this.#isPowerOffered = isStopped && machine.isOff && maySwitch;
     this.#draw();
   }
 
@@ -284,7 +292,10 @@ export class StatusLine {
     this.#drawOutage(kind, text);
     this.#drawDetails();
     // Where there is little room the styles depend on what is news: if all is good, only the role.
-    this.element.className = `status-line ${this.#machineText.textContent && kind === "good" ? "stopped" : kind} ${this.#state.name === "ended" ? "ended" : ""}`;
+    const isStopped = this.#machineText.textContent !== "";
+    const { isObserver, withheld } = this.#role.roles;
+    const others = { ended: this.#state.name === "ended", withheld: this.#isAnswering && !isStopped && !isObserver && withheld !== "" };
+    this.element.className = ["status-line", isStopped && kind === "good" ? "stopped" : kind, ...Object.keys(others).filter((each) => others[each])].join(" ");
     const { echo, roundTrip } = this.#facts;
     const speeds = [
       echo === undefined ? null : `Echo ${(echo / 1000).toFixed(1)} ms`,
@@ -321,6 +332,7 @@ export class StatusLine {
     this.#viewers.hidden = !this.#isAnswering || !viewers;
     this.#recorded.hidden = !this.#isOpen || !viewers?.recordings?.length;
     this.#machineText.hidden = !isStopped || this.#state.name === "ended";
+    this.#powerOn.hidden = !(this.#isAnswering && this.#isPowerOffered);
     this.#roleText.hidden = isStopped; // nothing reads what is typed
     const waiting = roles.isObserver ? "" : waitingText(this.#state, this.#waiting());
     const role = this.#isAnswering ? printable(roleText(roles, { mayType, isReadOnly: this.isReadOnly })) : "";

@@ -27,7 +27,7 @@ export function rowOf(machine, kind) {
   const isSick = health?.isHealthy === false;
   const alert = isSick ? `${health?.reason}: ${health?.message.replace("The machine printed ", "")}` : "";
   const isOff = spec.power === "Off";
-  const isPoweredOff = isOff && status.state === "Shutdown"; // as its user has asked for it: no fault
+  const isPoweredOff = isOff && status.state === "Shutdown"; // as its user has asked for it: no fault, and its state says it
   const unready = isReady || isPoweredOff ? "" : ready.message || ready.reason || "";
   const fault = unready || alert;
   return {
@@ -39,9 +39,9 @@ export function rowOf(machine, kind) {
     state: metadata.deletionTimestamp ? "Terminating" : (status.state ?? "Unknown"),
     health: badgeOf(status.state, isReady && !isSick, metadata.deletionTimestamp),
     isSick,
-    problem: fault || (isPoweredOff ? "powered off" : ""),
+    problem: fault,
     offset: fault && fault === alert ? (health?.offset ?? null) : null, // of the line in the log that is the fault
-    severity: !fault ? "off" : status.state === "Pending" ? "waiting" : "bad",
+    severity: status.state === "Pending" ? "waiting" : "bad",
     pool: (spec.machinePoolRef ?? spec.fleetRef)?.name ?? "",
     line: condition(OUTPUT)?.message ?? "",
     created: metadata.creationTimestamp ?? "",

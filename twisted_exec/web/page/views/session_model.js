@@ -5,8 +5,7 @@
 /** Marks the sessions of this page. */
 export const THIS_PAGE = "this page";
 
-const MODES = { Drive: "Typing", TakeOver: "Taking over", Watch: "Observing" };
-const ROLES = { Writer: "Yes", Observer: "No" };
+const MODES = { Drive: "type", TakeOver: "take over", Watch: "observe" };
 
 /**
  * One session as a row.
@@ -25,7 +24,7 @@ export function rowOf(session) {
     machine: spec.machine ?? "",
     machineResource: spec.machineResource ?? "",
     mode: MODES[spec.mode] ?? spec.mode ?? "",
-    types: ROLES[status.role] ?? status.role ?? "",
+    role: status.role ?? "",
     away: status.awaySince ?? "",
     isResumable: status.resumable === true,
     address: spec.address ?? "",
@@ -112,5 +111,5 @@ export function ownSessions(store) {
  * @returns {string[]}
  */
 export function textsOf(row) {
-  return [row.machine, row.namespace, row.user, row.caller, row.types, row.mode, connectionOf(row), row.address, row.isOwn ? THIS_PAGE : ""];
+  return [row.machine, row.namespace, row.user, row.caller, row.role, row.mode, connectionOf(row), row.address, row.isOwn ? THIS_PAGE : ""];
 }
