@@ -246,6 +246,10 @@ class Present(Protocol):
         """True if the session has ended or is about to."""
 
     @property
+    def is_away(self) -> bool:
+        """True if the session's connection is lost, and its user may come back."""
+
+    @property
     def reads_marks(self) -> bool:
         """True if the session's stream has marks."""
 
@@ -277,15 +281,16 @@ class Presence:
 
     @property
     def attendance(self) -> Attendance:
-        viewers = sum(not each.is_ending for each in self._sessions)
+        present = [each for each in self._sessions if not each.is_ending]
         seconds = int(self._clock.seconds() - self._since) if self._writer else 0
         return Attendance(
-            viewers,
+            len(present),
             self._writer,
             seconds,
             self._recordings(),
             self._has_break(),
             self._missing_people(),
+            sum(each.is_away for each in present),
         )
 
     def changed(self) -> None:

@@ -371,6 +371,8 @@ class Attendance:
     :param recordings: those that go on, :data:`MOST_RECORDINGS` at most; ``None`` if unknown.
     :param has_break: false if the console has no BREAK.
     :param withheld: why the machine gets no input at present; empty if it does.
+    :param lost: the number of those whose connections are lost; 0 also if the runtime is of an
+        earlier release.
     """
 
     viewers: int
@@ -379,6 +381,13 @@ class Attendance:
     recordings: tuple[OpenRecording, ...] | None = None
     has_break: bool = True
     withheld: str = ""
+    lost: int = 0
+
+    @property
+    def counted(self) -> str:
+        """The numbers for people: ``3`` or ``2, 1 lost``."""
+        present = max(0, self.viewers - self.lost)
+        return f"{present}, {self.lost} lost" if self.lost else str(present)
 
 
 @dataclass(frozen=True)
@@ -431,6 +440,8 @@ def encode_mark(mark: Mark | Question | Answer) -> bytes:
         document = {"Viewers": mark.viewers}
         if mark.writer:
             document |= {"Writer": mark.writer, "Seconds": mark.seconds}
+        if mark.lost:
+            document["Lost"] = mark.lost
         if mark.recordings is not None:
             document["Recordings"] = [
                 {"Input": each.input, "User": each.user[:_LONGEST_USER]}
@@ -541,12 +552,14 @@ def _mark(line: bytes) -> Mark | None:
 
 def _attendance(document: dict[str, object]) -> Attendance:
     viewers, seconds = document["Viewers"], document.get("Seconds", 0)
-    writer = document.get("Writer", "")
+    writer, lost = document.get("Writer", ""), document.get("Lost", 0)
     if not (
         isinstance(viewers, int)
         and isinstance(seconds, int)
         and isinstance(writer, str)
+        and isinstance(lost, int)
         and _is_count(viewers)
+        and _is_count(lost)
         and _is_count(seconds)
     ):
         raise RemoteProtocolError("a mark Viewers has no valid number or name")
@@ -554,7 +567,8 @@ def _attendance(document: dict[str, object]) -> Attendance:
     has_break, withheld = document.get("Break") is not False, document.get("Withheld", "")
     if not isinstance(withheld, str):
         raise RemoteProtocolError("a mark Viewers has no valid reason why input is withheld")
-    return Attendance(viewers, writer, seconds, recordings, has_break, printable_line(withheld))
+    withheld = printable_line(withheld)
+    return Attendance(viewers, writer, seconds, recordings, has_break, withheld, lost)
 
 
 def _recordings(value: object) -> tuple[OpenRecording, ...] | None:

@@ -45,7 +45,7 @@ def status(
         "role": "observer" if read_only or notices.is_observer else "writer",
         "writer": _writer(notices, attendance),
         "withheld": attendance.withheld if attendance is not None else "",
-        "viewers": str(attendance.viewers) if attendance is not None else "",
+        "viewers": attendance.counted if attendance is not None else "",
         "round trip": _round_trip(stream),
         "TCP": _tcp(getattr(stream, "transport", None)),
         "hops": _hops(getattr(stream, "round_trips", ())),

@@ -114,9 +114,10 @@ test("marks for people are passed on, and unknown ones are ignored", () => {
   open(state);
   assert.deepEqual(state.receiveMark({ Notice: "hello", Kind: "message" }), { notice: { Notice: "hello", Kind: "message" } });
   assert.deepEqual(state.receiveMark({ Viewers: 2, Writer: "ada", Seconds: 4 }), {
-    viewers: { count: 2, writer: "ada", seconds: 4, recordings: null, withheld: "" },
+    viewers: { count: 2, lost: 0, writer: "ada", seconds: 4, recordings: null, withheld: "" },
   });
-  const alone = { count: 1, writer: "", seconds: 0, withheld: "" };
+  assert.equal(state.receiveMark({ Viewers: 2, Lost: 1 }).viewers.lost, 1);
+  const alone = { count: 1, lost: 0, writer: "", seconds: 0, withheld: "" };
   assert.deepEqual(state.receiveMark({ Viewers: 1 }), { viewers: { ...alone, recordings: null } });
   const recordings = [{ Input: "masked", User: "ada" }, { Input: "some", User: "x" }, { Input: "all" }, null];
   assert.deepEqual(state.receiveMark({ Viewers: 1, Recordings: recordings }), {

@@ -79,7 +79,7 @@ export class ConsoleSession {
    * @param {() => number} [options.random]
    * @param {any} [options.WebSocket]
    * @param {any} options.on callbacks, each optional: output(bytes), placed({epoch, offset, end, exact}),
-   *     gap({bytes, exact}), notice(mark), viewers({count, writer, seconds}), echo(microseconds),
+   *     gap({bytes, exact}), notice(mark), viewers({count, lost, writer, seconds}), echo(microseconds),
    *     uncertain({sent, unsent}), roundTrip(milliseconds), quiet(since): the server has not answered a question of
    *     that time, null: it has now; state(name, detail).
    */

@@ -5,7 +5,7 @@ import { button, fill, h, printable, renew } from "../dom.js";
 import { qualifiedName } from "../machines.js";
 import { Objects, listPath } from "../objects.js";
 import { skeleton } from "../views/parts.js";
-import { amount, presentText, recordedFor, roleText, viewerNames, waitingText, withRoles, writerText } from "./texts.js";
+import { amount, presentText, recordedFor, roleText, viewerCount, viewerNames, waitingText, withRoles, writerText } from "./texts.js";
 
 const TICK_MILLISECONDS = 1000;
 const NAMES_MILLISECONDS = 700; // the object of a session appears a moment after it
@@ -57,7 +57,7 @@ export class StatusLine {
     this.#machineText = h("span", { class: "badge waiting", hidden: true });
     this.#viewers = button("", () => this.showDetails(), {
       class: "quiet small viewers",
-      title: "Sessions at this console, with this one, and their users",
+      title: "Sessions at this console, with this one, and their users; lost: a user whose connection is lost may come back",
       hidden: true,
     });
     this.#recordedFor = h("span", { class: "recorded-for" });
@@ -125,8 +125,7 @@ export class StatusLine {
   viewers(viewers) {
     this.#facts.viewers = { ...viewers, at: Date.now() };
     this.#recordedFor.textContent = `for ${printable(recordedFor(viewers.recordings ?? []))}`;
-    const count = viewers.count === 1 ? "1 viewer" : `${viewers.count} viewers`;
-    fill(this.#viewers, count, this.#names);
+    fill(this.#viewers, viewerCount(viewers), this.#names);
     clearTimeout(this.#namesTimer);
     this.#namesTimer = setTimeout(() => this.#nameViewers(), NAMES_MILLISECONDS);
     this.#draw();
@@ -252,7 +251,7 @@ export class StatusLine {
     const { missed } = this.#state.detail;
     if (missed) facts.push(["Output", `${amount(missed)} followed after the reconnection`]);
     if (this.#isOpen) {
-      facts.push(["Typing", writerText(viewers, Date.now(), this.#role.roles)], ["Viewers", viewers ? String(viewers.count) : "Unknown"]);
+      facts.push(["Typing", writerText(viewers, Date.now(), this.#role.roles)], ["Viewers", viewers ? viewerCount(viewers).replace(/ viewers?/, "") : "Unknown"]);
       if (viewers?.recordings) facts.push(["Recorded", viewers.recordings.length ? `For ${recordedFor(viewers.recordings)}` : "No"]);
     }
     return facts;
