@@ -17,7 +17,16 @@ def attendance(
     viewers: int, writer: str = "", seconds: int = 0, withheld: str = "", lost: int = 0
 ) -> Attendance:
     """Return the mark of a console that is not recorded, and has no BREAK."""
-    return Attendance(viewers, writer, seconds, (), has_break=False, withheld=withheld, lost=lost)
+    return Attendance(
+        viewers,
+        writer,
+        seconds,
+        (),
+        has_break=False,
+        withheld=withheld,
+        lost=lost,
+        message_characters=200,
+    )
 
 
 class PresenceTests(ViewerCase):

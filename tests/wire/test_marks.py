@@ -55,7 +55,10 @@ class MarkTests(SynchronousTestCase):
         self.assertEqual(
             encode_mark(Attendance(2, "ada", 7)), b'{"Viewers":2,"Writer":"ada","Seconds":7}\n'
         )
-        self.assertEqual(encode_mark(Attendance(2, lost=1)), b'{"Viewers":2,"Lost":1}\n')
+        self.assertEqual(
+            encode_mark(Attendance(2, lost=1, message_characters=200)),
+            b'{"Viewers":2,"Lost":1,"Message":200}\n',
+        )
         self.assertEqual(
             encode_mark(Attendance(1, recordings=())), b'{"Viewers":1,"Recordings":[]}\n'
         )
@@ -118,6 +121,7 @@ class MarkTests(SynchronousTestCase):
                 st.builds(Notice, st.text(max_size=200), st.none()),
                 st.builds(Attendance, st.integers(0, 9999), has_break=st.booleans()),
                 st.builds(Attendance, st.integers(0, 9999), lost=st.integers(0, 9999)),
+                st.builds(Attendance, st.just(1), message_characters=st.integers(0, 9999)),
                 st.builds(Attendance, st.integers(0, 9999), withheld=st.just("2 are needed")),
                 st.builds(
                     Attendance,

@@ -31,6 +31,7 @@ from twisted_exec.streaming.interfaces import (
     IAttachmentTransport,
     IEchoTransport,
     IMarkTransport,
+    IMessaging,
     IOperable,
     IResumableAttachment,
     Position,
@@ -40,7 +41,7 @@ from twisted_exec.streaming.interfaces import (
 from twisted_exec.streaming.remotecommand.server import NO_BREAK
 from twisted_exec.wire.control_messages import decode_notice
 from twisted_exec.wire.errors import RemoteProtocolError
-from twisted_exec.wire.resume import Attendance, Notice, parse_notice
+from twisted_exec.wire.resume import Attendance, Notice, NoticeKind, parse_notice
 from twisted_exec.wire.session_terms import FULL, Right, Terms, parse_terms
 from twisted_exec.wire.stream_options import StreamOptions
 
@@ -54,7 +55,7 @@ _RETURN_SECONDS = 10.0
 """Time after a change of the process until a session without a stream counts as away."""
 
 
-@implementer(IOperable, IResumableAttachment, IPushProducer)
+@implementer(IMessaging, IOperable, IResumableAttachment, IPushProducer)
 class Viewer:
     """
     The attachment of one user's session to a console; :meth:`SharedConsole.viewer` creates it.
@@ -88,6 +89,7 @@ class Viewer:
         self._return: IDelayedCall | None = None
         self._size: TerminalSize | None = None
         self._is_role_doubtful = False  # the user may not have the notice about the role
+        self._told_wait_seconds = 0
         self._role = self._role_at_start = Role.OBSERVER
 
     @property
@@ -161,6 +163,11 @@ class Viewer:
     @property
     def reads_marks(self) -> bool:
         return IMarkTransport.providedBy(self._transport)
+
+    @property
+    def shows_messages(self) -> bool:
+        """True if the client reads marks, also while its connection is lost."""
+        return self._transport is None or self.reads_marks
 
     @property
     def may_wait(self) -> bool:
@@ -398,6 +405,16 @@ class Viewer:
             self._viewers.attendance_changed()
         elif self.input.may_send_break() and not self._console.send_break(wish):
             self.tell(NO_BREAK)
+
+    def said(self, text: str) -> None:
+        self._viewers.say(self, text)
+
+    def message_refused(self, most: int, seconds: int) -> None:
+        """Tell the user about the limit of messages a minute; once a second is enough."""
+        if seconds != self._told_wait_seconds:
+            self._told_wait_seconds = seconds
+            why = f"at most {most} messages a minute; try again in {seconds} s"
+            self.tell(Notice(f"your message was not sent: {why}", NoticeKind.RECEIPT))
 
     @property
     def role(self) -> Role:

@@ -21,7 +21,7 @@ from twisted_exec.streaming.http.websocket import ServerSocket, server_factory, 
 from twisted_exec.streaming.interfaces import Break, Ending, Role, TerminalSize
 from twisted_exec.streaming.remotecommand.carriers import ServerMessages
 from twisted_exec.wire.channel import Channel
-from twisted_exec.wire.control_messages import SizeDecoder, encode_ending
+from twisted_exec.wire.control_messages import Message, SizeDecoder, encode_ending
 from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.resume import (
     RESUME_HEADER,
@@ -81,6 +81,7 @@ class ResumableConsole(Factory):
         self.oldest = 0
         self.line: list[Item] = []
         self.sizes: list[TerminalSize] = []
+        self.messages: list[str] = []
         self.refusals: list[tuple[int, int | None]] = []
         self.greeting: bytes | None = None
         self.requests: list[Resume | None] = []
@@ -336,6 +337,8 @@ class _Connection:
             for event in self._sizes.feed(data):
                 if isinstance(event, TerminalSize):
                     self._console.sizes.append(event)
+                elif isinstance(event, Message):
+                    self._console.messages.append(event.text)
                 else:
                     self._take(event, 1)
 

@@ -266,6 +266,10 @@ class NoticeKind(Enum):
     """The machine has ended; the session waits for it to start again."""
     BANNER = "banner"
     """The machine's banner."""
+    SAID = "said"
+    """A message of another user of the console."""
+    RECEIPT = "receipt"
+    """The answer to a message of this session: who gets it, or why nobody does."""
 
 
 class NoticeRole(Enum):
@@ -373,6 +377,8 @@ class Attendance:
     :param withheld: why the machine gets no input at present; empty if it does.
     :param lost: the number of those whose connections are lost; 0 also if the runtime is of an
         earlier release.
+    :param message_characters: the longest message that the console passes on to the other users; 0
+        for none.
     """
 
     viewers: int
@@ -382,6 +388,7 @@ class Attendance:
     has_break: bool = True
     withheld: str = ""
     lost: int = 0
+    message_characters: int = 0
 
     @property
     def counted(self) -> str:
@@ -442,6 +449,8 @@ def encode_mark(mark: Mark | Question | Answer) -> bytes:
             document |= {"Writer": mark.writer, "Seconds": mark.seconds}
         if mark.lost:
             document["Lost"] = mark.lost
+        if mark.message_characters:
+            document["Message"] = mark.message_characters
         if mark.recordings is not None:
             document["Recordings"] = [
                 {"Input": each.input, "User": each.user[:_LONGEST_USER]}
@@ -568,7 +577,17 @@ def _attendance(document: dict[str, object]) -> Attendance:
     if not isinstance(withheld, str):
         raise RemoteProtocolError("a mark Viewers has no valid reason why input is withheld")
     withheld = printable_line(withheld)
-    return Attendance(viewers, writer, seconds, recordings, has_break, withheld, lost)
+    longest = document.get("Message", 0)
+    return Attendance(
+        viewers,
+        writer,
+        seconds,
+        recordings,
+        has_break,
+        withheld,
+        lost,
+        longest if isinstance(longest, int) and _is_count(longest) else 0,
+    )
 
 
 def _recordings(value: object) -> tuple[OpenRecording, ...] | None:

@@ -17,7 +17,7 @@ from twisted_exec.streaming.remotecommand.input_log import LIMIT_PIECES, WINDOW_
 from twisted_exec.testing.console import RecordingProducer, RecordingUser
 from twisted_exec.testing.resumable_console import ResumableConsole
 from twisted_exec.wire.channel import V4, Channel
-from twisted_exec.wire.control_messages import encode_ending
+from twisted_exec.wire.control_messages import Message, encode_ending
 from twisted_exec.wire.errors import LocalProtocolError
 from twisted_exec.wire.resume import At, EchoTime, Notice, Position, encode_mark
 
@@ -144,6 +144,18 @@ class OutageTests(ResumingCase):
         self.end.wait(1)
         self.assertEqual(self.line, [b"ab", Break(300), b"c", Role.WRITER, None])
         self.assertEqual(self.server.sizes, [TerminalSize(132, 43)])
+
+    def test_message(self) -> None:
+        """A message to other users goes past the input, and is not sent during an outage, nor behind it."""
+        self.client.say(Message("one"))
+        self.end.pump()
+        self.end.cut()
+        self.client.say(Message("two"))
+        self.end.wait(1)
+        self.client.say(Message("three"))
+        self.end.pump()
+        self.assertEqual(self.server.messages, ["one", "three"])
+        self.assertEqual((self.line, self.client.resumes), ([], 1))
 
     def test_nothing_before_ack(self) -> None:
         """A resumed stream sends nothing before the server's Ack."""

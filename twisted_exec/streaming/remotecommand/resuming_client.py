@@ -32,7 +32,7 @@ from twisted_exec.streaming.remotecommand.client import (
 from twisted_exec.streaming.remotecommand.input_log import InputLog
 from twisted_exec.streaming.remotecommand.reconnecting import Reconnecting, Refused
 from twisted_exec.wire.channel import V5
-from twisted_exec.wire.control_messages import dropped_keys, encode_gap
+from twisted_exec.wire.control_messages import Message, dropped_keys, encode_gap
 from twisted_exec.wire.errors import LocalProtocolError, RemoteProtocolError
 from twisted_exec.wire.resume import (
     MARKS,
@@ -178,6 +178,11 @@ class ResumingClient:
 
     def wish(self, wish: Break | Role) -> None:
         self._put(wish)
+
+    def say(self, message: Message) -> None:
+        """Send a message to the other users of the console, unless the connection is lost."""
+        if self._state is _State.OPEN:
+            self._stream.say(message)
 
     def end_input(self) -> None:
         """
