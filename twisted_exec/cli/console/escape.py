@@ -41,6 +41,7 @@ class EscapeCommand(Enum):
     SAVE = b"W"
     MACHINES = b"L"
     POWER = b"P"
+    MESSAGE = b"M"
     SUSPEND = b"\x1a"
 
 
@@ -70,6 +71,7 @@ HELP = (
     ("W", "write it into a file"),
     ("L", "list the machines, and switch to another one"),
     ("P", "power: switch the machine on or off, or reset it"),
+    ("M", "send a message to all viewers of this console"),
     ("^Z", "suspend"),
     ("?", "this help"),
 )
@@ -85,6 +87,7 @@ DIALOGS = frozenset(
         EscapeCommand.SAVE,
         EscapeCommand.MACHINES,
         EscapeCommand.POWER,
+        EscapeCommand.MESSAGE,
     }
 )
 """Commands that ask the user, or show a view."""
