@@ -256,6 +256,57 @@ class ConsoleTests(WebTestCase):
         await ada.page.until(f"!/bob/.test({people}) && /ada/.test({people})")
         self.check_faults()
 
+    async def test_company(self) -> None:
+        """
+        Users read who joins and leaves, and write to each other; neither the machine nor its output has a part in that.
+        A page that is gone is no viewer.
+        """
+        ada, bob = await self.user(), await self.user("bob")
+        await self.open_terminal(ada)
+        await ada.until_page(r"1 viewer: ada \(you\)")
+        joined = await ada.watch_page("bob has joined")
+        await bob.open(f"{VM}?mode=drive")
+        await bob.until_page(r"2 viewers: bob \(you\), ada")
+        await joined()
+        for sender, reader, text in (
+            (bob, ada, "may I type?  <b>\u202ebold</b>"),
+            (ada, bob, "$(echo 6*7) I reboot it"),
+        ):
+            receipt = await sender.watch_page("Your message to 1 viewer:")
+            await sender.open_commands()
+            await sender.page.press("M")
+            await sender.page.until("document.querySelector('dialog[open] input:focus')")
+            await sender.page.type(text)
+            await sender.page.press("Enter")
+            await receipt()
+            await reader.page.until("document.querySelector('.said')")
+        said = "document.querySelector('.said span').textContent"
+        self.assertEqual(
+            await ada.page.evaluate(said), 'Message from bob: "may I type? <b>?bold</b>"'
+        )
+        self.assertEqual(
+            await bob.page.evaluate(said), 'Message from ada: "$(echo 6*7) I reboot it"'
+        )
+        for width, height in ((1280, 800), (390, 844)):
+            await ada.page.resize(width, height)
+            self.assertEqual(await faults_of(ada.page), [])
+            await self.check_layout(ada, f"said-{width}", ".said", ".said .button", ".status-line")
+        await ada.echo("still")
+        self.assertNotIn("reboot", await bob.until_terminal("still-42"))
+        await ada.click_text(".said button", "\u00d7")
+        await ada.page.until("!document.querySelector('.said')")
+        await bob.page.close()
+        await ada.until_page(r"1 viewer, 1 lost: ada \(you\), bob \(lost\)")
+        eve = await self.user("bob")
+        await eve.open(f"{VM}?mode=observe")
+        await eve.until_page("2 viewers, 1 lost")
+        await eve.open_commands()
+        disabled = "[...document.querySelectorAll('dialog button:disabled')].map((each) => each.textContent)"
+        self.assertTrue(
+            any("Message to viewers" in each for each in await eve.page.evaluate(disabled))
+        )
+        self.check_faults()
+
     async def test_typing_at_the_end(self) -> None:
         """Keys of a user who types on when a session ends press no button: no part of a line reaches a machine."""
         ada = await self.user()

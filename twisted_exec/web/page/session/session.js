@@ -154,6 +154,12 @@ export class ConsoleSession {
     this.#put({ Role: ROLES[name] });
   }
 
+  /** Send a message to the other users of the console, which is no input; return whether there is a connection for it. */
+  say(text) {
+    if (this.#isOpen) this.#transmit(channel.encodeControl({ ...(this.#size ?? { Width: 0, Height: 0 }), Message: text }));
+    return this.#isOpen;
+  }
+
   /** Tell the size of the terminal. */
   resize(columns, rows) {
     this.#size = { Width: columns, Height: rows };

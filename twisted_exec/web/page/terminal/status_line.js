@@ -5,6 +5,7 @@ import { button, fill, h, printable, renew } from "../dom.js";
 import { qualifiedName } from "../machines.js";
 import { Objects, listPath } from "../objects.js";
 import { skeleton } from "../views/parts.js";
+import { Company, MOST_TOLD } from "./company.js";
 import { amount, presentText, recordedFor, roleText, viewerCount, viewerNames, waitingText, withRoles, writerText } from "./texts.js";
 
 const TICK_MILLISECONDS = 1000;
@@ -31,6 +32,8 @@ export class StatusLine {
   #recordedFor;
   #recorded;
   #names;
+  #news;
+  #company = new Company();
   #speed;
   #details;
   #timer;
@@ -42,12 +45,14 @@ export class StatusLine {
   /**
    * @param {object} context of the page
    * @param {{namespace: string, name: string}} place
-   * @param {object} on `reconnect()`: at once; `waiting()` returns the number of keys that are not confirmed
+   * @param {object} on `reconnect()`: at once; `waiting()` returns the number of keys that are not confirmed;
+   *     `news(text)`: users have joined or left
    */
-  constructor(context, place, { reconnect, waiting }) {
+  constructor(context, place, { reconnect, waiting, news }) {
     this.#context = context;
     this.#place = place;
     this.#waiting = waiting;
+    this.#news = news;
     this.#state = { name: "connecting", detail: {}, at: Date.now(), silentSince: null };
     this.#facts = {};
     this.#offset = () => null;
@@ -93,6 +98,7 @@ export class StatusLine {
   /** A new session begins. */
   begin(isReadOnly) {
     this.isReadOnly = isReadOnly;
+    this.#company = new Company();
     this.#facts = { columns: this.#facts.columns, rows: this.#facts.rows };
     this.#offset = () => null;
   }
@@ -126,9 +132,23 @@ export class StatusLine {
     this.#facts.viewers = { ...viewers, at: Date.now() };
     this.#recordedFor.textContent = `for ${printable(recordedFor(viewers.recordings ?? []))}`;
     fill(this.#viewers, viewerCount(viewers), this.#names);
-    clearTimeout(this.#namesTimer);
-    this.#namesTimer = setTimeout(() => this.#nameViewers(), NAMES_MILLISECONDS);
+    this.#nameLater(5);
     this.#draw();
+  }
+
+  /** Take note of a notice about other users. */
+  heard(text) {
+    this.#company.heard(text);
+  }
+
+  /** The sessions at the console, as the server said last. */
+  get viewersNow() {
+    return this.#facts.viewers ?? { count: 1 };
+  }
+
+  /** The longest message to all viewers; 0 if the console passes none on. */
+  get longestMessage() {
+    return this.#facts.viewers?.message ?? 0;
   }
 
   /** The name of the user who types, as the server said last; empty if nobody does, or if it is unknown. */
@@ -155,13 +175,26 @@ export class StatusLine {
     this.#offset = offset;
   }
 
-  /** @param {number} attempts how often to look again: a session is listed for some seconds after its end */
-  async #nameViewers(attempts = 5) {
-    const names = await this.#people().catch(() => null);
-    if (!names?.length || this.#viewers.hidden) return;
-    if (attempts && names.length !== this.#facts.viewers?.count) {
-      clearTimeout(this.#namesTimer);
-      this.#namesTimer = setTimeout(() => this.#nameViewers(attempts - 1), 5 * NAMES_MILLISECONDS);
+  /** Not all pages of a console ask at the same time. */
+  #nameLater(attempts, milliseconds = NAMES_MILLISECONDS * (1 + Math.random())) {
+    clearTimeout(this.#namesTimer);
+    this.#namesTimer = setTimeout(() => this.#nameViewers(attempts), milliseconds);
+  }
+
+  /** @param {number} attempts how often to look again: the list follows some seconds behind an end or a loss */
+  async #nameViewers(attempts) {
+    const count = this.#facts.viewers?.count ?? 0;
+    const isCrowd = count > MOST_TOLD; // each of its pages would list all of them at each change
+    const names = isCrowd ? null : await this.#people().catch(() => null);
+    if (this.#viewers.hidden || count !== this.#facts.viewers?.count) return; // another look follows
+    const isCounted = !names || names.length === count;
+    const isCurrent = isCounted && (!names || names.filter(({ away }) => away).length === (this.#facts.viewers?.lost ?? 0));
+    if (attempts && !isCurrent) this.#nameLater(attempts - 1, 5 * NAMES_MILLISECONDS);
+    const news = isCounted || !attempts ? this.#company.news(count, names) : "";
+    if (news) this.#news(news);
+    if (!names?.length) {
+      this.#names.textContent = "";
+      return;
     }
     const text = viewerNames(names).map(printable).join(", ");
     this.#names.textContent = `: ${text}`;

@@ -26,7 +26,7 @@ const HOST_AWAY = "host of the machine cannot be reached now";
 const DELETED_BY = /^(.+) deleted the console session \S+$/; // the name of the object tells the user nothing
 const DEMAND = /^(ConsolePolicy "[^"]+" requires )(.+)$/s;
 const MACHINE = /^\w+ "[^"]+"/; // of this console
-const FIRST_WORD = /^(a|an|from|machine|no|nothing|the|there|this|what|you)\b/; // others may be names
+const FIRST_WORD = /^(a|an|another|from|machine|message|no|nobody|nothing|somebody|the|there|this|what|you|your)\b/; // others may be names
 
 /**
  * Return `{kind, text}` of a state of a session; kind: good, waiting, bad or off.

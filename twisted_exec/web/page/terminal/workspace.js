@@ -232,6 +232,7 @@ class Workspace {
         { key: "r", label: "Observe only", action: () => console.changeRole("observe"), disabled: !drives },
         ...(maySwitch ? [{ key: "P", label: machine?.isOff ? "Power on" : "Power off", action: () => console.switch() }] : []),
         { key: "e", label: "Details", action: () => console.showDetails() },
+        { key: "j", label: console.tellsCompany ? "Do not tell who joins" : "Tell who joins", action: () => console.toggleCompany() },
         part("g", "Log", "logs"),
         part("d", "Screen", "screen"),
         part("R", "Recordings", "recordings"),
@@ -239,6 +240,7 @@ class Workspace {
       ]],
       ["Send", [
         { key: "b", label: "BREAK", action: () => console.sendBreak(), disabled: !drives },
+        { key: "M", label: "Message to viewers …", action: () => console.writeMessage(), disabled: !console.mayWriteMessage },
         { key: "s", label: "SysRq …", action: () => console.sysrq(), disabled: !drives },
         { key: "]", label: "Ctrl ]", action: () => console.type("\x1d"), disabled: !drives },
         { key: "z", label: "Terminal size (stty)", action: () => console.typeSize(), disabled: !drives },
