@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 
 
 _STALLED_SECONDS = 10.0
+_MOST_REFUSALS = 5
+"""Refused messages of which a session is told in a second: more than its user can type."""
 _RETURN_SECONDS = 10.0
 """Time after a change of the process until a session without a stream counts as away."""
 
@@ -89,7 +91,7 @@ class Viewer:
         self._return: IDelayedCall | None = None
         self._size: TerminalSize | None = None
         self._is_role_doubtful = False  # the user may not have the notice about the role
-        self._told_wait_seconds = 0
+        self._told_wait_seconds = self._told_refusals = 0
         self._role = self._role_at_start = Role.OBSERVER
 
     @property
@@ -410,9 +412,11 @@ class Viewer:
         self._viewers.say(self, text)
 
     def message_refused(self, most: int, seconds: int) -> None:
-        """Tell the user about the limit of messages a minute; once a second is enough."""
+        """Tell the user about the limit of messages a minute, but not of each message of a flood."""
         if seconds != self._told_wait_seconds:
-            self._told_wait_seconds = seconds
+            self._told_wait_seconds, self._told_refusals = seconds, 0
+        self._told_refusals += 1
+        if self._told_refusals <= _MOST_REFUSALS:
             why = f"at most {most} messages a minute; try again in {seconds} s"
             self.tell(Notice(f"your message was not sent: {why}", NoticeKind.RECEIPT))
 
