@@ -64,6 +64,8 @@ class Viewer:
 
     :ivar is_away: the stream is lost, and the user may come back.
     :ivar joined_as: the session's id in the journal: that of its first stream.
+    :ivar is_stock: the client reads no marks, although the stream from an earlier process, which
+        serves the client, does.
     """
 
     def __init__(
@@ -74,7 +76,7 @@ class Viewer:
         self._options: StreamOptions | None = None  # until there is a stream
         self._user = self._session = self.joined_as = ""
         self.terms = FULL
-        self.is_away = False
+        self.is_away = self.is_stock = False
         self.output = ViewerOutput(
             console.journal,
             console.scrollback_start,
@@ -167,11 +169,6 @@ class Viewer:
         return IMarkTransport.providedBy(self._transport)
 
     @property
-    def shows_messages(self) -> bool:
-        """True if the client reads marks, also while its connection is lost."""
-        return self._transport is None or self.reads_marks
-
-    @property
     def may_wait(self) -> bool:
         """
         True if the session goes on when the machine starts again: a user watches it at a terminal.
@@ -215,6 +212,7 @@ class Viewer:
     def attached(self, transport: IAttachmentTransport) -> None:
         self._use(transport)
         self.terms, self.joined_as = transport.terms, self._session
+        self.is_stock = not self.reads_marks
         self._viewers.join(self)
         self._role_at_start = self._role
 

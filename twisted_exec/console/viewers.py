@@ -229,10 +229,10 @@ class Viewers:
         others = [each for each in self if each is not sender and not each.is_ending]
         notice = Notice(f'message from {display_name(sender.user)}: "{text}"', NoticeKind.SAID)
         for each in others:
-            if each.shows_messages:
+            if not each.is_stock:
                 each.tell(notice)
-        here = [each.shows_messages for each in others if not each.is_away]
-        sender.tell(Notice(_receipt(text, sum(here), here.count(False)), NoticeKind.RECEIPT))
+        here = [each.is_stock for each in others if not each.is_away]
+        sender.tell(Notice(_receipt(text, here.count(False), sum(here)), NoticeKind.RECEIPT))
 
     # Suspension.
 

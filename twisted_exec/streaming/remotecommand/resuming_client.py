@@ -42,6 +42,7 @@ from twisted_exec.wire.resume import (
     EchoTime,
     Mark,
     Notice,
+    NoticeKind,
     Position,
     Resumable,
     Resume,
@@ -578,7 +579,8 @@ class ResumableUser(ConsoleUser, Typing):
     """
     Further, optional callbacks of a user.
 
-    A user without ``notice`` and ``skipped`` gets these messages in the output.
+    A user without ``notice`` and ``skipped`` gets these messages in the output, but none of other
+    users of the console.
     """
 
     @property
@@ -632,7 +634,7 @@ class Messages:
     def notice(self, notice: Notice) -> None:
         if tell := getattr(self._user, "notice", None):
             tell(notice)
-        else:
+        elif notice.kind is not NoticeKind.SAID:  # in the output it could be the machine's
             self._user.data_received(notice.output)
 
     def placed(self, mark: At) -> None:
