@@ -11,6 +11,7 @@ from typing import Any
 from twisted.internet.defer import Deferred, gatherResults
 
 from tests.flows.deployment import POOL, machine, pause
+from tests.flows.programs import script, terminal
 from twisted_exec.api import kinds
 from twisted_exec.api.resource import Resource
 
@@ -305,6 +306,37 @@ class ConsoleTests(WebTestCase):
         self.assertTrue(
             any("Message to viewers" in each for each in await eve.page.evaluate(disabled))
         )
+        self.check_faults()
+
+    async def test_page_and_terminal(self) -> None:
+        """A user of the page and one of kubectl console read the same about each other, in the same words."""
+        ada = await self.user()
+        await self.open_terminal(ada)
+        await ada.until_page(r"1 viewer: ada \(you\)")
+        joined = await ada.watch_page("carl has joined")
+        config = self.deployment.kubeconfig("carl", ["system:masters"])
+        argv = [script("kubectl-console"), "vm-1"]
+        carl = terminal(argv, columns=100, KUBECONFIG=config)
+        self.addCleanup(carl.stop)
+        await carl.until(b"you are an observer")
+        await joined()
+        said = await ada.watch_page('Message from carl: "may I\\?"')
+        carl.type(b"~M")
+        await carl.until(b"Message to all viewers: ")
+        carl.type(b"may I?\r")
+        await carl.until(b'your message to 1 viewer: "may I\\?"')
+        await said()
+        await ada.open_commands()
+        await ada.page.press("M")
+        await ada.page.until("document.querySelector('dialog[open] input:focus')")
+        await ada.page.type("yes")
+        await ada.page.press("Enter")
+        await carl.until(rb'\[twisted-exec: message from ada: "yes"\]')
+        carl.type(b"~s")
+        await carl.until(rb"viewers     2: carl \(you\), ada")
+        left = await ada.watch_page("carl has left")
+        carl.type(b"\x1d")
+        await left()
         self.check_faults()
 
     async def test_typing_at_the_end(self) -> None:
