@@ -74,6 +74,19 @@ class MarkTests(SynchronousTestCase):
             b'{"Viewers":1,"Recordings":[{"Input":"masked","User":"ada"}]}\n',
         )
 
+    def test_counted(self) -> None:
+        """Sessions whose connections are lost are counted apart; a runtime may count them a moment later."""
+        for viewers, lost, text in ((1, 0, "1"), (4, 3, "1, 3 lost"), (1, 2, "0, 2 lost")):
+            self.assertEqual(Attendance(viewers, lost=lost).counted, text)
+
+    def test_unusable_numbers(self) -> None:
+        """A longest message that is no number counts as none; a number of losses must be one."""
+        for text in (b"-1", b"true", b'"200"', b"null", b"1.5"):
+            marks = MarkDecoder().feed(b'{"Viewers":1,"Message":' + text + b"}\n")
+            self.assertEqual(marks, [Attendance(1)])
+            with self.assertRaises(RemoteProtocolError):
+                MarkDecoder().feed(b'{"Viewers":1,"Lost":' + text + b"}\n")
+
     def test_many_recordings(self) -> None:
         """A mark stays short, however many recordings there are and however long the names."""
         recordings = tuple(OpenRecording("masked", f"{n}" + "\U0001f600" * 200) for n in range(50))

@@ -362,6 +362,12 @@ class MessageTests(SynchronousTestCase):
             with self.assertRaises(LocalProtocolError):
                 Message(text)
 
+    def test_unreadable(self) -> None:
+        """What is no message in UTF-8 is left out, and what follows is read."""
+        for text in (b'"\xff"', b'"\\u0151"', b'"  "', b"7", b"null", b'{"a":"b"}'):
+            data = b'{"Width":0,"Height":0,"Message":%s}{"Message":"hi"}' % text
+            self.assertEqual(SizeDecoder().feed(data), [Message("hi")], text)
+
     def test_earlier_release(self) -> None:
         """A message is a size for a server that knows no messages, and none without a terminal."""
         for size, numbers in ((TerminalSize(80, 24), (80, 24)), (None, (0, 0))):

@@ -67,6 +67,7 @@ class ResumableConsole(Factory):
         ``Retry-After``, or ``None``.
     :ivar greeting: marks that a faulty server sends first, instead of the right ones and the output
         so far.
+    :ivar messages: messages to other users, in order.
     :ivar requests: the parsed headers of requests for a stream; ``None`` for a new session.
     :ivar heads: the first line and the headers of each request for a stream.
     :ivar state: the answer to requests for the screen in the form ``state``; ``None`` refuses them.
