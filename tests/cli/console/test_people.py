@@ -13,6 +13,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.cli.console.test_outage import OutageCase, ResumableStream
+from tests.cli.console.test_session import FakeStream
 from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.status import APIError, Forbidden, ServiceUnavailable, from_code
 from twisted_exec.cli.console.menu import MachineAccess
@@ -24,7 +25,7 @@ from twisted_exec.cli.console.people import (
     names_of,
     people_at,
 )
-from twisted_exec.cli.console.session import NO_MESSAGES, NOT_LISTED, NOTHING_TO_ASK
+from twisted_exec.cli.console.session import NO_MARKS, NO_MESSAGES, NOT_LISTED, NOTHING_TO_ASK
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.wire.control_messages import Message
 from twisted_exec.wire.resume import Attendance, Notice, NoticeKind, NoticeRole
@@ -340,6 +341,22 @@ class MessageTests(PeopleCase):
         drawn = " ".join(self.type(b"~M", b"hello\r").split())
         self.assertIn(NO_MESSAGES, drawn)
         self.assertEqual((self.messages(stream), stream.sent), ([], b""))
+
+    def test_not_resumable(self) -> None:
+        """A session without marks, which would get no receipt, sends none; nor does its machine get the text."""
+        self.open()
+        stream = FakeStream()
+        self.begin(act=self.fail, draw=self.draw)
+        self.session.attached(stream)
+        self.assertIn(NO_MARKS, self.type(b"~M", b"hello\r"))
+        self.assertEqual(stream.sent, b"")
+
+    def test_at_once(self) -> None:
+        """A message can be sent before the server has counted the sessions."""
+        stream = self.open()
+        stream.attendance = None
+        self.type(b"~M", b"hello\r")
+        self.assertEqual(self.messages(stream), ["hello"])
 
     def test_observers(self) -> None:
         """A user who may only observe reads why nothing can be sent."""

@@ -33,6 +33,7 @@ from twisted_exec.cli.console.type_ahead import TypeAhead
 from twisted_exec.cli.messages import explain, one_line
 from twisted_exec.kube.console import RecordingNews
 from twisted_exec.wire.control_messages import (
+    MESSAGE_CHARACTERS,
     SHUTTING_DOWN,
     Break,
     Ending,
@@ -91,6 +92,7 @@ NOTHING_TO_ASK = "This session is read-only; open another without --read-only."
 NO_MESSAGES = (
     "The machine runtime of this console passes no messages on: it is of an earlier release."
 )
+NO_MARKS = "A session that cannot be resumed sends no messages."
 NOT_LISTED = "names are for users who may list consolesessions"
 
 RECEIPT_SECONDS = 5.0
@@ -578,10 +580,12 @@ class ConsoleSession:
         acting.addBoth(lambda _: self._close_dialog(dialog))
 
     async def _write_message(self, dialog: Dialog) -> NextSession | None:
-        attendance = getattr(self._stream, "attendance", None)
-        longest = 0 if attendance is None else int(attendance.message_characters)
-        if not longest:
-            dialog.tell(NO_MESSAGES)
+        attendance, longest = getattr(self._stream, "attendance", None), MESSAGE_CHARACTERS
+        if attendance is not None:  # it follows the beginning of a session
+            longest = int(attendance.message_characters)
+        is_resumable = bool(getattr(self._stream, "is_resumable", False))
+        if not (longest and is_resumable):
+            dialog.tell(NO_MESSAGES if is_resumable else NO_MARKS)
             # The user may have typed the message already: it must not reach the machine.
             await dialog.line("Enter goes on: ")
             return None
