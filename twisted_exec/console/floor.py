@@ -10,7 +10,7 @@ Observers that may write learn that the floor is free, but they have to take it 
 observer who suddenly becomes the writer types into a machine by mistake.
 
 A script borrows the floor: sessions from which it took the floor usually get it back when it
-leaves.
+leaves. If those were a script's and have left, the sessions before them get it.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ LINE_AGAIN = "the machine has started again"
 """The notice that follows when the next line is open."""
 TYPED_BEFORE = "it was typed before the machine started again"
 """Why input that arrives late is discarded."""
+NOBODY = "nobody"
+"""Stands for the writer of a console whose floor is free."""
 HINT = "(~f or --force takes over)"
 """End of a notice about the writer, for an observer that can take over."""
 WAIT = "(you may not take over)"
@@ -98,7 +100,7 @@ class Floor:
     def __init__(self, clock: IReactorTime) -> None:
         self._clock = clock
         self._participants: list[Participant] = []
-        self._taken_from: list[Participant] = []  # writers before the present user took the floor
+        self._taken_from: list[list[Participant]] = []  # writers before each take-over, newest last
         self._announcement: IDelayedCall | None = None
         self._lost: str | None = None  # the writer's name, if the observers know of the loss
 
@@ -113,7 +115,7 @@ class Floor:
     def writer(self) -> str:
         """The writer's name, printable; ``nobody`` if the floor is free."""
         writers = self.writers
-        return display_name(writers[0].user) if writers else "nobody"
+        return display_name(writers[0].user) if writers else NOBODY
 
     @property
     def status(self) -> str:
@@ -143,6 +145,8 @@ class Floor:
         if force and not has_floor:
             self._take_over(participant)
         elif not observe and self._is_free_to(participant):
+            if not writers:
+                self._taken_from = []
             self._make_writer(participant)
         else:
             self.remind(participant)
@@ -273,7 +277,10 @@ class Floor:
             participant.tell(self._to_observer(text, _ASK))
             self._deny(participant)
             return
-        others = [each for each in self.writers if each is not participant]
+        writers = self.writers
+        if not writers:
+            self._taken_from = []
+        others = [each for each in writers if each is not participant]
         is_own = bool(others) and others[0].user == participant.user
         # Users without a name may be several.
         previous = "another session of yours" if is_own and participant.user else self.writer
@@ -281,7 +288,9 @@ class Floor:
         for other in others:
             other.role = Role.OBSERVER
         self._make_writer(participant)
-        self._taken_from = others or self._taken_from
+        self._forget(participant)
+        if others:
+            self._taken_from.append(others)
         text = f"you have taken over this console from {previous}" if others else _WRITER.text
         participant.tell(replace(_WRITER, text=text))
         for other in others:
@@ -297,22 +306,28 @@ class Floor:
 
     def _make_writer(self, participant: Participant) -> None:
         if participant.role is not Role.WRITER:
-            if not self.writers:
-                self._taken_from = []
             participant.role = Role.WRITER
             participant.became_writer()
 
     def _forget(self, participant: Participant) -> None:
-        self._taken_from = [each for each in self._taken_from if each is not participant]
+        for at, lenders in enumerate(self._taken_from):
+            if participant in lenders:
+                lenders.remove(participant)
+                # A terminal took the floor for good; a script only borrowed it.
+                first = 0 if participant.has_terminal else at
+                del self._taken_from[first : at + (not lenders)]
+                return
 
     def _give_back(self, leaver: Participant) -> None:
-        if self.writers:
-            return
-        for each in self._taken_from:
-            if each in self and each.may_write and not each.is_away:
-                self._make_writer(each)
-                text = f"{_WRITER.text} again; {display_name(leaver.user)} has left"
-                each.tell(replace(_WRITER, text=text))
+        while self._taken_from and not self.writers:
+            *earlier, lenders = self._taken_from
+            for each in lenders:
+                if each in self and each.may_write and not each.is_away:
+                    self._make_writer(each)
+                    text = f"{_WRITER.text} again; {display_name(leaver.user)} has left"
+                    each.tell(replace(_WRITER, text=text))
+            is_for_good = any(each.has_terminal for each in lenders)
+            self._taken_from = [] if is_for_good else earlier
 
     def _announce_later(self, leaver: Participant) -> None:
         if self.writers:
@@ -363,6 +378,7 @@ class RoleNotices:
     :ivar not_sent: why input was last discarded; empty if none was.
     :ivar is_off: the session waits for the machine to start again.
     :ivar writer: the writer's name, or ``nobody`` if the floor is free; may be empty.
+    :ivar may_take_over: the runtime has said that the user may take the console from its writer.
     """
 
     def __init__(self) -> None:
@@ -372,6 +388,7 @@ class RoleNotices:
         self.interruption = ""
         self.is_off = False
         self.writer = ""
+        self.may_take_over = False
         self._tail = b""
 
     def feed(self, data: bytes) -> None:
@@ -397,8 +414,9 @@ class RoleNotices:
             return
         self.is_observer = notice.role is not NoticeRole.WRITER
         self.is_denied = notice.role is NoticeRole.DENIED
+        self.may_take_over = bool(notice.hint)
         if notice.role is NoticeRole.OBSERVER:
-            self.writer = notice.writer or "nobody"
+            self.writer = notice.writer or NOBODY
         elif notice.role is NoticeRole.WRITER:
             self.writer = ""
 
@@ -408,11 +426,11 @@ class RoleNotices:
 
         :return: a line that tells an observer of a new writer, or empty.
         """
-        before, self.writer = self.writer, display_name(attendance.writer or "nobody")
-        if not before or self.writer in (before, "nobody"):
+        before, self.writer = self.writer, display_name(attendance.writer or NOBODY)
+        if not before or self.writer in (before, NOBODY):
             return ""
         line = f"{self.writer} is the writer of this console now"
-        return line if before == "nobody" else f"{line} (before: {before})"
+        return line if before == NOBODY else f"{line} (before: {before})"
 
 
 def understood(notice: Notice) -> Notice:

@@ -2,8 +2,9 @@
 The log of a console: what its journal has retained, as lines of text.
 
 Bytes are passed on unchanged, except as plain text
-(:class:`~twisted_exec.wire.escape_sequences.PlainLines`). Timestamps are those of the first bytes
-of lines. The console never waits for readers of its log: a reader that is too slow gets a line
+(:class:`~twisted_exec.wire.escape_sequences.PlainLines`). The timestamp of a line is that of its end:
+a prompt may wait for hours, and the line with what a user typed then is not from before. A line
+that has no end yet, or is long, has the time of its first byte. The console never waits for readers of its log: a reader that is too slow gets a line
 about the missing output.
 """
 
@@ -34,6 +35,11 @@ _STAMPED_BYTES = 4 << 10
 # Each of them may be a line of its own, which takes about 2 us.
 _PLAIN_STAMPED_BYTES = 1 << 10
 _NEWLINE = b"\n"
+_END_OF_LINE = re.compile(rb"\n")
+_END_OF_PLAIN_LINE = re.compile(rb"\r*\n|\r+")
+_LONG_BYTES = _STAMPED_BYTES
+"""The end of a line is looked for in about as many bytes, a few at a time."""
+_AHEAD_BYTES = 256
 _LINES = re.compile(rb"[^\n]*\n|[^\n]+")
 _MISSING = b"[twisted-exec: output is missing here]"
 
@@ -156,10 +162,38 @@ class JournalLogReader:
             text = piece if self._plain is None else self._plain.feed(piece)
             for line in _LINES.findall(text):
                 if begins_line:
-                    yield self._time(at)
+                    yield self._time(self._end_of_line(data, at))
                 yield line
                 begins_line = line.endswith(_NEWLINE)
             at += len(piece)
+
+    def _end_of_line(self, data: bytes, start: int) -> int:
+        """
+        Return the place of a line's end, from the present offset; of its first byte if unknown.
+
+        Returns alone redraw the line, maybe much later, so the line ends before them.
+
+        :param data: from the present offset on; the line begins at ``start``.
+        """
+        mark = _END_OF_LINE if self._plain is None else _END_OF_PLAIN_LINE
+        first = start
+        while True:
+            if end := mark.search(data, first):
+                first = end.start()
+                behind = first + len(end[0])
+                if end[0].endswith(_NEWLINE):
+                    return behind - 1
+                if behind < len(data):
+                    return max(start, first - 1)
+            else:
+                first = len(data)
+            at = self._offset + len(data)
+            if len(data) - start >= _LONG_BYTES or at >= self._journal.end:
+                return start
+            more = self._journal.read(at, _AHEAD_BYTES)
+            if not more:  # a gap, or the disk does not answer
+                return start
+            data += more
 
     def _time(self, ahead: int = 0) -> bytes:
         moment = self._journal.time_at(self._offset + ahead)
@@ -337,8 +371,8 @@ class LogStream(PacedResponse):
     def _failed(self, problem: Exception) -> None:
         # The journal calls the response, and must not fail with its readers.
         self._log.failure("a journal cannot be read")
-        self._end(Ending(INTERNAL, "the journal cannot be read"))
+        self.end(Ending(INTERNAL, "the journal cannot be read"))
 
-    def _end(self, ending: Ending) -> None:
+    def end(self, ending: Ending) -> None:
         # A reader of frames continues elsewhere, or reads the reason when it tries.
         self._text.break_off(ending.reason, None if self._options.frames else ending)

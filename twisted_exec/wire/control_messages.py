@@ -489,5 +489,14 @@ def keys_counted(count: int) -> str:
 def encode_gap(skipped_bytes: int | None) -> bytes:
     """Return the notice in place of missing output; ``skipped_bytes`` is ``None`` if unknown."""
     if skipped_bytes is None:
-        return encode_notice("output is missing here")
+        return encode_notice(_GAP_OF_UNKNOWN_SIZE)
     return encode_notice(f"{skipped_bytes} bytes skipped")
+
+
+_GAP_OF_UNKNOWN_SIZE = "output is missing here"
+_GAP = re.compile(rf"\d+ bytes skipped|{_GAP_OF_UNKNOWN_SIZE}")
+
+
+def is_gap(text: str) -> bool:
+    """Return whether a notice is that of :func:`encode_gap`."""
+    return _GAP.fullmatch(text) is not None

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from twisted.logger import Logger
 
 from twisted_exec.api.kinds import EVENTS, Kind, Object
-from twisted_exec.api.status import APIError, NotFound, forget_frames
+from twisted_exec.api.status import APIError, NotFound
 from twisted_exec.api.times import timestamp
 from twisted_exec.api.users import MASTERS
 from twisted_exec.apiserver.serving.query import MANAGER, WriteOptions
@@ -54,8 +54,7 @@ class Reports:
         try:
             try:
                 await self._verbs.patch(OURSELVES, target, self._again, _OPTIONS)
-            except NotFound as missing:
-                forget_frames(missing)
+            except NotFound:
                 where = RequestTarget(EVENTS, target.namespace)
                 await self._verbs.create(OURSELVES, where, event, _OPTIONS)
         except APIError as error:
@@ -66,7 +65,6 @@ class Reports:
                 text=message,
                 error=error,
             )
-            forget_frames(error)
 
     def _again(self, old: Object) -> Object:
         return {**old, "count": old.get("count", 1) + 1, "lastTimestamp": timestamp(self._now())}

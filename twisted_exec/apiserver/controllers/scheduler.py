@@ -266,7 +266,9 @@ class Scheduler(StoreFollower):
     ) -> tuple[Object, Placement] | None:
         if key in self._stray:
             if self._pool_of(key) not in self._pools:
-                return self._stray[key], Placement("", FAILED, self._missing(key))
+                missing = self._missing(key)
+                # One placement for all machines of that pool: it is kept with each.
+                return self._stray[key], nowhere.setdefault(missing, Placement("", FAILED, missing))
             del self._stray[key]
             self._stray_since.pop(key, None)
         machine = self._waiting.get(key)

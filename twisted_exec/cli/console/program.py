@@ -323,9 +323,10 @@ class ConsoleProgram:
                 size=self._terminal.size if script is None else lambda: None,
                 say=self._say,
                 report=None if is_shown else self._report_notice,
-                draw=self._draw if is_shown or os.isatty(2) else None,
+                draw=self._draw if self._has_screen else None,
                 attached=self._end_progress,
                 greeting=self._greeting,
+                farewell=self._farewell,
                 place=lambda: one_line(self.full_place),
                 watch=modes.feed if is_shown else lambda _: None,
                 full_screen=lambda: modes.full_screen,
@@ -334,7 +335,7 @@ class ConsoleProgram:
                 suspend=lambda: self._signals.suspend(),
                 redraw=lambda: self._screen.redraw() if self._screen is not None else None,
                 again=self.again if is_shown and script is None else lambda _: None,
-                moves_cursor=os.isatty(2) and not _is_dumb(),
+                moves_cursor=self._has_screen and not _is_dumb(),
                 shows_more=is_shown and script is None and self.shows_more,
             ),
             escapes=self._options.escape,
@@ -381,6 +382,16 @@ class ConsoleProgram:
         self._observes = following.observe or (is_same and former.observe)
         self._options.force = False  # it was for the first session
         self._options.name, self._news = following.machine, following.news
+
+    @property
+    def _has_user(self) -> bool:
+        """True if a person types, and not a script."""
+        return self._terminal.is_terminal and self._script is None
+
+    @property
+    def _has_screen(self) -> bool:
+        """True if messages go to a terminal: standard error, or else the output that a person reads."""
+        return os.isatty(2) or (os.isatty(1) and self._has_user)
 
     def _draw(self, data: bytes) -> None:
         if os.isatty(1):
@@ -457,11 +468,13 @@ class ConsoleProgram:
         self._is_verified = True
 
     def _begin_progress(self) -> None:
-        if self._options.quiet or not os.isatty(2):
+        if self._options.quiet or not self._has_screen:
             return
         from twisted_exec.cli.console.connecting import ProgressLine
 
-        self._progress = ProgressLine.on_stderr(the_reactor(), self.progress)
+        self._progress = ProgressLine.on_terminal(
+            2 if os.isatty(2) else 1, the_reactor(), self.progress
+        )
 
     def _end_progress(self) -> None:
         progress, self._progress = self._progress, None
@@ -489,13 +502,19 @@ class ConsoleProgram:
             lines.append(f"Connected to {self.subject}.{keys}")
         return "\n".join(lines)
 
+    def _farewell(self) -> str:
+        return "" if self._options.quiet else f"Disconnected from {self.subject}."
+
     def _inform(self, line: str) -> None:
         if not self._options.quiet:
             self._say(line)
 
     def _say(self, lines: str) -> None:
-        if not os.isatty(2):
-            return
+        """Print what a person reads, who may have neither output on a terminal."""
+        if self._has_screen or self._has_user:
+            self._report(lines)
+
+    def _show(self, lines: str) -> None:
         if self._progress is not None:
             self._progress.erase()
         mid_line = self._session.mid_line
@@ -509,8 +528,8 @@ class ConsoleProgram:
         self._draw(framed(lines, size, mid_line=mid_line and is_shown))
 
     def _report(self, lines: str) -> None:
-        if os.isatty(2):
-            self._say(lines)
+        if self._has_screen:
+            self._show(lines)
         else:
             for line in lines.splitlines():
                 say(line)
@@ -531,7 +550,9 @@ class _Console(ConsoleProgram):
         self._hint = ""
         self._at: tuple[ClientConfig, Dialect, str] | None = None
         self._is_reset, self._stopped = False, ""
-        self._problem = ""  # why the server cannot be reached, in brief
+        self._problems: set[str] = (
+            set()
+        )  # why the server could not be reached, as the user has read
 
     @property
     def subject(self) -> str:
@@ -620,7 +641,8 @@ class _Console(ConsoleProgram):
     def _follow(self, following: NextSession) -> None:
         super()._follow(following)
         self._hint = ""
-        self._is_reset, self._stopped, self._problem = following.reset, following.stopped, ""
+        self._is_reset, self._stopped = following.reset, following.stopped
+        self._problems.clear()
         if self._at is not None:
             self._options.among = [self._at[1]]
 
@@ -641,7 +663,7 @@ class _Console(ConsoleProgram):
 
         access = self.access()
         assert access is not None
-        self._say(f"Machine {self._options.name} is being switched off and on again.")
+        self._say(f"{self._options.name} is being reset.")
 
         def is_on(_: None) -> Deferred[ConsoleStream]:
             self._is_reset = False
@@ -669,21 +691,24 @@ class _Console(ConsoleProgram):
                 stream = await self._attempt(user, reactor, options)
             except KubeConfigError as error:
                 # exec-standalone writes the file when it is ready.
-                self._session.problem = self._problem = one_line(str(error))
-                if error.remedy:
-                    # The remedy first, because a long path would fill the row.
-                    self._problem = one_line(f"{error.remedy}: {error.reason}")
+                self._hindered(str(error))
             except APIError as error:
                 if error.code < 500:
                     now = reactor.seconds()
                     not_ready_since = not_ready_since or now
                     if error.code not in _NOT_READY or now - not_ready_since > NOT_READY_SECONDS:
                         raise
-                self._problem = one_line(explain(error)).removeprefix("cannot reach ")
-                self._session.problem = self._problem
+                self._hindered(explain(error))
             else:
                 self._stopped = ""
                 return stream
+
+    def _hindered(self, problem: str) -> None:
+        """Take note why no session opens yet; the user reads each problem once."""
+        self._session.problem = one_line(problem).removeprefix("cannot reach ")
+        if self._session.problem not in self._problems:
+            self._problems.add(self._session.problem)
+            self._inform(f"still waiting: {self._session.problem}")
 
     @property
     def step(self) -> str:
@@ -694,10 +719,10 @@ class _Console(ConsoleProgram):
             return super().progress(seconds)
         from twisted_exec.wire.control_messages import keys_counted
 
-        line, problem = f"waiting for the server, {seconds} s", self._problem
+        line = f"waiting for the server, {seconds} s"
         if count := self._session.discarded_keys:
             line += f"; {keys_counted(count)} will not be sent"
-        return f"{line}: {problem}" if problem else line
+        return line
 
     def _attempt(
         self, user: ConsoleUser, reactor: Any, options: StreamOptions

@@ -31,6 +31,7 @@ from twisted_exec.api.patterns import Search
 from twisted_exec.cli.console.session import NOT_SENT, TIMED_OUT_CODE, Outcome, Timers
 from twisted_exec.cli.messages import FAILED_CODE
 from twisted_exec.console.floor import RoleNotices
+from twisted_exec.wire.control_messages import is_gap
 from twisted_exec.wire.escape_sequences import PlainLines, Stripper
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
 from twisted_exec.wire.terminal_modes import Modes
@@ -52,7 +53,6 @@ EXPECT_SECONDS = 60.0
 
 _HELD_BYTES = 16 << 10
 _SHOWN_CHARACTERS = 60
-_SKIPPED = re.compile(r"\d+ bytes skipped")
 
 
 class Driven(Protocol):
@@ -135,7 +135,7 @@ class Script:
             self._fail(OCCUPIED_CODE, notice.text.replace("~f or ", ""))
         elif self._notices.interruption:
             self._interrupted(self._notices.interruption)
-        elif notice.kind is None and _SKIPPED.fullmatch(notice.text):
+        elif notice.kind is None and is_gap(notice.text):
             self.skipped(notice.text)
 
     def _interrupted(self, why: str) -> None:

@@ -31,6 +31,7 @@ from twisted_exec.cli.console.display import NO_TERMINAL, Display, UserTerminal
 from twisted_exec.cli.console.escape import DIALOGS, EscapeCommand, Escapes, SysRq, Typed
 from twisted_exec.cli.console.type_ahead import TypeAhead
 from twisted_exec.cli.messages import explain, one_line
+from twisted_exec.console.floor import NOBODY, understood
 from twisted_exec.kube.console import RecordingNews
 from twisted_exec.wire.control_messages import (
     MESSAGE_CHARACTERS,
@@ -185,6 +186,7 @@ class ConsoleSession:
         self._escapes = escapes if interactive else None
         self._read_only, self._takes_over = read_only, False
         self._discarded_since: float | None = None  # Ctrl-C, too
+        self._is_discarded = False  # the machine's side says so
         self._linger_seconds, self._is_limited = linger_seconds, limited
         self._script, self._watch_network = script, watch_network
         self._tell_recorded = tell_recorded or self._inform_recorded
@@ -316,11 +318,14 @@ class ConsoleSession:
         if seconds is None or was_paused:
             pass  # answers that came meanwhile are read until the next look
         elif seconds >= NO_ANSWER_SECONDS:
-            leaves = f" ({self._how_to_leave})" if self._how_to_leave else ""
-            goes_on = self._is_silent and self._counts
-            show = self._display.count if goes_on else self._display.begin_count
+            line = f"no answer for {seconds:.0f} s"
+            if self._is_silent and self._counts:
+                self._display.count(line)
+            else:
+                leaves = f"; {self._how_to_leave}" if self._how_to_leave else ""
+                first = "" if self._is_silent else f"the server does not answer{leaves}\n"
+                self._display.begin_count(f"{first}{line}")
             self._is_silent = self._counts = True
-            show(f"no answer from the server for {seconds:.0f} s{leaves}")
         elif self._is_silent and not seconds:
             self._is_silent = False
             self._display.inform("the server answers again")
@@ -328,6 +333,7 @@ class ConsoleSession:
 
     def data_received(self, data: bytes) -> None:
         if self._outcome is None:
+            self._is_discarded = False  # the notice that input arrives again may be missing
             self.remember(data)
             self._display.output(data)
 
@@ -351,8 +357,7 @@ class ConsoleSession:
             self._messages.append((self._clock.seconds(), notice.text))
         elif notice.kind is NoticeKind.RECEIPT:
             self._timers.cancel("receipt")
-        if notice.kind is NoticeKind.DISCARDED and self._escapes is not None:
-            self._escapes.begin_line()  # the machine has nothing of the line
+        self._is_discarded = understood(notice).kind is NoticeKind.DISCARDED
         if self._takes_over and notice.kind is NoticeKind.ROLE:
             self._takes_over = False
             if notice.role is not NoticeRole.WRITER and not notice.hint and self._dialog is None:
@@ -440,6 +445,8 @@ class ConsoleSession:
             return
         line = outage.end_line(seconds, getattr(self._stream, "missed_bytes", 0))
         if keys:
+            if self._escapes is not None:
+                self._escapes.begin_line()  # the machine has not all of the line
             self._display.tell(f"{line}; {keys}")
         elif outage.was_told:
             self._display.inform(line)
@@ -477,14 +484,12 @@ class ConsoleSession:
             data, leaves = leave.feed(data) if leave is not None else (data, False)
             self._type_into(self._dialog, data)
             if leaves:
-                self._end(Outcome())
+                self._leave()
             return
         if self._escapes is None:
             pieces: list[Typed] = [data]
         else:
-            discards = self._input is not None and self._input.discards
-            is_sent = not (discards or self._display.notices.is_off or self.is_observer)
-            pieces = self._escapes.feed(data, is_sent=is_sent)
+            pieces = self._escapes.feed(data, is_sent=self._is_sent)
         for piece in pieces:
             if self._outcome is not None:
                 return
@@ -492,6 +497,18 @@ class ConsoleSession:
                 self._type_into(self._dialog, piece)
             else:
                 self._do(piece)
+
+    @property
+    def _is_sent(self) -> bool:
+        """False if the machine gets nothing of what is typed now, as far as it is known."""
+        attendance = getattr(self._stream, "attendance", None)
+        return not (
+            (self._input is not None and self._input.discards)
+            or self._display.notices.is_off
+            or self.is_observer
+            or self._is_discarded
+            or (attendance is not None and attendance.withheld)
+        )
 
     def _do(self, typed: Typed) -> None:
         if isinstance(typed, bytes):
@@ -507,7 +524,7 @@ class ConsoleSession:
                 self._send(typed.key)
                 self._tell_sent(f"BREAK and {typed.key.decode()} sent")
         elif typed is EscapeCommand.LEAVE:
-            self._end(Outcome())
+            self._leave()
         elif typed is EscapeCommand.HELP:
             assert self._escapes is not None
             self._tell_about(self._escapes.help())
@@ -517,8 +534,13 @@ class ConsoleSession:
             self._suspend()
         elif typed in DIALOGS:
             self._open_dialog(typed)
+        elif typed is EscapeCommand.TAKE_OVER and self._asks_first:
+            self._open_dialog(typed, self._confirm_takeover)
         elif self._wish(_WISHES[typed]) and typed is EscapeCommand.BREAK:
             self._tell_sent("BREAK sent")
+
+    def _leave(self) -> None:
+        self._end(Outcome(line=self._terminal.farewell()))
 
     def _suspend(self) -> None:
         if self._terminal.suspend():
@@ -541,8 +563,25 @@ class ConsoleSession:
         place = self._terminal.place()
         self._display.tell("\n".join([place] * bool(place) + lines))
 
-    def _open_dialog(self, command: EscapeCommand) -> None:
-        if self._act is None or self._terminal.draw is None:
+    @property
+    def _asks_first(self) -> bool:
+        """Whether a takeover takes the console from a user, and there is a terminal to ask at."""
+        notices = self._display.notices
+        is_ready = self._scrollback is not None and not self._read_only
+        return is_ready and notices.may_take_over and notices.writer not in ("", NOBODY)
+
+    async def _confirm_takeover(
+        self, _command: EscapeCommand, dialog: Dialog, _scrollback: Scrollback
+    ) -> None:
+        """Ask as the web console does, and take over."""
+        writer = self._display.notices.writer
+        dialog.tell(f"{writer} types at this console. If you take it over, {writer} only observes.")
+        if await dialog.key("y takes over; any other key cancels: ") == "y":
+            self._wish(Role.WRITER)
+
+    def _open_dialog(self, command: EscapeCommand, act: Act | None = None) -> None:
+        act = act or self._act
+        if act is None or self._terminal.draw is None:
             return
         if self._read_only and command in (EscapeCommand.POWER, EscapeCommand.MESSAGE):
             self._display.tell(NOTHING_TO_ASK)
@@ -573,13 +612,14 @@ class ConsoleSession:
         if command is EscapeCommand.POWER and self.is_observer and writer:
             dialog.tell(f"You are an observer; {writer} is the writer.")
         if command is EscapeCommand.MESSAGE:
-            acting = Deferred.fromCoroutine(self._write_message(dialog))
-        else:
-            acting = Deferred.fromCoroutine(self._act(command, dialog, self._scrollback))
+            act = self._write_message
+        acting = Deferred.fromCoroutine(act(command, dialog, self._scrollback))
         self._acting = acting.addCallbacks(self.go_to, self._refused, errbackArgs=(dialog,))
         acting.addBoth(lambda _: self._close_dialog(dialog))
 
-    async def _write_message(self, dialog: Dialog) -> NextSession | None:
+    async def _write_message(
+        self, _command: EscapeCommand, dialog: Dialog, _scrollback: Scrollback
+    ) -> None:
         attendance, longest = getattr(self._stream, "attendance", None), MESSAGE_CHARACTERS
         if attendance is not None:  # it follows the beginning of a session
             longest = int(attendance.message_characters)
@@ -588,10 +628,10 @@ class ConsoleSession:
             dialog.tell(NO_MESSAGES if is_resumable else NO_MARKS)
             # The user may have typed the message already: it must not reach the machine.
             await dialog.line("Enter goes on: ")
-            return None
+            return
         if self._display.notices.is_denied:
             dialog.tell(f"your message was not sent: {MAY_ONLY_OBSERVE}")
-            return None
+            return
         text = await dialog.line("Message to all viewers: ", longest=longest)
         line = message_line(text or "")
         if not line:
@@ -601,7 +641,6 @@ class ConsoleSession:
         else:
             self._timers.after("receipt", RECEIPT_SECONDS, self._has_no_receipt, steady=True)
             self._stream.say(Message(line))
-        return None
 
     def _has_no_receipt(self) -> None:
         self._display.tell("your message may not have been sent: the server has not confirmed it")

@@ -135,8 +135,8 @@ class Outage:
     """
     Tells the user about the loss, unless it ends soon.
 
-    :param tell: prints the first line.
-    :param count: writes over it with the seconds.
+    :param tell: prints the first lines.
+    :param count: writes over the last of them with the seconds.
     :param how_to_leave: such as ``~. leaves``; may be empty.
     """
 
@@ -190,16 +190,13 @@ class Outage:
 
     def _begin_line(self) -> None:
         self.was_told = True
-        self._tell(self._line(""))
+        leaves = f"; {self._how_to_leave}" if self._how_to_leave else ""
+        self._tell(f"connection lost{leaves}\nreconnecting")
         self._timer = self._clock.callLater(1, self._go_on)
 
     def _go_on(self) -> None:
-        self._count(self._line(f", {self._clock.seconds() - self._begun:.0f} s"))
+        self._count(f"reconnecting, {self._clock.seconds() - self._begun:.0f} s")
         self._timer = self._clock.callLater(1, self._go_on)
-
-    def _line(self, seconds: str) -> str:
-        hint = f" ({self._how_to_leave})" if self._how_to_leave else ""
-        return f"connection lost; reconnecting{seconds}{hint}"
 
 
 def duration(seconds: float) -> str:

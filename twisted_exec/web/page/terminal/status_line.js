@@ -6,7 +6,7 @@ import { qualifiedName } from "../machines.js";
 import { Objects, listPath } from "../objects.js";
 import { skeleton } from "../views/parts.js";
 import { Company, MOST_TOLD } from "./company.js";
-import { amount, presentText, recordedFor, roleText, viewerCount, viewerNames, waitingText, withRoles, writerText } from "./texts.js";
+import { amount, isAway, presentText, recordedFor, roleText, viewerCount, viewerNames, waitingText, withRoles, writerText } from "./texts.js";
 
 const TICK_MILLISECONDS = 1000;
 const NAMES_MILLISECONDS = 700; // the object of a session appears a moment after it
@@ -36,6 +36,9 @@ export class StatusLine {
   #company = new Company();
   #speed;
   #details;
+  /** Over the terminal, where the eye is, while its output is old; for screen readers the line below says the same. */
+  outage = h("div", { class: "outage", hidden: true, "aria-hidden": "true" });
+  #away;
   #timer;
   #namesTimer;
   #drawDetails = () => {}; // while the user sees them
@@ -46,9 +49,10 @@ export class StatusLine {
    * @param {object} context of the page
    * @param {{namespace: string, name: string}} place
    * @param {object} on `reconnect()`: at once; `waiting()` returns the number of keys that are not confirmed;
-   *     `news(text)`: users have joined or left
+   *     `news(text)`: users have joined or left; `away(isAway)`: the output in sight is old, or no longer
    */
-  constructor(context, place, { reconnect, waiting, news }) {
+  constructor(context, place, { reconnect, waiting, news, away }) {
+    this.#away = away;
     this.#context = context;
     this.#place = place;
     this.#waiting = waiting;
@@ -308,6 +312,7 @@ export class StatusLine {
     this.#stateText.className = `badge ${kind} ${text === "Connected" ? "open" : ""}`;
     this.#reconnect.hidden = this.#state.detail.since === undefined;
     this.#drawPeople();
+    this.#drawOutage(kind, text);
     this.#drawDetails();
     // Where there is little room the styles depend on what is news: if all is good, only the role.
     this.element.className = `status-line ${this.#machineText.textContent && kind === "good" ? "stopped" : kind} ${this.#state.name === "ended" ? "ended" : ""}`;
@@ -326,6 +331,17 @@ export class StatusLine {
   /** Whether the session is open and the server answers: what the page knows of others, and of the speed, is current. */
   get #isAnswering() {
     return this.#isOpen && this.#state.silentSince === null;
+  }
+
+  #drawOutage(kind, text) {
+    const isNow = isAway(this.#state);
+    const hasChanged = this.outage.hidden === isNow;
+    const more = this.#roleText.hidden ? "" : this.#roleText.textContent;
+    if (isNow) this.outage.textContent = [text, more].filter(Boolean).map((each) => `${each}.`).join(" ");
+    this.outage.classList.toggle("error", kind === "bad");
+    this.outage.classList.toggle("warning", kind !== "bad");
+    this.outage.hidden = !isNow;
+    if (hasChanged) this.#away(isNow);
   }
 
   /** Who types, and who else is there: in an outage nobody knows, but the page knows what becomes of keys. */
