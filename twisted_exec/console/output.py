@@ -22,7 +22,7 @@ from twisted_exec.journal.interfaces import IJournal, missing_bytes, without_hid
 from twisted_exec.streaming.interfaces import IAttachmentTransport, IMarkTransport, Position
 from twisted_exec.wire.control_messages import encode_gap, wrapped_notice
 from twisted_exec.wire.escape_sequences import LOOKBACK_BYTES, QueryFilter
-from twisted_exec.wire.resume import At, Attendance, Notice
+from twisted_exec.wire.resume import At, Attendance, Notice, NoticeKind
 
 _WRITE_BYTES = 32 << 10
 _FILTERED_BYTES = 64 << 10
@@ -269,7 +269,9 @@ class ViewerOutput:
         self._notices.pop(notice, None)  # a stalled client gets a repeated notice once
         self._notices[notice] = self._end if at is None else at
         if len(self._notices) > _MOST_NOTICES:
-            del self._notices[next(iter(self._notices))]
+            # Messages of other users must not push out what the server has to say.
+            said = (each for each in self._notices if each.kind is NoticeKind.SAID)
+            del self._notices[next(said, next(iter(self._notices)))]
         self.pump()
 
     def tell_attendance(self, attendance: Attendance) -> None:

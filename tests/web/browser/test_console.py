@@ -11,7 +11,7 @@ from typing import Any
 from twisted.internet.defer import Deferred, gatherResults
 
 from tests.flows.deployment import POOL, machine, pause
-from tests.flows.programs import script, start
+from tests.flows.programs import script, start, terminal
 from twisted_exec.api import kinds
 from twisted_exec.api.resource import Resource
 
@@ -261,6 +261,88 @@ class ConsoleTests(WebTestCase):
         await ada.until_page("Viewers\\s+2")
         await bob.click_text("button", "Close the console of vm-1")
         await ada.page.until(f"!/bob/.test({people}) && /ada/.test({people})")
+        self.check_faults()
+
+    async def test_company(self) -> None:
+        """
+        Users read who joins and leaves, and write to each other; neither the machine nor its output has a part in that.
+        A page that is gone is no viewer.
+        """
+        ada, bob = await self.user(), await self.user("bob")
+        await self.open_terminal(ada)
+        await ada.until_page(r"1 viewer: ada \(you\)")
+        joined = await ada.watch_page("bob has joined")
+        await bob.open(f"{VM}?mode=drive")
+        await bob.until_page(r"2 viewers: bob \(you\), ada")
+        await joined()
+        for sender, reader, text in (
+            (bob, ada, "may I type?  <b>\u202ebold</b>"),
+            (ada, bob, "$(echo 6*7) I reboot it"),
+        ):
+            receipt = await sender.watch_page("Your message to 1 viewer:")
+            await sender.open_commands()
+            await sender.page.press("M")
+            await sender.page.until("document.querySelector('dialog[open] input:focus')")
+            await sender.page.type(text)
+            await sender.page.press("Enter")
+            await receipt()
+            await reader.page.until("document.querySelector('.said')")
+        said = "document.querySelector('.said span').textContent"
+        self.assertEqual(
+            await ada.page.evaluate(said), 'Message from bob: "may I type? <b>?bold</b>"'
+        )
+        self.assertEqual(
+            await bob.page.evaluate(said), 'Message from ada: "$(echo 6*7) I reboot it"'
+        )
+        for width, height in ((1280, 800), (390, 844)):
+            await ada.page.resize(width, height)
+            self.assertEqual(await faults_of(ada.page), [])
+            await self.check_layout(ada, f"said-{width}", ".said", ".said .button", ".status-line")
+        await ada.echo("still")
+        self.assertNotIn("reboot", await bob.until_terminal("still-42"))
+        await ada.click_text(".said button", "\u00d7")
+        await ada.page.until("!document.querySelector('.said')")
+        await bob.page.close()
+        await ada.until_page(r"1 viewer, 1 lost: ada \(you\), bob \(lost\)")
+        eve = await self.user("bob")
+        await eve.open(f"{VM}?mode=observe")
+        await eve.until_page("2 viewers, 1 lost")
+        await eve.open_commands()
+        disabled = "[...document.querySelectorAll('dialog button:disabled')].map((each) => each.textContent)"
+        self.assertTrue(
+            any("Message to viewers" in each for each in await eve.page.evaluate(disabled))
+        )
+        self.check_faults()
+
+    async def test_page_and_terminal(self) -> None:
+        """A user of the page and one of kubectl console read the same about each other, in the same words."""
+        ada = await self.user()
+        await self.open_terminal(ada)
+        await ada.until_page(r"1 viewer: ada \(you\)")
+        joined = await ada.watch_page("carl has joined")
+        config = self.deployment.kubeconfig("carl", ["system:masters"])
+        argv = [script("kubectl-console"), "vm-1"]
+        carl = terminal(argv, columns=100, KUBECONFIG=config)
+        self.addCleanup(carl.stop)
+        await carl.until(b"you are an observer")
+        await joined()
+        said = await ada.watch_page('Message from carl: "may I\\?"')
+        carl.type(b"~M")
+        await carl.until(b"Message to all viewers: ")
+        carl.type(b"may I?\r")
+        await carl.until(b'your message to 1 viewer: "may I\\?"')
+        await said()
+        await ada.open_commands()
+        await ada.page.press("M")
+        await ada.page.until("document.querySelector('dialog[open] input:focus')")
+        await ada.page.type("yes")
+        await ada.page.press("Enter")
+        await carl.until(rb'\[twisted-exec: message from ada: "yes"\]')
+        carl.type(b"~s")
+        await carl.until(rb"viewers     2: carl \(you\), ada")
+        left = await ada.watch_page("carl has left")
+        carl.type(b"\x1d")
+        await left()
         self.check_faults()
 
     async def test_typing_at_the_end(self) -> None:

@@ -41,6 +41,7 @@ class EscapeCommand(Enum):
     SAVE = b"W"
     MACHINES = b"L"
     POWER = b"P"
+    MESSAGE = b"M"
     RECORD = b"R"
     SUSPEND = b"\x1a"
 
@@ -72,6 +73,7 @@ HELP = (
     ("L", "list the machines, and switch to another one"),
     ("P", "power: power the machine on or off, or reset it"),
     ("R", "record the console, after a question, until a user ends the recording"),
+    ("M", "send a message to all viewers of this console"),
     ("^Z", "suspend"),
     ("?", "this help"),
 )
@@ -88,6 +90,7 @@ DIALOGS = frozenset(
         EscapeCommand.MACHINES,
         EscapeCommand.POWER,
         EscapeCommand.RECORD,
+        EscapeCommand.MESSAGE,
     }
 )
 """Commands that ask the user, or show a view."""

@@ -12,7 +12,7 @@ import gc
 import os
 import select
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from twisted_exec.cli.console.first_screen import FirstScreen
     from twisted_exec.cli.console.interfaces import NextSession, Sink
     from twisted_exec.cli.console.menu import MachineAccess
+    from twisted_exec.cli.console.people import Person
     from twisted_exec.cli.console.script import Script, ScriptSink
     from twisted_exec.cli.console.scrollback import Scrollback
     from twisted_exec.cli.console.session import Outcome
@@ -341,6 +342,8 @@ class ConsoleProgram:
             read_only=self._options.read_only,
             script=script,
             act=self._act,
+            people=self.people,
+            tells_company=self.tells_company,
             linger_seconds=self._options.linger,
             limited=self._options.timeout != 0,
             quiet=self._options.quiet,
@@ -359,6 +362,16 @@ class ConsoleProgram:
     def access(self) -> MachineAccess | None:
         """Return the machine at its API server; ``None`` without an API server."""
         return None
+
+    @property
+    def people(self) -> Callable[[str], Awaitable[Sequence[Person]]] | None:
+        """Lists the sessions at the console; ``None`` without an API server."""
+        return None
+
+    @property
+    def tells_company(self) -> bool:
+        """True if the user wants to read who joins and leaves."""
+        return False
 
     def _follow(self, following: NextSession) -> None:
         from twisted_exec.cli.console.interfaces import NextSession
@@ -609,6 +622,22 @@ class _Console(ConsoleProgram):
             return None
         config, dialect, agent = self._at
         return MachineAccess(config, dialect, str(self._options.name), agent, the_reactor())
+
+    @property
+    def people(self) -> Callable[[str], Awaitable[Sequence[Person]]] | None:
+        return self._people_here
+
+    @property
+    def tells_company(self) -> bool:
+        return not self._options.no_presence
+
+    async def _people_here(self, session: str) -> Sequence[Person]:
+        # Imported here, because a short session lists nobody.
+        from twisted_exec.cli.console.people import people_at
+
+        access = self.access()
+        assert access is not None  # the console is open
+        return await people_at(access, session)
 
     def _follow(self, following: NextSession) -> None:
         super()._follow(following)

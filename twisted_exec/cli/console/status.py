@@ -28,6 +28,8 @@ def status(
     problem: str,
     notices: RoleNotices,
     read_only: bool,
+    names: str = "",
+    messages: Sequence[str] = (),
 ) -> list[str]:
     """
     Return the status, one line per fact.
@@ -36,6 +38,8 @@ def status(
     :param outage: a line about the present loss of the connection, or the wait for a server that
         was stopped, if any.
     :param problem: why it is not connected yet, if known.
+    :param names: of the viewers, or why they are missing; may be empty.
+    :param messages: the last ones of other users, the newest last.
     """
     if stream is None or seconds is None:
         return [f"{outage or 'not connected yet'}{problem and f': {problem}'}"]
@@ -45,7 +49,7 @@ def status(
         "role": "observer" if read_only or notices.is_observer else "writer",
         "writer": _writer(notices, attendance),
         "withheld": attendance.withheld if attendance is not None else "",
-        "viewers": str(attendance.viewers) if attendance is not None else "",
+        "viewers": _viewers(attendance, names),
         "round trip": _round_trip(stream),
         "TCP": _tcp(getattr(stream, "transport", None)),
         "hops": _hops(getattr(stream, "round_trips", ())),
@@ -57,7 +61,14 @@ def status(
     if getattr(stream, "is_resumable", False):
         facts["resumable"] = _resumable(getattr(stream, "resumes", 0))
     lines = [f"  {name:<11} {fact}" for name, fact in facts.items() if fact]
+    lines += [f"  {each}" for each in messages]
     return [outage or f"connected for {duration(seconds)}", *lines]
+
+
+def _viewers(attendance: Attendance | None, names: str) -> str:
+    if attendance is None:
+        return ""
+    return f"{attendance.counted}: {names}" if names else attendance.counted
 
 
 def _writer(notices: RoleNotices, attendance: Attendance | None) -> str:

@@ -109,6 +109,10 @@ test("rows have the users and the recordings of their machines, and the filter f
   assert.deepEqual(rows.select("", byName).map((row) => [row.users, row.isRecorded]), [["ada (2), bob", false], ["", true], ["In use", false]]);
   assert.deepEqual(rows.select("ada", byName).map((row) => row.name), ["vm-1"]);
   assert.deepEqual(rows.select("recorded", byName).map((row) => row.name), ["vm-2"]);
+  const lost = [session("vm-1", "ada"), session("vm-1", "ada"), session("vm-1", "bob")];
+  rows.setSessions([session("vm-1", "ada"), ...lost.map((each) => ({ ...each, status: { awaySince: "2026-01-01T00:00:00Z" } }))]);
+  assert.equal(rows.select("vm-1", byName)[0].users, "ada, ada (lost, 2), bob (lost)");
+  rows.setSessions([session("vm-1", "bob"), session("vm-1", "ada"), session("vm-1", "ada")]);
   assert.equal(rows.longest(({ users }) => users), "ada (2), bob".length);
   rows.setSessions([]);
   assert.deepEqual(rows.select("ada", byName), []);

@@ -83,7 +83,7 @@ export function order(column, isDescending) {
 /** The rows of all kinds of machines. */
 export class Rows {
   #byKind = new Map();
-  #users = new Map(); // names by place
+  #users = new Map(); // names by place: {here, lost}, of those whose connections are lost
   #recorded = new Set(); // places
   /** @type {any[]} all rows, in the order of the last comparison. */
   #sorted = [];
@@ -105,9 +105,10 @@ export class Rows {
   /** @param {any[]} sessions all ConsoleSessions: who is at which machine. */
   setSessions(sessions) {
     this.#users = new Map();
-    for (const { spec, metadata } of sessions) {
+    for (const { spec, metadata, status } of sessions) {
       const place = this.#placeOf(spec, metadata);
-      this.#users.set(place, [...(this.#users.get(place) ?? []), spec.user]);
+      if (!this.#users.has(place)) this.#users.set(place, { here: [], lost: [] });
+      this.#users.get(place)[status?.awaySince ? "lost" : "here"].push(spec.user);
     }
     this.#complete();
   }
@@ -181,7 +182,8 @@ export class Rows {
   #complete() {
     for (const row of this.#all()) {
       // Who may not list sessions reads in the machine that there are some.
-      row.users = counted((this.#users.get(row.place) ?? []).sort()).join(", ") || (row.isInUse ? "In use" : "");
+      const { here = [], lost = [] } = this.#users.get(row.place) ?? {};
+      row.users = [...counted(here.sort()), ...counted(lost.sort(), "lost")].join(", ") || (row.isInUse ? "In use" : "");
       row.isRecorded = this.#recorded.has(row.place);
     }
     this.#isCurrent = false;

@@ -62,11 +62,17 @@ function compare(first, second) {
  * Return each name once, with the number of its sessions if there are several: `["ada (2)", "bob"]`.
  *
  * @param {string[]} names of the users of sessions.
+ * @param {string} [note] before the number, also of a single session: `["ada (lost, 2)", "bob (lost)"]`.
  * @returns {string[]}
  */
-export function counted(names) {
-  const count = (name) => names.filter((each) => each === name).length;
-  return [...new Set(names)].map((name) => (count(name) > 1 ? `${name} (${count(name)})` : name));
+export function counted(names, note = "") {
+  /** @type {Map<string, number>} */
+  const counts = new Map();
+  for (const name of names) counts.set(name, (counts.get(name) ?? 0) + 1);
+  return [...counts].map(([name, count]) => {
+    const more = [note, count > 1 ? String(count) : ""].filter(Boolean).join(", ");
+    return more ? `${name} (${more})` : name;
+  });
 }
 
 /**
