@@ -8,13 +8,8 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.wire.terminal_model import answered
-from twisted_exec.console.shared_console import (
-    MOST_PER_SECOND,
-    SESSION,
-    SIZE,
-    Answers,
-    SharedConsole,
-)
+from twisted_exec.console.answers import MOST_PER_SECOND, SESSION, SIZE, Answers
+from twisted_exec.console.shared_console import SharedConsole
 from twisted_exec.streaming.interfaces import Role, TerminalSize
 from twisted_exec.testing.console import MarkStream
 from twisted_exec.wire.stream_options import CONSOLE

@@ -9,7 +9,7 @@ from weakref import ref
 
 from zope.interface import implementer
 
-from twisted_exec.console.shared_console import LONGEST_SECONDS
+from twisted_exec.console.echo import LONGEST_SECONDS
 from twisted_exec.streaming.interfaces import IEchoTransport, Role
 
 from .doubles import MemoryStream, SharedConsoleCase

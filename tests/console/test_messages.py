@@ -9,7 +9,7 @@ from zope.interface.verify import verifyObject
 
 from twisted_exec.console.acts import MESSAGE, Act
 from twisted_exec.console.shared_console import SharedConsole
-from twisted_exec.console.viewer import export_viewer, restore_viewer
+from twisted_exec.runtimes.viewer_export import export_viewer, restore_viewer
 from twisted_exec.streaming.interfaces import IMessaging, Role
 from twisted_exec.testing.console import MarkStream
 from twisted_exec.wire.resume import Notice, NoticeKind

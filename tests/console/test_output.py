@@ -15,8 +15,9 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests import soak
+from twisted_exec.console.limits import ConsoleLimits
 from twisted_exec.console.output import HarmlessOutput
-from twisted_exec.console.shared_console import ConsoleLimits, SharedConsole
+from twisted_exec.console.shared_console import SharedConsole
 from twisted_exec.console.viewer import Viewer
 from twisted_exec.journal.interfaces import IJournal
 from twisted_exec.journal.journal import Journal

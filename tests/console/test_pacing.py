@@ -5,7 +5,8 @@ Tests for :mod:`twisted_exec.console.shared_console`.
 from __future__ import annotations
 
 from tests.journal.support import LateJournal
-from twisted_exec.console.shared_console import UNWATCHED_BYTES_PER_SECOND, SharedConsole
+from twisted_exec.console.pacing import UNWATCHED_BYTES_PER_SECOND
+from twisted_exec.console.shared_console import SharedConsole
 from twisted_exec.streaming.interfaces import MACHINE_DELETED, Ending
 
 from .doubles import MemoryConsole, SharedConsoleCase

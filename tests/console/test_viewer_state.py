@@ -11,9 +11,11 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.console.floor import LINE_AGAIN
-from twisted_exec.console.shared_console import ConsoleLimits, SharedConsole
-from twisted_exec.console.viewer import Viewer, export_viewer, restore_viewer
+from twisted_exec.console.limits import ConsoleLimits
+from twisted_exec.console.shared_console import SharedConsole
+from twisted_exec.console.viewer import Viewer
 from twisted_exec.journal.journal import Journal
+from twisted_exec.runtimes.viewer_export import export_viewer, restore_viewer
 from twisted_exec.streaming.interfaces import (
     CONSOLE_IN_USE,
     LINE_LOST,

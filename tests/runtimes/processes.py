@@ -16,9 +16,9 @@ from tests.clocks import pass_seconds
 from tests.runtimes.serving.test_resuming_machine import SECRET, _Line
 from tests.runtimes.serving.test_server import UPGRADE, Raw
 from tests.streaming.remotecommand.resuming import Client
+from twisted_exec.console.limits import ConsoleLimits
 from twisted_exec.console.line import LineEnded
-from twisted_exec.console.shared_console import ConsoleLimits, SharedConsole
-from twisted_exec.console.viewer import export_viewer
+from twisted_exec.console.shared_console import SharedConsole
 from twisted_exec.iri.request_cache import Grant, RequestCache
 from twisted_exec.journal.journal import Journal
 from twisted_exec.program.audit import JSONLinesAudit
@@ -26,6 +26,7 @@ from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.runtimes.handover import BridgeRoutes, SessionsHandOver
 from twisted_exec.runtimes.serving.server import Listening
 from twisted_exec.runtimes.serving.stream_server import StreamRoutes, StreamServer
+from twisted_exec.runtimes.viewer_export import export_viewer
 from twisted_exec.streaming.http.site import Site
 from twisted_exec.streaming.http.upgrade_client import UpgradeRequest
 from twisted_exec.streaming.interfaces import Ending, IAttachment

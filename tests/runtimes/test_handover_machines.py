@@ -19,14 +19,14 @@ from tests.runtimes.support import RACK
 from tests.runtimes.test_keep_machines import KeptCase
 from tests.tiers import PROGRAMS
 from twisted_exec.console.floor import LINE_AGAIN
-from twisted_exec.console.shared_console import ConsoleLimits
-from twisted_exec.console.viewer import restore_viewer
+from twisted_exec.console.limits import ConsoleLimits
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.request_cache import Grant
 from twisted_exec.journal.interfaces import EventKind
 from twisted_exec.runtimes.handover import CannotHandOver, MachinesHandOver
 from twisted_exec.runtimes.lines import serial
 from twisted_exec.runtimes.state import StateInUse
+from twisted_exec.runtimes.viewer_export import restore_viewer
 from twisted_exec.streaming.interfaces import Position
 from twisted_exec.testing.console import MarkStream
 from twisted_exec.wire.stream_options import CONSOLE

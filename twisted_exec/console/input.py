@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
-from twisted.internet.interfaces import IDelayedCall
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from twisted_exec.api.kinds.consolerecordings import CANNOT_BE_RECORDED
 from twisted_exec.api.names import display_name
 from twisted_exec.console import acts
-from twisted_exec.console.floor import LINE_AGAIN, TYPED_BEFORE
+from twisted_exec.console.echo import EchoUser
+from twisted_exec.console.floor import LINE_AGAIN, TYPED_BEFORE, Floor, Participant
+from twisted_exec.console.interruption import Interruption
+from twisted_exec.console.limits import ConsoleLimits
+from twisted_exec.console.output import ViewerOutput
+from twisted_exec.console.wrappers import Wrappers
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
     CONSOLE_IN_USE,
@@ -21,13 +26,50 @@ from twisted_exec.streaming.interfaces import (
     Role,
 )
 from twisted_exec.wire.resume import Notice, not_sent
+from twisted_exec.wire.session_terms import Terms
 from twisted_exec.wire.shell_run import RunReader
 
 _NOT_WRITTEN = f"the console {CANNOT_BE_RECORDED}: its input cannot be written"
 
-if TYPE_CHECKING:
-    from twisted_exec.console.shared_console import SharedConsole
-    from twisted_exec.console.viewer import Viewer
+
+class InputViewer(Participant, EchoUser, Protocol):
+    """What the input of a session needs of its viewer."""
+
+    @property
+    def joined_as(self) -> str: ...
+    @property
+    def terms(self) -> Terms: ...
+    @property
+    def is_denied(self) -> bool: ...
+    @property
+    def is_ending(self) -> bool: ...
+    @property
+    def has_read_all(self) -> bool: ...
+    @property
+    def output(self) -> ViewerOutput: ...
+    def ask(self) -> bool: ...
+    def tell(self, notice: Notice) -> None: ...
+    def report(self, kind: str, other: str, text: str) -> None: ...
+    def finish(self, ending: Ending) -> None: ...
+
+
+class InputConsole(Protocol):
+    """What the input of a session needs of its console."""
+
+    clock: IReactorTime
+    limits: ConsoleLimits
+    recorder: Any
+    wrappers: Wrappers
+    interruption: Interruption
+    last_output_at: float
+
+    @property
+    def floor(self) -> Floor: ...
+    @property
+    def missing_people(self) -> str: ...
+    @property
+    def outage(self) -> str: ...
+    def typed(self, data: bytes, viewer: EchoUser) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -56,7 +98,7 @@ class ViewerInput:
     :ivar run: reads the input of a session that runs one command.
     """
 
-    def __init__(self, viewer: Viewer, console: SharedConsole) -> None:
+    def __init__(self, viewer: InputViewer, console: InputConsole) -> None:
         self._viewer, self._console = viewer, console
         self.is_interrupted = self.is_behind = False
         self.bytes_to_machine = 0

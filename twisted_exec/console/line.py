@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
+from typing import Protocol as Typing
 
 from twisted.internet.error import ProcessDone, ProcessTerminated
 from twisted.internet.interfaces import IDelayedCall, IPushProducer, IReactorTime
@@ -14,8 +15,14 @@ from zope.interface import implementer
 from twisted_exec.api.status import message_of
 from twisted_exec.streaming.interfaces import COMPLETED, LINE_LOST, Ending
 
-if TYPE_CHECKING:
-    from twisted_exec.console.shared_console import SharedConsole
+
+class LineUser(Typing):
+    """What follows a line."""
+
+    def printed(self, data: bytes) -> None: ...
+    def noticed(self, text: bytes) -> None: ...
+    def line_accepts(self, is_accepting: bool) -> None: ...
+    def line_lost(self, number: int, ending: Ending, has_exited: bool) -> None: ...
 
 
 @implementer(IPushProducer)
@@ -24,8 +31,8 @@ class Line(Protocol):
 
     transport: Any  # provides ILineTransport
 
-    def __init__(self, core: SharedConsole, number: int) -> None:
-        self._core: SharedConsole | None = core
+    def __init__(self, core: LineUser, number: int) -> None:
+        self._core: LineUser | None = core
         self._number = number
 
     def let_go(self) -> None:

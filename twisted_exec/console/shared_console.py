@@ -9,25 +9,26 @@ missing.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
-from weakref import ref
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 from automat import TypeMachineBuilder
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.internet.protocol import Factory
 from twisted.python.failure import Failure
-from zope.interface import implementer
 
-from twisted_exec.api.kinds.consolerecordings import CANNOT_BE_RECORDED
-from twisted_exec.api.status import APIError, NotImplementedByBackend, message_of
+from twisted_exec.api.status import APIError, message_of
 from twisted_exec.console.acts import Act, ActReports, ignore
-from twisted_exec.console.floor import WAITS, Floor
-from twisted_exec.console.interfaces import IConsoleRecorder, ILineTransport, IRecoveringTransport
-from twisted_exec.console.line import Line, LineEnded, ReadRateLimit
+from twisted_exec.console.answers import SESSION, Answers
+from twisted_exec.console.echo import Echo, EchoUser
+from twisted_exec.console.floor import Floor
+from twisted_exec.console.interfaces import IRecoveringTransport
+from twisted_exec.console.interruption import Interruption
+from twisted_exec.console.limits import DEFAULT_LIMITS, ConsoleLimits
+from twisted_exec.console.line import Line, LineEnded
+from twisted_exec.console.pacing import Pacing
+from twisted_exec.console.unrecorded import UnrecordedConsole
 from twisted_exec.console.viewer import Viewer, ViewerState
 from twisted_exec.console.viewers import Viewers
 from twisted_exec.console.wrappers import Wrappers
@@ -42,11 +43,7 @@ from twisted_exec.streaming.interfaces import (
     TerminalSize,
 )
 from twisted_exec.wire.control_messages import decode_notice
-from twisted_exec.wire.escape_sequences import QueryFilter
-from twisted_exec.wire.resume import Notice, NoticeKind, OpenRecording
-
-if TYPE_CHECKING:
-    from twisted_exec.console.viewer import Viewer
+from twisted_exec.wire.resume import Notice
 
 
 class Lifecycle(Protocol):
@@ -129,272 +126,6 @@ def build(console: type[SharedConsole]) -> Any:
     over.upon(Lifecycle.interrupted).loop().returns(None)
     over.upon(Lifecycle.over).loop().returns(None)
     return builder.build()
-
-
-class Interruption:
-    """
-    The sessions of one console that wait for its next line.
-
-    Input meanwhile was meant for the machine that has ended, so it is discarded: a shell that comes
-    up must not execute it.
-    """
-
-    def __init__(self, console: SharedConsole) -> None:
-        self._console = console
-        self._ending: Ending | None = None
-        self._timer: IDelayedCall | None = None
-
-    @property
-    def why(self) -> str:
-        return "" if self._ending is None else self._ending.message
-
-    def begin(self, ending: Ending) -> None:
-        """Let the sessions wait; the newest ending of the line replaces an earlier one."""
-        before, self._ending = self.why, ending
-        self.unsuspend()
-        for viewer in self._console.viewers:
-            if viewer.is_ending:
-                continue
-            if not viewer.may_wait:
-                viewer.finish(ending)
-            elif not viewer.input.is_interrupted or self.why != before:
-                self.join(viewer)
-
-    def join(self, viewer: Viewer) -> None:
-        """Let another session wait, whose user has seen the line that has ended."""
-        seconds = self._console.limits.restart_seconds
-        text = f"{self.why}; {WAITS} {seconds:g} s for the machine to start again"
-        viewer.input.is_interrupted = True
-        viewer.tell(Notice(text, NoticeKind.INTERRUPTED, why=self.why))
-
-    def end(self) -> None:
-        self.stop()
-        for viewer in self._waiting():
-            viewer.input.restarted(self._console.boot_offset)
-
-    def stop(self) -> None:
-        self.suspend()
-        self._ending = None
-
-    def suspend(self) -> None:
-        timer, self._timer = self._timer, None
-        if timer is not None:
-            timer.cancel()
-
-    def unsuspend(self) -> None:
-        """Start the waiting time anew."""
-        if self._ending is not None and self._timer is None:
-            seconds = self._console.limits.restart_seconds
-            self._timer = self._console.clock.callLater(seconds, self._expire)
-
-    @property
-    def ending(self) -> Ending | None:
-        return self._ending
-
-    def restore(self, viewer: Viewer, ending: Ending) -> None:
-        if self._console.is_live:
-            viewer.input.restarted(self._console.boot_offset)
-        else:
-            viewer.input.is_interrupted, self._ending = True, ending
-            self.unsuspend()
-
-    def _waiting(self) -> list[Viewer]:
-        return [each for each in self._console.viewers if each.input.is_interrupted]
-
-    def _expire(self) -> None:
-        assert self._ending is not None
-        self._timer = None
-        waiting = self._waiting()
-        self._console.floor.dismiss(waiting)
-        for viewer in waiting:
-            viewer.finish(self._ending)
-
-
-UNWATCHED_BYTES_PER_SECOND = 1 << 20
-"""Maximal rate of reading a paced line without viewers."""
-
-
-class Pacing:
-    """Pauses and resumes the line of one console, if the line is paced."""
-
-    def __init__(
-        self,
-        clock: IReactorTime,
-        journal: IJournal,
-        viewers: Collection[Viewer],
-        pace_bytes: int,
-    ) -> None:
-        self._journal, self._viewers, self._pace_bytes = journal, viewers, pace_bytes
-        self._line: ILineTransport | None = None
-        self._is_paused = False
-        self._unwatched = ReadRateLimit(clock, self.follow, self.follow, UNWATCHED_BYTES_PER_SECOND)
-
-    def use(self, line: ILineTransport) -> None:
-        self._line = line
-
-    def stop(self) -> None:
-        self._line, self._is_paused = None, False
-        self._unwatched.stop()
-
-    def printed(self, size: int) -> None:
-        """Count output against the limit of a line without viewers; :meth:`follow` follows."""
-        if not self._viewers:
-            self._unwatched.charge(size)
-
-    def follow(self) -> None:
-        if self._line is None:
-            return
-        wait = self._fastest_is_behind() if self._viewers else self._unwatched.is_paused
-        if wait and not self._is_paused:
-            self._is_paused = True
-            self._line.pauseProducing()
-        elif self._is_paused and not wait:
-            self._is_paused = False
-            self._line.resumeProducing()
-
-    def _fastest_is_behind(self) -> bool:
-        # A viewer that has just skipped is at the end without having read anything.
-        reading = [each for each in self._viewers if not each.output.skipped] or self._viewers
-        behind = self._journal.end - max(each.output.offset for each in reading)
-        if self._is_paused:
-            return bool(behind > self._pace_bytes // 2)
-        return bool(behind >= self._pace_bytes)
-
-
-LONGEST_SECONDS = 2.0
-"""Longest time from input to its echo; later output is no echo."""
-
-
-class Echo:
-    """Measures the time from input to the next output, for the session that typed."""
-
-    __slots__ = ("_clock", "_typed_at", "_viewer")
-
-    def __init__(self, clock: IReactorTime) -> None:
-        self._clock = clock
-        # Its input is not answered yet.  It may leave before that, and is freed by reference counts.
-        self._viewer: ref[Viewer] | None = None
-        self._typed_at = 0.0
-
-    def typed(self, viewer: Viewer) -> None:
-        now = self._clock.seconds()
-        if self._viewer is None or now - self._typed_at > LONGEST_SECONDS:
-            self._viewer, self._typed_at = ref(viewer), now
-
-    def printed(self) -> None:
-        if self._viewer is None:
-            return
-        viewer, self._viewer = self._viewer(), None
-        seconds = self._clock.seconds() - self._typed_at
-        if viewer is not None and seconds <= LONGEST_SECONDS:
-            viewer.echoed(seconds)
-
-    def forget(self) -> None:
-        self._viewer = None
-
-
-SESSION = "runtime"
-"""In place of a session's id, where input is recorded."""
-
-SIZE = TerminalSize(columns=80, rows=24)
-"""The size of a line that has had no terminal."""
-
-MOST_PER_SECOND = 8
-
-
-class Answers:
-    """
-    The answers to one machine.
-
-    Programs on a serial line ask the terminal for its size, and wait if no terminal answers:
-    systemd 257 and later a third of a second for each of two questions, at every boot.
-
-    A machine, or a file that it prints, may ask as well in order to have the answer typed into a
-    program that reads input. So the answers are few and limited in rate, and have a fixed form: one
-    escape sequence, which ends no line and is itself no query.
-    """
-
-    def __init__(
-        self,
-        clock: IReactorTime,
-        size: Callable[[], TerminalSize | None],
-        send: Callable[[bytes], None],
-    ) -> None:
-        self._clock, self._size, self._send = clock, size, send
-        self._sent_at: deque[float] = deque(maxlen=MOST_PER_SECOND)
-        self._queries: list[bytes] = []
-        self._filter = QueryFilter(self._queries.append)
-
-    def printed(self, data: bytes) -> None:
-        self._filter.feed(data)
-        # The same list, because the filter appends to it.
-        queries, self._queries[:] = self._queries[:MOST_PER_SECOND], []
-        for query in queries:
-            answer = self._answer(query)
-            if answer and self._may_send():
-                self._send(answer)
-
-    def forget(self) -> None:
-        """Forget the first half of a query."""
-        self._filter = QueryFilter(self._queries.append)
-
-    def _answer(self, query: bytes) -> bytes:
-        size = self._size() or SIZE
-        if query == b"18t":
-            return b"\x1b[8;%d;%dt" % (size.rows, size.columns)  # XTWINOPS 18 (ctlseqs)
-        if query == b"6n":
-            # Programs move the cursor as far as it goes before they ask.
-            return b"\x1b[%d;%dR" % (size.rows, size.columns)
-        return b"\x1b[?6c" if query in (b"c", b"0c") else b""  # a VT102, as the Linux console says
-
-    def _may_send(self) -> bool:
-        now = self._clock.seconds()
-        sent_at = self._sent_at
-        if len(sent_at) == MOST_PER_SECOND and now - sent_at[0] < 1:
-            return False
-        sent_at.append(now)
-        return True
-
-
-_WHY = f"this console {CANNOT_BE_RECORDED}, and a ConsolePolicy requires that"
-
-
-@implementer(IConsoleRecorder)
-class UnrecordedConsole:
-    """Refuses sessions that require a recording, and records no input."""
-
-    recordings: tuple[OpenRecording, ...] = ()
-
-    def require(self, recording: str) -> None:
-        raise NotImplementedByBackend(_WHY)
-
-    def problem(self, recording: str) -> str:
-        return _WHY
-
-    def typed(self, session: str, data: bytes) -> bool:
-        return True
-
-
-@dataclass(frozen=True)
-class ConsoleLimits:
-    """
-    Limits of a shared console.
-
-    :param scrollback_bytes: past output that a new viewer gets.
-    :param lag_bytes: a viewer farther behind usually skips to the newest byte.
-    :param pace_bytes: a paced line is paused while its fastest viewer is this far behind.
-    :param quiet_seconds: time without output after which a session whose input ended is ended.
-    :param restart_seconds: how long viewers wait for the next line; 0: not at all.
-    """
-
-    scrollback_bytes: int = 256 << 10
-    lag_bytes: int = 1 << 20
-    pace_bytes: int = 512 << 10
-    quiet_seconds: float = 2.0
-    restart_seconds: float = 0.0
-
-
-DEFAULT_LIMITS = ConsoleLimits()
 
 
 _OLD_OUTPUT_SECONDS = 10.0
@@ -636,7 +367,7 @@ class SharedConsole:
     def accepts_input(self) -> bool:
         return self._line_writable and self._breaking is None
 
-    def typed(self, data: bytes, viewer: Viewer) -> None:
+    def typed(self, data: bytes, viewer: EchoUser) -> None:
         """Send input of a session to the line; discard it if there is no line."""
         if self._line is not None:
             self._echo.typed(viewer)

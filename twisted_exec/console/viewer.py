@@ -1,5 +1,5 @@
 """
-One user's session at a console: its stream, role and ending, and its state for another process.
+One user's session at a console: its stream, role and ending.
 
 A viewer may lose its stream and get another (:class:`.IResumableAttachment`). While it is away it
 keeps its role and its place in the console, but it does not count as a person. A viewer that has
@@ -10,12 +10,11 @@ ended has left the console; a new stream gets the rest of its output and its end
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs
+from typing import Protocol
 
 from twisted.internet.interfaces import IDelayedCall, IPushProducer
 from zope.interface import implementer
@@ -23,8 +22,10 @@ from zope.interface import implementer
 from twisted_exec.api.names import display_name
 from twisted_exec.api.status import APIError, BadRequest, TooManyRequests
 from twisted_exec.console import acts
-from twisted_exec.console.input import InputState, ViewerInput
-from twisted_exec.console.output import OutputState, ViewerOutput
+from twisted_exec.console.acts import ActReports
+from twisted_exec.console.input import InputConsole, InputState, ViewerInput
+from twisted_exec.console.output import HarmlessOutput, OutputState, ViewerOutput
+from twisted_exec.journal.interfaces import IJournal
 from twisted_exec.streaming.interfaces import (
     Break,
     Ending,
@@ -39,23 +40,48 @@ from twisted_exec.streaming.interfaces import (
     TerminalSize,
 )
 from twisted_exec.streaming.remotecommand.server import NO_BREAK
-from twisted_exec.wire.control_messages import decode_notice
-from twisted_exec.wire.errors import RemoteProtocolError
-from twisted_exec.wire.resume import Attendance, Notice, NoticeKind, parse_notice
-from twisted_exec.wire.session_terms import FULL, Right, Terms, parse_terms
+from twisted_exec.wire.resume import Attendance, Notice, NoticeKind
+from twisted_exec.wire.session_terms import FULL, Right, Terms
 from twisted_exec.wire.shell_run import RunReader
 from twisted_exec.wire.stream_options import StreamOptions
-
-if TYPE_CHECKING:
-    from twisted_exec.console.shared_console import SharedConsole
-    from twisted_exec.console.viewers import Viewers
-
 
 _STALLED_SECONDS = 10.0
 _MOST_REFUSALS = 5
 """Refused messages of which a session is told in a second: more than its user can type."""
 _RETURN_SECONDS = 10.0
 """Time after a change of the process until a session without a stream counts as away."""
+
+
+class ViewedConsole(InputConsole, Protocol):
+    """What a viewer needs of its console."""
+
+    journal: IJournal
+    reports: ActReports
+
+    @property
+    def scrollback_start(self) -> int: ...
+    @property
+    def is_suspended(self) -> bool: ...
+    def window_changed(self, size: TerminalSize) -> None: ...
+    def send_break(self, signal: Break) -> bool: ...
+    def pace(self) -> None: ...
+
+
+class Company(Protocol):
+    """What a viewer needs of the viewers of its console, of which it is one."""
+
+    harmless_output: HarmlessOutput
+
+    def answers(self, viewer: Viewer) -> bool: ...
+    def attendance_changed(self) -> None: ...
+    def came_back(self, viewer: Viewer) -> None: ...
+    def join(self, viewer: Viewer, position: Position | None = None) -> None: ...
+    def leave(self, viewer: Viewer) -> None: ...
+    def missing_place(self, terms: Terms) -> str: ...
+    def role_changed(self, viewer: Viewer) -> None: ...
+    def say(self, sender: Viewer, text: str) -> None: ...
+    def update_input_of(self, viewer: Viewer) -> None: ...
+    def went_away(self) -> None: ...
 
 
 @implementer(IMessaging, IOperable, IResumableAttachment, IPushProducer)
@@ -70,7 +96,7 @@ class Viewer:
     """
 
     def __init__(
-        self, console: SharedConsole, viewers: Viewers, banner: Sequence[str] = ()
+        self, console: ViewedConsole, viewers: Company, banner: Sequence[str] = ()
     ) -> None:
         self._console, self._viewers, self._banner = console, viewers, banner
         self._transport: IAttachmentTransport | None = None
@@ -551,85 +577,3 @@ class ViewerState:
     output: OutputState
     input: InputState
     waits_after: Ending | None
-
-
-def export_viewer(viewer: Viewer) -> dict[str, Any] | None:
-    state = viewer.state
-    if state is None:
-        return None
-    output, input, size = state.output, state.input, state.size
-    discarded, line = input.discarded, state.waits_after
-    return {
-        "session": state.session,
-        "joinedAs": state.joined_as,
-        "user": state.user,
-        "terms": state.terms.text(),
-        "options": state.options.query().decode("ascii"),
-        "role": state.role.name.lower(),
-        "isRoleDoubtful": state.is_role_doubtful,
-        "isAway": state.is_away,
-        "size": None if size is None else [size.columns, size.rows],
-        "epoch": state.epoch,
-        "offset": output.offset,
-        "oldest": output.oldest,
-        # A process of an earlier release reads the texts, as they are in output.
-        "notices": [
-            [notice.output.decode("utf-8"), offset] for notice, offset in output.notices.items()
-        ],
-        "noticeMarks": [notice.members for notice in output.notices],
-        "discarded": None if discarded is None else [discarded.reason, discarded.message],
-        "waitsAfter": None if line is None else [line.reason, line.message, line.exit_code],
-        "isTold": input.is_told,
-        "missingPeople": input.missing_people,
-        "hasInputEnded": input.has_ended,
-        "bytesToMachine": input.bytes_to_machine,
-        "restartedAt": input.restarted_at,
-        "bytesToUser": output.bytes_to_user,
-    }
-
-
-def restore_viewer(console: SharedConsole, values: Mapping[str, Any]) -> Viewer | None:
-    """
-    Add a viewer of an earlier process, which waits for its stream.
-
-    :return: ``None`` if the console has ended, or has another journal.
-    :raises ValueError: the values are not valid; :class:`KeyError` if one is missing.
-    """
-    return console.restore(_parse(values))
-
-
-def _parse(values: Mapping[str, Any]) -> ViewerState:
-    try:
-        terms = parse_terms(values["terms"])
-    except RemoteProtocolError as problem:
-        raise ValueError(str(problem)) from None
-    size, discarded, line = values["size"], values["discarded"], values["waitsAfter"]
-    texts = values["notices"]
-    marks = values.get("noticeMarks", [{}] * len(texts))  # earlier releases lack it
-    notices = {}
-    for (text, offset), mark in zip(texts, marks, strict=True):
-        notice = parse_notice({**mark, "Notice": decode_notice(text.encode("utf-8"))})
-        assert notice is not None
-        notices[notice] = offset
-    return ViewerState(
-        session=values["session"],
-        joined_as=values["joinedAs"],
-        user=values["user"],
-        terms=terms,
-        options=StreamOptions.of(parse_qs(values["options"].encode("ascii"))),
-        role=Role[values["role"].upper()],
-        is_role_doubtful=values["isRoleDoubtful"],
-        is_away=values["isAway"],
-        size=None if size is None else TerminalSize(*size),
-        epoch=values["epoch"],
-        output=OutputState(values["offset"], values["oldest"], notices, values["bytesToUser"]),
-        input=InputState(
-            discarded=None if discarded is None else Ending(*discarded),
-            is_told=values["isTold"],
-            missing_people=values["missingPeople"],
-            has_ended=values["hasInputEnded"],
-            bytes_to_machine=values["bytesToMachine"],
-            restarted_at=values.get("restartedAt"),  # earlier processes of this version lack it
-        ),
-        waits_after=None if line is None else Ending(*line),
-    )

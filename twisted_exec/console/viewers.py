@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
@@ -11,14 +11,28 @@ from twisted_exec.api.names import display_name
 from twisted_exec.console import acts
 from twisted_exec.console.floor import Floor
 from twisted_exec.console.output import HarmlessOutput
-from twisted_exec.console.viewer import Viewer, ViewerState
-from twisted_exec.streaming.interfaces import TOO_MANY_VIEWERS, Ending, Position, Role
+from twisted_exec.console.viewer import ViewedConsole, Viewer, ViewerState
+from twisted_exec.streaming.interfaces import TOO_MANY_VIEWERS, Ending, Position, Role, TerminalSize
 from twisted_exec.wire.control_messages import MESSAGE_CHARACTERS
 from twisted_exec.wire.resume import Attendance, Notice, NoticeKind, OpenRecording
 from twisted_exec.wire.session_terms import FULL, Terms
 
-if TYPE_CHECKING:
-    from twisted_exec.console.shared_console import SharedConsole
+
+class CompanyConsole(ViewedConsole, Protocol):
+    """What the viewers of a console need of it."""
+
+    ending: Ending | None
+    size: TerminalSize | None
+    is_new_boot: bool
+
+    @property
+    def accepts_input(self) -> bool: ...
+    @property
+    def boot_offset(self) -> int: ...
+    @property
+    def has_break(self) -> bool: ...
+    @property
+    def is_live(self) -> bool: ...
 
 
 class Viewers:
@@ -28,7 +42,7 @@ class Viewers:
     :ivar harmless_output: output without queries, for terminals that must not answer.
     """
 
-    def __init__(self, console: SharedConsole) -> None:
+    def __init__(self, console: CompanyConsole) -> None:
         self._console = console
         self.floor = Floor(console.clock)
         self.harmless_output = HarmlessOutput(console.journal)

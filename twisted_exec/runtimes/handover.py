@@ -28,7 +28,7 @@ from zope.interface import implementer
 
 from twisted_exec.api.status import BadRequest, NotFound
 from twisted_exec.console.shared_console import SharedConsole
-from twisted_exec.console.viewer import Viewer, export_viewer, restore_viewer
+from twisted_exec.console.viewer import Viewer
 from twisted_exec.iri.protos import event_pb2
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.request_cache import RequestCache, TokenReservation
@@ -48,6 +48,7 @@ from twisted_exec.runtimes.serving.rejoining import response_head
 from twisted_exec.runtimes.serving.resume_keys import digest
 from twisted_exec.runtimes.serving.server import OrdinaryStream, SocketRoutes, header_text
 from twisted_exec.runtimes.serving.stream_server import StreamServer, resumption_of
+from twisted_exec.runtimes.viewer_export import export_viewer, restore_viewer
 from twisted_exec.streaming.enduring import StreamOwner
 from twisted_exec.streaming.http.site import Request, Site
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest, upgrade

@@ -16,7 +16,7 @@ from zope.interface import implementer
 
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.console.acts import MESSAGE, Act
-from twisted_exec.console.shared_console import ConsoleLimits
+from twisted_exec.console.limits import ConsoleLimits
 from twisted_exec.iri.interfaces import (
     IConsoleAlerts,
     IConsoleRecordings,

@@ -24,7 +24,7 @@ from twisted_exec.api.conditions import (
 from twisted_exec.api.names import listed
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.console.acts import INPUT_DENIED, TAKEOVER, TAKEOVER_DENIED, Act
-from twisted_exec.console.shared_console import ConsoleLimits
+from twisted_exec.console.limits import ConsoleLimits
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.journal.interfaces import IJournal
 from twisted_exec.journal.retention import (

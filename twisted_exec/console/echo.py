@@ -1,0 +1,46 @@
+"""The time from input to its echo."""
+
+from __future__ import annotations
+
+from typing import Protocol
+from weakref import ref
+
+from twisted.internet.interfaces import IReactorTime
+
+LONGEST_SECONDS = 2.0
+"""Longest time from input to its echo; later output is no echo."""
+
+
+class EchoUser(Protocol):
+    """A session that has typed."""
+
+    def echoed(self, seconds: float) -> None:
+        """Take note of the time until the echo of its input."""
+
+
+class Echo:
+    """Measures the time from input to the next output, for the session that typed."""
+
+    __slots__ = ("_clock", "_typed_at", "_viewer")
+
+    def __init__(self, clock: IReactorTime) -> None:
+        self._clock = clock
+        # Its input is not answered yet.  It may leave before that, and is freed by reference counts.
+        self._viewer: ref[EchoUser] | None = None
+        self._typed_at = 0.0
+
+    def typed(self, viewer: EchoUser) -> None:
+        now = self._clock.seconds()
+        if self._viewer is None or now - self._typed_at > LONGEST_SECONDS:
+            self._viewer, self._typed_at = ref(viewer), now
+
+    def printed(self) -> None:
+        if self._viewer is None:
+            return
+        viewer, self._viewer = self._viewer(), None
+        seconds = self._clock.seconds() - self._typed_at
+        if viewer is not None and seconds <= LONGEST_SECONDS:
+            viewer.echoed(seconds)
+
+    def forget(self) -> None:
+        self._viewer = None
