@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.console.shared_console`: a machine asks, and no user could answer.
+Tests for :mod:`twisted_exec.console.answers`: a machine asks, and no user could answer.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.console.shared_console`, in a console.
+Tests for :mod:`twisted_exec.console.echo`, in a console.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.console.shared_console` and :mod:`twisted_exec.console.shared_console`.
+Tests for :mod:`twisted_exec.console.interruption`.
 """
 
 from __future__ import annotations

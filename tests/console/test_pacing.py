@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.console.shared_console`.
+Tests for :mod:`twisted_exec.console.pacing`.
 """
 
 from __future__ import annotations
