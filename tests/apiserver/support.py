@@ -100,6 +100,29 @@ def event(name: str, **more: Any) -> Object:
     }
 
 
+class FreezingStorage(MemoryStorage):
+    """
+    A store that others write to as well, so that fresh reads ask it.
+
+    :ivar is_frozen: it answers neither reads nor writes; its cache remains.
+    """
+
+    exclusive = False
+    is_frozen = False
+
+    def current(self) -> Deferred[int]:
+        return Deferred() if self.is_frozen else super().current()
+
+    def create(self, resource: Resource, obj: Object) -> Deferred[Object]:
+        return Deferred() if self.is_frozen else super().create(resource, obj)
+
+    def update(self, resource: Resource, obj: Object) -> Deferred[Object]:
+        return Deferred() if self.is_frozen else super().update(resource, obj)
+
+    def delete(self, resource: Resource, obj: Object) -> Deferred[Object]:
+        return Deferred() if self.is_frozen else super().delete(resource, obj)
+
+
 class APITestCase(SynchronousTestCase):
     """
     An API server, and requests of named users.

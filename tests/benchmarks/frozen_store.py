@@ -29,16 +29,10 @@ class _EtcdDeployment(MeasuredDeployment):
 
     def __init__(self, directory: str, etcds: Etcds) -> None:
         super().__init__(directory)
-        self._etcd = etcds.members[0].endpoint
+        self.storage = f"etcd:http://{etcds.target()}"
 
     def twistd(self, plugin: str, *options: str) -> Program:
         return Deployment.twistd(self, plugin, *options)
-
-    async def start_api(self, *options: str) -> None:
-        self.port = self.reserved.add()
-        storage = f"etcd:http://{self._etcd}?prefix=/frozen-store"
-        self.api, self.url = await self.api_server("api", self.port, storage, *options)
-        await self.be_admin()
 
 
 def _show(what: str, trips: Trips) -> None:

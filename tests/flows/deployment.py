@@ -74,6 +74,7 @@ class Deployment:
 
     :ivar admin: path of an administrator's kubeconfig.
     :ivar client: a client with it.
+    :ivar storage: of the API server; empty for SQLite.
 
     :param unix_streams: the runtime's consoles on a UNIX socket instead of TLS.
     :param dialects: of the API server; the poollet uses the first one.
@@ -92,6 +93,7 @@ class Deployment:
     poollet: Program
     admin: str
     client: KubeClient
+    storage = ""
     port = 0
 
     def __init__(
@@ -141,7 +143,7 @@ class Deployment:
     async def start_api(self, *options: str) -> None:
         """Start the API server; a restart uses the same port."""
         self.port = self.port or self.reserved.add()
-        storage = f"sqlite:{self.path('objects.db')}"
+        storage = self.storage or f"sqlite:{self.path('objects.db')}"
         self.api, self.url = await self.api_server("api", self.port, storage, *options)
         self.port = int(self.url.rsplit(":", 1)[1])  # options may name another one
         await self.be_admin()

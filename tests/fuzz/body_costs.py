@@ -15,6 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 
 from tests.linear import assert_even
 from twisted_exec.api import bodies, kinds, managedfields, patch, protobuf, strategy
@@ -117,8 +118,8 @@ FRAMES = {
     b'{"a":1,"a":1,"': b'":1}',
     b'{"a":1,"a":1,"k":{': b'"z":1}}',
     b"a: ": b"\n",
-    b"a: !!int '": b"'\n",
-    b"a: !!float '": b"'\n",
+    b"a: !!int '": b"1'\n",
+    b"a: !!float '": b"1'\n",
     b"a: !": b" b\n",
     b'a: "': b'"\n',
     b"a: '": b"'\n",
@@ -148,6 +149,18 @@ FRAMES = {
     b"sinks:\n": b"",
 }
 """What is around the repeated unit: the start, and the end that makes it whole."""
+TWOFOLD = [
+    (b'{"a":1,"a":1,"', b"k", b'":[', b"1]}"),
+    (b'{"a":1,"a":1,"', b"k", b'":{', b'"z":1}}'),
+    (b'{"a":[', b"1,", b'1],"b":[', b"1]}"),
+    (b'{"a":"', b"a", b'","b":"', b'"}'),
+    (b'{"metadata":{"name":"m"},"data":{"', b"k", b'":"","b":{', b'"z":1}}}'),
+    (b'[{"op":"add","path":"/data/', b"k", b'","value":""},', b'{"op":"remove","path":"/data"}]'),
+    (b"", b"a: &", b" 1\nb: [", b"]\n"),
+    (b"? ", b"k", b"\n: {a: 1, a: 2, ", b"b: 3}\n"),
+    (b"", b"k", b": [", b"1]\n"),
+]
+"""Frames with another repeated unit: the start, that unit, what follows it, and the end."""
 PIECES = [
     *(
         b"{",
@@ -280,18 +293,21 @@ class Body:
     One kind of body, of any size.
 
     :param start: before the unit, which is repeated, each time with another number.
+    :param first: another unit, which is repeated behind the start and takes half of the body; empty for none.
+    :param then: between the two.
     """
 
     start: bytes
     unit: bytes
     end: bytes
+    first: bytes = b""
+    then: bytes = b""
 
     def of_size(self, size: int) -> bytes:
-        count = max(0, size - len(self.start) - len(self.end)) // max(1, len(self.unit))
-        if NUMBER not in self.unit:
-            return self.start + self.unit * count + self.end
-        numbered = (self.unit.replace(NUMBER, b"%x" % number) for number in range(count))
-        return (self.start + b"".join(numbered))[:size] + self.end
+        start = self.start
+        if self.first:
+            start += _repeated(self.first, size // 2) + self.then
+        return start + _repeated(self.unit, size - len(start) - len(self.end)) + self.end
 
     def changed(self, source: random.Random) -> Body:
         """Return this body with one change."""
@@ -307,13 +323,25 @@ class Body:
         return replace(self, unit=unit[-200:])
 
 
+def _repeated(unit: bytes, size: int) -> bytes:
+    count = max(0, size) // max(1, len(unit))
+    if NUMBER not in unit:
+        return unit * count
+    numbered = (unit.replace(NUMBER, b"%x" % number) for number in range(count))
+    return b"".join(numbered)[: max(0, size)]
+
+
 def _text(source: random.Random, most: int, least: int = 0) -> bytes:
     return b"".join(source.choices(PIECES, k=source.randint(least, most)))
 
 
+def _frames(unit: bytes) -> list[Body]:
+    single = [Body(start, unit, end) for start, end in FRAMES.items()]
+    return single + [Body(start, unit, end, first, then) for start, first, then, end in TWOFOLD]
+
+
 def _framed(source: random.Random, unit: bytes) -> Body:
-    start = source.choice(list(FRAMES))
-    return Body(start, unit, FRAMES[start])
+    return source.choice(_frames(unit))
 
 
 def any_body(source: random.Random) -> Body:
@@ -334,24 +362,43 @@ SIZE = 32 << 10
 _KEPT = 20
 _LEAST_NANOSECONDS = 20_000_000
 """What takes less grows too little to tell."""
+_SCREENED = 24 << 10
+"""Size of the bodies that a search begins with."""
 _LARGE = 60 << 10
 """Size of the bodies of :func:`main`; four times as much is within the limit of each decoder."""
+_LARGEST = 512 << 10
+
+
+def expected(name: str, body: Body, size: int) -> float:
+    """
+    Return the nanoseconds that a byte of :data:`_LARGEST` takes if the cost grows as from a fourth of a size to that size.
+
+    So bodies whose cost grows count more than those that are only dear.
+    """
+    small, large = (cost(name, body, each) for each in (size // 4, size))
+    return large + (large - small) * (_LARGEST - size) / (size - size // 4)
 
 
 def dearest(name: str, seconds: float, source: random.Random) -> list[Body]:
-    """Climb for a time of CPU; return the bodies that cost a decoder most, the dearest first."""
-    simple = [Body(start, unit, end) for start, end in FRAMES.items() for unit in PIECES]
-    source.shuffle(simple)
-    simple.sort(key=lambda each: not each.start)  # the end is popped first
+    """
+    Climb for a time of CPU; return the bodies that are expected to cost a decoder most, the dearest first.
+
+    It begins with each piece in each frame, which takes some seconds.
+    """
+    simple = [body for piece in PIECES for body in _frames(piece)]
+    first = {body: expected(name, body, _SCREENED) for body in simple}
+    simple.sort(key=lambda each: first[each])
     found: dict[Body, float] = {}
     until = time.thread_time() + seconds
-    while time.thread_time() < until:
-        if len(found) < _KEPT or source.random() < 0.7:
-            body = simple.pop() if simple else any_body(source)
+    while len(found) < _KEPT or time.thread_time() < until:
+        if simple and source.random() < 0.5:
+            body = simple.pop()
+        elif len(found) < _KEPT or source.random() < 0.3:
+            body = any_body(source)
         else:
             body = source.choice(list(found)).changed(source)
         if body not in found:
-            found[body] = cost(name, body, _LARGE)
+            found[body] = expected(name, body, _LARGE)
             if len(found) > _KEPT:
                 del found[min(found, key=lambda each: found[each])]
     return sorted(found, key=lambda each: -found[each])
@@ -368,9 +415,10 @@ def main(seconds: float) -> int:
         first, *others = dearest(name, seconds / len(READERS), source)
         figures = [min(cost(name, each, _LARGE) for _ in range(3)) for each in (first, CONTROL)]
         print(f"{name}: {figures[0]:.0f} ns a byte, comments {figures[1]:.0f}: {first}", flush=True)
-        for body in (first, *others[:4]):
+        # A limit of values may end what a smaller body begins.
+        for body, size in product((first, *others[:4]), (_LARGE // 4, _LARGE)):
             try:
-                assert_no_faster_than_body(name, body, _LARGE)
+                assert_no_faster_than_body(name, body, size)
             except AssertionError as error:
                 print(error, flush=True)
                 code = 1

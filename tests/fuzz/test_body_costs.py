@@ -16,6 +16,7 @@ KNOWN = [
     Body(b'{"a":1,"a":1,"k":{', b'"@":1,', b'"b":1}}'),
     Body(b"a: &a {", b"@: 1,", b"}\nb: {<<: *a}\n"),
     Body(b"[", b"*x,", b"]"),
+    Body(b'{"a":1,"a":1,"', b"{},", b"1]}", b"k", b'":['),
 ]
 """Bodies that were dear once, or that are likely to be."""
 

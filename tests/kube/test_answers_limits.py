@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.linear import assert_linear
+from tests.retained import instances
 from twisted_exec.api.status import APIError
 from twisted_exec.kube.answers import (
     MAX_DEPTH,
@@ -96,8 +97,15 @@ class WatchEventsTests(SynchronousTestCase):
             events = WatchEvents(lambda _, obj: names.append(obj["metadata"]["name"]))
             events.receive(b'{"type": "ADDED", "object": {"metadata": {"name": "')
             for _ in range(count):
-                events.receive(b"x" * 256)
+                events.receive(b"x" * 16)
             events.receive(b'"}}}\n')
-            self.assertEqual([len(name) for name in names], [256 * count])
+            self.assertEqual([len(name) for name in names], [16 * count])
 
-        assert_linear(read, 4_000)
+        assert_linear(read, 16_000)
+
+    def test_smallest_parts(self) -> None:
+        """An event that arrives in parts of two bytes takes no more memory than its bytes."""
+        events = WatchEvents(lambda _, obj: None)
+        for count in range(10_000):
+            events.receive(b"%02d" % (count % 100))
+        self.assertLess(len(instances(events, bytes)), 10)

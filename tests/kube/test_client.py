@@ -29,7 +29,7 @@ from twisted_exec.kube import answers
 from twisted_exec.kube import client as client_module
 from twisted_exec.kube import transport as http
 from twisted_exec.kube.answers import AnswerHead
-from twisted_exec.kube.client import KubeClient, LateCredentials
+from twisted_exec.kube.client import KubeClient, LateCredentials, kube_client_factory
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, ImpersonatedUser
 from twisted_exec.kube.transport import IDLE_CONNECTIONS
 
@@ -296,6 +296,17 @@ class VerbTests(ClientTestCase):
         self.assertIn("the list is larger than 20000 bytes", caught.exception.message)
         self.assertLess(len(self.server.asked), 25)
 
+    async def test_others_without_end(self) -> None:
+        """A client of others' servers limits lists by itself."""
+        page = {"items": [], "metadata": {"continue": "x" * 1000, "resourceVersion": "1"}}
+        self.server.handler = lambda request: page
+        self.patch(client_module, "MAX_LIST_BYTES", 20_000)
+        make = kube_client_factory(reactor, "test")
+        client = make(LateCredentials("the leaf", lambda: self.client.config))
+        self.addCleanup(client.close)
+        refused = await self.refusal(client.list(MACHINES))
+        self.assertIn("the list is larger than 20000 bytes", refused.message)
+
     async def test_pages_trimmed(self) -> None:
         """``trim`` runs on each page, so that at most one untrimmed page is in memory."""
         told: list[str] = []
@@ -525,6 +536,43 @@ class ErrorTests(ClientTestCase):
         ):
             self.server.handler = lambda request, content=content: content
             self.assertEqual((await self.refusal(client.get(MACHINES, "vm"))).message, problem)
+
+    async def test_announced_too_large(self) -> None:
+        """An answer whose announced length is beyond the limit fails before its body is read."""
+
+        def answer(request: Request) -> Any:
+            request.setHeader("Content-Length", str(limit + 1))
+            request.write(b" ")
+            return NOT_DONE_YET
+
+        limit, self.server.handler = client_module.MAX_BODY_BYTES, answer
+        refused = await self.refusal(self.client.get(MACHINES, "vm"))
+        self.assertEqual(refused.message, f"the server's answer is larger than {limit} bytes")
+
+    async def test_forgotten(self) -> None:
+        """Nothing is kept of the body of an answer that failed, however long the error is kept."""
+        client = KubeClient(
+            self.client.config, reactor, timeout_seconds=PATIENCE_SECONDS, body_bytes=200_000
+        )
+        self.addCleanup(client.close)
+        # Private, because only the frames of the error's traceback refer to it.
+        made: list[Any] = []
+
+        class Collector(http._Collector):
+            def __init__(self, limit_bytes: int) -> None:
+                super().__init__(limit_bytes)
+                made.append(self)
+
+        self.patch(http, "_Collector", Collector)
+
+        def answer(request: Request) -> Any:
+            request.write(b" " * 400_000)
+            return NOT_DONE_YET
+
+        self.server.handler = answer
+        refused = await self.refusal(client.get(MACHINES, "vm"))
+        self.assertIn("larger than", refused.message)
+        self.assertEqual([bytes(each.content) for each in made], [b""])
 
     async def test_bad_token_file(self) -> None:
         """A missing token file, or one with line breaks, fails without showing its content."""

@@ -184,8 +184,7 @@ class WatchEvents:
 
     def __init__(self, on_event: Callable[[str, Object], None]) -> None:
         self._on_event = on_event
-        self._partial: list[bytes] = []
-        self._size = 0
+        self._partial = bytearray()
 
     def receive(self, data: bytes) -> None:
         """
@@ -196,18 +195,15 @@ class WatchEvents:
         first, *lines = data.split(b"\n")
         self._hold(first)
         for line in lines:
-            whole = b"".join(self._partial)
-            self._partial, self._size = [], 0
+            whole, self._partial = bytes(self._partial), bytearray()
             if whole.strip():
                 self._deliver(whole)
             self._hold(line)
 
     def _hold(self, part: bytes) -> None:
-        self._size += len(part)
-        if self._size > MAX_EVENT_BYTES:
+        if len(self._partial) + len(part) > MAX_EVENT_BYTES:
             raise BadGateway(f"an event of a watch is larger than {MAX_EVENT_BYTES} bytes")
-        if part:
-            self._partial.append(part)
+        self._partial += part
 
     def _deliver(self, line: bytes) -> None:
         try:

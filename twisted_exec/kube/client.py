@@ -136,6 +136,8 @@ T = TypeVar("T")
 PAGE = 500
 MAX_PAGES = 400
 MAX_BODY_BYTES = 32 << 20
+MAX_LIST_BYTES = 256 << 20
+"""Limit for one list of a server of others, so that it cannot exhaust a program's memory."""
 
 _BYTES_OF_VALUE = 16
 """Bytes of an answer's limit for each value that it may have."""
@@ -481,5 +483,5 @@ def _selectors(field_selector: str, label_selector: str) -> dict[str, str]:
 
 
 def kube_client_factory(reactor: Any, agent: str) -> MakeKubeClient:
-    """Return a factory of clients over the network."""
-    return partial(KubeClient, reactor=reactor, agent=agent)
+    """Return a factory of clients of others' servers over the network."""
+    return partial(KubeClient, reactor=reactor, agent=agent, list_bytes=MAX_LIST_BYTES)

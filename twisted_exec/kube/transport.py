@@ -582,29 +582,40 @@ def _why_no_answer(failed: BaseException) -> str:
 
 
 async def _collected(response: Any, limit_bytes: int, use: Use) -> Answer:
-    collector = _Collector(limit_bytes)
     encoding = (response.headers.getRawHeaders(b"content-encoding") or [b""])[-1]
-    gunzip = Gunzip(collector.add) if encoding.strip().lower() == _GZIP else None
+    is_compressed = encoding.strip().lower() == _GZIP
+    if not is_compressed and isinstance(response.length, int) and response.length > limit_bytes:
+        use.abort()
+        raise _too_large(limit_bytes)
+    collector = _Collector(limit_bytes)
+    gunzip = Gunzip(collector.add) if is_compressed else None
     body = Body(collector.add if gunzip is None else gunzip.feed, use.abort)
     response.deliverBody(body)
     try:
         await body.done
+        if gunzip is not None:
+            gunzip.finish()
+        content = bytes(collector.content)
     except Misuse as wrapped:
         raise wrapped.cause from None
-    if gunzip is not None:
-        gunzip.finish()
+    finally:
+        # The frames of an error's traceback refer to it, and callers keep errors.
+        collector.content = bytearray()
     headers = {name: (response.headers.getRawHeaders(name) or [""])[0] for name in _TOLD}
-    return response.code, headers, b"".join(collector.chunks)
+    return response.code, headers, content
+
+
+def _too_large(limit_bytes: int) -> BadGateway:
+    return BadGateway(f"the server's answer is larger than {limit_bytes} bytes")
 
 
 class _Collector:
     def __init__(self, limit_bytes: int) -> None:
-        self.chunks: list[bytes] = []
-        self._left = limit_bytes
+        # One block, which the system gets back; not a list, in which a piece of two bytes takes fifty.
+        self.content = bytearray()
         self._limit = limit_bytes
 
     def add(self, data: bytes) -> None:
-        self._left -= len(data)
-        if self._left < 0:
-            raise BadGateway(f"the server's answer is larger than {self._limit} bytes")
-        self.chunks.append(data)
+        if len(self.content) + len(data) > self._limit:
+            raise _too_large(self._limit)
+        self.content += data

@@ -13,10 +13,12 @@ from twisted.internet import reactor as _reactor
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import TestCase
 
+from tests import needs
 from tests.flows.busy_machine import asking_line, harmless_line, is_exact, printed
 from tests.flows.deployment import Deployment, pause
 from tests.flows.resuming import ASKING, BUSY, CabledDeployment, Typist
 from tests.flows.test_three_programs import binding
+from tests.storage.etcds import Etcds
 from tests.tiers import PROGRAMS
 from twisted_exec.api import kinds
 from twisted_exec.api.status import APIError
@@ -179,6 +181,33 @@ class LostConnectionTests(ResumeTestCase):
         await user.until(lambda: user.sent_bytes > sent + 800)
         self.deployment.near.refuses = False
         await user.until_resumed(1)
+        await self.check(user)
+
+
+class FrozenStoreTests(ResumeTestCase):
+    """A connection is lost under load while the API server's store answers nothing."""
+
+    skip = needs.etcd()
+
+    def make_deployment(self) -> CabledDeployment:
+        self.etcds = Etcds()
+        self.addCleanup(self.etcds.end)
+        self.etcds.start()
+        deployment = super().make_deployment()
+        deployment.storage = f"etcd:http://{self.etcds.target()}"
+        return deployment
+
+    async def test_each(self) -> None:
+        """The session goes on over new connections before the store answers again."""
+        user = await self.typist()
+        (etcd,) = self.etcds.members
+        etcd.freeze()
+        self.addCleanup(etcd.thaw)
+        for cable in self.deployment.cables.values():
+            count = len(user.outages)
+            cable.cut()
+            await user.until_resumed(count + 1)
+            await self.under_load(user)
         await self.check(user)
 
 

@@ -89,6 +89,7 @@ class LoginTests(ChainTestCase):
         """
         The user comes back from the provider to the view that they had opened, and the address has no
         code.  When the token has expired, the provider gets a window of its own, and the page stays.
+        A link with a forged answer changes nothing.
         """
         page = await self.browser.page()
         await page.goto(f"{self.server.url}/console/#/sessions")
@@ -112,6 +113,12 @@ class LoginTests(ChainTestCase):
         self.assertNotIn("expired", token)
         self.assertTrue(await page.evaluate("window.stays"))
         await page.until(f"{SHOWN} === 'oidc:joan'")
+        for state in ("b", "popup.x"):  # links that anybody may make up
+            await page.goto(f"{self.server.url}/console/?code=a&state={state}")
+            await page.until(f"{SHOWN} === 'oidc:joan' && !location.search")
+            self.assertEqual(
+                await page.evaluate("sessionStorage.getItem('twisted-exec.token')"), token
+            )
         self.assertEqual(page.violations + page.exceptions, [])
 
     async def test_token(self) -> None:

@@ -34,7 +34,7 @@ from twisted_exec.api.status import (
     NotImplementedByBackend,
 )
 from twisted_exec.apiserver.consoles.policies import SessionConditions
-from twisted_exec.apiserver.consoles.poollets import Backend, Poollets, forwarded_headers
+from twisted_exec.apiserver.consoles.poollets import Backend, Poollets, forwarded_headers, read
 from twisted_exec.apiserver.consoles.recordings import OpenRecordings, session_demand
 from twisted_exec.apiserver.controllers.event_recorder import WARNING, Reports
 from twisted_exec.apiserver.interfaces import (
@@ -128,15 +128,21 @@ class MachineLocator:
         headers = forwarded_headers(context.user)
         options = self._options(context)
         await self._admit(context, target)
-        begins = not context.continues_session  # reads, and may refuse, the header of a session
-        machine = await self._machine(target)
-        if begins and self._what.is_stream:  # an open session may wait for its machine
+        continues = context.continues_session  # reads, and may refuse, the header of a session
+        machine = await self._machine(target, stale=continues)
+        if not continues and self._what.is_stream:  # an open session may wait for its machine
             await self._check_power(context, target, machine)
         pool = self._dialect.pool_name(machine)
         context.learn(uid=machine["metadata"]["uid"], pool=pool)
         path = self._dialect.poollet_path(target.namespace, target.name, self._what.name)
         location = await self.poollets.of(
-            self._what, options, target.namespace, target.name, context.subject, path
+            self._what,
+            options,
+            target.namespace,
+            target.name,
+            context.subject,
+            path,
+            stale=continues,
         )
         # Last, because a session may reserve an approval.
         admitted = Admitted(FULL)
@@ -178,12 +184,12 @@ class MachineLocator:
         async def renew(reason: Renewal) -> Location | None:
             if reason is not Renewal.REJOIN:
                 return None if location.renew is None else await location.renew(reason)
-            machine = await self._machine(target)
+            machine = await self._machine(target, stale=True)
             if machine["metadata"]["uid"] != subject.uid:
                 resource = target.kind.resource
                 raise NotFound(resource.plural, target.name, resource.group)
             pool_name = self._dialect.pool_name(machine)
-            pool = await self.poollets.pool(target.namespace, target.name, pool_name)
+            pool = await self.poollets.pool(target.namespace, target.name, pool_name, stale=True)
             present = self.poollets.at(pool, subject, path)
             return replace(location, endpoints=present.endpoints, host=present.host)
 
@@ -300,9 +306,9 @@ class MachineLocator:
         for admission in self._parts.admissions:
             await admission.admit_opening(opening)
 
-    async def _machine(self, target: RequestTarget) -> Object:
-        machine = await self._parts.storage.get(
-            self._dialect.workload, target.namespace, target.name
+    async def _machine(self, target: RequestTarget, *, stale: bool) -> Object:
+        machine = await read(
+            self._parts.storage, self._dialect.workload, target.namespace, target.name, stale=stale
         )
         named = f'{self._dialect.noun} "{target.name}"'
         if "deletionTimestamp" in machine["metadata"]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from urllib.parse import quote
@@ -21,6 +22,7 @@ from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import ADDRESS_TYPES, Object
 from twisted_exec.api.names import listed
+from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import (
     Forbidden,
     NotFound,
@@ -72,15 +74,16 @@ class Poollets:
         self._backend, self._reactor = backend, reactor
         self._shared_endpoint = lru_cache(maxsize=_USERS)(self._new_endpoint)
 
-    async def pool(self, namespace: str, machine: str, pool: str) -> Object:
+    async def pool(self, namespace: str, machine: str, pool: str, *, stale: bool = False) -> Object:
         """
         Return a pool.
 
         :param machine: assigned to the pool, for messages.
+        :param stale: as for :func:`read`.
         :raises NotFound: there is no such pool.
         """
         try:
-            return await self._storage.get(self._dialect.pool, "", pool)
+            return await read(self._storage, self._dialect.pool, "", pool, stale=stale)
         except NotFound as error:
             raise NotFound(
                 self._dialect.pool.plural,
@@ -98,12 +101,17 @@ class Poollets:
         machine: str,
         subject: Subject,
         path: str,
+        *,
+        stale: bool = False,
     ) -> Location:
         """
         Return the location of a subresource on the poollet of the subject's pool; errors as
         :meth:`pool` and :meth:`at`.
+
+        :param stale: as for :func:`read`.
         """
-        location = self.at(await self.pool(namespace, machine, subject.pool), subject, path)
+        pool = await self.pool(namespace, machine, subject.pool, stale=stale)
+        location = self.at(pool, subject, path)
         unknown = None
         if what.lacking:
             unknown = NotImplementedByBackend(
@@ -157,6 +165,22 @@ class Poollets:
         return (
             endpoint if spares is None else spares.endpoint((host, port, identity), endpoint, tls)
         )
+
+
+async def read(
+    storage: IStorage, resource: Resource, namespace: str, name: str, *, stale: bool
+) -> Object:
+    """
+    Return an object that a session needs.
+
+    :param stale: the session is open already and does not wait for the store: the server's copy suffices.
+        Objects that are missing there are read from the store.
+    :raises NotFound: there is no such object.
+    """
+    if stale:
+        with suppress(NotFound):
+            return await storage.get(resource, namespace, name, stale=True)
+    return await storage.get(resource, namespace, name)
 
 
 def usable_addresses(pool: Object, types: Sequence[str]) -> list[str]:

@@ -104,8 +104,13 @@ class OpenRecordings(StoreFollower):
         :raises APIError: the recording is required, and there is none.
         """
         user, reason = context.user.name, context.subject.reason
+        known = self._known(machine, user, demand) if context.continues_session else None
         try:
-            recording, is_new = await self.join(dialect, machine, user, demand, reason)
+            recording, is_new = (
+                (known, False)
+                if known is not None
+                else await self.join(dialect, machine, user, demand, reason)
+            )
         except APIError as error:
             if demand.is_required:
                 raise
@@ -155,6 +160,14 @@ class OpenRecordings(StoreFollower):
             lock.release()
             if not lock.locked:
                 self._locks.pop(uid, None)
+
+    def _known(self, machine: Object, user: str, demand: Demand) -> Object | None:
+        """Return the recording in which an open session is noted, which need not wait for the store."""
+        recording = self._match(machine["metadata"]["uid"], demand)
+        if recording is None:
+            return None
+        last = seconds(recording["spec"]["lastSessionTime"])
+        return recording if _joined(recording, user, demand, last) is None else None
 
     def _match(self, uid: str, demand: Demand) -> Object | None:
         matches = [

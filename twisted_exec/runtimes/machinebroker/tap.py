@@ -16,7 +16,7 @@ from twisted_exec.api import names
 from twisted_exec.api.dialects import DEFAULT, DIALECTS, by_name
 from twisted_exec.api.spaces import EXTERNAL, VIEWPOINTS
 from twisted_exec.iri.target import TargetError
-from twisted_exec.kube.client import KubeClient, kube_client_factory
+from twisted_exec.kube.client import MAX_LIST_BYTES, KubeClient, kube_client_factory
 from twisted_exec.kube.kubeconfig.loader import KubeConfigError
 from twisted_exec.kube.kubeconfig.reloading import ReloadingConfig
 from twisted_exec.program.disk_thread import DiskThread
@@ -174,7 +174,9 @@ def makeService(options: Options) -> IService:
 
 def _program(options: Options, reactor: Any) -> ServiceWithCleanup[BrokerHost]:
     config = ReloadingConfig(options["kubeconfig"], options["context"])
-    client = KubeClient(config.current(), reactor, renew=config.current, agent=PROGRAM)
+    client = KubeClient(
+        config.current(), reactor, renew=config.current, agent=PROGRAM, list_bytes=MAX_LIST_BYTES
+    )
     audit = options.audit(DiskThread(reactor))
     target = _target(options, client, reactor)
     host = BrokerHost(

@@ -28,7 +28,7 @@ from twisted_exec.api.status import (
     Unauthorized,
     one_line,
 )
-from twisted_exec.kube.client import KubeClient
+from twisted_exec.kube.client import MAX_LIST_BYTES, KubeClient
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
 from twisted_exec.kube.kubeconfig.loader import load_inline
@@ -36,9 +36,6 @@ from twisted_exec.spacemanager.interfaces import ProviderContext, ProviderSpec
 from twisted_exec.spaces.kubeconfigs import unwrapped
 
 T = TypeVar("T")
-
-MAX_LIST_BYTES = 256 << 20
-"""Limit for one list, so that the provider's server cannot exhaust the manager's memory."""
 
 
 class ProviderCluster:

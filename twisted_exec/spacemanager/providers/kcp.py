@@ -34,7 +34,7 @@ from twisted_exec.api.status import (
     NotFound,
     Unauthorized,
 )
-from twisted_exec.kube.client import KubeClient
+from twisted_exec.kube.client import MAX_LIST_BYTES, KubeClient
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.kube.kubeconfig.loader import written
@@ -58,7 +58,7 @@ from twisted_exec.spacemanager.providers.base import (
     bare,
     unmanaged,
 )
-from twisted_exec.spacemanager.providers.cluster import MAX_LIST_BYTES, ProviderCluster, owner_of
+from twisted_exec.spacemanager.providers.cluster import ProviderCluster, owner_of
 from twisted_exec.spacemanager.providers.credentials import (
     CachedTokens,
     Token,

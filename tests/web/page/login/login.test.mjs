@@ -19,7 +19,10 @@ function begin(t, search, kept, status = 201) {
     set: (key, value) => values.set(key, value),
     remove: (key) => values.delete(key),
   };
-  const page = { store: values, address: "", isOver: false };
+  const page = { store: values, address: "", isOver: false, closed: () => {} };
+  const view = document.createElement("div");
+  document.getElementById = () => view;
+  globalThis.window = { close: () => page.closed() };
   globalThis.location = { search, hash: "", pathname: "/console/" };
   globalThis.history = { replaceState: (_state, _title, address) => (page.address = address) };
   t.mock.method(globalThis, "fetch", async () => {
@@ -55,4 +58,25 @@ test("a forged answer leaves a login that has begun", async (t) => {
   const page = begin(t, FORGED, { token: "t", login });
   await pass();
   assert.deepEqual(page.store.get("login"), login);
+});
+
+test("a link with a forged answer for another window shows the page as usual", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const page = begin(t, "?code=a&state=popup.x", { token: "t" });
+  t.mock.timers.tick(1000);
+  await pass();
+  assert.deepEqual([Object.fromEntries(page.store), page.isOver, page.address], [{ token: "t" }, true, "/console/"]);
+});
+
+test("an answer goes to the window that waits for it, and this one closes", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const opener = new globalThis.BroadcastChannel("popup.x");
+  const taken = new Promise((resolve) => (opener.onmessage = ({ data }) => resolve(data)));
+  const page = begin(t, "?code=a&state=popup.x", { token: "t" });
+  const closed = new Promise((resolve) => (page.closed = resolve));
+  assert.equal((await taken).code, "a");
+  opener.postMessage("taken");
+  await closed;
+  opener.close();
+  assert.deepEqual([page.isOver, page.address], [false, "/console/"]);
 });

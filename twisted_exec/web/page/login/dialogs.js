@@ -206,11 +206,12 @@ class Forms {
   }
 }
 
-/** Return the answer that another window reports. */
+/** Return the answer that another window reports, and let that know that it was taken. */
 function answered(state) {
   return new Promise((resolve) => {
     const channel = new BroadcastChannel(state);
     channel.onmessage = ({ data }) => {
+      channel.postMessage("taken");
       channel.close();
       resolve(data);
     };

@@ -9,6 +9,9 @@ import { CERTIFICATE, PENDING, PLACE, TOKEN, askForLogin, enter, renewal, secret
 import { answerOf, isForOpener, withoutAnswer } from "./oidc.js";
 import { accepted, exchangeCode, refusalOf } from "./requests.js";
 
+/** Time limit for the window that waits for an answer to take it. */
+const OPENER_MS = 1000;
+
 /** Forget the user of this tab. */
 export function logout(store) {
   for (const key of [TOKEN, CERTIFICATE, PENDING]) store.remove(key);
@@ -77,10 +80,17 @@ async function completed(config, { store }) {
   return true;
 }
 
-/** Give the answer to the window that waits for it, and close this one. */
+/** Give the answer to the window that waits for it, if there is one, and close this one. */
 async function report(answer) {
   const channel = new BroadcastChannel(answer.state);
+  const isTaken = new Promise((resolve) => {
+    channel.onmessage = () => resolve(true);
+    setTimeout(resolve, OPENER_MS, false);
+  });
   channel.postMessage(answer);
+  const goesOn = await isTaken;
+  channel.close();
+  if (!goesOn) return; // anybody may link to this page with such an answer
   address("", "");
   window.close();
   fill(document.getElementById("view"), notice("", "The login goes on in the window of the console. Close this one."));
