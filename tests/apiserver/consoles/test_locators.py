@@ -18,7 +18,7 @@ from twisted_exec.api.times import timestamp
 from twisted_exec.apiserver.consoles.connect import MachineLocator
 from twisted_exec.apiserver.consoles.pods import MachineOfPod, MachinePodLocator
 from twisted_exec.apiserver.consoles.texts import RetainedTextLocator
-from twisted_exec.streaming.interfaces import Location
+from twisted_exec.streaming.location import Location
 from twisted_exec.wire.resume import RESUME_HEADER, Position, Resume
 
 UPGRADE = [("Connection", "Upgrade"), ("Upgrade", "websocket")]
