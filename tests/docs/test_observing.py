@@ -102,6 +102,7 @@ class ObservingPageTests(SynchronousTestCase):
         """Return a registry with every metric of ours, and labels where a metric has some."""
         registry = MetricsRegistry(Clock())
         register_build(registry)
+        registry.queues.of("scheduler")
         SessionMetrics(registry).refused(403)
         LatencyMetrics(registry)
         self.register_round_trips(registry)

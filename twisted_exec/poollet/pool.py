@@ -24,14 +24,14 @@ from twisted_exec.api.conditions import with_conditions
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.status import APIError, Conflict, GatewayTimeout, NotFound
 from twisted_exec.api.times import timestamp
+from twisted_exec.control.backoff import Backoff
+from twisted_exec.control.runs import BackgroundTask
 from twisted_exec.iri.interfaces import IMachineRuntime
 from twisted_exec.iri.protos import machine_pb2 as pb
-from twisted_exec.kube.informers import Backoff
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.leases import Lease
 from twisted_exec.poollet.class_matching import offered_for as offered_for
 from twisted_exec.poollet.machines.conditions import READY
-from twisted_exec.program.tasks import BackgroundTask
 
 HEARTBEAT_SECONDS = 10.0
 LOOK_SECONDS = 5.0

@@ -19,8 +19,9 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from twisted_exec.api.status import APIError, BadGateway, InternalError, NotFound
-from twisted_exec.kube.informers import Backoff, WorkQueue
-from twisted_exec.program.tasks import BackgroundTask
+from twisted_exec.control.backoff import Backoff
+from twisted_exec.control.queue import WorkQueue
+from twisted_exec.control.runs import BackgroundTask
 from twisted_exec.spacemanager.descs import LISTED, NOT_YET, ProviderConditions, refused
 from twisted_exec.spacemanager.interfaces import ISpaceProvider, Physical, SpaceInfo
 

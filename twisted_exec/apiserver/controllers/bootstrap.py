@@ -25,7 +25,7 @@ from twisted_exec.apiserver.serving.query import MANAGER, WriteOptions
 from twisted_exec.apiserver.serving.verbs import RequestTarget, Verbs, check_size
 from twisted_exec.auth.interfaces import User
 from twisted_exec.auth.rbac import Permissions, RBACObjects
-from twisted_exec.kube.informers import Backoff
+from twisted_exec.control.backoff import Backoff
 from twisted_exec.storage.follower import Followed, StoreFollower, log_failure
 from twisted_exec.storage.interfaces import DELETED, Event, IStorage, IWatch
 

@@ -15,6 +15,7 @@ from twisted.logger import Logger
 
 from twisted_exec.api.kinds.nodes import NODES
 from twisted_exec.api.status import APIError, Conflict, NotFound
+from twisted_exec.control.runs import StoppingParts
 from twisted_exec.kube.informers import Reflector
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.recorder import Recorder
@@ -37,7 +38,6 @@ from twisted_exec.nodeserver.nodes.worker import (
     NodeWorker,
     PublishedEndpoint,
 )
-from twisted_exec.program.tasks import StoppingParts
 
 GRACE_SECONDS = 60.0
 """Delay before a Node without a leaf is deleted: sources of leaves are re-read now and then."""

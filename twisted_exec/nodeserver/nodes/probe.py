@@ -31,6 +31,7 @@ from twisted_exec.api.conditions import ConditionValue
 from twisted_exec.api.kinds.machine_pods import PODS
 from twisted_exec.api.kinds.nodes import NODES
 from twisted_exec.api.status import APIError, NotFound, from_status, one_line
+from twisted_exec.control.runs import BackgroundTask
 from twisted_exec.kube.informers import Reflector
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
 from twisted_exec.kube.kubeconfig.connection import endpoint, host_header, identity_headers
@@ -40,7 +41,7 @@ from twisted_exec.nodeserver import PROGRAM
 from twisted_exec.nodeserver.interfaces import ILeaf
 from twisted_exec.nodeserver.kubelet_api.routes import Hop, Route
 from twisted_exec.nodeserver.nodes.status import UNPROBED, Address, trimmed
-from twisted_exec.program.tasks import BackgroundTask, as_deferred
+from twisted_exec.program.tasks import as_deferred
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http import responses
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest, upgrade

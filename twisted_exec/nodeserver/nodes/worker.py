@@ -16,7 +16,8 @@ from twisted_exec.api.kinds import ADDRESS_TYPES
 from twisted_exec.api.kinds.nodes import LEASE_NAMESPACE, NODES
 from twisted_exec.api.status import APIError, Conflict
 from twisted_exec.api.times import timestamp
-from twisted_exec.kube.informers import Backoff
+from twisted_exec.control.backoff import Backoff
+from twisted_exec.control.runs import BackgroundTask
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.leases import Lease
 from twisted_exec.nodeserver import PROGRAM
@@ -49,7 +50,6 @@ from twisted_exec.nodeserver.nodes.status import (
     not_chosen,
     publication_order,
 )
-from twisted_exec.program.tasks import BackgroundTask
 
 BEAT_SECONDS = 10.0
 TELL_SECONDS = 300.0

@@ -19,6 +19,7 @@ from twisted.python.failure import Failure
 
 from twisted_exec.api.kinds.machine_pods import PODS
 from twisted_exec.api.status import NotFound
+from twisted_exec.control.runs import StoppingParts
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.recorder import Recorder
 from twisted_exec.nodeserver import PROGRAM
@@ -26,7 +27,6 @@ from twisted_exec.nodeserver.interfaces import ILeaves, IRootPods
 from twisted_exec.nodeserver.syncer.form import references
 from twisted_exec.nodeserver.syncer.objects import RootObjects
 from twisted_exec.nodeserver.syncer.worker import LeafWorker, Report, SyncContext
-from twisted_exec.program.tasks import StoppingParts
 
 TICK_SECONDS = 1.0
 """Interval of checks whether a leaf needs a sweep; checks and sweeps read memory only."""

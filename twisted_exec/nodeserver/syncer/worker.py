@@ -14,7 +14,7 @@ from twisted_exec.api.kinds.machine_pods import PODS
 from twisted_exec.api.kinds.node_pods import CONTAINER_LISTS
 from twisted_exec.api.status import AlreadyExists, APIError, Conflict, NotFound
 from twisted_exec.api.times import timestamp
-from twisted_exec.kube.informers import WorkQueue
+from twisted_exec.control.queue import WorkQueue
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.nodeserver.interfaces import ILeaf, ILeaves, IRootPods, LeafNode, LeafPod
 from twisted_exec.nodeserver.ownership import NAME, NAMESPACE, UID

@@ -20,9 +20,9 @@ from twisted.python.failure import Failure
 
 from twisted_exec.api.status import APIError
 from twisted_exec.api.times import timestamp
+from twisted_exec.control.backoff import Backoff
 from twisted_exec.iri.interfaces import IMachineRuntime
 from twisted_exec.iri.protos import machine_pb2 as pb
-from twisted_exec.kube.informers import Backoff
 from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.poollet.machines.actions import Action, Delete, MachinePlan, PatchStatus
 from twisted_exec.poollet.machines.actor import (

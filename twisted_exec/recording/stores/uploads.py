@@ -19,7 +19,7 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from twisted_exec.program.tasks import BackgroundTask
+from twisted_exec.control.runs import BackgroundTask
 from twisted_exec.recording.stores.interfaces import (
     KINDS,
     ReadText,

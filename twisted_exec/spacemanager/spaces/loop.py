@@ -23,10 +23,12 @@ from zope.interface import implementer
 from twisted_exec.api import spaces
 from twisted_exec.api.kinds.secrets import SECRETS
 from twisted_exec.api.status import AlreadyExists, NotFound
-from twisted_exec.kube.informers import Key, Listeners, Reflector, WorkQueue, key_of
+from twisted_exec.control.listeners import Listeners
+from twisted_exec.control.queue import WorkQueue
+from twisted_exec.control.runs import StoppingParts
+from twisted_exec.kube.informers import Key, Reflector, key_of
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.recorder import Recorder
-from twisted_exec.program.tasks import StoppingParts
 from twisted_exec.spacemanager.interfaces import (
     GOING,
     IProviders,

@@ -23,7 +23,8 @@ from twisted_exec.api.kinds.reviews import SELFSUBJECTACCESSREVIEWS, SELFSUBJECT
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.spaces import VIEWPOINTS
 from twisted_exec.api.status import APIError, one_line
-from twisted_exec.kube.informers import Backoff, Key
+from twisted_exec.control.backoff import Backoff
+from twisted_exec.kube.informers import Key
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
 from twisted_exec.kube.transport import HTTPTransport, Request
 from twisted_exec.spacemanager import PROGRAM

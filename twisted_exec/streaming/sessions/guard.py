@@ -23,7 +23,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from twisted_exec.api.status import APIError, Forbidden, Unauthorized
-from twisted_exec.program.tasks import BackgroundTask, ShortTurns
+from twisted_exec.control.runs import BackgroundTask
+from twisted_exec.program.tasks import ShortTurns
 from twisted_exec.streaming.interfaces import (
     IDLE,
     POWERED_OFF,

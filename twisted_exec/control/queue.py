@@ -1,0 +1,255 @@
+"""Queues of keys for controllers."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import dataclass
+from enum import Enum, auto
+from math import inf
+from typing import Generic, TypeVar
+
+from twisted.internet.defer import CancelledError, Deferred, DeferredList
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from twisted_exec.api.status import APIError, InternalError
+from twisted_exec.control.backoff import FIRST_PAUSE_SECONDS, Backoff
+from twisted_exec.control.metrics import UNREAD, QueueMetrics
+
+LONGEST_RETRY_SECONDS = 60.0
+MAX_WORKERS = 8
+SLICE = 50
+"""Number of workers to start per turn of the reactor."""
+
+K = TypeVar("K", bound=Hashable)
+
+_HURRIED = -inf
+"""A due time: at once, and also after a failure."""
+
+
+class _State(Enum):
+    DELAYED = auto()
+    FAILED = auto()
+    """Waits for its back-off."""
+    QUEUED = auto()
+    RUNNING = auto()
+
+
+@dataclass(slots=True)
+class _Entry:
+    state: _State = _State.DELAYED
+    timer: IDelayedCall | None = None
+    """The end of the delay or of the back-off."""
+    since: float = 0.0
+    """When the key was queued."""
+    running: Deferred[float | None] | None = None
+    """The running worker, to cancel it; ``None`` while the worker starts."""
+    due: float = inf
+    """When the key was added for, since the worker started."""
+    backoff: Backoff | None = None
+    failures: int = 0
+
+
+class WorkQueue(Generic[K]):
+    """
+    A queue of keys with one worker per key at a time, a limit for all, and back-off for keys that
+    fail.
+
+    Keys are taken in the order of their additions, so a key that is added all the time delays each
+    other key by one run only.
+
+    :param work: handles one key. If it returns a number of seconds, the key is added after them,
+        unless it is added earlier. If it fails, it is called again with back-off.
+    :param refused: called after each failure of a key, with the number of failures in succession.
+        A bug is logged, and told as an :class:`InternalError`.
+    :param workers: how many keys are handled concurrently.
+    :param backoff: makes the back-off of one key.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        work: Callable[[K], Awaitable[float | None]],
+        clock: IReactorTime,
+        refused: Callable[[K, APIError, int], None] = lambda *_: None,
+        *,
+        workers: int = MAX_WORKERS,
+        backoff: Callable[[], Backoff] = lambda: Backoff(
+            FIRST_PAUSE_SECONDS, LONGEST_RETRY_SECONDS
+        ),
+        metrics: QueueMetrics | None = None,
+    ) -> None:
+        self._do, self._clock, self._refused = work, clock, refused
+        self._max_workers, self._new_backoff = workers, backoff
+        self._metrics = metrics or UNREAD.of("")
+        self._entries: dict[K, _Entry] = {}
+        self._waiting: deque[tuple[K, _Entry]] = deque()
+        self._at_work = 0
+        self._next_turn: IDelayedCall | None = None
+        self._is_beginning = self._stopped = False
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def add(self, key: K) -> None:
+        """
+        Queue a key, once.
+
+        A key that failed lately waits for its back-off.
+        """
+        self.add_after(key, 0.0)
+
+    def add_after(self, key: K, seconds: float) -> None:
+        """
+        Queue a key after some time, or earlier if it is added for an earlier time.
+
+        A run of the key serves all additions until it begins, also those for a later time.
+        """
+        if self._stopped:
+            return
+        entry = self._entries.get(key)
+        if entry is None:
+            entry = self._entries[key] = _Entry()
+            self._delay(key, entry, seconds)
+        elif entry.state is _State.RUNNING:
+            entry.due = min(entry.due, self._clock.seconds() + seconds)
+        elif entry.state is _State.DELAYED and entry.timer is not None:
+            earlier = self._clock.seconds() + seconds
+            if entry.timer.getTime() > earlier:
+                entry.timer.cancel()
+                self._delay(key, entry, seconds)
+
+    def hurry(self, key: K) -> None:
+        """Queue a key without its back-off, because the cause of its failure has changed."""
+        entry = self._entries.get(key)
+        if entry is None or self._stopped:
+            self.add(key)
+            return
+        entry.backoff = None
+        if entry.state is _State.RUNNING:
+            entry.due = _HURRIED
+        elif entry.timer is not None:
+            entry.timer.reset(0.0)
+
+    def forget(self, key: K) -> None:
+        """Drop a key that waits; a running worker continues."""
+        entry = self._entries.get(key)
+        if entry is None:
+            return
+        if entry.state is _State.RUNNING:
+            entry.due = inf
+            return
+        del self._entries[key]
+        if entry.timer is not None:
+            entry.timer.cancel()
+        else:
+            self._metrics.dropped()
+
+    def start(self) -> None:
+        """Take keys again after :meth:`stop`."""
+        self._stopped = False
+
+    def stop(self) -> Deferred[None]:
+        """Drop all keys and cancel all workers; fires when these have ended."""
+        self._stopped = True
+        entries, self._entries = self._entries, {}
+        self._metrics.dropped(sum(each.state is _State.QUEUED for each in entries.values()))
+        self._waiting.clear()
+        if self._next_turn is not None:
+            self._next_turn.cancel()
+            self._next_turn = None
+        for entry in entries.values():
+            if entry.timer is not None:
+                entry.timer.cancel()
+        ending = [each.running for each in entries.values() if each.running is not None]
+        for running in ending:
+            running.cancel()
+        done: Deferred[None] = DeferredList(ending).addCallback(lambda _: None)
+        return done
+
+    def _delay(self, key: K, entry: _Entry, seconds: float, state: _State = _State.DELAYED) -> None:
+        if seconds > 0:
+            self._wait(key, entry, seconds, state)
+        else:
+            self._queue(key, entry)
+
+    def _wait(self, key: K, entry: _Entry, seconds: float, state: _State) -> None:
+        entry.state = state
+        entry.timer = self._clock.callLater(seconds, self._queue, key, entry)
+
+    def _queue(self, key: K, entry: _Entry) -> None:
+        entry.state, entry.timer, entry.since = _State.QUEUED, None, self._clock.seconds()
+        self._metrics.queued()
+        self._waiting.append((key, entry))
+        if self._next_turn is None:
+            self._begin_some()
+
+    def _begin_some(self) -> None:
+        self._next_turn = None
+        if self._is_beginning:
+            return
+        self._is_beginning, begun = True, 0
+        while self._waiting and self._at_work < self._max_workers and begun < SLICE:
+            key, entry = self._waiting.popleft()
+            if self._entries.get(key) is entry:
+                begun += 1
+                self._begin(key, entry)
+        self._is_beginning = False
+        if begun == SLICE and self._waiting:
+            self._next_turn = self._clock.callLater(0, self._begin_some)
+
+    def _begin(self, key: K, entry: _Entry) -> None:
+        self._at_work += 1
+        entry.state, entry.due = _State.RUNNING, inf
+        self._metrics.begun(self._clock.seconds() - entry.since)
+        running = Deferred.fromCoroutine(self._one(key))
+        if not running.called:
+            entry.running = running
+        running.addBoth(self._ended, key, entry)
+
+    async def _one(self, key: K) -> float | None:
+        return await self._do(key)
+
+    def _ended(self, result: float | Failure | None, key: K, entry: _Entry) -> None:
+        entry.running = None
+        self._at_work -= 1
+        if self._entries.get(key) is entry:
+            if isinstance(result, Failure):
+                self._failed(key, entry, result)
+            else:
+                self._succeeded(key, entry, result)
+        if self._waiting and self._next_turn is None:
+            self._begin_some()
+
+    def _succeeded(self, key: K, entry: _Entry, again: float | None) -> None:
+        due, now = entry.due, self._clock.seconds()
+        if again is not None:
+            due = min(due, now + again)
+        entry.backoff, entry.failures = None, 0
+        if due == inf:
+            del self._entries[key]
+        else:
+            # Not at once: work that is over at once would recurse.
+            self._wait(key, entry, max(0.0, due - now), _State.DELAYED)
+
+    def _failed(self, key: K, entry: _Entry, failure: Failure) -> None:
+        entry.failures += 1
+        entry.backoff = backoff = entry.backoff or self._new_backoff()
+        pause, error = backoff.pause(), failure.value
+        if not isinstance(error, APIError | CancelledError):
+            self._log.failure("work on {key} failed", failure, key=key)
+            error = InternalError(f"the controller failed: {error!r}; its log says more")
+        if isinstance(error, APIError):
+            # A server that is busy says when to come back.
+            asked = min(float(error.retry_after_seconds or 0), LONGEST_RETRY_SECONDS)
+            pause = max(pause, asked)
+        self._metrics.retried()
+        self._wait(key, entry, 0.0 if entry.due == _HURRIED else pause, _State.FAILED)
+        if isinstance(error, APIError):
+            try:
+                self._refused(key, error, entry.failures)
+            except Exception:
+                self._log.failure("the report of a failure of {key} failed", key=key)
