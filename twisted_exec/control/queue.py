@@ -118,7 +118,7 @@ class WorkQueue(Generic[K]):
             entry.due = min(entry.due, self._clock.seconds() + seconds)
         elif entry.state is _State.DELAYED and entry.timer is not None:
             earlier = self._clock.seconds() + seconds
-            if entry.timer.getTime() > earlier:
+            if entry.timer.getTime() >= earlier:
                 entry.timer.cancel()
                 self._delay(key, entry, seconds)
 

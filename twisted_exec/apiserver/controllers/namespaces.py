@@ -9,27 +9,27 @@ from collections.abc import Iterable
 
 from twisted.internet import defer
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from twisted_exec.api.kinds import NAMESPACES, Kind, Object
-from twisted_exec.api.status import AlreadyExists, Conflict, Forbidden, NotFound
+from twisted_exec.api.status import AlreadyExists, APIError, Conflict, Forbidden, NotFound
 from twisted_exec.api.users import MASTERS
 from twisted_exec.apiserver.interfaces import DELETE, Change, IAdmission
 from twisted_exec.apiserver.serving.query import MANAGER, WriteOptions
 from twisted_exec.apiserver.serving.registry import KindRegistry
 from twisted_exec.apiserver.serving.verbs import RequestTarget, Verbs
 from twisted_exec.auth.interfaces import User
-from twisted_exec.storage.follower import Followed, StoreFollower, listed_as_added, log_failure
+from twisted_exec.control.metrics import UNREAD, WorkQueueMetrics
+from twisted_exec.control.queue import WorkQueue
+from twisted_exec.storage.follower import Followed, StoreFollower, listed_as_added
 from twisted_exec.storage.interfaces import Event, IStorage, IWatch
 
 PERMANENT = ("default", "kube-system")
 """Namespaces that the server creates, and that nobody may delete."""
 
 _OURSELVES = User("system:apiserver", (MASTERS,))
-_RETRY_SECONDS = 5.0
 
 
 @implementer(IAdmission)
@@ -55,10 +55,14 @@ class NamespaceLifecycle(StoreFollower):
     _log = Logger()
 
     def __init__(
-        self, storage: IStorage, registry: KindRegistry, verbs: Verbs, clock: IReactorTime
+        self,
+        storage: IStorage,
+        registry: KindRegistry,
+        verbs: Verbs,
+        clock: IReactorTime,
+        metrics: WorkQueueMetrics = UNREAD,
     ) -> None:
         super().__init__(storage, clock)
-        self._clock = clock
         self._kinds = [
             kind
             for kind in registry.kinds
@@ -66,21 +70,23 @@ class NamespaceLifecycle(StoreFollower):
         ]
         self._verbs = verbs
         self._terminating: dict[str, list[IWatch]] = {}
-        self._looking: set[str] = set()
-        self._again: set[str] = set()
-        self._retries: dict[str, IDelayedCall] = {}
+        self._queue: WorkQueue[str] = WorkQueue(
+            self._empty, clock, self._refused, metrics=metrics.of("namespaces")
+        )
+
+    def startService(self) -> None:
+        self._queue.start()
+        super().startService()
 
     def followed(self) -> list[Followed]:
         listed = listed_as_added(self._namespace_event)
         return [Followed(NAMESPACES.resource, self._namespace_event, listed)]
 
-    def stopService(self) -> None:
+    def stopService(self) -> Deferred[None]:
         super().stopService()
         for name in list(self._terminating):
             self._forget(name)
-        for retry in self._retries.values():
-            retry.cancel()
-        self._retries.clear()
+        return self._queue.stop()
 
     def _namespace_event(self, event: Event) -> None:
         if event.type == "DELETED":
@@ -89,7 +95,7 @@ class NamespaceLifecycle(StoreFollower):
             self._notice(event.obj)
 
     def _content_event(self, event: Event) -> None:
-        self._look(event.obj["metadata"]["namespace"])
+        self._queue.add(event.obj["metadata"]["namespace"])
 
     def _notice(self, namespace: Object) -> None:
         name = namespace["metadata"]["name"]
@@ -101,40 +107,21 @@ class NamespaceLifecycle(StoreFollower):
                 self._storage.watch(kind.resource, None, self._content_event, name)
                 for kind in self._kinds
             ]
-        self._look(name)
+        self._queue.add(name)
 
     def _forget(self, name: str) -> None:
         for watch in self._terminating.pop(name, ()):
             watch.stop()
+        self._queue.forget(name)
 
-    def _look(self, name: str) -> None:
-        if not self.running:
-            return
-        if name in self._looking:
-            self._again.add(name)
-            return
-        self._looking.add(name)
-        Deferred.fromCoroutine(self._empty(name)).addBoth(self._looked, name)
-
-    def _looked(self, result: object, name: str) -> None:
-        self._looking.discard(name)
-        if name in self._again:
-            self._again.discard(name)
-            self._look(name)
-        elif isinstance(result, Failure):
-            log_failure(self._log, "cannot empty namespace {name}", result, name=name)
-            self._retries[name] = self._clock.callLater(_RETRY_SECONDS, self._retry, name)
-
-    def _retry(self, name: str) -> None:
-        del self._retries[name]
-        self._look(name)
+    def _refused(self, name: str, error: APIError, failures: int) -> None:
+        if failures == 1:
+            self._log.warn("cannot empty namespace {name}: {why}", name=name, why=error.message)
 
     async def _empty(self, name: str) -> None:
         left = 0
         for kind in self._kinds:
             for obj in (await self._storage.list(kind.resource, name)).items:
-                if not self.running:
-                    return  # another server finishes it
                 left += not await self._delete(kind, obj)
         if not left:
             await self._finish(name)
