@@ -9,7 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.status import APIError, ServiceUnavailable
 from twisted_exec.control.metrics import WorkQueueMetrics
-from twisted_exec.control.queue import LONGEST_RETRY_SECONDS, MAX_WORKERS, WorkQueue
+from twisted_exec.control.queue import LONGEST_RETRY_SECONDS, MAX_WORKERS, SLICE_SECONDS, WorkQueue
 
 
 class QueueTests(SynchronousTestCase):
@@ -282,6 +282,23 @@ class QueueTests(SynchronousTestCase):
         self.assertEqual(self.begun, ["slow 0", *map(str, range(2000))])
         self.assertEqual(len(queue), MAX_WORKERS - 1)
         self.successResultOf(queue.stop())
+
+    def test_short_turns(self) -> None:
+        """Work that takes long leaves the reactor to others after each key."""
+
+        async def work(key: int) -> None:
+            done.append(key)
+            self.clock.rightNow += SLICE_SECONDS
+
+        done: list[int | str] = []
+        queue = WorkQueue(work, self.clock)
+        for key in range(5):
+            queue.add(key)
+        self.clock.callLater(0, done.append, "another")
+        self.assertEqual(done, [0])
+        self.clock.advance(0)
+        self.assertEqual(done, [0, 1, "another", 2, 3, 4])
+        self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_stop_of_many(self) -> None:
         """Stopping cancels only the running work, however many keys wait."""

@@ -22,6 +22,10 @@ LONGEST_RETRY_SECONDS = 60.0
 MAX_WORKERS = 8
 SLICE = 50
 """Number of workers to start per turn of the reactor."""
+SLICE_SECONDS = 0.002
+"""Time after which the next worker starts in another turn of the reactor."""
+_GAP_SECONDS = 0.0005
+"""Workers that start later than this after another do so in another turn."""
 
 K = TypeVar("K", bound=Hashable)
 
@@ -89,6 +93,7 @@ class WorkQueue(Generic[K]):
         self._waiting: deque[tuple[K, _Entry]] = deque()
         self._at_work = 0
         self._next_turn: IDelayedCall | None = None
+        self._slice_began = self._last_began = -inf
         self._is_beginning = self._stopped = False
 
     def __len__(self) -> int:
@@ -184,22 +189,29 @@ class WorkQueue(Generic[K]):
         entry.state, entry.timer, entry.since = _State.QUEUED, None, self._clock.seconds()
         self._metrics.queued()
         self._waiting.append((key, entry))
-        if self._next_turn is None:
-            self._begin_some()
+        self._begin_some()
+
+    def _take_turn(self) -> None:
+        self._next_turn, self._last_began = None, -inf
+        self._begin_some()
 
     def _begin_some(self) -> None:
-        self._next_turn = None
-        if self._is_beginning:
+        if self._is_beginning or self._next_turn is not None:
             return
+        now = self._clock.seconds()
+        if now - self._last_began > _GAP_SECONDS:
+            self._slice_began = now
+        until = self._slice_began + SLICE_SECONDS
         self._is_beginning, begun = True, 0
-        while self._waiting and self._at_work < self._max_workers and begun < SLICE:
+        while self._waiting and self._at_work < self._max_workers:
+            if begun == SLICE or self._clock.seconds() >= until:
+                self._next_turn = self._clock.callLater(0, self._take_turn)
+                break
             key, entry = self._waiting.popleft()
             if self._entries.get(key) is entry:
-                begun += 1
                 self._begin(key, entry)
-        self._is_beginning = False
-        if begun == SLICE and self._waiting:
-            self._next_turn = self._clock.callLater(0, self._begin_some)
+                begun += 1
+        self._is_beginning, self._last_began = False, self._clock.seconds()
 
     def _begin(self, key: K, entry: _Entry) -> None:
         self._at_work += 1
@@ -221,8 +233,7 @@ class WorkQueue(Generic[K]):
                 self._failed(key, entry, result)
             else:
                 self._succeeded(key, entry, result)
-        if self._waiting and self._next_turn is None:
-            self._begin_some()
+        self._begin_some()
 
     def _succeeded(self, key: K, entry: _Entry, again: float | None) -> None:
         due, now = entry.due, self._clock.seconds()
