@@ -134,7 +134,7 @@ class StandaloneControlPlane:
         ]
         if self._authorities:
             arguments = (self._dialects, self._authorities, reactor, now)
-            more = (self._signing_seconds, self._own_names)
+            more = (self._signing_seconds, self._own_names, metrics)
             services.append(Signer(self.storage, verbs, self.authorizer, *arguments, *more))
         return services
 
