@@ -115,7 +115,7 @@ class StandaloneControlPlane:
         metrics: WorkQueueMetrics,
     ) -> list[Service]:
         objects, namespaces = self._system_objects()
-        self._system = SystemObjects(self.storage, verbs, objects, namespaces, reactor)
+        self._system = SystemObjects(self.storage, verbs, objects, namespaces, reactor, metrics)
         return [self._rules, self._voided, self._exposed, self._system]
 
     def leader_controllers(
@@ -127,7 +127,7 @@ class StandaloneControlPlane:
         metrics: WorkQueueMetrics,
     ) -> list[Service]:
         services: list[Service] = [
-            RoleAggregation(self.storage, reactor),
+            RoleAggregation(self.storage, reactor, metrics),
             NamespaceLifecycle(self.storage, registry, verbs, reactor, metrics),
             EventExpiry(self.storage, reactor, now),
             TokenExpiry(self.storage, reactor, now),

@@ -33,12 +33,15 @@ class Followed:
     :param changed: called for each change after the start, in order.
     :param listed: called once with the listed objects; ``None`` skips the list.
     :param namespace: empty for all.
+    :param lost: called if the store has missed changes, before those that follow. Without it the
+        differences come as changes.
     """
 
     resource: Resource
     changed: Callable[[Event], None]
     listed: Callable[[Listing], None] | None = None
     namespace: str = ""
+    lost: Callable[[], None] | None = None
 
 
 def listed_as_added(changed: Callable[[Event], None]) -> Callable[[Listing], None]:
@@ -63,7 +66,7 @@ class StoreFollower(Service):
 
     def __init__(self, storage: IStorage, clock: IReactorTime | None = None) -> None:
         self._storage, self._list_clock = storage, clock
-        self._watches: list[IWatch] = []
+        self._watches: dict[int, IWatch] = {}
         self._pauses: list[Deferred[None]] = []
 
     def followed(self) -> Iterable[Followed]:
@@ -77,10 +80,8 @@ class StoreFollower(Service):
         """
         super().startService()
         followed = tuple(self.followed())
-        self._watches = [
-            self._storage.watch(each.resource, None, each.changed, each.namespace)
-            for each in followed
-        ]
+        for number, each in enumerate(followed):
+            self._watch(number, each)
         for each in followed:
             if each.listed is not None:
                 listing = Deferred.fromCoroutine(self._list(each, each.listed))
@@ -88,12 +89,26 @@ class StoreFollower(Service):
 
     def stopService(self) -> Deferred[None] | None:
         super().stopService()
-        watches, self._watches = self._watches, []
-        for watch in watches:
+        watches, self._watches = self._watches, {}
+        for watch in watches.values():
             watch.stop()
         for pause in list(self._pauses):
             pause.cancel()
         return None
+
+    def _watch(self, number: int, followed: Followed) -> None:
+        def lost() -> None:
+            self._watch(number, followed)
+            if followed.lost is not None:
+                followed.lost()
+
+        self._watches[number] = self._storage.watch(
+            followed.resource,
+            None,
+            followed.changed,
+            followed.namespace,
+            None if followed.lost is None else lost,
+        )
 
     async def _list(self, followed: Followed, listed: Callable[[Listing], None]) -> None:
         failures, reason = 0, ""
