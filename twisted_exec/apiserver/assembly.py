@@ -471,13 +471,19 @@ class _Server:
         )
         services += [PoolHeartbeats(storage, dialect, reactor, now) for dialect in dialects]
         consoles = DeletedConsoles(
-            dialects, storage, verbs, reactor, now, days=settings.deleted_console_days
+            dialects,
+            storage,
+            verbs,
+            reactor,
+            now,
+            days=settings.deleted_console_days,
+            metrics=metrics,
         )
         services += [
             consoles,
-            ConsoleRequests(dialects, storage, verbs, reactor, now),
+            ConsoleRequests(dialects, storage, verbs, reactor, now, metrics),
             ConsoleRecordingsController(
-                dialects, storage, reactor, now, Reports(verbs, "console-recordings", now)
+                dialects, storage, reactor, now, Reports(verbs, "console-recordings", now), metrics
             ),
         ]
         if settings.scheduling:

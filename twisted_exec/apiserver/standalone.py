@@ -129,8 +129,8 @@ class StandaloneControlPlane:
         services: list[Service] = [
             RoleAggregation(self.storage, reactor, metrics),
             NamespaceLifecycle(self.storage, registry, verbs, reactor, metrics),
-            EventExpiry(self.storage, reactor, now),
-            TokenExpiry(self.storage, reactor, now),
+            EventExpiry(self.storage, reactor, now, metrics=metrics),
+            TokenExpiry(self.storage, reactor, now, metrics),
         ]
         if self._authorities:
             arguments = (self._dialects, self._authorities, reactor, now)
