@@ -210,6 +210,21 @@ class QueueTests(SynchronousTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
         self.assertEqual(self.begun, ["a", "b"])
 
+    def test_drained(self) -> None:
+        """One can wait until all keys are done, but for those that wait for their time."""
+        for number in range(MAX_WORKERS + 1):
+            self.queue.add(str(number))
+        self.queue.add_after("later", 60.0)
+        drained = self.queue.drained()
+        for number in range(MAX_WORKERS + 1):
+            self.assertNoResult(drained)
+            self.waiting[str(number)].callback(None)
+        self.successResultOf(drained)
+        self.successResultOf(self.queue.drained())
+        self.queue.add("0")
+        self.queue.drained().addErrback(lambda _: None).cancel()
+        self.waiting["0"].callback(None)
+
     def test_restart(self) -> None:
         """A stopped queue that starts again knows nothing of before."""
         self.queue.add("a")

@@ -389,6 +389,7 @@ class _Server:
             replica,
             exclusive=is_exclusive(storage),
             machines=[dialect.workload for dialect in dialects if dialect.conditions],
+            metrics=context.metrics.queues,
         )
         workloads = [Workload.of_dialect(dialect) for dialect in dialects]
         if kubelets is not None:

@@ -95,6 +95,7 @@ class WorkQueue(Generic[K]):
         self._next_turn: IDelayedCall | None = None
         self._slice_began = self._last_began = -inf
         self._is_beginning = self._stopped = False
+        self._draining: list[Deferred[None]] = []
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -137,7 +138,8 @@ class WorkQueue(Generic[K]):
         if entry.state is _State.RUNNING:
             entry.due = _HURRIED
         elif entry.timer is not None:
-            entry.timer.reset(0.0)
+            entry.timer.cancel()
+            self._queue(key, entry)
 
     def forget(self, key: K) -> None:
         """Drop a key that waits; a running worker continues."""
@@ -152,6 +154,19 @@ class WorkQueue(Generic[K]):
             entry.timer.cancel()
         else:
             self._metrics.dropped()
+
+    def drained(self) -> Deferred[None]:
+        """Fires when no key is queued or handled; keys that wait for a time do not count."""
+        draining: Deferred[None] = Deferred(lambda each: self._draining.remove(each))
+        self._draining.append(draining)
+        self._check_drained()
+        return draining
+
+    def _check_drained(self) -> None:
+        if not self._at_work and not self._waiting:
+            draining, self._draining = self._draining, []
+            for each in draining:
+                each.callback(None)
 
     def start(self) -> None:
         """Take keys again after :meth:`stop`."""
@@ -172,6 +187,7 @@ class WorkQueue(Generic[K]):
         ending = [each.running for each in entries.values() if each.running is not None]
         for running in ending:
             running.cancel()
+        self._check_drained()
         done: Deferred[None] = DeferredList(ending).addCallback(lambda _: None)
         return done
 
@@ -194,6 +210,7 @@ class WorkQueue(Generic[K]):
     def _take_turn(self) -> None:
         self._next_turn, self._last_began = None, -inf
         self._begin_some()
+        self._check_drained()
 
     def _begin_some(self) -> None:
         if self._is_beginning or self._next_turn is not None:
@@ -234,6 +251,7 @@ class WorkQueue(Generic[K]):
             else:
                 self._succeeded(key, entry, result)
         self._begin_some()
+        self._check_drained()
 
     def _succeeded(self, key: K, entry: _Entry, again: float | None) -> None:
         due, now = entry.due, self._clock.seconds()
