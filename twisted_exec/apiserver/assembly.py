@@ -470,7 +470,9 @@ class _Server:
         services = self._control_plane.leader_controllers(
             self._registry, verbs, reactor, now, metrics
         )
-        services += [PoolHeartbeats(storage, dialect, reactor, now) for dialect in dialects]
+        services += [
+            PoolHeartbeats(storage, dialect, reactor, now, metrics) for dialect in dialects
+        ]
         consoles = DeletedConsoles(
             dialects,
             storage,
