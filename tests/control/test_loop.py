@@ -49,7 +49,7 @@ class PokedLoopTests(SynchronousTestCase):
         self.advance(2, 3, seconds=5.0)
 
     def test_poked(self) -> None:
-        """One look follows pokes soon; those during a look, after it."""
+        """One look follows pokes soon; those during a look, soon after it."""
         self.loop.start(None)
         self.clock.advance(1000.0)
         self.assertEqual(len(self.looks), 0)
@@ -59,9 +59,9 @@ class PokedLoopTests(SynchronousTestCase):
         self.advance(0, 1, seconds=0.5)
         self.loop.poke()
         self.loop.poke()
-        self.clock.advance(0.5)
+        self.clock.advance(5.0)
         self.end()
-        self.advance(1, 2, seconds=0.5)
+        self.advance(1, 2, seconds=1.0)
         self.end()
         self.advance(2, 3, seconds=60.0)
 

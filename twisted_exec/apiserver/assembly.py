@@ -490,7 +490,9 @@ class _Server:
             ),
         ]
         if settings.scheduling:
-            services += [Scheduler(dialect, storage, verbs, reactor, now) for dialect in dialects]
+            services += [
+                Scheduler(dialect, storage, verbs, reactor, now, metrics) for dialect in dialects
+            ]
         return services
 
     def _make_rest(self, verbs: Verbs, watches: Watches) -> REST:

@@ -22,7 +22,8 @@ class PokedLoop:
 
     :param look: returns the seconds until the next look, if these are not the interval.
     :param interval_seconds: from the end of one look to the next; ``None`` to look after pokes only.
-    :param soon_seconds: from a poke to its look, so that one look serves many pokes.
+    :param soon_seconds: from a poke, or from the end of the look that it came in, to the next look:
+        one look serves many pokes.
     :param refused: called with the error of a failed look, and the number of failures in succession.
     """
 
@@ -45,7 +46,7 @@ class PokedLoop:
             backoff=backoff,
             metrics=metrics,
         )
-        self.running = False
+        self.running = self._is_looking = self._was_poked = False
 
     def start(self, after_seconds: float | None = 0.0) -> None:
         """
@@ -66,7 +67,9 @@ class PokedLoop:
 
     def poke(self) -> None:
         """Look soon, because something has changed."""
-        if self.running:
+        if self._is_looking:
+            self._was_poked = True
+        elif self.running:
             self._queue.add_after(None, self._soon)
 
     def hurry(self) -> None:
@@ -75,5 +78,13 @@ class PokedLoop:
             self._queue.hurry(None)
 
     async def _run(self, _: None) -> float | None:
-        seconds = await self._look()
-        return self._interval if seconds is None else seconds
+        self._is_looking, self._was_poked = True, False
+        try:
+            seconds = await self._look()
+        finally:
+            self._is_looking = False
+        if seconds is None:
+            seconds = self._interval
+        if self._was_poked:
+            return self._soon if seconds is None else min(seconds, self._soon)
+        return seconds

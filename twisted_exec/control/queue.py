@@ -216,18 +216,20 @@ class WorkQueue(Generic[K]):
         if self._is_beginning or self._next_turn is not None:
             return
         now = self._clock.seconds()
-        if now - self._last_began > _GAP_SECONDS:
+        is_new_turn = now - self._last_began > _GAP_SECONDS
+        if is_new_turn:
             self._slice_began = now
         until = self._slice_began + SLICE_SECONDS
-        self._is_beginning, begun = True, 0
+        self._is_beginning, begun, is_over = True, 0, not is_new_turn and now >= until
         while self._waiting and self._at_work < self._max_workers:
-            if begun == SLICE or self._clock.seconds() >= until:
+            if is_over:
                 self._next_turn = self._clock.callLater(0, self._take_turn)
                 break
             key, entry = self._waiting.popleft()
             if self._entries.get(key) is entry:
                 self._begin(key, entry)
                 begun += 1
+                is_over = begun == SLICE or self._clock.seconds() >= until
         self._is_beginning, self._last_began = False, self._clock.seconds()
 
     def _begin(self, key: K, entry: _Entry) -> None:
