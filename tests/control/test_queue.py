@@ -9,7 +9,13 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.status import APIError, ServiceUnavailable
 from twisted_exec.control.metrics import WorkQueueMetrics
-from twisted_exec.control.queue import LONGEST_RETRY_SECONDS, MAX_WORKERS, SLICE_SECONDS, WorkQueue
+from twisted_exec.control.queue import (
+    LONGEST_RETRY_SECONDS,
+    MAX_WORKERS,
+    SLICE_SECONDS,
+    Again,
+    WorkQueue,
+)
 
 
 class QueueTests(SynchronousTestCase):
@@ -92,6 +98,17 @@ class QueueTests(SynchronousTestCase):
         self.assertEqual(self.begun, ["a", "a"])
         self.clock.advance(0.1)
         self.assertEqual(self.begun, ["a"] * 3)
+
+    def test_needs_time(self) -> None:
+        """A worker that needs time is called again with back-off, within its limit; nothing is reported."""
+        self.queue.add("a")
+        for number in range(1, 12):
+            self.assertEqual((len(self.begun), self.queue.is_running("a")), (number, True))
+            self.waiting["a"].errback(Again(5.0))
+            self.assertEqual((self.queue.is_running("a"), "a" in self.queue), (False, True))
+            self.queue.add("a")
+            self.clock.advance(5.0)
+        self.assertEqual(self.told, [])
 
     def test_forget(self) -> None:
         """A forgotten key does not run, wherever it waits; running work continues, and is not repeated."""

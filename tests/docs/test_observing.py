@@ -25,7 +25,7 @@ from twisted_exec.auth.delegated import PermissionWatch
 from twisted_exec.journal.store import JournalMetrics, JournalStore
 from twisted_exec.nodeserver.leaves.registry import LeafMetrics
 from twisted_exec.poollet.alerts import AlertMetrics
-from twisted_exec.poollet.machines import actor, config, plan
+from twisted_exec.poollet.machines import actor, config, loop, plan
 from twisted_exec.program.audit import SUBJECT_KEYS, Trail
 from twisted_exec.program.interfaces import IAuditSink
 from twisted_exec.program.metrics import (
@@ -157,6 +157,7 @@ class ObservingPageTests(SynchronousTestCase):
             config.IGNITION_NOT_READY,
             config.UNSUPPORTED,
             plan.CLASS_NOT_READY,
+            loop.FAILED,
         )
         for reason in (*actor.FAILURES.values(), *lacking):
             self.assertIn(f"``{reason}``", table)

@@ -33,6 +33,18 @@ _HURRIED = -inf
 """A due time: at once, and also after a failure."""
 
 
+class Again(Exception):
+    """
+    Raised by a worker that has not failed, and needs time: its key is handled again with back-off.
+
+    :param longest_seconds: limit of the pause.
+    """
+
+    def __init__(self, longest_seconds: float = inf) -> None:
+        super().__init__()
+        self.longest_seconds = longest_seconds
+
+
 class _State(Enum):
     DELAYED = auto()
     FAILED = auto()
@@ -65,7 +77,8 @@ class WorkQueue(Generic[K]):
     other key by one run only.
 
     :param work: handles one key. If it returns a number of seconds, the key is added after them,
-        unless it is added earlier. If it fails, it is called again with back-off.
+        unless it is added earlier. If it fails or raises :class:`Again`, it is called again with
+        back-off.
     :param refused: called after each failure of a key, with the number of failures in succession.
         A bug is logged, and told as an :class:`InternalError`.
     :param workers: how many keys are handled concurrently.
@@ -99,6 +112,15 @@ class WorkQueue(Generic[K]):
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    def __contains__(self, key: K) -> bool:
+        """Return whether a key waits or is handled."""
+        return key in self._entries
+
+    def is_running(self, key: K) -> bool:
+        """Return whether a key is handled now."""
+        entry = self._entries.get(key)
+        return entry is not None and entry.state is _State.RUNNING
 
     def add(self, key: K) -> None:
         """
@@ -270,7 +292,9 @@ class WorkQueue(Generic[K]):
         entry.failures += 1
         entry.backoff = backoff = entry.backoff or self._new_backoff()
         pause, error = backoff.pause(), failure.value
-        if not isinstance(error, APIError | CancelledError):
+        if isinstance(error, Again):
+            pause = min(pause, error.longest_seconds)
+        elif not isinstance(error, APIError | CancelledError):
             self._log.failure("work on {key} failed", failure, key=key)
             error = InternalError(f"the controller failed: {error!r}; its log says more")
         if isinstance(error, APIError):

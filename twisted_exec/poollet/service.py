@@ -151,6 +151,7 @@ class Poollet(Service):
             now=now,
             report=self.recorder.record,
             class_of=self._class_of,
+            metrics=self.registry.queues,
         )
         self.alerts = AlertController(
             self._client,
