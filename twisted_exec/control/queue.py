@@ -113,6 +113,11 @@ class WorkQueue(Generic[K]):
     def __len__(self) -> int:
         return len(self._entries)
 
+    @property
+    def unsettled(self) -> int:
+        """Number of keys that are queued, handled, or wait for their back-off."""
+        return sum(entry.state is not _State.DELAYED for entry in self._entries.values())
+
     def __contains__(self, key: K) -> bool:
         """Return whether a key waits or is handled."""
         return key in self._entries
