@@ -212,10 +212,15 @@ class QueueTests(SynchronousTestCase):
         self.queue.add("a")
         self.waiting["a"].errback(RuntimeError("broken"))
         self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
-        told = "the controller failed: RuntimeError('broken'); its log says more"
+        told = "the controller failed (RuntimeError); its log says more"
         self.assertEqual(self.told, [(told, 1)])
         self.clock.advance(LONGEST_RETRY_SECONDS)
         self.assertEqual(self.begun, ["a", "a"])
+        self.waiting["a"].errback(RuntimeError("broken"))
+        self.assertEqual((len(self.flushLoggedErrors()), len(self.told)), (0, 2), "the same again")
+        self.clock.advance(LONGEST_RETRY_SECONDS)
+        self.waiting["a"].errback(RuntimeError("broken in another way"))
+        self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
 
     def test_stop(self) -> None:
         """Stopping cancels running and waiting keys; later keys do not start."""

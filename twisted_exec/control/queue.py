@@ -66,6 +66,12 @@ class _Entry:
     """When the key was added for, since the worker started."""
     backoff: Backoff | None = None
     failures: int = 0
+    bug: str = ""
+    """The unexpected exception that was logged last."""
+
+
+def _name(error: BaseException) -> str:
+    return type(error).__name__  # the text may be about something secret
 
 
 class WorkQueue(Generic[K]):
@@ -80,7 +86,7 @@ class WorkQueue(Generic[K]):
         unless it is added earlier. If it fails or raises :class:`Again`, it is called again with
         back-off.
     :param refused: called after each failure of a key, with the number of failures in succession.
-        A bug is logged, and told as an :class:`InternalError`.
+        A bug is told as an :class:`InternalError`, and logged, once until the key succeeds.
     :param workers: how many keys are handled concurrently.
     :param backoff: makes the back-off of one key.
     """
@@ -286,7 +292,7 @@ class WorkQueue(Generic[K]):
         due, now = entry.due, self._clock.seconds()
         if again is not None:
             due = min(due, now + again)
-        entry.backoff, entry.failures = None, 0
+        entry.backoff, entry.failures, entry.bug = None, 0, ""
         if due == inf:
             del self._entries[key]
         else:
@@ -300,8 +306,10 @@ class WorkQueue(Generic[K]):
         if isinstance(error, Again):
             pause = min(pause, error.longest_seconds)
         elif not isinstance(error, APIError | CancelledError):
-            self._log.failure("work on {key} failed", failure, key=key)
-            error = InternalError(f"the controller failed: {error!r}; its log says more")
+            if repr(error) != entry.bug:
+                entry.bug = repr(error)
+                self._log.failure("work on {key} failed", failure, key=key)
+            error = InternalError(f"the controller failed ({_name(error)}); its log says more")
         if isinstance(error, APIError):
             # A server that is busy says when to come back.
             asked = min(float(error.retry_after_seconds or 0), LONGEST_RETRY_SECONDS)
