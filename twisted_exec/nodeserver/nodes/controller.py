@@ -27,9 +27,9 @@ from twisted_exec.nodeserver.nodes.probe import (
     AT_ONCE,
     LeafProbe,
     LeafWatch,
-    ProbeLoop,
     ProbeOf,
     RootProbe,
+    probe_loop,
 )
 from twisted_exec.nodeserver.nodes.status import Address, addresses_of, is_virtual, root_family
 from twisted_exec.nodeserver.nodes.worker import (
@@ -93,7 +93,7 @@ class NodeController(Service):
             self._root_family,
             self.record,
         )
-        self._removing = ProbeLoop(self._remove, clock, writing, BEAT_SECONDS)
+        self._removing = probe_loop(self._remove, clock, writing, BEAT_SECONDS)
         self._unfollow: Callable[[], None] = lambda: None
 
     def startService(self) -> None:
