@@ -20,7 +20,8 @@ class PokedLoop:
     It is a :class:`~twisted_exec.control.queue.WorkQueue` of one key: one run at a time, and
     back-off after a failure, which a poke does not shorten.
 
-    :param look: returns the seconds until the next look, if these are not the interval.
+    :param look: returns the seconds until the next look, if these are not the interval;
+        :data:`math.inf` to look after a poke only.
     :param interval_seconds: from the end of one look to the next; ``None`` to look after pokes only.
     :param soon_seconds: from a poke, or from the end of the look that it came in, to the next look:
         one look serves many pokes.
@@ -65,12 +66,16 @@ class PokedLoop:
         self.running = False
         return self._queue.stop()
 
-    def poke(self) -> None:
-        """Look soon, because something has changed."""
+    def poke(self, after_seconds: float | None = None) -> None:
+        """
+        Look soon, because something has changed.
+
+        :param after_seconds: until the look; by default ``soon_seconds``.
+        """
         if self._is_looking:
             self._was_poked = True
         elif self.running:
-            self._queue.add_after(None, self._soon)
+            self._queue.add_after(None, self._soon if after_seconds is None else after_seconds)
 
     def hurry(self) -> None:
         """Look at once, also if the last look failed, because the cause may be gone."""

@@ -70,7 +70,7 @@ class _Entry:
     """The unexpected exception that was logged last."""
 
 
-def _name(error: BaseException) -> str:
+def _name(error: object) -> str:
     return type(error).__name__  # the text may be about something secret
 
 
