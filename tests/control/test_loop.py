@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
@@ -73,6 +75,14 @@ class PokedLoopTests(SynchronousTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
         loop.poke()
         self.assertEqual(len(self.looks), 2)
+
+    def test_not_again(self) -> None:
+        """A look may say that only a poke leads to another."""
+        self.loop.start()
+        self.end(inf)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+        self.loop.poke(3.0)
+        self.advance(1, 2, seconds=3.0)
 
     def test_fails(self) -> None:
         """A failed look is repeated with back-off, which a poke does not shorten, but a hurry does."""

@@ -291,8 +291,8 @@ class Poollet(Service):
 
     async def _rest(self) -> None:
         """Stop everything that acts for the pool; sessions and their reviews go on."""
-        self.runtime_events.stop()
         stopping = [
+            self.runtime_events.stop(),
             self.alerts.stop(),
             self.recordings.stop(),
             self.registration.stop(),
