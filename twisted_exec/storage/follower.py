@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from twisted.application.internet import backoffPolicy
 from twisted.application.service import Service
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
@@ -18,11 +17,8 @@ from twisted.python.failure import Failure
 
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError
+from twisted_exec.control.backoff import Backoff
 from twisted_exec.storage.interfaces import ADDED, Event, IStorage, IWatch, Listing
-
-LONGEST_PAUSE_SECONDS = 30.0
-"""Longest pause between two lists that fail, apart from a random part."""
-_pause_seconds = backoffPolicy(0.5, LONGEST_PAUSE_SECONDS, 2.0)
 
 
 @dataclass(frozen=True)
@@ -111,7 +107,7 @@ class StoreFollower(Service):
         )
 
     async def _list(self, followed: Followed, listed: Callable[[Listing], None]) -> None:
-        failures, reason = 0, ""
+        backoff, reason = Backoff(), ""
         while True:
             try:
                 # A stale list holds exactly the objects that watches have been told of: a fresh one could be
@@ -126,8 +122,7 @@ class StoreFollower(Service):
                 if str(problem) != reason:
                     reason = str(problem)
                     self._cannot_list(Failure(), followed.resource)
-            await self._pause(_pause_seconds(failures))
-            failures += 1
+            await self._pause(backoff.pause())
         if self.running:
             listed(listing)
 

@@ -4,7 +4,6 @@ Tests for :mod:`twisted_exec.apiserver.controllers.scheduler`.
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from typing import Any
 
@@ -15,6 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.apiserver.controllers.test_placement import READY
 from tests.apiserver.support import CLASSES, MACHINES, MERGE, POOLS, APITestCase
+from tests.control.support import WithoutJitter
 from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.kinds import EVENTS, NAMESPACES, Object
 from twisted_exec.api.resource import Resource
@@ -566,13 +566,6 @@ class StopTests(APITestCase):
         self.assertEqual(len(clock.getDelayedCalls()), 1)
         scheduler.stopService()
         self.assertEqual(clock.getDelayedCalls(), [])
-
-
-class WithoutJitter(random.Random):
-    """Back-off with whole pauses."""
-
-    def random(self) -> float:
-        return 1.0
 
 
 class NotWritableTests(APITestCase):
