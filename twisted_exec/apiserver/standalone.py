@@ -128,7 +128,7 @@ class StandaloneControlPlane:
     ) -> list[Service]:
         services: list[Service] = [
             RoleAggregation(self.storage, reactor, metrics),
-            NamespaceLifecycle(self.storage, registry, verbs, reactor, metrics),
+            NamespaceLifecycle(self.storage, registry, verbs, reactor, metrics, now),
             EventExpiry(self.storage, reactor, now, metrics=metrics),
             TokenExpiry(self.storage, reactor, now, metrics),
         ]
