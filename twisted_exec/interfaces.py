@@ -210,14 +210,13 @@ from twisted_exec.streaming.interfaces import (
     IResumableAttachment,
     IRoundReviewer,
     ISessionReviewer,
-    IStreamLocator,
     IStreamRecorder,
     ITermsAttachment,
-    Location,
     Role,
-    Subject,
     TerminalSize,
 )
+from twisted_exec.streaming.location import IStreamLocator, Location
+from twisted_exec.streaming.subject import Subject
 from twisted_exec.wire.upgrade import HeaderSet
 
 _RENAMED = {

@@ -9,6 +9,7 @@ import json
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.retained import weight
 from twisted_exec.api.encoded import Encoded, json_of, metadata_json_of
 
 POOL = {"kind": "MachinePool", "metadata": {"name": "pøl", "labels": {"a": "b"}}, "spec": {}}
@@ -28,7 +29,21 @@ class EncodedTests(SynchronousTestCase):
         """The bytes are encoded once and shared."""
         kept = Encoded(POOL)
         self.assertIs(json_of(kept), json_of(kept))
-        self.assertIs(metadata_json_of(kept), metadata_json_of(kept))
+
+    def test_metadata(self) -> None:
+        """The JSON of the metadata is a part of that of the object, and takes no memory beside it."""
+        kept = Encoded({"spec": {"metadata": {"name": "other"}}, **POOL})
+        size = len(kept.json)
+        before = weight(kept)
+        for _ in range(2):
+            self.assertEqual(json.loads(metadata_json_of(kept)), POOL["metadata"])
+        self.assertEqual((weight(kept), len(kept.json)), (before, size))
+
+    def test_metadata_in_another_layout(self) -> None:
+        """Other programs may have written the JSON of the object with spaces."""
+        kept = Encoded(POOL, json.dumps(POOL, indent=1))
+        for _ in range(2):
+            self.assertEqual(json.loads(metadata_json_of(kept)), POOL["metadata"])
 
     def test_known_text(self) -> None:
         """JSON text passed to the constructor is used as it is."""

@@ -35,8 +35,9 @@ from twisted_exec.auth.tokens import BearerAuthenticator, TokenFileAuthenticator
 from twisted_exec.auth.x509 import RequestHeaderAuthenticator, X509Authenticator
 from twisted_exec.nodeserver.kubelet_api.gate import NamedCertificateAuthenticator
 from twisted_exec.streaming.context import RequestContext
-from twisted_exec.streaming.interfaces import REVOKED, Ending, Subject
+from twisted_exec.streaming.interfaces import REVOKED, Ending
 from twisted_exec.streaming.sessions.guard import REVIEW_SECONDS
+from twisted_exec.streaming.subject import Subject
 from twisted_exec.testing.cluster import MemoryCluster
 
 AS_JANE = {"Impersonate-User": ["jane"]}

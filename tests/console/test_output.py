@@ -21,13 +21,7 @@ from twisted_exec.console.viewer import Viewer
 from twisted_exec.journal.interfaces import IJournal
 from twisted_exec.journal.journal import Journal
 from twisted_exec.journal.tail import Tail
-from twisted_exec.streaming.interfaces import (
-    MACHINE_DELETED,
-    Ending,
-    Position,
-    Role,
-    TerminalSize,
-)
+from twisted_exec.streaming.interfaces import MACHINE_DELETED, Ending, Position, Role, TerminalSize
 from twisted_exec.testing.console import MarkStream
 from twisted_exec.wire.escape_sequences import QueryFilter
 from twisted_exec.wire.resume import At, Notice

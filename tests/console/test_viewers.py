@@ -7,12 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from twisted_exec.api.status import TooManyRequests
-from twisted_exec.streaming.interfaces import (
-    COMPLETED,
-    TOO_MANY_VIEWERS,
-    Ending,
-    Role,
-)
+from twisted_exec.streaming.interfaces import COMPLETED, TOO_MANY_VIEWERS, Ending, Role
 from twisted_exec.wire.session_terms import FULL, Right, Terms
 from twisted_exec.wire.stream_options import StreamOptions
 

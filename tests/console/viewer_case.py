@@ -7,11 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from twisted_exec.console.viewer import Viewer
-from twisted_exec.streaming.interfaces import (
-    MACHINE_DELETED,
-    Ending,
-    Position,
-)
+from twisted_exec.streaming.interfaces import MACHINE_DELETED, Ending, Position
 from twisted_exec.testing.console import MarkStream
 from twisted_exec.wire.session_terms import Terms
 from twisted_exec.wire.stream_options import StreamOptions

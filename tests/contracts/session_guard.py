@@ -17,6 +17,7 @@ from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
 from tests.auth.support import FakeRequest
+from tests.streaming.session_streams import StreamDouble
 from twisted_exec.api.status import ServiceUnavailable, Unauthorized
 from twisted_exec.auth.credentials import NO_HEADERS
 from twisted_exec.auth.interfaces import (
@@ -35,10 +36,11 @@ from twisted_exec.streaming.interfaces import (
     REVOKED,
     Ending,
     ISessionReviewer,
-    Subject,
 )
+from twisted_exec.streaming.sessions.endings import MachineKey, PoolKey
 from twisted_exec.streaming.sessions.guard import HINT_SECONDS, REVIEW_SECONDS, SessionGuard
-from twisted_exec.streaming.sessions.registry import MachineKey, PoolKey, Session, Sessions
+from twisted_exec.streaming.sessions.registry import Session, Sessions
+from twisted_exec.streaming.subject import Subject
 
 if TYPE_CHECKING:
     from twisted.trial.unittest import SynchronousTestCase
@@ -174,7 +176,7 @@ class SessionGuardContract(SynchronousTestCase):
             self.endings[user] = ending
             session.over(ending.reason)
 
-        session.carry(end, lambda: None)
+        session.carry(StreamDouble(end))
         return session
 
     def reasons(self) -> dict[str, str]:

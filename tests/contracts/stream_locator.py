@@ -1,5 +1,5 @@
 """
-Contract of every :class:`~twisted_exec.streaming.interfaces.IStreamLocator`.
+Contract of every :class:`~twisted_exec.streaming.location.IStreamLocator`.
 
 Inherit :class:`StreamLocatorContract` beside a trial ``TestCase`` of a hop, and implement
 ``ask_for`` for each of its streams. The requests are real; the calls of the locators are recorded.
@@ -18,7 +18,7 @@ from zope.interface.verify import verifyClass
 
 from twisted_exec.api.status import APIError
 from twisted_exec.streaming.context import RequestContext
-from twisted_exec.streaming.interfaces import IStreamLocator, Location
+from twisted_exec.streaming.location import IStreamLocator, Location
 
 _Facts = tuple[Any, ...]
 

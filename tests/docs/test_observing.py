@@ -15,6 +15,7 @@ from zope.interface import implementer
 from tests.nodeserver.support import simple
 from tests.shipping.doubles import MemorySink
 from tests.spacemanager.support import Hub
+from tests.streaming.session_streams import StreamDouble
 from twisted_exec.api.dialects import DEFAULT
 from twisted_exec.api.kinds.consolealerts import AlertPattern
 from twisted_exec.api.patterns import Pattern
@@ -42,8 +43,9 @@ from twisted_exec.runtimes.serving.kept_sessions import KeptSessions
 from twisted_exec.shipping.shipper import Shipper, ShippingMetrics
 from twisted_exec.spacemanager.service import ProviderCallMetrics, SpaceMetrics
 from twisted_exec.storage.memory import MemoryStorage
-from twisted_exec.streaming.interfaces import Subject
-from twisted_exec.streaming.sessions.registry import RoundTripMetrics, Sessions
+from twisted_exec.streaming.sessions.registry import Sessions
+from twisted_exec.streaming.sessions.round_trips import RoundTripMetrics
+from twisted_exec.streaming.subject import Subject
 from twisted_exec.testing.cluster import MemoryCluster
 from twisted_exec.wire import control_messages
 
@@ -127,7 +129,7 @@ class ObservingPageTests(SynchronousTestCase):
         """Register the round trips of a session."""
         sessions = Sessions(Trail(RecordingSink(), "runtime", Clock()))
         session = sessions.open(Subject("s"))
-        session.carry(lambda _: None, lambda: None, transports=lambda: (0, 0))
+        session.carry(StreamDouble(transports=lambda: (0, 0)))
         RoundTripMetrics(registry, sessions, lambda _: 0.01)
 
     def register_shipping(self, registry: CollectorRegistry) -> None:

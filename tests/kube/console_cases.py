@@ -19,7 +19,7 @@ from twisted_exec.streaming.http.responses import Dispatcher, respond_json
 from twisted_exec.streaming.http.routes import not_found
 from twisted_exec.streaming.http.site import Request, Site
 from twisted_exec.streaming.interfaces import IAttachment
-from twisted_exec.streaming.remotecommand.server import serve
+from twisted_exec.streaming.remotecommand.serving import serve
 
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 KUBECONFIG = """\

@@ -16,7 +16,8 @@ from twisted_exec.kube.kubeconfig.client_config import (
     KubeConfigError,
 )
 from twisted_exec.kube.upstream import Upstream
-from twisted_exec.streaming.interfaces import Location, Subject
+from twisted_exec.streaming.location import Location, Renewal
+from twisted_exec.streaming.subject import Subject
 from twisted_exec.tls.deadlines import LONGEST_SECONDS
 from twisted_exec.wire.channel import Channel
 
@@ -62,12 +63,11 @@ class WayTests(SynchronousTestCase):
         )
         self.assertEqual(len(self.to(acting=ImpersonatedUser()).headers), 1)
 
-    def test_later(self) -> None:
-        """A later location has the renewed credentials."""
+    def test_renewed(self) -> None:
+        """The location of a request about an open stream has the renewed credentials."""
         location = self.to(streams={Channel.STDIN}, query=b"x=1")
         self.config = replace(self.config, token="second")
-        assert location.later is not None
-        later = self.successResultOf(location.later())
+        later = self.successResultOf(Deferred.fromCoroutine(location.renewed(Renewal.CONTROL)))
         self.assertEqual(list(later.headers), [(b"Authorization", b"Bearer second")])
         self.assertEqual((later.path, later.streams), (location.path, {Channel.STDIN}))
 

@@ -20,7 +20,7 @@ from twisted_exec.nodeserver.recordings import PodRecordings, PodRecordingSettin
 from twisted_exec.recording.signatures import HeadSigner
 from twisted_exec.recording.stores.uploads import UploadMetrics, Uploads
 from twisted_exec.recording.verification import Report, verify
-from twisted_exec.streaming.interfaces import Subject
+from twisted_exec.streaming.subject import Subject
 
 SUBJECT = Subject("s1", user="kube-apiserver-kubelet-client", pool="leaf-one", subresource="exec")
 

@@ -11,17 +11,13 @@ from twisted.internet.protocol import Factory, Protocol
 
 from tests.chain import reactor
 from tests.nodeserver.support import put_pod
+from tests.streaming.session_streams import StreamDouble
 from twisted_exec.nodeserver.kubelet_api.routes import Hop, Route, of_pod
 from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.program.handover.interfaces import ServiceState
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.responses import respond_text
-from twisted_exec.streaming.interfaces import (
-    MACHINE_DELETED,
-    REVOKED,
-    SHUTTING_DOWN,
-    Ending,
-)
+from twisted_exec.streaming.interfaces import MACHINE_DELETED, REVOKED, SHUTTING_DOWN, Ending
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.server import peer_certificate
 
@@ -46,7 +42,9 @@ class Streams:
             context.learn(pool=NODE, uid=self.uid)
             context.has_session = True
             session = hop.sessions.open(context.subject, context.evidence)
-            session.carry(lambda ending: self._end(session, ending), lambda: session.over("cut"))
+            session.carry(
+                StreamDouble(lambda ending: self._end(session, ending), lambda: session.over("cut"))
+            )
             self.sessions.append(session)
             respond_text(request, 200, request.subject.session)
 

@@ -11,13 +11,15 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.audits import AuditList
 from tests.nodeserver.support import SimpleLeaf, memory_cluster, simple
+from tests.streaming.session_streams import StreamDouble
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.nodeserver.interfaces import LeafNode
 from twisted_exec.nodeserver.service import Endings
 from twisted_exec.program.audit import Trail
-from twisted_exec.streaming.interfaces import POOL_DELETED, Ending, Subject
+from twisted_exec.streaming.interfaces import POOL_DELETED, Ending
 from twisted_exec.streaming.sessions.guard import SessionGuard
 from twisted_exec.streaming.sessions.registry import Sessions
+from twisted_exec.streaming.subject import Subject
 
 
 def pod(uid: str = "1", **metadata: Any) -> dict[str, Any]:
@@ -42,7 +44,7 @@ class EndingsTests(SynchronousTestCase):
         def end(ending: Ending) -> None:
             self.ended[node] = ending
 
-        self.sessions.open(Subject(node, pool=node)).carry(end, lambda: None)
+        self.sessions.open(Subject(node, pool=node)).carry(StreamDouble(end))
 
     def stand(self, leaf: str, *nodes: str) -> SimpleLeaf:
         leaf_nodes = [LeafNode(node, leaf) for node in nodes]

@@ -19,8 +19,9 @@ from twisted_exec.auth.gate import Gate
 from twisted_exec.auth.interfaces import IAuthenticator, PresentedCredentials, User
 from twisted_exec.poollet.consoles import PoolAccess, gate_of
 from twisted_exec.streaming.context import RequestContext
-from twisted_exec.streaming.interfaces import REVOKED, Subject
+from twisted_exec.streaming.interfaces import REVOKED
 from twisted_exec.streaming.sessions.guard import REVIEW_SECONDS
+from twisted_exec.streaming.subject import Subject
 
 
 class SessionGuardTests(SessionGuardContract, SynchronousTestCase):

@@ -28,8 +28,9 @@ from twisted_exec.runtimes.serving.server import Listening
 from twisted_exec.runtimes.serving.stream_server import StreamRoutes, StreamServer
 from twisted_exec.streaming.http.site import Site
 from twisted_exec.streaming.http.upgrade_client import UpgradeRequest
-from twisted_exec.streaming.interfaces import Ending, IAttachment, Subject
+from twisted_exec.streaming.interfaces import Ending, IAttachment
 from twisted_exec.streaming.remotecommand.client import ConsoleClient, connect
+from twisted_exec.streaming.subject import Subject
 from twisted_exec.testing.console import RecordingUser
 from twisted_exec.testing.network import MemoryNetwork, MemoryTransport
 from twisted_exec.wire.channel import V5

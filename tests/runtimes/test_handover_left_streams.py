@@ -15,7 +15,7 @@ from twisted_exec.runtimes.handover import pass_on
 from twisted_exec.runtimes.serving.kept_sessions import Bridged
 from twisted_exec.streaming.http.responses import Dispatcher
 from twisted_exec.streaming.http.site import Request
-from twisted_exec.streaming.interfaces import Subject
+from twisted_exec.streaming.subject import Subject
 from twisted_exec.testing.network import MemoryClient, MemoryServer
 from twisted_exec.wire.session_terms import FULL
 

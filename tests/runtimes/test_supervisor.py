@@ -32,12 +32,7 @@ from twisted_exec.runtimes.interfaces import (
 )
 from twisted_exec.runtimes.processes import Leader
 from twisted_exec.runtimes.supervisor import Supervisor
-from twisted_exec.streaming.interfaces import (
-    MACHINE_DELETED,
-    POWERED_OFF,
-    Ending,
-    TerminalSize,
-)
+from twisted_exec.streaming.interfaces import MACHINE_DELETED, POWERED_OFF, Ending, TerminalSize
 from twisted_exec.wire.stream_options import CONSOLE
 
 OFF = Ending(POWERED_OFF, "off")

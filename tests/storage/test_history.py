@@ -10,9 +10,23 @@ from tests.contracts.storage import MACHINES, POOLS, changed, machine
 from tests.linear import assert_linear
 from tests.retained import instances
 from twisted_exec.api.status import APIError, Expired
-from twisted_exec.storage.history import History, created, table_of, versioned
+from twisted_exec.storage.history import History, created, key_of, table_of, versioned
 from twisted_exec.storage.interfaces import DELETED, MODIFIED, Event, Object
 from twisted_exec.storage.ordered import Snapshot
+
+
+class KeyTests(SynchronousTestCase):
+    """Tests for :func:`key_of`."""
+
+    def test_of_any_object(self) -> None:
+        """An object without a namespace has an empty one in its key."""
+        self.assertEqual(key_of(machine("a")), ("default", "a"))
+        self.assertEqual(key_of(versioned({"metadata": {"name": "b"}}, 1)), ("", "b"))
+
+    def test_one_tuple(self) -> None:
+        """All collections of a stored object have the same key in memory."""
+        obj = created(machine("a"), 1).obj
+        self.assertIs(key_of(obj), key_of(obj))
 
 
 class BeginAnewTests(SynchronousTestCase):

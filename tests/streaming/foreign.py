@@ -14,7 +14,7 @@ from typing import Any
 from twisted_exec.streaming.http.responses import Dispatcher, respond_text
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.remotecommand.carriers import DEFAULT_LIMITS, StreamLimits
-from twisted_exec.streaming.remotecommand.server import serve
+from twisted_exec.streaming.remotecommand.serving import serve
 from twisted_exec.testing.console import RecordingAttachment
 from twisted_exec.wire.upgrade import tokens
 

@@ -23,6 +23,7 @@ from tests.streaming.passing import carry
 from twisted_exec.api.status import APIError, NotFound
 from twisted_exec.program.audit import Trail
 from twisted_exec.streaming.context import RequestContext
+from twisted_exec.streaming.hop import HopSettings
 from twisted_exec.streaming.http.responses import Dispatcher, respond_json
 from twisted_exec.streaming.http.site import HTTPChannel, Request, Site
 from twisted_exec.streaming.http.upgrade_client import Upgraded, UpgradeRequest
@@ -31,14 +32,13 @@ from twisted_exec.streaming.interfaces import (
     INTERNAL,
     MACHINE_DELETED,
     Ending,
-    IStreamLocator,
-    Location,
     TerminalSize,
 )
+from twisted_exec.streaming.location import IStreamLocator, Location
 from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.remotecommand.carriers import OVER_SPDY, StreamLimits, choose_protocol
 from twisted_exec.streaming.remotecommand.client import ATTEMPTS, LOST, ConsoleClient, connect
-from twisted_exec.streaming.remotecommand.server import serve
+from twisted_exec.streaming.remotecommand.serving import serve
 from twisted_exec.streaming.remotecommand.translate import LOST as MACHINE_LOST
 from twisted_exec.streaming.sessions.hop_messages import forwarded_session_id, parse_ending
 from twisted_exec.streaming.sessions.registry import Sessions
@@ -78,7 +78,7 @@ class Hop(Dispatcher):
         self.sessions = Sessions(Trail(self.records, name, reactor))
         self.proxy = Proxy(
             Forward(next_hop),
-            hop=name,
+            HopSettings(name),
             sessions=self.sessions,
             clock=reactor,
             caller_of=lambda request: succeed("before"),

@@ -11,7 +11,7 @@ from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.streaming.proxy import LOST_SECONDS, Paths, unanswered, unanswered_seconds
+from twisted_exec.streaming.paths import LOST_SECONDS, Paths, unanswered, unanswered_seconds
 from twisted_exec.streaming.splice import Splice
 
 

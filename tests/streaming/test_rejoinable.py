@@ -139,7 +139,7 @@ class LostTests(RejoinableTestCase):
         (session,) = self.sessions.live()
         self.switch(received_text(len(KEYS)).encode())
         location = self.locator.at(session.subject)
-        self.locator.more["anew"] = lambda: succeed(location)
+        self.locator.renew = lambda _: succeed(location)
         self.client = self.opened_again()
         self.locator.endpoints = [("10.0.0.9:1", elsewhere)]
         location = self.locator.at(session.subject)

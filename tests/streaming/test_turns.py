@@ -17,7 +17,7 @@ from tests.streaming.raw import Raw
 from tests.streaming.spdy_peer import handshake as spdy_handshake
 from twisted_exec.streaming.http.responses import Dispatcher, respond
 from twisted_exec.streaming.http.site import MAX_CHUNKS, Request, Site
-from twisted_exec.streaming.remotecommand.server import serve
+from twisted_exec.streaming.remotecommand.serving import serve
 from twisted_exec.testing.console import RecordingAttachment
 from twisted_exec.wire import spdy
 from twisted_exec.wire.channel import Channel

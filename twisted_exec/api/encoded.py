@@ -34,12 +34,13 @@ class Encoded(Object):
     :ivar row: whatever rows of Tables keep between lists.
     """
 
-    __slots__ = ("_json", "_metadata", "row")
+    __slots__ = ("_json", "_key", "_metadata", "row")
 
     def __init__(self, obj: Mapping[str, Any], text: str | None = None) -> None:
         super().__init__(obj)
         self._json = None if text is None else text.encode("ascii")
-        self._metadata: bytes | None = None
+        self._metadata: slice | None = None
+        self._key: tuple[str, str] | None = None
         self.row: Any = None
 
     @property
@@ -51,10 +52,22 @@ class Encoded(Object):
 
     @property
     def metadata_json(self) -> bytes:
-        """JSON of ``metadata``, which tables contain."""
+        """JSON of ``metadata``, which tables contain: a part of :attr:`json`, not kept twice."""
         if self._metadata is None:
-            self._metadata = json_bytes(self["metadata"])
-        return self._metadata
+            text = json_bytes(self["metadata"])
+            start = self.json.find(text)
+            if start < 0:  # another program has written the object, with spaces for example
+                return text
+            self._metadata = slice(start, start + len(text))
+        return self.json[self._metadata]
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Namespace and name: one tuple for all collections that have this object."""
+        if self._key is None:
+            metadata = self["metadata"]
+            self._key = metadata.get("namespace", ""), metadata["name"]
+        return self._key
 
     def __copy__(self) -> Object:
         return dict(self)

@@ -91,10 +91,12 @@ from twisted_exec.program.metrics import MetricsRegistry, QueueMetrics, SessionM
 from twisted_exec.program.options import ALLOWED_ORIGIN, CONSOLE_VERBS, OPTION, ProgramOption, days
 from twisted_exec.program.tasks import SharedTurns
 from twisted_exec.storage.interfaces import IStorage, is_exclusive
-from twisted_exec.streaming.interfaces import IStreamLocator
+from twisted_exec.streaming.hop import HopSettings
+from twisted_exec.streaming.location import IStreamLocator
 from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.sessions.guard import SessionGuard
-from twisted_exec.streaming.sessions.registry import RoundTripMetrics, Sessions
+from twisted_exec.streaming.sessions.registry import Sessions
+from twisted_exec.streaming.sessions.round_trips import RoundTripMetrics
 from twisted_exec.streaming.text.download import ANY_DOWNLOADS
 from twisted_exec.streaming.text.relay import Relay
 from twisted_exec.web.oidc import HostedPage
@@ -408,7 +410,9 @@ class _Server:
         ]
         self.leading = self._make_leader(replica)
         self.routes = GatedRoutes()
-        self._queue = FairQueue(context.execute, QueueMetrics(context.metrics))
+        self._queue = FairQueue(
+            context.execute, QueueMetrics(context.metrics), seconds=context.reactor.seconds
+        )
         self._turns = SharedTurns(reactor)
 
     @property
@@ -544,14 +548,16 @@ class _Server:
     def _make_proxy(self, locator: IStreamLocator, seconds: float) -> Proxy:
         return Proxy(
             locator,
-            hop="apiserver",
+            HopSettings(
+                "apiserver",
+                connect_seconds=seconds,
+                answer_seconds=seconds,
+                wait_seconds=_WAIT_SECONDS,
+                credential_headers=self._gate.credential_headers.current,
+            ),
             sessions=self.sessions,
             clock=self._context.reactor,
             caller_of=self._gate.caller_of,
-            credential_headers=self._gate.credential_headers.current,
-            connect_seconds=seconds,
-            answer_seconds=seconds,
-            wait_seconds=_WAIT_SECONDS,
         )
 
     def _make_relay(self, locator: IStreamLocator, seconds: float, **more: Any) -> Relay:

@@ -42,7 +42,7 @@ from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.responses import respond_json
 from twisted_exec.streaming.http.routes import RouteMatch
 from twisted_exec.streaming.http.upgrade_server import is_upgrade
-from twisted_exec.streaming.interfaces import IStreamLocator, Location
+from twisted_exec.streaming.location import IStreamLocator, Location
 from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.text.relay import Relay
 from twisted_exec.tls.client import ClientCredentials

@@ -23,7 +23,7 @@ from twisted_exec.auth.interfaces import Decision, IAuthorizer, User
 from twisted_exec.auth.rules import Attributes
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.http.upgrade_server import is_upgrade
-from twisted_exec.streaming.interfaces import Location
+from twisted_exec.streaming.location import Location
 from twisted_exec.streaming.passage import require_upgrade
 from twisted_exec.tls.files import Replaceable
 from twisted_exec.wire.session_terms import Right, Terms

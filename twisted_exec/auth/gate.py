@@ -61,7 +61,7 @@ from twisted_exec.streaming.http.responses import Dispatcher
 from twisted_exec.streaming.http.routes import RouteMatch, RouteTable, WrongMethod, with_head
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.http.upgrade_server import refuse_other_sites
-from twisted_exec.streaming.interfaces import IRoundReviewer, ISessionReviewer, Subject
+from twisted_exec.streaming.interfaces import IRoundReviewer, ISessionReviewer
 from twisted_exec.streaming.sessions.hop_messages import (
     forwarded_machine_uid,
     forwarded_session_id,
@@ -71,6 +71,7 @@ from twisted_exec.streaming.sessions.hop_messages import (
     terms_headers,
 )
 from twisted_exec.streaming.sessions.registry import Sessions
+from twisted_exec.streaming.subject import Subject
 from twisted_exec.tls.files import Replaceable
 from twisted_exec.tls.server import PeerCertificate
 from twisted_exec.wire.session_terms import FULL, Right, Terms

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from twisted_exec.program.audit import Trail
 from twisted_exec.program.window_limit import WindowLimit
-from twisted_exec.streaming.interfaces import Subject
+from twisted_exec.streaming.subject import Subject
 
 TAKEOVER_DENIED = "ConsoleTakeoverDenied"
 """Reason of the Event."""

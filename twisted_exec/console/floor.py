@@ -39,6 +39,8 @@ LINE_AGAIN = "the machine has started again"
 """The notice that follows when the next line is open."""
 TYPED_BEFORE = "it was typed before the machine started again"
 """Why input that arrives late is discarded."""
+NOBODY = "nobody"
+"""Stands for the writer of a console whose floor is free."""
 HINT = "(~f or --force takes over)"
 """End of a notice about the writer, for an observer that can take over."""
 WAIT = "(you may not take over)"
@@ -113,7 +115,7 @@ class Floor:
     def writer(self) -> str:
         """The writer's name, printable; ``nobody`` if the floor is free."""
         writers = self.writers
-        return display_name(writers[0].user) if writers else "nobody"
+        return display_name(writers[0].user) if writers else NOBODY
 
     @property
     def status(self) -> str:
@@ -363,6 +365,7 @@ class RoleNotices:
     :ivar not_sent: why input was last discarded; empty if none was.
     :ivar is_off: the session waits for the machine to start again.
     :ivar writer: the writer's name, or ``nobody`` if the floor is free; may be empty.
+    :ivar may_take_over: the runtime has said that the user may take the console from its writer.
     """
 
     def __init__(self) -> None:
@@ -372,6 +375,7 @@ class RoleNotices:
         self.interruption = ""
         self.is_off = False
         self.writer = ""
+        self.may_take_over = False
         self._tail = b""
 
     def feed(self, data: bytes) -> None:
@@ -397,8 +401,9 @@ class RoleNotices:
             return
         self.is_observer = notice.role is not NoticeRole.WRITER
         self.is_denied = notice.role is NoticeRole.DENIED
+        self.may_take_over = bool(notice.hint)
         if notice.role is NoticeRole.OBSERVER:
-            self.writer = notice.writer or "nobody"
+            self.writer = notice.writer or NOBODY
         elif notice.role is NoticeRole.WRITER:
             self.writer = ""
 
@@ -408,11 +413,11 @@ class RoleNotices:
 
         :return: a line that tells an observer of a new writer, or empty.
         """
-        before, self.writer = self.writer, display_name(attendance.writer or "nobody")
-        if not before or self.writer in (before, "nobody"):
+        before, self.writer = self.writer, display_name(attendance.writer or NOBODY)
+        if not before or self.writer in (before, NOBODY):
             return ""
         line = f"{self.writer} is the writer of this console now"
-        return line if before == "nobody" else f"{line} (before: {before})"
+        return line if before == NOBODY else f"{line} (before: {before})"
 
 
 def understood(notice: Notice) -> Notice:

@@ -337,8 +337,8 @@ class LogStream(PacedResponse):
     def _failed(self, problem: Exception) -> None:
         # The journal calls the response, and must not fail with its readers.
         self._log.failure("a journal cannot be read")
-        self._end(Ending(INTERNAL, "the journal cannot be read"))
+        self.end(Ending(INTERNAL, "the journal cannot be read"))
 
-    def _end(self, ending: Ending) -> None:
+    def end(self, ending: Ending) -> None:
         # A reader of frames continues elsewhere, or reads the reason when it tries.
         self._text.break_off(ending.reason, None if self._options.frames else ending)

@@ -36,9 +36,9 @@ from twisted_exec.streaming.remotecommand.client import (
     ATTEMPTS,
     SILENCE_SECONDS,
     ConsoleClient,
-    FirstUser,
     connect,
 )
+from twisted_exec.streaming.remotecommand.first_user import FirstUser
 from twisted_exec.streaming.remotecommand.reconnecting import CONNECT_SECONDS
 from twisted_exec.wire.channel import V4, V5
 from twisted_exec.wire.resume import MARKS

@@ -25,7 +25,8 @@ from twisted_exec.kube.kubeconfig.connection import (
     identity_headers,
 )
 from twisted_exec.kube.kubeconfig.credentials import settled
-from twisted_exec.streaming.interfaces import Location, Subject
+from twisted_exec.streaming.location import Location, Renewal
+from twisted_exec.streaming.subject import Subject
 from twisted_exec.streaming.text.shared_downloads import OFFERED, SharedDownloads
 from twisted_exec.tls.deadlines import LONGEST_SECONDS
 from twisted_exec.wire.channel import Channel
@@ -93,7 +94,11 @@ class Upstream:
         config = await settled(self.config(), self.reactor)
         if acting is not None:
             config = replace(config, impersonate=acting)
-        again = partial(self.to, subject, path, query=query, acting=acting, streams=streams)
+        to = partial(self.to, subject, path, query=query, acting=acting, streams=streams)
+
+        async def renew(reason: Renewal) -> Location | None:
+            return None if reason is Renewal.FORM else await to()
+
         whole = (config.url.path.rstrip("/") + path).encode("ascii")
         return Location(
             subject=subject,
@@ -107,5 +112,5 @@ class Upstream:
             host=host_header(config),
             headers=identity_headers(config),
             streams=streams,
-            later=lambda: Deferred.fromCoroutine(again()),
+            renew=lambda reason: Deferred.fromCoroutine(renew(reason)),
         )

@@ -45,13 +45,8 @@ from twisted_exec.recording.stores.interfaces import ReadText
 from twisted_exec.recording.stores.option import FORMS, store_option
 from twisted_exec.recording.stores.uploads import UploadMetrics, Uploads
 from twisted_exec.recording.writer import EchoedInput, RecordingWriter
-from twisted_exec.streaming.interfaces import (
-    INTERNAL,
-    Ending,
-    IStreamRecorder,
-    Subject,
-    TerminalSize,
-)
+from twisted_exec.streaming.interfaces import INTERNAL, Ending, IStreamRecorder, TerminalSize
+from twisted_exec.streaming.subject import Subject
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.unix import private_directory
 from twisted_exec.wire.channel import Channel

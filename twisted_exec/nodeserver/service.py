@@ -46,19 +46,15 @@ from twisted_exec.streaming.http.responses import Dispatcher
 from twisted_exec.streaming.http.routes import ProbeRoutes
 from twisted_exec.streaming.http.site import Site
 from twisted_exec.streaming.interfaces import POOL_DELETED, SHUTTING_DOWN, Ending
+from twisted_exec.streaming.sessions.endings import POD_ENDINGS, MachineKey, PoolKey
 from twisted_exec.streaming.sessions.guard import (
     IDLE_SECONDS,
     Idleness,
     SessionGuard,
     leave_to_successor,
 )
-from twisted_exec.streaming.sessions.registry import (
-    POD_ENDINGS,
-    MachineKey,
-    PoolKey,
-    RoundTripMetrics,
-    Sessions,
-)
+from twisted_exec.streaming.sessions.registry import Sessions
+from twisted_exec.streaming.sessions.round_trips import RoundTripMetrics
 from twisted_exec.streaming.text.shared_downloads import SharedDownloads
 from twisted_exec.tls.endpoints import address_text, server_endpoint
 from twisted_exec.tls.errors import TLSConfigError

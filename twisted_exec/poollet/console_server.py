@@ -49,19 +49,16 @@ from twisted_exec.program.interfaces import IAuditSink
 from twisted_exec.program.listening import LISTENING
 from twisted_exec.program.metrics import CONTENT_TYPE, MetricsRegistry, SessionMetrics
 from twisted_exec.streaming.context import RequestContext
+from twisted_exec.streaming.hop import HopSettings
 from twisted_exec.streaming.http.responses import respond, respond_text
 from twisted_exec.streaming.http.routes import RouteMatch, respond_ready
 from twisted_exec.streaming.http.site import Site
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
 from twisted_exec.streaming.proxy import Proxy
+from twisted_exec.streaming.sessions.endings import EndingRules, MachineKey, PoolKey
 from twisted_exec.streaming.sessions.guard import LATER_HOP_SECONDS, SessionGuard
-from twisted_exec.streaming.sessions.registry import (
-    EndingRules,
-    MachineKey,
-    PoolKey,
-    RoundTripMetrics,
-    Sessions,
-)
+from twisted_exec.streaming.sessions.registry import Sessions
+from twisted_exec.streaming.sessions.round_trips import RoundTripMetrics
 from twisted_exec.streaming.text.relay import Relay
 from twisted_exec.tls.endpoints import server_endpoint
 from twisted_exec.tls.server import ServerTLS, peer_certificate
@@ -122,12 +119,14 @@ class PoolConsoleServer:
         relay = partial(Relay, sessions=self.sessions, clock=reactor)
         self.proxy = Proxy(
             ExecLocator(*parts, denials=Denials(self.sessions, recorder, reactor.seconds)),
-            hop="poollet",
+            HopSettings(
+                "poollet",
+                continue_seconds=CONTINUE_SECONDS,
+                credential_headers=gate.credential_headers.current,
+            ),
             sessions=self.sessions,
             clock=reactor,
-            continue_seconds=CONTINUE_SECONDS,
             caller_of=proxy_of(gate, self._proxies),
-            credential_headers=gate.credential_headers.current,
         )
         routes = PoolletRoutes(
             gate,

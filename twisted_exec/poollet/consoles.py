@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from urllib.parse import quote
 
 from twisted.internet.defer import Deferred, maybeDeferred
@@ -62,16 +62,13 @@ from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.recorder import Recorder
 from twisted_exec.poollet.dialling import Dialler, StreamDestination
 from twisted_exec.poollet.machines.config import wants_power
+from twisted_exec.program.tasks import as_deferred
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.site import Request
-from twisted_exec.streaming.interfaces import (
-    UID_HEADER,
-    USER_HEADER,
-    IStreamLocator,
-    Location,
-    Subject,
-)
+from twisted_exec.streaming.interfaces import UID_HEADER, USER_HEADER
+from twisted_exec.streaming.location import IStreamLocator, Location, Renewal
 from twisted_exec.streaming.sessions.registry import Sessions
+from twisted_exec.streaming.subject import Subject
 from twisted_exec.tls.deadlines import Late, Progress, limited
 from twisted_exec.wire.channel import TERMINAL
 from twisted_exec.wire.session_terms import FULL, Right, Terms
@@ -279,15 +276,18 @@ class ExecLocator:
             raise
         await self._check_again(subject, is_open)
         # Some runtimes invalidate a URL's token even if they refuse its request.
-        return self._location(
-            subject, target, lambda: Deferred.fromCoroutine(self._to(subject, is_open))
-        )
+        return self._location(subject, target, partial(self._renew, subject, is_open))
+
+    @as_deferred
+    async def _renew(self, subject: Subject, is_open: bool, reason: Renewal) -> Location | None:
+        # The URL of the runtime is for one request that opens or rejoins the stream.
+        return None if reason is Renewal.CONTROL else await self._to(subject, is_open)
 
     def _location(
         self,
         subject: Subject,
         target: StreamDestination,
-        again: Callable[[], Deferred[Location]] | None = None,
+        renew: Callable[[Renewal], Deferred[Location | None]] | None = None,
     ) -> Location:
         return Location(
             subject=subject,
@@ -300,7 +300,7 @@ class ExecLocator:
                 *reason_headers(subject.reason),
             ],
             streams=TERMINAL,
-            again=again,
+            renew=renew,
             resumes=self.what.is_stream,
         )
 

@@ -16,7 +16,8 @@ from twisted_exec.iri.protos import console_pb2
 from twisted_exec.poollet.consoles import ExecLocator, UrlOf
 from twisted_exec.poollet.dialling import StreamDestination
 from twisted_exec.streaming.context import RequestContext
-from twisted_exec.streaming.interfaces import IStreamLocator, Location, Subject
+from twisted_exec.streaming.location import IStreamLocator, Location
+from twisted_exec.streaming.subject import Subject
 
 _LOG, _SCREEN = "/log/", "/screen/"
 

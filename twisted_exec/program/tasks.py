@@ -10,6 +10,8 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.internet.task import deferLater
 
+from twisted_exec.api.status import APIError
+
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
@@ -22,6 +24,21 @@ def as_deferred(function: Callable[_P, Coroutine[Any, Any, _T]]) -> Callable[_P,
         return Deferred.fromCoroutine(function(*args, **kwargs))
 
     return begin
+
+
+async def settled(done: Deferred[_T]) -> _T:
+    """
+    Wait for a Deferred, and leave no reference cycle if it fails with an API error.
+
+    ``await`` of a Deferred that has failed already adds its own frame to the error's traceback.
+    The frame refers to the Deferred, so the error would keep itself, and all that its callers work on,
+    until the garbage collector finds it.
+    """
+    try:
+        return await done
+    except APIError as error:
+        del done
+        raise error.with_traceback(None) from None
 
 
 async def ends_within(

@@ -61,7 +61,6 @@ from twisted_exec.streaming.interfaces import (
     IOperable,
     ITermsAttachment,
     Role,
-    Subject,
     TerminalSize,
 )
 from twisted_exec.streaming.interfaces import Position as StreamPosition
@@ -76,6 +75,7 @@ from twisted_exec.streaming.sessions.hop_messages import (
     requested_rejoin,
 )
 from twisted_exec.streaming.splice import Splice
+from twisted_exec.streaming.subject import Subject
 from twisted_exec.tls.endpoints import unix_client_endpoint
 from twisted_exec.tls.listening import BACKLOG
 from twisted_exec.wire.channel import V5

@@ -15,7 +15,7 @@ from twisted_exec.api.names import listed
 from twisted_exec.api.status import BadRequest, NotFound, TooManyRequests
 from twisted_exec.iri.protos import event_pb2, meta_pb2
 from twisted_exec.iri.protos import machine_pb2 as pb
-from twisted_exec.streaming.interfaces import Subject
+from twisted_exec.streaming.subject import Subject
 
 _MAX_EVENTS = 1000
 _MAX_MACHINES = 10_000

@@ -49,13 +49,8 @@ from twisted_exec.runtimes.recordings.service import (
 from twisted_exec.runtimes.state import RuntimeState
 from twisted_exec.runtimes.supervised import MachineSettings, SupervisedMachines
 from twisted_exec.runtimes.supervisor import Supervisor
-from twisted_exec.streaming.interfaces import (
-    POWERED_OFF,
-    SHUTTING_DOWN,
-    Ending,
-    IAttachment,
-    Subject,
-)
+from twisted_exec.streaming.interfaces import POWERED_OFF, SHUTTING_DOWN, Ending, IAttachment
+from twisted_exec.streaming.subject import Subject
 
 NAME = "twisted-exec"
 MARK = "TWISTED_EXEC_MACHINE"

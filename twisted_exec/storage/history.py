@@ -49,7 +49,9 @@ _log = Logger()
 
 
 def key_of(obj: Object) -> Key:
-    """Return the key of an object in its table."""
+    """Return the key of an object in its table; for an object of the store always the same tuple."""
+    if isinstance(obj, Encoded):
+        return obj.key
     metadata = obj["metadata"]
     return metadata.get("namespace", ""), metadata["name"]
 

@@ -5,15 +5,14 @@ A stream that a proxy carries, and the requests to the next hop about its end an
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IDelayedCall
 from twisted.python.failure import Failure
 
-from twisted_exec.streaming.http.control import ControlRequests, Silent
+from twisted_exec.streaming.hop import Hop
+from twisted_exec.streaming.http.control import Silent
 from twisted_exec.streaming.http.upgrade_client import UpgradeRequest
 from twisted_exec.streaming.interfaces import (
     MACHINE_DELETED,
@@ -23,18 +22,15 @@ from twisted_exec.streaming.interfaces import (
     REVOKED,
     SHUTTING_DOWN,
     Ending,
-    Location,
 )
+from twisted_exec.streaming.location import Location, Renewal
 from twisted_exec.streaming.remotecommand.translate import Translation
 from twisted_exec.streaming.remotecommand.tunnel import Tunnel
 from twisted_exec.streaming.sessions.hop_messages import ending_query, terms_query
 from twisted_exec.streaming.sessions.registry import Session
+from twisted_exec.streaming.sessions.stream import SessionStream
 from twisted_exec.streaming.splice import Splice
 from twisted_exec.wire.session_terms import Terms
-
-if TYPE_CHECKING:
-    from twisted_exec.streaming.proxy import Proxy
-
 
 STOP_SECONDS = 2.0
 """From the decision to stop this hop until a session is cut."""
@@ -52,27 +48,17 @@ _MORE_SECONDS = {
 }
 
 
-class CarriedStream:
+class CarriedStream(SessionStream):
     """An open stream of a proxy; its creator sets ``stream`` before the connections are up."""
 
     stream: Splice | Translation | Tunnel
     _next_hop: NextHop | None = None
 
-    def __init__(self, proxy: Proxy, session: Session) -> None:
-        self._proxy, self._session = proxy, session
+    def __init__(self, hop: Hop, session: Session) -> None:
+        self._hop, self._session = hop, session
 
     def reach_later(self, location: Location, session_id: str) -> None:
-        proxy = self._proxy
-        if location.again is not None:
-            location = replace(location, again=None)  # that was for a second request
-        self._next_hop = NextHop(
-            proxy.control,
-            proxy.clock,
-            self._session,
-            location,
-            session_id,
-            proxy.end_seconds,
-        )
+        self._next_hop = NextHop(self._hop, self._session, location, session_id)
 
     def counts(self) -> tuple[int, int]:
         return self.stream.bytes_to_machine, self.stream.bytes_to_user
@@ -99,16 +85,23 @@ class BridgedStream(CarriedStream):
 
     def carry(self) -> None:
         """Let the session end and change the stream."""
-        stream = self.stream
-        hold_to = partial(self._hold_to, stream) if isinstance(stream, Translation) else None
-        self._session.carry(stream.end, stream.cut, self.counts, hold_to)
+        self._session.carry(self)
 
-    def _hold_to(self, stream: Translation, terms: Terms) -> None:
+    def end(self, ending: Ending) -> None:
+        self.stream.end(ending)
+
+    def cut(self) -> None:
+        self.stream.cut()
+
+    def hold_to(self, terms: Terms) -> bool:
         assert self._next_hop is not None
-        self._next_hop.hold_to(stream, terms, self._not_confirmed)
+        if not isinstance(self.stream, Translation):
+            return False
+        self._next_hop.hold_to(self.stream, terms, self._not_confirmed)
+        return True
 
     def _not_confirmed(self, terms: Terms, failure: Failure) -> None:
-        _not_confirmed(self._proxy, self._session, terms, failure)
+        _not_confirmed(self._hop, self._session, terms, failure)
 
 
 class SplicedStream(CarriedStream):
@@ -116,54 +109,48 @@ class SplicedStream(CarriedStream):
     A stream that passes unread.
 
     :param ends_here: this hop writes the reason to the user, see
-        :class:`~twisted_exec.streaming.interfaces.Location`.
+        :class:`~twisted_exec.streaming.location.Location`.
     """
 
     stream: Splice
     _rejoins = False  # this hop rejoins the stream
 
-    def __init__(self, proxy: Proxy, session: Session, ends_here: bool) -> None:
-        super().__init__(proxy, session)
+    def __init__(self, hop: Hop, session: Session, ends_here: bool) -> None:
+        super().__init__(hop, session)
         self._ends_here = ends_here
         self._late: IDelayedCall | None = None
 
     def carry(self) -> None:
         session = self._session
-        session.carry(
-            self._end,
-            self._cut,
-            self.counts,
-            self._hold_to,
-            self._supersede,
-            self._transports,
-        )
+        session.carry(self)
         if self._rejoins or session.is_resumable or session.is_rejoined_by_hop:
-            self._proxy.paths.watch(self.stream)
+            self._hop.paths.watch(self.stream)
 
     def over(self, reason: str) -> None:
         if self._late is not None and self._late.active():
             self._late.cancel()
-        self._proxy.paths.forget(self.stream)
+        self._hop.paths.forget(self.stream)
         super().over(reason)
 
     def _is_lost(self) -> bool:
         return self._session.is_resumable and not self.stream.machine_closed
 
-    def _transports(self) -> tuple[object, object]:
+    def transports(self) -> tuple[object, object]:
         return self.stream.user.transport, self.stream.machine.transport
 
-    def _cut(self) -> None:
+    def cut(self) -> None:
         self.stream.cut("cut")
 
-    def _supersede(self) -> None:
+    def supersede(self) -> bool:
         if not self._severs_later():
             self._sever_later(STOP_SECONDS, RESUMED)
+        return True
 
-    def _end(self, ending: Ending) -> None:
+    def end(self, ending: Ending) -> None:
         assert self._next_hop is not None
         self.stream.pause_user()
         self._next_hop.cancel()
-        seconds = _MORE_SECONDS.get(ending.reason, self._proxy.end_seconds)
+        seconds = _MORE_SECONDS.get(ending.reason, self._hop.settings.end_seconds)
         self._sever_later(seconds, ending.reason)
         if self._ends_here:
             self.stream.say(ending)
@@ -175,8 +162,8 @@ class SplicedStream(CarriedStream):
 
         def refused(failure: Failure) -> None:
             if self._severs_later():
-                self._proxy.cutting(self._session, failure)
-                if self._proxy.cuts_when_refused or failure.check(Silent):
+                self._hop.log_cut(self._session, failure)
+                if self._hop.settings.cuts_when_refused or failure.check(Silent):
                     self._sever_later(0, ending.reason)
 
         self._next_hop.end(ending, seconds).addCallbacks(agreed, refused)
@@ -187,23 +174,24 @@ class SplicedStream(CarriedStream):
     def _sever_later(self, seconds: float, reason: str) -> None:
         if self._late is not None and self._late.active():
             self._late.cancel()
-        self._late = self._proxy.clock.callLater(seconds, self._sever, reason)
+        self._late = self._hop.clock.callLater(seconds, self._sever, reason)
 
     def _sever(self, reason: str) -> None:
         self.stream.sever(reason)
 
-    def _hold_to(self, terms: Terms) -> None:
+    def hold_to(self, terms: Terms) -> bool:
         assert self._next_hop is not None
         self._next_hop.hold_to(self.stream, terms, self._not_confirmed)
+        return True
 
     def _not_confirmed(self, terms: Terms, failure: Failure) -> None:
-        ending = _not_confirmed(self._proxy, self._session, terms, failure)
+        ending = _not_confirmed(self._hop, self._session, terms, failure)
         if failure.check(Silent) and self._severs_later():
             self._sever_later(0, ending.reason)
 
 
-def _not_confirmed(proxy: Proxy, session: Session, terms: Terms, failure: Failure) -> Ending:
-    proxy.cutting(session, failure)
+def _not_confirmed(hop: Hop, session: Session, terms: Terms, failure: Failure) -> Ending:
+    hop.log_cut(session, failure)
     message = (
         f"your rights at this console changed ({describe_terms(terms)}), and the next hop did not"
         " confirm the change in time: open the console again"
@@ -233,27 +221,16 @@ class NextHop:
 
     __slots__ = (
         "_change",
-        "_change_seconds",
-        "_clock",
-        "_control",
         "_end",
+        "_hop",
         "_location",
         "_session",
         "_session_id",
     )
 
-    def __init__(
-        self,
-        control: ControlRequests,
-        clock: IReactorTime,
-        session: Session,
-        location: Location,
-        session_id: str,
-        change_seconds: float,
-    ) -> None:
-        self._control, self._clock = control, clock
-        self._session, self._location, self._session_id = session, location, session_id
-        self._change_seconds = change_seconds
+    def __init__(self, hop: Hop, session: Session, location: Location, session_id: str) -> None:
+        self._hop, self._session = hop, session
+        self._location, self._session_id = location, session_id
         self._change: Deferred[None] | None = None
         self._end: Deferred[None] | None = None
 
@@ -286,11 +263,9 @@ class NextHop:
     def _send_terms(
         self, stream: Stream, terms: Terms, on_refusal: Callable[[Terms, Failure], None]
     ) -> None:
-        query = terms_query(self._session_id, terms)
-        request = Deferred.fromCoroutine(
-            self._send(b"PATCH", query, self._change_seconds, awaits_silence=False)
-        )
-        change = self._change = request.addTimeout(self._change_seconds, self._clock)
+        query, seconds = terms_query(self._session_id, terms), self._hop.settings.end_seconds
+        request = Deferred.fromCoroutine(self._send(b"PATCH", query, seconds, awaits_silence=False))
+        change = self._change = request.addTimeout(seconds, self._hop.clock)
 
         def confirmed(_: object) -> None:
             self._change = None
@@ -319,8 +294,8 @@ class NextHop:
     async def _send(
         self, method: bytes, query: bytes, seconds: float, awaits_silence: bool = True
     ) -> None:
-        if self._location.later is not None:
-            self._location = await self._location.later()
-        location = self._location
+        location = self._location = await self._location.renewed(Renewal.CONTROL)
         head = UpgradeRequest(method, location.path_with(query), location.host, location.headers)
-        await self._control.send(location.endpoints, head, seconds, awaits_silence=awaits_silence)
+        await self._hop.control.send(
+            location.endpoints, head, seconds, awaits_silence=awaits_silence
+        )

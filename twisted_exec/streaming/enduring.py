@@ -12,8 +12,9 @@ import hashlib
 import math
 import secrets
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 from twisted.internet.error import ConnectionLost
@@ -46,6 +47,26 @@ _MOST_PINGS = 16
 _END_OF_HEAD = b"\r\n\r\n"
 
 
+class Life(Enum):
+    """Where a stream is in its life; :data:`TRANSITIONS` has the order."""
+
+    OPENING = "opening"
+    CARRIED = "carried"
+    WAITING = "waiting"
+    CLOSING = "closing"
+    OVER = "over"
+
+
+TRANSITIONS: Mapping[Life, frozenset[Life]] = {
+    Life.OPENING: frozenset({Life.CARRIED, Life.CLOSING, Life.OVER}),
+    Life.CARRIED: frozenset({Life.WAITING, Life.CLOSING, Life.OVER}),
+    Life.WAITING: frozenset({Life.CARRIED, Life.CLOSING, Life.OVER}),
+    Life.CLOSING: frozenset({Life.OVER}),
+    Life.OVER: frozenset(),
+}
+"""What may follow each phase of a stream's life."""
+
+
 @implementer(ITransport, IConsumer, IPushProducer)
 class EnduringStream:
     """
@@ -56,10 +77,10 @@ class EnduringStream:
     :ivar ping: sends a ping, and returns whether it did.  Its owner calls :meth:`keep_alive`
         instead of sending pings itself, and :meth:`answered` at each answer.
     :ivar received: bytes that the protocol got.
+    :ivar life: where the stream is in its life.
     """
 
     disconnecting = False
-    connected = True
 
     def __init__(
         self,
@@ -70,15 +91,15 @@ class EnduringStream:
         has_head: bool = False,
         on_end: Callable[[], None] = lambda: None,
     ) -> None:
+        self.life = Life.OPENING
         self.received = 0
         self.ping: Callable[[], bool] | None = None
         self.on_wait: Callable[[], None] | None = None
         self._protocol: Any = protocol
         self._clock, self._wait_seconds = clock, wait_seconds
-        self._in_head, self._head = has_head, b""
+        self._head = b"" if has_head else None  # what was written of it; ``None``: it is complete
         self._on_end = on_end
         self._connection: _Connection | None = None
-        self._began = False
         self._peer: Any = None
         self._host: Any = None
         self._kept = KeptBytes(MOST_KEPT_BYTES)  # sent, and perhaps not received
@@ -88,12 +109,19 @@ class EnduringStream:
         self._is_full = False  # the connection takes no more, or there is none
         self._is_paused = False  # the producer is
         self._reading = True
-        self._is_closing = False  # the protocol has closed the stream
         self._timer: IDelayedCall | None = None
 
     def connection(self) -> IProtocol:
         """Return the protocol for the first connection."""
         return _Connection(self)
+
+    @property
+    def connected(self) -> bool:
+        return self.life is not Life.OVER
+
+    def _become(self, life: Life) -> None:
+        assert life in TRANSITIONS[self.life], f"{self.life.value} to {life.value}"
+        self.life = life
 
     def check(self, received: int) -> None:
         """
@@ -137,8 +165,10 @@ class EnduringStream:
         self._peer, self._host = transport.getPeer(), transport.getHost()
         self._is_full = False
         transport.registerProducer(connection, True)
-        if not self._began:
-            self._began = True
+        before = self.life
+        if before is not Life.CLOSING:
+            self._become(Life.CARRIED)
+        if before is Life.OPENING:
             if can_half_close(transport):
                 alsoProvides(self, IHalfCloseableDescriptor)
             self._protocol.makeConnection(self)
@@ -153,12 +183,14 @@ class EnduringStream:
         if connection is not self._connection:
             return  # another connection has replaced it
         self._connection = None
-        if self._is_closing or not self._wait_seconds:
+        if self.life is Life.CLOSING or not self._wait_seconds:
             self._over(reason)
             return
         self._wait(reason)
 
     def _wait(self, reason: Failure) -> None:
+        if self.life is not Life.CLOSING:
+            self._become(Life.WAITING)
         self._is_full = True
         self._timer = self._clock.callLater(self._wait_seconds, self._over, reason)
         if self.on_wait is not None:
@@ -177,9 +209,9 @@ class EnduringStream:
 
     def _over(self, reason: Failure) -> None:
         self._stop_waiting()
-        if not self.connected:
+        if self.life is Life.OVER:
             return
-        self.connected = False
+        self._become(Life.OVER)
         self._kept.clear()
         self.ping = self.on_wait = None
         producer, self._producer = self._producer, None
@@ -228,21 +260,19 @@ class EnduringStream:
 
     def write(self, data: bytes) -> None:
         """Send data, and keep it until it has arrived, up to about :data:`MOST_KEPT_BYTES`."""
-        if not self.connected or self._is_closing:
+        if self.life is Life.CLOSING or self.life is Life.OVER:
             return
         connection = self._connection
         if connection is not None:
             connection.transport.write(data)
-        if self._in_head:
-            data = self._behind_head(data)
+        if self._head is not None:
+            data = self._behind_head(self._head + data)
         if data and self._wait_seconds:
             self._keep(data)
 
-    def _behind_head(self, data: bytes) -> bytes:
-        self._head += data
-        _, end, rest = self._head.partition(_END_OF_HEAD)
-        if end:
-            self._in_head, self._head = False, b""
+    def _behind_head(self, written: bytes) -> bytes:
+        _, end, rest = written.partition(_END_OF_HEAD)
+        self._head = None if end else written
         return rest
 
     def writeSequence(self, data: Any) -> None:
@@ -291,7 +321,8 @@ class EnduringStream:
         return self._host  # type: ignore[no-any-return]
 
     def _close(self, close: Callable[[Any], object]) -> None:
-        self._is_closing = True
+        if self.life not in (Life.CLOSING, Life.OVER):
+            self._become(Life.CLOSING)
         if self._connection is not None:
             self._connection.transport.unregisterProducer()  # TLS never closes with a producer
             close(self._connection.transport)

@@ -1,18 +1,13 @@
-"""
-Interfaces of streaming: consoles, the streams that carry them, and where a stream goes next.
-"""
+"""Interfaces of streaming: consoles, and the streams that carry them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IStreamClientEndpoint
 from zope.interface import Attribute, Interface
 
-from twisted_exec.api.status import APIError
 from twisted_exec.wire.channel import Channel
 from twisted_exec.wire.control_messages import (
     COMPLETED,
@@ -37,12 +32,11 @@ from twisted_exec.wire.control_messages import (
     TerminalSize,
 )
 from twisted_exec.wire.resume import At, Attendance, Notice, Position
-from twisted_exec.wire.session_terms import FULL, Terms
+from twisted_exec.wire.session_terms import Terms
 from twisted_exec.wire.upgrade import HeaderSet
 
 if TYPE_CHECKING:
-    from twisted_exec.api.logs import LogOptions
-    from twisted_exec.streaming.context import RequestContext
+    from twisted_exec.streaming.subject import Subject
 
 __all__ = [
     "COMPLETED",
@@ -75,13 +69,10 @@ __all__ = [
     "IResumableAttachment",
     "IRoundReviewer",
     "ISessionReviewer",
-    "IStreamLocator",
     "IStreamRecorder",
     "ITermsAttachment",
-    "Location",
     "Position",
     "Role",
-    "Subject",
     "TerminalSize",
 ]
 
@@ -108,101 +99,6 @@ Authenticators add their own
 """
 
 
-@dataclass(frozen=True)
-class Subject:
-    """Facts of one session for audit, metrics and messages."""
-
-    session: str
-    """The session's id, usually the same on every hop (header ``Audit-Id``)."""
-    user: str = ""
-    namespace: str = ""
-    machine: str = ""
-    uid: str = ""
-    pool: str = ""
-    resource: str = ""
-    """The qualified resource, such as ``machines.compute.ironcore.dev``."""
-    noun: str = "machine"
-    """The word for the object in messages."""
-    subresource: str = "exec"
-    """Such as ``exec`` for a machine's console, ``log`` for its output."""
-    caller: str = ""
-    """Acts for ``user``; empty without one."""
-    agent: str = ""
-    """The client's ``User-Agent``, unverified."""
-    address: str = ""
-    """The host that the request comes from."""
-    reason: str = ""
-    """The reason that the user declares, see :mod:`twisted_exec.api.reasons`."""
-    recording: str = ""
-    """The name of the recording of the session; empty on the poollet and the runtime."""
-    recording_uid: str = ""
-    """The UID of that recording."""
-
-    def get(self, fact: str) -> str:
-        """Return a fact by its name, for the audit record."""
-        return str(getattr(self, fact, ""))
-
-
-@dataclass(frozen=True)
-class Location:
-    """
-    The next hop of a stream.
-
-    :param endpoints: tried in order until connecting (TLS included) succeeds, each with a label for
-        messages.
-    :param headers: set on the backend's request, without the client's credentials.
-    :param streams: the channels that the backend waits for, whatever the request says; ``None`` for
-        those of the request.
-    :param again: makes a new location for a second request of the same session; ``None`` if the
-        path may be used twice.
-    :param ends_here: the backend has no request that ends a session, so this hop writes the reason
-        to the user.
-    :param later: makes the location anew, with current credentials, for a request about an open
-        stream; ``None`` if the endpoints follow new credentials by themselves.
-    :param anew: locates the same object again, for a stream that is rejoined; by default ``again``
-        or ``later`` does that.
-    :param whole: the path has the complete query; otherwise the stream options of the user's
-        request are added.
-    :param refusal: converts a refusal by the backend, also 401, into the user's error.
-    :param terms: what the session is held to here; the next hop must confirm it.
-    :param resumes: the next hop may resume sessions and rejoin streams
-        (:mod:`twisted_exec.wire.resume`).
-    :param log: the options of the log at this location; ``None`` if the path is complete.
-    :param unknown_path: the user's error if the backend does not serve the path of a text at all;
-        by default the backend's.
-    :param answer_headers: headers of the user's response, if it is a text or the next hop's 101.
-    :param recorder: records the stream, which then is decoded here.
-    :param confirm: called once the next hop has opened the session, before the user is answered;
-        fails with an :class:`~twisted_exec.api.status.APIError` if it must not be opened.
-    """
-
-    subject: Subject
-    endpoints: Sequence[tuple[str, IStreamClientEndpoint]]
-    path: bytes
-    host: bytes
-    headers: Sequence[tuple[bytes, bytes]] = field(default_factory=tuple)
-    streams: Collection[Channel] | None = None
-    again: Callable[[], Deferred[Location]] | None = None
-    ends_here: bool = False
-    later: Callable[[], Deferred[Location]] | None = None
-    anew: Callable[[], Deferred[Location]] | None = None
-    whole: bool = False
-    refusal: Callable[[APIError], APIError] | None = None
-    unknown_path: APIError | None = None
-    answer_headers: Sequence[tuple[bytes, bytes]] = ()
-    log: LogOptions | None = None
-    terms: Terms = FULL
-    resumes: bool = False
-    recorder: IStreamRecorder | None = None
-    confirm: Callable[[], Deferred[None]] | None = None
-
-    def path_with(self, query: bytes) -> bytes:
-        """Return path and query for a request with a further query, which may be empty."""
-        if not query:
-            return self.path
-        return self.path + (b"&" if b"?" in self.path else b"?") + query
-
-
 class IStreamRecorder(Interface):
     """Records one stream of remote commands."""
 
@@ -225,21 +121,6 @@ class IStreamRecorder(Interface):
 
     def end(reason: str) -> None:
         """The stream has ended; called once after a successful :meth:`begin`."""
-
-
-class IStreamLocator(Interface):
-    """Finds the next hop of a stream, and authorizes it."""
-
-    def locate(context: RequestContext) -> Deferred[Location]:
-        """
-        Find the next hop of a request whose user is known.
-
-        The locator adds what it learns about the object with :meth:`RequestContext.learn`, so that
-        the record of a refusal has it.
-
-        :return: fires with a :class:`Location`, or fails with an
-            :class:`~twisted_exec.api.status.APIError` for the user.
-        """
 
 
 class ISessionReviewer(Interface):

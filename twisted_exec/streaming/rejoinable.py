@@ -6,10 +6,10 @@ A stream of a proxy, which rejoins it when a hop behind the proxy is lost
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from twisted_exec.api.status import APIError, GatewayTimeout, NotImplementedByBackend
 from twisted_exec.streaming.carried import SplicedStream, describe_terms
+from twisted_exec.streaming.hop import Hop
 from twisted_exec.streaming.http.upgrade_client import Upgraded, UpgradeRequest, ask_first
 from twisted_exec.streaming.interfaces import (
     MACHINE_DELETED,
@@ -17,8 +17,8 @@ from twisted_exec.streaming.interfaces import (
     REVOKED,
     USER_LEFT,
     Ending,
-    Location,
 )
+from twisted_exec.streaming.location import Location, Renewal
 from twisted_exec.streaming.rejoining import EnduringSplice, Rejoiner
 from twisted_exec.streaming.sessions.hop_messages import REJOIN, confirmed_terms, session_id
 from twisted_exec.streaming.sessions.registry import Session
@@ -26,9 +26,6 @@ from twisted_exec.wire.frame_boundaries import FrameBoundaries
 from twisted_exec.wire.resume import OFFER, REJOIN_HEADER, Rejoinable
 from twisted_exec.wire.session_terms import TERMS_HEADER, Terms
 from twisted_exec.wire.upgrade import HeaderSet
-
-if TYPE_CHECKING:
-    from twisted_exec.streaming.proxy import Proxy
 
 OFFERED = (REJOIN, OFFER.encode("ascii"))
 """The header with which this hop offers to rejoin a stream."""
@@ -49,14 +46,14 @@ class RejoinableStream(SplicedStream):
 
     def __init__(
         self,
-        proxy: Proxy,
+        hop: Hop,
         session: Session,
         location: Location,
         head: UpgradeRequest,
         query: bytes,
         answer: Rejoinable,
     ) -> None:
-        super().__init__(proxy, session, ends_here=False)
+        super().__init__(hop, session, ends_here=False)
         self._location, self._head, self._query = location, head, query
         self._sent_terms = session.terms
         self._answer = answer
@@ -65,15 +62,15 @@ class RejoinableStream(SplicedStream):
         self._ending: Ending | None = None
 
     def splice(self, boundaries: FrameBoundaries) -> None:
-        proxy = self._proxy
+        settings = self._hop.settings
         self.stream = EnduringSplice(
-            proxy.clock,
+            self._hop.clock,
             self.over,
             self._lost,
             self._left,
             boundaries,
-            drain_seconds=proxy.drain_seconds,
-            leave_seconds=proxy.leave_seconds,
+            drain_seconds=settings.drain_seconds,
+            leave_seconds=settings.leave_seconds,
         )
 
     def over(self, reason: str) -> None:
@@ -88,24 +85,23 @@ class RejoinableStream(SplicedStream):
         if self._session.ending is not None:
             self.stream.give_up(self._session.ending)
             return
-        proxy = self._proxy
-        proxy.rejoining(self._session)
-        self._rejoiner = Rejoiner(proxy.clock, self._answer, self._reach, self._rejoined)
+        self._hop.log_loss(self._session)
+        self._rejoiner = Rejoiner(self._hop.clock, self._answer, self._reach, self._rejoined)
         self._rejoiner.start(self.stream)
 
     async def _reach(self, text: str) -> Upgraded:
-        subject, turns = self._location.subject, self._proxy.sessions.rejoinings
-        await turns.begin(subject.pool, subject.user, self._proxy.clock, self._answer.seconds)
+        subject, turns = self._location.subject, self._hop.sessions.rejoinings
+        await turns.begin(subject.pool, subject.user, self._hop.clock, self._answer.seconds)
         try:
             return await self._ask(text)
         finally:
             turns.end(subject.pool, subject.user)
 
     async def _ask(self, text: str) -> Upgraded:
-        location = self._location
-        if renew := location.anew or location.again or location.later:
-            location = self._location = replace(await renew(), anew=location.anew)
-        proxy, terms = self._proxy, self._session.terms
+        before = self._location
+        renewed = await before.renewed(Renewal.REJOIN)
+        location = self._location = replace(renewed, renew=before.renew)
+        settings, terms = self._hop.settings, self._session.terms
         headers = [pair for pair in self._head.headers if pair[0] not in _ANEW]
         headers.append((REJOIN, text.encode("ascii")))
         if terms.text():
@@ -117,9 +113,9 @@ class RejoinableStream(SplicedStream):
             label, upgraded = await ask_first(
                 location.endpoints,
                 head,
-                clock=proxy.clock,
-                connect_seconds=self._patience * proxy.connect_seconds,
-                answer_seconds=self._patience * proxy.answer_seconds,
+                clock=self._hop.clock,
+                connect_seconds=self._patience * settings.connect_seconds,
+                answer_seconds=self._patience * settings.answer_seconds,
             )
         except APIError as error:
             if error.code == GatewayTimeout.code:
@@ -139,19 +135,19 @@ class RejoinableStream(SplicedStream):
         self._rejoiner = None
         self._patience = 1
         if self._session.terms != self._sent_terms:  # changed while the request was on its way
-            self._hold_to(self._session.terms)
+            self.hold_to(self._session.terms)
         else:
             self.stream.resume_user()  # a change of the terms may have waited for an answer
 
-    def _hold_to(self, terms: Terms) -> None:
-        if not self.stream.is_waiting:  # otherwise the request that rejoins it has the terms
-            super()._hold_to(terms)
+    def hold_to(self, terms: Terms) -> bool:
+        # While there is no connection, the request that rejoins the stream has the terms.
+        return self.stream.is_waiting or super().hold_to(terms)
 
     def _left(self) -> None:
         assert self._next_hop is not None
         self._next_hop.cancel()
         ending = Ending(USER_LEFT, "the client's connection was lost")
-        telling = self._next_hop.end(ending, self._proxy.end_seconds)
+        telling = self._next_hop.end(ending, self._hop.settings.end_seconds)
         telling.addErrback(lambda _: None)  # then the machine's end waits in vain for a while
         telling.addCallback(lambda _: self.stream.left())
 
@@ -161,11 +157,11 @@ class RejoinableStream(SplicedStream):
         else:
             super()._sever(reason)
 
-    def _end(self, ending: Ending) -> None:
+    def end(self, ending: Ending) -> None:
         self._ending = ending
         if self.stream.is_waiting:
             self.stream.give_up(ending)
         else:
-            super()._end(ending)
+            super().end(ending)
             if ending.reason in _TOLD_HERE:
                 self.stream.tell_user(ending)

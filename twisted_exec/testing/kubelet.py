@@ -48,7 +48,8 @@ from twisted_exec.streaming.interfaces import (
     TerminalSize,
 )
 from twisted_exec.streaming.remotecommand.carriers import STREAM_PROTOCOL, UPGRADE_REQUIRED
-from twisted_exec.streaming.remotecommand.server import ConsoleServer, serve
+from twisted_exec.streaming.remotecommand.server import ConsoleServer
+from twisted_exec.streaming.remotecommand.serving import serve
 from twisted_exec.streaming.text.stream import TextAnswer
 from twisted_exec.testing.kubelet_ports import (
     OLD_PROTOCOLS,

@@ -21,7 +21,7 @@ from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from twisted_exec.streaming.remotecommand.carrier import PacedConnection
+from twisted_exec.streaming.paced_connection import PacedConnection
 from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.spdy import GOING_WRONG
 from twisted_exec.wire.spdy_connection import (

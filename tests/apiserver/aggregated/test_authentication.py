@@ -35,7 +35,7 @@ from twisted_exec.auth.delegated import DelegatedAuthenticator
 from twisted_exec.auth.gate import Gate
 from twisted_exec.auth.interfaces import IAuthenticator, PresentedCredentials, User
 from twisted_exec.streaming.context import RequestContext
-from twisted_exec.streaming.interfaces import Subject
+from twisted_exec.streaming.subject import Subject
 from twisted_exec.tls.pki import Issued
 
 USERS, PROXIES, NEWER = (

@@ -17,6 +17,7 @@ from zope.interface import implementer
 from tests.apiserver.support import EPOCH
 from tests.audits import AuditList
 from tests.retained import entries
+from tests.streaming.session_streams import StreamDouble
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.status import ServiceUnavailable
@@ -36,8 +37,9 @@ from twisted_exec.auth.interfaces import User
 from twisted_exec.program.audit import Trail
 from twisted_exec.storage.interfaces import IStorage, Listing
 from twisted_exec.storage.memory import MemoryStorage
-from twisted_exec.streaming.interfaces import Ending, Subject
+from twisted_exec.streaming.interfaces import Ending
 from twisted_exec.streaming.sessions.registry import ClientInfo, Session, Sessions
+from twisted_exec.streaming.subject import Subject
 
 RESOURCE = kinds.CONSOLESESSIONS.resource
 LEASE_SECONDS = RENEW_SECONDS * LEASE_RENEWALS
@@ -122,7 +124,7 @@ class Carried:
         )
 
     def begin(self) -> Carried:
-        self.session.carry(self.endings.append, lambda: None, lambda: self.counts)
+        self.session.carry(StreamDouble(self.endings.append, counts=lambda: self.counts))
         return self
 
     def over(self) -> None:

@@ -1,6 +1,6 @@
 """
 The locators of an API server for machines keep the contract of
-:class:`~twisted_exec.streaming.interfaces.IStreamLocator`.
+:class:`~twisted_exec.streaming.location.IStreamLocator`.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from typing import Any
 from twisted.logger import capturedLogs
 
 from tests.apiserver.support import EPOCH
+from tests.streaming.session_streams import StreamDouble
 from twisted_exec.api import kinds, strategy
 from twisted_exec.api.conditions import CONSOLE_IN_USE, console_in_use, with_conditions
 from twisted_exec.api.kinds import Object
@@ -23,8 +24,9 @@ from twisted_exec.apiserver.consoles.sessions import (
     REMOVALS_PER_SECOND,
     RENEW_SECONDS,
 )
-from twisted_exec.streaming.interfaces import SESSION_DELETED, Subject
+from twisted_exec.streaming.interfaces import SESSION_DELETED
 from twisted_exec.streaming.sessions.registry import ClientInfo, Sessions
+from twisted_exec.streaming.subject import Subject
 from twisted_exec.wire.stream_options import StreamOptions
 
 from .support import LEASE_SECONDS, Carried, ObjectsCase
@@ -284,7 +286,9 @@ class Resumable(Carried):
         self.session.resumable_seconds = RESUMABLE_SECONDS
         self.cuts = 0
         self.session.carry(
-            self.endings.append, self.cut, lambda: self.counts, None, supersede=self.cut
+            StreamDouble(
+                self.endings.append, self.cut, lambda: self.counts, None, supersede=self.cut
+            )
         )
         return self
 
@@ -433,7 +437,7 @@ class AwayTests(ObjectsCase):
             session = self.sessions.open(
                 replace(one.session.subject, session=f"s-{number}", **facts), resumes="s-1"
             )
-            session.carry(lambda _: None, lambda: None)
+            session.carry(StreamDouble())
             self.clock.advance(CREATE_SECONDS)
         self.assertEqual(sorted(each for each, _ in self.shown()), ["s-1", "s-2", "s-3"])
 
@@ -442,7 +446,7 @@ class AwayTests(ObjectsCase):
         subject = replace(self.resumable(1).session.subject, session="s-9", reason="OPS-1")
         session = self.sessions.open(subject)
         session.resumable_seconds = RESUMABLE_SECONDS
-        session.carry(lambda _: None, lambda: None)
+        session.carry(StreamDouble())
         session.over("client lost", is_lost=True)
         resumed = (
             ("s-9", "bob", "u-1"),

@@ -15,6 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.apiserver.controllers.test_placement import READY
 from tests.apiserver.support import CLASSES, MACHINES, MERGE, POOLS, APITestCase
 from tests.control.support import WithoutJitter
+from tests.retained import instances
 from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.kinds import EVENTS, NAMESPACES, Object
 from twisted_exec.api.resource import Resource
@@ -25,6 +26,7 @@ from twisted_exec.apiserver.controllers.scheduler import (
     MISSING_SECONDS,
     SOON_SECONDS,
     TELL_SECONDS,
+    Placement,
     Scheduler,
 )
 from twisted_exec.apiserver.serving.verbs import Verbs
@@ -201,6 +203,14 @@ class SchedulerTests(APITestCase):
         self.assertEqual(self.ready("vm"), ("False", "FailedScheduling", why))
         self.assertIsNone(self.ready("other"))
         self.assertEqual(len(self.events()), 2)
+
+    def test_many_of_a_missing_pool(self) -> None:
+        """What is decided for all machines of a missing pool is in memory once."""
+        for number in range(5):
+            self.make_machine(f"vm-{number}", "pool-z")
+        self.soon()
+        beside = [self.storage, self.clock]
+        self.assertEqual(len(instances(self.own_scheduler(), Placement, beside=beside)), 1)
 
     def test_poollet_has_reported(self) -> None:
         """The condition Ready of a poollet stays, also if its pool is deleted."""

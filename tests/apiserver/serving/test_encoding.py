@@ -11,6 +11,7 @@ from dataclasses import replace
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.apiserver.support import EPOCH, machine
+from tests.retained import weight
 from twisted_exec.api import kinds, table
 from twisted_exec.api.encoded import Encoded
 from twisted_exec.api.kinds import Column, Kind, Object
@@ -158,6 +159,15 @@ class RowTests(SynchronousTestCase):
         for _ in range(3):
             row_json(self.kind, dict(obj), EPOCH, "None")
         self.assertEqual(len(self.read), 5)
+
+    def test_memory(self) -> None:
+        """A row keeps the text of its cells, and no second copy of the object's metadata."""
+        obj = stored("a" * 1000, turn="b" * 1000)
+        object_json(self.kind, obj, ResponseForm(), EPOCH)
+        before = weight(obj, beside=[self.kind])
+        for _ in range(2):
+            row_json(self.kind, obj, EPOCH, "Metadata")
+        self.assertLess(weight(obj, beside=[self.kind]) - before, 2500)
 
     def test_ages(self) -> None:
         """All ages are those of the moment, however often a row was rendered."""

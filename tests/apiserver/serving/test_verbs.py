@@ -5,7 +5,9 @@ Tests for :mod:`twisted_exec.apiserver.serving.verbs`: calls of admission and th
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+import gc
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
 
 from twisted.internet.defer import Deferred, execute
 from twisted.trial.unittest import SynchronousTestCase
@@ -16,15 +18,17 @@ from tests.linear import assert_linear
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.selectors import parse_fields
-from twisted_exec.api.status import Forbidden
+from twisted_exec.api.status import APIError, Conflict, Forbidden, NotFound
 from twisted_exec.apiserver.interfaces import Change, IAdmission, IMutatingAdmission
 from twisted_exec.apiserver.restriction.visibility import FixedVisibility
-from twisted_exec.apiserver.serving.query import ListOptions
+from twisted_exec.apiserver.serving.query import ListOptions, WriteOptions
 from twisted_exec.apiserver.serving.verbs import ObjectPage, RequestTarget, Verbs
 from twisted_exec.apiserver.standalone import StandaloneControlPlane
+from twisted_exec.auth.interfaces import User
 from twisted_exec.storage.history import versioned
 from twisted_exec.storage.memory import MemoryStorage
 
+META = {"name": "vm", "namespace": "default", "uid": "1"}
 Mutation = Callable[[Object], None]
 
 
@@ -184,6 +188,53 @@ class MutatingTests(APITestCase):
             self.assertEqual(response.code, code)
             self.assertEqual(response.headers["warning"], '299 - "mind the gap"')
             self.scribe.refusal = "no"
+
+
+class GarbageTests(SynchronousTestCase):
+    """Handled errors leave nothing that waits for the garbage collector."""
+
+    def setUp(self) -> None:
+        self.storage = MemoryStorage()
+        gc.disable()
+        self.addCleanup(gc.enable)
+
+    async def fails(self, work: Coroutine[Any, Any, object]) -> None:
+        try:
+            await work
+        except (Conflict, NotFound):
+            return
+        raise AssertionError("this has to fail")
+
+    def test_missing(self) -> None:
+        """Each verb on an object that does not exist."""
+        verbs, user = Verbs(self.storage, [], lambda: 0.0), User("jane")
+        target, options = RequestTarget(kinds.MACHINES, "default", "vm"), WriteOptions()
+        body = machine("vm")
+        before = self.errors()
+        for work in (
+            verbs.get(target),
+            verbs.update(user, target, body, options),
+            verbs.patch(user, target, dict, options),
+            verbs.apply(user, target, body, options, force=False, may_create=False),
+            verbs.delete(user, target, options, {}),
+        ):
+            self.successResultOf(Deferred.fromCoroutine(self.fails(work)))
+            self.assertEqual(self.errors(), before)
+
+    def test_changed_meanwhile(self) -> None:
+        """A write of an object that has changed."""
+        verbs = Verbs(self.storage, [], lambda: 0.0)
+        created = self.storage.create(kinds.MACHINES.resource, {**machine("vm"), "metadata": META})
+        old = self.successResultOf(created)
+        self.successResultOf(self.storage.update(kinds.MACHINES.resource, {**old, "spec": {}}))
+        before = self.errors()
+        for _ in range(2):
+            removal = verbs.remove(User("jane"), kinds.MACHINES, old, WriteOptions())
+            self.successResultOf(Deferred.fromCoroutine(self.fails(removal)))
+        self.assertEqual(self.errors(), before)
+
+    def errors(self) -> int:
+        return sum(isinstance(each, APIError) for each in gc.get_objects())
 
 
 class PagesTests(SynchronousTestCase):

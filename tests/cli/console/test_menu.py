@@ -6,6 +6,7 @@ import os
 import stat
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 from twisted.internet.defer import Deferred, succeed
@@ -14,6 +15,7 @@ from twisted.internet.task import Clock
 from tests.cli.console.test_session import FakeStream, SessionCase
 from tests.console.test_floor import Person
 from twisted_exec.api.dialects import IRONCORE
+from twisted_exec.api.kinds import CONSOLERECORDINGS
 from twisted_exec.api.kinds.reviews import SELFSUBJECTREVIEWS
 from twisted_exec.api.status import Forbidden, GatewayTimeout
 from twisted_exec.cli.console.escape import EscapeCommand, parse_escape
@@ -26,9 +28,15 @@ from twisted_exec.cli.console.menu import (
     switch_on_again,
 )
 from twisted_exec.cli.console.session import WHEN_BACK, Outcome
-from twisted_exec.console.floor import Floor
+from twisted_exec.console.floor import HINT, Floor
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
-from twisted_exec.wire.control_messages import COMPLETED, SHUTTING_DOWN, Ending, TerminalSize
+from twisted_exec.wire.control_messages import (
+    COMPLETED,
+    SHUTTING_DOWN,
+    Ending,
+    Role,
+    TerminalSize,
+)
 from twisted_exec.wire.resume import Notice, NoticeKind, NoticeRole
 
 
@@ -38,6 +46,7 @@ class FakeClient:
     def __init__(self) -> None:
         self.machines = {"a": "Running", "b-1": "Shutdown", "b-2": "Running\x1b[2J"}
         self.power: list[tuple[str, str]] = []
+        self.recorded: list[Any] = []
         self.refusal: Exception | None = None
         self.silent = False
         self.spec = {"power": "On"}
@@ -49,9 +58,14 @@ class FakeClient:
             return Deferred()
         return succeed({"status": {"state": self.machines[name]}, "spec": self.spec})
 
-    async def create(self, resource: Any, review: Any) -> Any:
+    async def create(self, resource: Any, review: Any, namespace: str | None = None) -> Any:
         if resource is SELFSUBJECTREVIEWS.resource:
             return {"status": {"userInfo": {"username": "eve@x"}}}
+        if resource is CONSOLERECORDINGS.resource:
+            if self.refusal is not None:
+                raise self.refusal
+            self.recorded.append({**review, "namespace": namespace})
+            return {"metadata": {"name": "a-x7"}}
         self.asked = review["spec"]["resourceAttributes"]
         return self.review
 
@@ -333,7 +347,7 @@ class PowerTests(MenuCase):
                 self.assertTrue(all(len(row) < 60 for row in drawn.split("\r\n")), drawn)
                 self.assertEqual(self.client.power, [])
                 drawn = self.type(b"y")
-            self.assertIn("Machine a is being switched", drawn)
+            self.assertIn("a is being powered", drawn)
             self.assertEqual(self.client.power, [("a", power)])
 
     def test_observer(self) -> None:
@@ -348,10 +362,10 @@ class PowerTests(MenuCase):
         """Any other key cancels, at both questions."""
         self.open()
         for keys in (b"x", b"o", b"\x1b[A", b"fn", b"f\r", b"\x03"):
-            self.assertIn("Nothing was switched.", self.type(b"~P", keys))
+            self.assertIn("The power was not changed.", self.type(b"~P", keys))
         self.client.spec = {"power": "Off"}
         for keys in (b"f", b"\r"):
-            self.assertIn("Nothing was switched.", self.type(b"~P", keys))
+            self.assertIn("The power was not changed.", self.type(b"~P", keys))
         self.assertEqual(self.client.power, [])
 
     def test_no_right(self) -> None:
@@ -360,7 +374,7 @@ class PowerTests(MenuCase):
         self.client.review = {"status": {"allowed": False}}
         shown = self.type(b"~P").replace("\r\n ", "")
         self.assertIn(
-            "You may not switch it; ask an administrator for the role edit: kubectl create rolebinding "
+            "You may not change it; ask an administrator for the role edit: kubectl create rolebinding "
             "eve-x-edit --clusterrole=edit --user=eve@x -n ns",
             shown,
         )
@@ -425,8 +439,49 @@ class PowerTests(MenuCase):
         self.assertEqual(self.client.power, [("a", "On")])
 
 
+class RecordTests(MenuCase):
+    """A recording that begins in an open session."""
+
+    def test_record(self) -> None:
+        """One key begins a recording behind a question, and the user reads how to end it."""
+        stream = self.open()
+        for key, count in ((b"n", 0), (b"y", 1)):
+            drawn = self.type(b"~R", key).replace("\r\n  ", " ")
+            self.assertIn("Record a? What the machine prints is kept", drawn)
+            self.assertEqual(len(self.client.recorded), count)
+        self.assertIn("The recording is a-x7. To end it: kubectl patch recording a-x7 -n ns", drawn)
+        (made,) = self.client.recorded
+        spec = {
+            "machine": "a",
+            "machineResource": "machines.compute.ironcore.dev",
+            "input": "masked",
+        }
+        self.assertEqual((made["spec"], made["namespace"]), (spec, "ns"))
+        self.session.typed(b"ls\r")
+        self.assertEqual(stream.sent, b"ls\r")
+
+    def test_forbidden(self) -> None:
+        """A user without the right reads the refusal."""
+        self.open()
+        self.client.refusal = Forbidden('User "eve" cannot create resource "consolerecordings"')
+        drawn = self.type(b"~R", b"y").replace("\r\n  ", " ")
+        self.assertIn('cannot create resource "consolerecordings"', drawn)
+
+    def test_no_server(self) -> None:
+        """A console from a runtime has no recordings to begin."""
+        self.open(with_server=False)
+        self.assertIn(NO_SERVER, self.type(b"~R").replace("\r\n  ", " "))
+
+
+def roles_of(stream: FakeStream) -> list[Role]:
+    """Return the roles that a session has asked for."""
+    return [each for each in stream.told if isinstance(each, Role)]
+
+
 class TakeOverTests(MenuCase):
     """The answer to ``~f``."""
+
+    OBSERVES = Notice("ada types", NoticeKind.ROLE, NoticeRole.OBSERVER, "ada", hint=HINT)
 
     def refuse(self, user: Person) -> str:
         """Let the floor answer; return what is drawn."""
@@ -454,6 +509,28 @@ class TakeOverTests(MenuCase):
                 (self.client.asked["verb"], self.client.asked["subresource"]), ("drive", "console")
             )
             self.assertEqual(self.refuse(eve), "")
+
+    def test_question(self) -> None:
+        """A second key takes the console from a user who types; any other key changes nothing."""
+        for key, told in ((b"y", [Role.WRITER]), (b"n", []), (b"\r", []), (b"\x03", [])):
+            self.setUp()
+            stream = self.open()
+            self.session.notice(self.OBSERVES)
+            asked = self.type(b"~f").replace("\r\n  ", " ")
+            self.assertIn(
+                "ada types at this console. If you take it over, ada only observes", asked
+            )
+            self.assertEqual(roles_of(stream), [])
+            self.type(key)
+            self.assertEqual(roles_of(stream), told)
+            self.session.typed(b"\r")
+
+    def test_no_question(self) -> None:
+        """A console without a writer is taken at once."""
+        stream = self.open()
+        self.session.notice(replace(self.OBSERVES, writer=""))
+        self.session.typed(b"~f")
+        self.assertEqual(roles_of(stream), [Role.WRITER])
 
     def test_allowed(self) -> None:
         """Nothing is said after a takeover, nor without an API server."""

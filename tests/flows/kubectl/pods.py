@@ -18,7 +18,8 @@ from twisted_exec.api.status import NotFound
 from twisted_exec.streaming.http.responses import Dispatcher, respond_json
 from twisted_exec.streaming.http.site import Request, Site
 from twisted_exec.streaming.interfaces import IAttachment
-from twisted_exec.streaming.remotecommand.server import ConsoleServer, serve
+from twisted_exec.streaming.remotecommand.server import ConsoleServer
+from twisted_exec.streaming.remotecommand.serving import serve
 
 POD = {
     "kind": "Pod",

@@ -18,8 +18,10 @@ from tests.streaming.foreign import Foreign
 from tests.streaming.passing import carry
 from twisted_exec.program.audit import Trail
 from twisted_exec.streaming.context import RequestContext
+from twisted_exec.streaming.hop import HopSettings
 from twisted_exec.streaming.http.site import Request, Site
-from twisted_exec.streaming.interfaces import IAttachment, IStreamLocator, Location
+from twisted_exec.streaming.interfaces import IAttachment
+from twisted_exec.streaming.location import IStreamLocator, Location
 from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.tls.endpoints import client_endpoint
@@ -45,7 +47,7 @@ class Runtime:
     async def _locate(self, context: RequestContext) -> Location:
         context.learn(user="ann", machine="p1")
 
-        async def again() -> Location:
+        async def renew() -> Location:
             return replace(location, path=await self.url(context.request))
 
         location = Location(
@@ -53,7 +55,7 @@ class Runtime:
             [("the runtime", self.endpoint)],
             await self.url(context.request),
             b"127.0.0.1:%d" % self.port,
-            again=lambda: Deferred.fromCoroutine(again()),
+            renew=lambda _: Deferred.fromCoroutine(renew()),
         )
         return location
 
@@ -65,7 +67,7 @@ class ProxiedPods(Pods):
         super().__init__(lambda: None)  # type: ignore[arg-type, return-value]
         self.records = AuditList()
         self.sessions = Sessions(Trail(self.records, "poollet", reactor))  # type: ignore[arg-type]
-        self.proxy = Proxy(runtime, hop="poollet", sessions=self.sessions, clock=reactor)  # type: ignore[arg-type]
+        self.proxy = Proxy(runtime, HopSettings("poollet"), sessions=self.sessions, clock=reactor)  # type: ignore[arg-type]
 
     async def stream(self, request: Request) -> None:
         await carry(self.proxy, request)

@@ -104,6 +104,8 @@ class SessionsTests(TestCase):
 
         start_at = len(bob.output)
         bob.type(b"~f")
+        await bob.until(rb"ada types at this console[^?]*any other key cancels", start=start_at)
+        bob.type(b"y")
         await bob.until(rb"you have taken over this console from ada", start=start_at)
         await ada.until(rb"bob has taken over this console; you are an observer")
         bob.type(b"echo b$((40+3))b\r")

@@ -13,7 +13,7 @@ from tests.contracts.session_guard import SessionGuardContract
 from twisted_exec.auth.gate import Gate
 from twisted_exec.nodeserver.kubelet_api.gate import NodeAccess
 from twisted_exec.streaming.context import RequestContext
-from twisted_exec.streaming.interfaces import Subject
+from twisted_exec.streaming.subject import Subject
 
 
 class SessionGuardTests(SessionGuardContract, SynchronousTestCase):

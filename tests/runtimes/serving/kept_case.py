@@ -18,7 +18,8 @@ from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.program.metrics import metrics_text
 from twisted_exec.runtimes.serving.server import Listening
 from twisted_exec.runtimes.serving.stream_server import StreamRoutes, StreamServer
-from twisted_exec.streaming.interfaces import IAttachment, Subject
+from twisted_exec.streaming.interfaces import IAttachment
+from twisted_exec.streaming.subject import Subject
 from twisted_exec.testing.console import ResumableAttachment
 from twisted_exec.testing.network import MemoryServer
 from twisted_exec.wire.channel import Channel

@@ -19,9 +19,9 @@ from twisted_exec.streaming.interfaces import (
     REVOKED,
     SHUTTING_DOWN,
     Ending,
-    Subject,
 )
 from twisted_exec.streaming.remotecommand.resumable import PageServer
+from twisted_exec.streaming.subject import Subject
 from twisted_exec.testing.console import ResumableAttachment
 from twisted_exec.wire.resume import Ack, At, Position
 from twisted_exec.wire.session_terms import TERMS_HEADER, Terms

@@ -7,7 +7,8 @@ from typing import Any
 from tests.console.doubles import MemoryConsole
 from tests.runtimes.serving.kept_case import Client, KeptCase
 from twisted_exec.console.shared_console import SharedConsole
-from twisted_exec.streaming.interfaces import IAttachment, Subject
+from twisted_exec.streaming.interfaces import IAttachment
+from twisted_exec.streaming.subject import Subject
 from twisted_exec.wire.resume import At, Position
 
 CREDIT = 64 << 10

@@ -29,14 +29,8 @@ from twisted_exec.runtimes.serving.server import Listening
 from twisted_exec.runtimes.serving.stream_server import StreamRoutes, StreamServer
 from twisted_exec.streaming.http.site import Site
 from twisted_exec.streaming.http.upgrade_client import UpgradeRequest
-from twisted_exec.streaming.interfaces import (
-    Break,
-    IAttachment,
-    IBreakable,
-    Role,
-    Subject,
-    TerminalSize,
-)
+from twisted_exec.streaming.interfaces import Break, IAttachment, IBreakable, Role, TerminalSize
+from twisted_exec.streaming.subject import Subject
 from twisted_exec.wire.channel import V4
 
 SECRET = b"s" * 32

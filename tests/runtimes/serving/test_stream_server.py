@@ -25,13 +25,8 @@ from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.screens.history import Screens
 from twisted_exec.streaming.http.routes import UNKNOWN_PATH
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused
-from twisted_exec.streaming.interfaces import (
-    COMPLETED,
-    MACHINE_DELETED,
-    SHUTTING_DOWN,
-    IAttachment,
-    Subject,
-)
+from twisted_exec.streaming.interfaces import COMPLETED, MACHINE_DELETED, SHUTTING_DOWN, IAttachment
+from twisted_exec.streaming.subject import Subject
 from twisted_exec.testing.network import MemoryClient
 
 SECOND = 10**9

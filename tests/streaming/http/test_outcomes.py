@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.status import APIError, NotFound, TooManyRequests
 from twisted_exec.streaming.http.responses import naming, outcome
-from twisted_exec.streaming.interfaces import Subject
+from twisted_exec.streaming.subject import Subject
 
 POD = Subject(session="s", machine="web", noun="pod")
 

@@ -23,15 +23,13 @@ from twisted_exec.api.status import APIError
 from twisted_exec.program.audit import Trail
 from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.streaming.context import RequestContext
+from twisted_exec.streaming.hop import HopSettings
 from twisted_exec.streaming.http.responses import Dispatcher
 from twisted_exec.streaming.http.site import Request
-from twisted_exec.streaming.interfaces import (
-    IStreamLocator,
-    Location,
-    Subject,
-)
+from twisted_exec.streaming.location import IStreamLocator, Location, Renewal
 from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.sessions.registry import Sessions
+from twisted_exec.streaming.subject import Subject
 from twisted_exec.testing.network import MemoryClient, MemoryServer
 
 SWITCHED = (
@@ -53,7 +51,7 @@ class Locator:
         self.located = 0
         self.machine = ""
         """What is known of the subject when there is a problem."""
-        self.later: Callable[[], Deferred[Location]] | None = None
+        self.renew: Callable[[Renewal], Deferred[Location | None]] | None = None
         self.more: dict[str, Any] = {}
         self.waiting: Deferred[Location] | None = None
 
@@ -70,7 +68,7 @@ class Locator:
     def at(self, subject: Subject) -> Location:
         host, headers = b"backend:1", self.headers
         return Location(
-            subject, self.endpoints, self.path, host, headers, later=self.later, **self.more
+            subject, self.endpoints, self.path, host, headers, renew=self.renew, **self.more
         )
 
 
@@ -94,8 +92,14 @@ class ProxyTestCase(SynchronousTestCase):
         self.sessions = Sessions(Trail(self.records, "poollet", self.clock), limits=self.limits)
         self.locator = Locator()
         self.backend = self.add_backend()
-        self.proxy = Proxy(self.locator, hop="poollet", sessions=self.sessions, clock=self.clock)
+        self.proxy = Proxy(
+            self.locator, HopSettings("poollet"), sessions=self.sessions, clock=self.clock
+        )
         self.server = MemoryServer(Proxying(self.proxy), self.clock)
+
+    def change_settings(self, **changes: Any) -> None:
+        """Change settings of the hop."""
+        self.proxy.hop.settings = replace(self.proxy.hop.settings, **changes)
 
     def add_backend(self, connected: bool = True) -> OneConnection:
         backend = OneConnection(connected)

@@ -16,6 +16,7 @@ from tests.streaming.frames import handshake
 from tests.streaming.http.test_upgrade_client import OneConnection
 from tests.streaming.proxy.support import SWITCHED, ProxyTestCase
 from twisted_exec.api.status import BadGateway, Unauthorized
+from twisted_exec.streaming.hop import END_SECONDS, LOG_LINES
 from twisted_exec.streaming.http.control import SILENCE_SECONDS, SILENT_TURNS
 from twisted_exec.streaming.interfaces import (
     MACHINE_DELETED,
@@ -24,10 +25,9 @@ from twisted_exec.streaming.interfaces import (
     REVOKED,
     SHUTTING_DOWN,
     Ending,
-    Location,
-    Subject,
 )
-from twisted_exec.streaming.proxy import END_SECONDS, LOG_LINES
+from twisted_exec.streaming.location import Location, Renewal
+from twisted_exec.streaming.subject import Subject
 from twisted_exec.wire.session_terms import Right, Terms
 
 
@@ -56,7 +56,7 @@ class EndTests(ProxyTestCase):
         for second in range(2):
             with capturedLogs() as events:
                 for _ in range(LOG_LINES + 5):
-                    self.proxy.cutting(session, failure)
+                    self.proxy.hop.log_cut(session, failure)
             levels[second] = [each["log_level"].name for each in events]
             self.clock.advance(1)
         self.assertEqual(levels[0], ["info"] * LOG_LINES + ["debug"] * 5)
@@ -101,7 +101,7 @@ class EndTests(ProxyTestCase):
     def test_input_of_a_foreign_session(self) -> None:
         """Nothing passes either when the next hop refuses to end the session."""
         sent = self.session_transport.value()
-        self.proxy.cuts_when_refused = False
+        self.change_settings(cuts_when_refused=False)
         self.end(REVOKED)
         self.client.send(b"one")
         self.control.protocol.dataReceived(b"HTTP/1.1 405 X\r\nContent-Length: 0\r\n\r\n")
@@ -158,7 +158,7 @@ class EndTests(ProxyTestCase):
         """A withdrawal or deletion cuts the sessions of a next hop that answers nothing, soon."""
         for reason in (MACHINE_DELETED, POOL_DELETED, REVOKED):
             self.setUp()
-            self.proxy.cuts_when_refused = False  # which is about refusals
+            self.change_settings(cuts_when_refused=False)  # which is about refusals
             self.end(reason)
             turns = [SILENCE_SECONDS / SILENT_TURNS] * SILENT_TURNS
             self.clock.pump(turns[1:])
@@ -179,7 +179,7 @@ class EndTests(ProxyTestCase):
 
     def test_foreign_and_patient(self) -> None:
         """Unless cuts_when_refused is set, a refused DELETE cuts the stream only after 0.7 s."""
-        self.proxy.cuts_when_refused = False
+        self.change_settings(cuts_when_refused=False)
         self.end(REVOKED)
         self.control.protocol.dataReceived(b"HTTP/1.1 405 No\r\nContent-Length: 0\r\n\r\n")
         self.clock.advance(END_SECONDS - 0.1)
@@ -281,16 +281,17 @@ class EndElsewhereTests(ProxyTestCase):
         self.assertIn(b"&session=theirs&", control.transport.value().split(b"\r\n")[0])
         self.clock.advance(60)
 
-    def test_later(self) -> None:
-        """If the locator has a later location, the DELETE uses its credentials."""
+    def test_renewed(self) -> None:
+        """If the locator renews the location, the DELETE uses the new credentials."""
         control = OneConnection()
 
-        def later() -> Deferred[Location]:
+        def renew(reason: Renewal) -> Deferred[Location | None]:
+            self.assertIs(reason, Renewal.CONTROL)
             headers = [(b"Authorization", b"Bearer tomorrow")]
             subject = Subject("s-1", "ann")
             return succeed(Location(subject, [("there", control)], b"/x", b"there:2", headers))
 
-        self.locator.later = later
+        self.locator.renew = renew
         self.ask()
         self.backend.protocol.dataReceived(SWITCHED + b"\r\n")
         self.sessions.end(lambda _: True, Ending(REVOKED, "no more"))

@@ -100,7 +100,7 @@ class TurnTests(ProxyTestCase):
     def test_too_long(self) -> None:
         """After some seconds without a turn the client gets a recorded 429 with Retry-After."""
         second, backend = self.another()
-        self.clock.advance(self.proxy.wait_seconds)
+        self.clock.advance(self.proxy.hop.settings.wait_seconds)
         (answer,) = second.responses()
         self.assertEqual((answer.code, answer.headers["retry-after"]), (429, "2"))
         self.assertIn("being opened", answer.json()["message"])

@@ -18,16 +18,12 @@ from tests.streaming.http.test_upgrade_client import OneConnection
 from tests.streaming.proxy.support import SWITCHED, Proxying, ProxyTestCase
 from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.streaming.carried import STOP_SECONDS
+from twisted_exec.streaming.hop import END_SECONDS
 from twisted_exec.streaming.http.pages import adopt_page
 from twisted_exec.streaming.http.site import Request
-from twisted_exec.streaming.interfaces import (
-    RESUMED,
-    REVOKED,
-    SHUTTING_DOWN,
-    Ending,
-    Subject,
-)
-from twisted_exec.streaming.proxy import END_SECONDS
+from twisted_exec.streaming.interfaces import RESUMED, REVOKED, SHUTTING_DOWN, Ending
+from twisted_exec.streaming.sessions.registry import Life
+from twisted_exec.streaming.subject import Subject
 from twisted_exec.testing.network import MemoryClient, MemoryServer
 from twisted_exec.wire.resume import RoundTrip, parse_answer
 from twisted_exec.wire.upgrade import RESUME_SUBPROTOCOL
@@ -114,7 +110,7 @@ class ResumeTests(ProxyTestCase):
 
     def test_busy_hop(self) -> None:
         """A session that goes on gets the time of the hop before, which leaves first; a new one does not."""
-        self.proxy.continue_seconds = 60
+        self.change_settings(continue_seconds=60)
         client = self.ask(self.request(self.resumed))
         self.clock.advance(59)
         self.assertFalse(self.backend.transport.aborted)
@@ -268,7 +264,7 @@ class LossTests(ProxyTestCase):
     def over(self) -> bool:
         """Return whether the session waits, after checking that it is over here."""
         self.assertEqual(len(self.sessions), 0)
-        return self.session.is_lost
+        return self.session.life is Life.LOST
 
     def test_client_killed(self) -> None:
         """The client's connection ends, and the machine's side leaves without a Close."""
@@ -341,4 +337,4 @@ class LossTests(ProxyTestCase):
         session = self.sessions.live()[-1]
         client.lose()
         self.backend.transport.protocol.connectionLost(Failure(ConnectionDone()))
-        self.assertFalse(session.is_lost)
+        self.assertIs(session.life, Life.OVER)

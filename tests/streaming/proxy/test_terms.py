@@ -9,11 +9,9 @@ from twisted.python.failure import Failure
 
 from tests.streaming.http.test_upgrade_client import OneConnection
 from tests.streaming.proxy.support import SWITCHED, ProxyTestCase
+from twisted_exec.streaming.hop import END_SECONDS
 from twisted_exec.streaming.http.control import SILENCE_SECONDS, SILENT_TURNS
-from twisted_exec.streaming.interfaces import (
-    REVOKED,
-)
-from twisted_exec.streaming.proxy import END_SECONDS
+from twisted_exec.streaming.interfaces import REVOKED
 from twisted_exec.testing.network import MemoryClient
 from twisted_exec.wire.session_terms import Right, Terms
 

@@ -10,13 +10,12 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.streaming.frames import Peer
 from twisted_exec.streaming.http.responses import Dispatcher
 from twisted_exec.streaming.http.site import Request
-from twisted_exec.streaming.interfaces import (
-    Subject,
-)
 from twisted_exec.streaming.remotecommand.carriers import StreamLimits
 from twisted_exec.streaming.remotecommand.resumable import Resumption
-from twisted_exec.streaming.remotecommand.server import ConsoleServer, serve
+from twisted_exec.streaming.remotecommand.server import ConsoleServer
+from twisted_exec.streaming.remotecommand.serving import serve
 from twisted_exec.streaming.sessions.registry import Sessions
+from twisted_exec.streaming.subject import Subject
 from twisted_exec.testing.console import RecordingAttachment
 from twisted_exec.testing.network import MemoryServer
 from twisted_exec.wire.session_terms import FULL

@@ -350,7 +350,7 @@ class LossTests(ResumableCase):
         """A session that was ended for another reason than the console's cannot be resumed."""
         peer = self.open()
         assert self.serving.server is not None
-        self.serving.server._end_by_hop(Ending(SHUTTING_DOWN))
+        self.serving.server.end_by_hop(Ending(SHUTTING_DOWN))
         peer.client.lose()
         self.assertEqual((self.events(), self.attachment.detached_with), ([], [SHUTTING_DOWN]))
         self.ended()

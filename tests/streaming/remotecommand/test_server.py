@@ -12,12 +12,7 @@ from tests.streaming.remotecommand.serving import NOON, ServeTestCase
 from tests.streaming.users import Base64User, OlderUser, WebSocketUser
 from twisted_exec.program.audit import Trail
 from twisted_exec.program.metrics import LatencyMetrics, new_registry
-from twisted_exec.streaming.interfaces import (
-    REVOKED,
-    TIME_OVER,
-    IAttachmentTransport,
-    Role,
-)
+from twisted_exec.streaming.interfaces import REVOKED, TIME_OVER, IAttachmentTransport, Role
 from twisted_exec.streaming.remotecommand.server import MAY_OBSERVE
 from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.wire.control_messages import encode_wish

@@ -12,13 +12,7 @@ from hypothesis import strategies as st
 
 from tests.streaming.frames import Peer, TextMessage, masked
 from tests.streaming.remotecommand.serving import ServeTestCase
-from twisted_exec.streaming.interfaces import (
-    COMPLETED,
-    LINE_LOST,
-    Break,
-    Ending,
-    TerminalSize,
-)
+from twisted_exec.streaming.interfaces import COMPLETED, LINE_LOST, Break, Ending, TerminalSize
 from twisted_exec.streaming.remotecommand.carriers import StreamLimits
 from twisted_exec.testing.console import RecordingAttachment, RecordingProducer
 from twisted_exec.wire.control_messages import encode_size, encode_wish

@@ -28,13 +28,13 @@ from twisted_exec.streaming.interfaces import (
     Ending,
     IAttachmentTransport,
     ITermsAttachment,
-    Subject,
     TerminalSize,
 )
 from twisted_exec.streaming.remotecommand.carriers import StreamLimits
-from twisted_exec.streaming.remotecommand.server import serve
+from twisted_exec.streaming.remotecommand.serving import serve
 from twisted_exec.streaming.remotecommand.spdy_carrier import UNREAD_BYTES
 from twisted_exec.streaming.sessions.registry import Sessions
+from twisted_exec.streaming.subject import Subject
 from twisted_exec.testing.console import EchoAttachment, RecordingAttachment
 from twisted_exec.testing.network import MemoryServer
 from twisted_exec.wire import spdy

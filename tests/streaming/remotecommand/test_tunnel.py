@@ -24,16 +24,12 @@ from tests.streaming.raw import Raw
 from tests.streaming.remotecommand.translating import Proxying
 from twisted_exec.program.audit import Trail
 from twisted_exec.streaming.context import RequestContext
+from twisted_exec.streaming.hop import HopSettings
 from twisted_exec.streaming.http.responses import Dispatcher, respond_text
 from twisted_exec.streaming.http.site import Request, Site
 from twisted_exec.streaming.http.upgrade_server import is_upgrade, take_over
-from twisted_exec.streaming.interfaces import (
-    REVOKED,
-    SHUTTING_DOWN,
-    Ending,
-    IStreamLocator,
-    Location,
-)
+from twisted_exec.streaming.interfaces import REVOKED, SHUTTING_DOWN, Ending
+from twisted_exec.streaming.location import IStreamLocator, Location
 from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.remotecommand.tunnel import LEAVE_SECONDS
 from twisted_exec.streaming.sessions.registry import Sessions
@@ -105,7 +101,7 @@ class TunnelTestCase(SynchronousTestCase):
         self.kubelet = OldKubelet()
         self.sessions = Sessions(Trail(self.records, "nodeserver", self.clock))
         locator = Locator(self.network.endpoint(Site(self.kubelet, self.clock)))
-        proxy = Proxy(locator, hop="nodeserver", sessions=self.sessions, clock=self.clock)
+        proxy = Proxy(locator, HopSettings("nodeserver"), sessions=self.sessions, clock=self.clock)
         self.entry = self.network.endpoint(Site(Proxying(proxy), self.clock))
         self.frames = wsproto.Connection(ConnectionType.CLIENT)
 
@@ -354,7 +350,7 @@ class EndTests(TunnelTestCase):
         for _ in range(20):
             self.say(user, BytesMessage(NOISE * 64))
         (session,) = self.sessions.live()
-        tunnel: Any = session._end.__self__  # The session alone pauses its user.
+        tunnel: Any = session._stream.stream  # The session alone pauses its user.
         tunnel.pause_user()
         end.transport.resumeProducing()
         self.network.pump()

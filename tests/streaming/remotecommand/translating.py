@@ -17,13 +17,11 @@ from tests.streaming.passing import carry
 from twisted_exec.api.status import APIError
 from twisted_exec.program.audit import Trail
 from twisted_exec.streaming.context import RequestContext
+from twisted_exec.streaming.hop import HopSettings
 from twisted_exec.streaming.http.responses import Dispatcher
 from twisted_exec.streaming.http.site import Request, Site
 from twisted_exec.streaming.http.upgrade_client import UpgradeRequest
-from twisted_exec.streaming.interfaces import (
-    IStreamLocator,
-    Location,
-)
+from twisted_exec.streaming.location import IStreamLocator, Location, Renewal
 from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.remotecommand.client import ConsoleClient, connect
 from twisted_exec.streaming.sessions.registry import Sessions
@@ -64,12 +62,16 @@ class Locator:
             b"runtime",
             [(b"X-Ours", b"yes")],
             streams=self.streams,
-            again=lambda: self._to(subject),
+            renew=lambda reason: self._renew(location, reason),
         )
+        return succeed(location)
+
+    def _renew(self, location: Location, reason: Renewal) -> Deferred[Location | None]:
+        if reason is not Renewal.CONTROL:
+            return self._to(location.subject)
         if self.control is None:
-            return succeed(location)
-        control = replace(location, endpoints=[("the runtime", self.control)])
-        return succeed(replace(location, later=lambda: succeed(control)))
+            return succeed(None)
+        return succeed(replace(location, endpoints=[("the runtime", self.control)]))
 
 
 class Proxying(Dispatcher):
@@ -101,7 +103,9 @@ class TranslateTestCase(SynchronousTestCase):
         self.sessions = Sessions(Trail(self.records, "poollet", self.clock))
         endpoint = self.network.endpoint(Site(self.foreign, self.clock))
         self.locator = Locator(endpoint, self.foreign.tokens)
-        self.proxy = Proxy(self.locator, hop="poollet", sessions=self.sessions, clock=self.clock)
+        self.proxy = Proxy(
+            self.locator, HopSettings("poollet"), sessions=self.sessions, clock=self.clock
+        )
         self.proxying = Proxying(self.proxy)
         self.entry = self.network.endpoint(Site(self.proxying, self.clock))
         self.user = RecordingUser()

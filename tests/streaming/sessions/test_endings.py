@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.streaming.sessions.registry`."""
+"""Tests for :mod:`twisted_exec.streaming.sessions.endings`."""
 
 from __future__ import annotations
 
@@ -6,14 +6,9 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.streaming.interfaces import (
-    MACHINE_DELETED,
-    POOL_DELETED,
-    POWERED_OFF,
-    Ending,
-    Subject,
-)
-from twisted_exec.streaming.sessions.registry import POD_ENDINGS, EndingRules, MachineKey, PoolKey
+from twisted_exec.streaming.interfaces import MACHINE_DELETED, POOL_DELETED, POWERED_OFF, Ending
+from twisted_exec.streaming.sessions.endings import POD_ENDINGS, EndingRules, MachineKey, PoolKey
+from twisted_exec.streaming.subject import Subject
 
 CONSOLE = Subject("s", uid="u", pool="p", resource="machines")
 LOG = Subject("s", uid="u", pool="p", resource="machines", subresource="log")

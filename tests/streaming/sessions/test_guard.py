@@ -17,18 +17,14 @@ from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.audits import AuditList
+from tests.streaming.session_streams import StreamDouble
 from twisted_exec.api.status import Forbidden, NotFound, ServiceUnavailable, Unauthorized
 from twisted_exec.auth.delegated import MAX_CACHE_SECONDS
 from twisted_exec.program.audit import Trail
 from twisted_exec.program.metrics import SessionMetrics, new_registry
 from twisted_exec.program.tasks import REST_SECONDS, URGENT_TURN_SECONDS
-from twisted_exec.streaming.interfaces import (
-    MACHINE_DELETED,
-    POWERED_OFF,
-    REVOKED,
-    Ending,
-    Subject,
-)
+from twisted_exec.streaming.interfaces import MACHINE_DELETED, POWERED_OFF, REVOKED, Ending
+from twisted_exec.streaming.sessions.endings import MachineKey
 from twisted_exec.streaming.sessions.guard import (
     AT_ONCE,
     FIRST_HINT_SECONDS,
@@ -39,7 +35,8 @@ from twisted_exec.streaming.sessions.guard import (
     REVIEW_SECONDS,
     SessionGuard,
 )
-from twisted_exec.streaming.sessions.registry import MachineKey, Session, Sessions
+from twisted_exec.streaming.sessions.registry import Session, Sessions
+from twisted_exec.streaming.subject import Subject
 from twisted_exec.tls.files import Reloading
 from twisted_exec.wire.session_terms import FULL, Right, Terms
 
@@ -101,7 +98,7 @@ class GuardCase(SynchronousTestCase):
             self.endings[name] = ending
 
         session = self.sessions.open(Subject(name), evidence)
-        session.carry(end, lambda: None)
+        session.carry(StreamDouble(end))
         return session
 
     def next_round(self) -> list[str]:
@@ -118,7 +115,7 @@ class TermsTests(GuardCase):
         """The session is held to them."""
         held: list[Terms] = []
         session = self.sessions.open(Subject("a"), "evidence of a")
-        session.carry(lambda _: None, lambda: None, hold_to=held.append)
+        session.carry(StreamDouble(hold_to=held.append))
         for right in (Right.TAKEOVER, Right.OBSERVE, Right.OBSERVE, Right.TAKEOVER):
             self.reviewer.terms = Terms(right=right)
             self.next_round()
@@ -324,7 +321,7 @@ class DecisionTests(GuardCase):
         self.reviewer.problems["a"] = Forbidden("not any more")
         self.clock.advance(REVIEW_SECONDS)
         endings: list[Ending] = []
-        session.carry(endings.append, lambda: None)
+        session.carry(StreamDouble(endings.append))
         self.assertEqual(endings, [Ending(REVOKED, "not any more")])
 
 
@@ -488,7 +485,7 @@ class MetricTests(GuardCase):
         sessions[2].over("client closed")
         self.guard.end(MachineKey("u"), Ending(MACHINE_DELETED))
         sessions.append(self.sessions.open(Subject("d", uid="u"), None))
-        sessions[3].carry(lambda ending: sessions[3].over("x"), lambda: None)
+        sessions[3].carry(StreamDouble(lambda ending: sessions[3].over("x")))
         self.guard.end(MachineKey("u"), Ending(MACHINE_DELETED))
         self.clock.advance(1)
         for session in sessions:
@@ -696,7 +693,7 @@ class ObjectTests(GuardCase):
         """A machine that is off ends its sessions, unless the machine's end lets them wait."""
         for name in ("s1", "s2"):
             session = self.sessions.open(Subject(name, uid="u1"))
-            session.carry(partial(self.endings.__setitem__, name), lambda: None)
+            session.carry(StreamDouble(partial(self.endings.__setitem__, name)))
         session.waits_for_machine = True
         off, deleted = Ending(POWERED_OFF, "off"), Ending(MACHINE_DELETED, "deleted")
         self.assertEqual(self.guard.end(MachineKey("u1"), off), 1)

@@ -7,10 +7,12 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.audits import AuditList
 from tests.retained import entries
+from tests.streaming.session_streams import StreamDouble
 from twisted_exec.program.audit import Trail
-from twisted_exec.streaming.interfaces import IDLE, Ending, Subject
+from twisted_exec.streaming.interfaces import IDLE, Ending
 from twisted_exec.streaming.sessions.guard import Idleness
 from twisted_exec.streaming.sessions.registry import Session, Sessions
+from twisted_exec.streaming.subject import Subject
 
 HOUR = 3600.0
 
@@ -27,7 +29,7 @@ class IdleTests(SynchronousTestCase):
     def open(self, name: str, subresource: str = "exec") -> Session:
         session = self.sessions.open(Subject(name, subresource=subresource))
         told = self.endings[name] = []
-        session.carry(told.append, lambda: None, lambda: self.counts[name])
+        session.carry(StreamDouble(told.append, counts=lambda: self.counts[name]))
         return session
 
     def start(self, seconds: float = 4 * HOUR) -> Idleness:

@@ -9,10 +9,12 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.audits import AuditList
+from tests.streaming.session_streams import StreamDouble
 from twisted_exec.program.audit import Trail
-from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending, Subject
+from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
 from twisted_exec.streaming.sessions.guard import LAST_WORD_SECONDS, linger
 from twisted_exec.streaming.sessions.registry import Session, Sessions
+from twisted_exec.streaming.subject import Subject
 
 
 class LingerTests(SynchronousTestCase):
@@ -28,7 +30,7 @@ class LingerTests(SynchronousTestCase):
     def open(self, name: str, *, resumable_seconds: int = 0, by_hop: bool = False) -> Session:
         session = self.sessions.open(Subject(session=name, user="bob"))
         session.resumable_seconds, session.is_rejoined_by_hop = resumable_seconds, by_hop
-        session.carry(self.endings.append, lambda: self.cut.append(name))
+        session.carry(StreamDouble(self.endings.append, lambda: self.cut.append(name)))
         return session
 
     def linger(self) -> Deferred[None]:
@@ -70,7 +72,7 @@ class LingerTests(SynchronousTestCase):
         stays = self.open("stays")
         broken = self.sessions.open(Subject(session="broken", user="bob"))
         broken.resumable_seconds = 60
-        broken.carry(self.endings.append, fail)
+        broken.carry(StreamDouble(self.endings.append, fail))
         one = self.open("one", resumable_seconds=60)
         over = self.linger()
         self.assertEqual((self.cut, len(self.flushLoggedErrors(RuntimeError))), (["one"], 1))

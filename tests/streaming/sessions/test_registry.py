@@ -11,6 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.audits import AuditList
 from tests.program.test_draining import fresh_stop
+from tests.streaming.session_streams import StreamDouble
 from twisted_exec.api.status import Forbidden, ServiceUnavailable, TooManyRequests
 from twisted_exec.program import service
 from twisted_exec.program.audit import Trail
@@ -22,9 +23,9 @@ from twisted_exec.streaming.interfaces import (
     REVOKED,
     SHUTTING_DOWN,
     Ending,
-    Subject,
 )
-from twisted_exec.streaming.sessions.registry import Session, Sessions
+from twisted_exec.streaming.sessions.registry import Life, Session, Sessions
+from twisted_exec.streaming.subject import Subject
 
 
 class Carried:
@@ -34,7 +35,7 @@ class Carried:
         self.endings: list[Ending] = []
         self.cuts = 0
         supersede = self.cut if resumable else None
-        session.carry(self.endings.append, self.cut, supersede=supersede)
+        session.carry(StreamDouble(self.endings.append, self.cut, supersede=supersede))
 
     def cut(self) -> None:
         self.cuts += 1
@@ -64,7 +65,7 @@ class WatcherTests(SynchronousTestCase):
         """The watcher is called when a stream begins and ends, and can read the byte counts."""
         session = self.sessions.open(Subject("s-1"))
         self.assertEqual(self.watcher.calls, [])
-        session.carry(lambda _: None, lambda: None, lambda: (3, 4))
+        session.carry(StreamDouble(counts=lambda: (3, 4)))
         session.over("client closed")
         session.over("again")
         self.assertEqual(self.watcher.calls, [("began", "s-1", (3, 4)), ("ended", "s-1", (3, 4))])
@@ -75,7 +76,7 @@ class WatcherTests(SynchronousTestCase):
         self.sessions.open(Subject("s-1")).over("refused", code=502)
         late = self.sessions.open(Subject("s-2"))
         late.over("client closed")
-        late.carry(lambda _: None, lambda: None)
+        late.carry(StreamDouble())
         self.assertEqual(self.watcher.calls, [])
 
 
@@ -162,10 +163,10 @@ class SessionsTests(SynchronousTestCase):
         with self.assertRaises(TooManyRequests):  # one at a time
             self.sessions.open(replace(old, session="5"), resumes="1")
         self.assertTrue(self.sessions.is_being_resumed(Subject("1", user="ann")))
-        self.assertFalse(first.is_superseded)
+        self.assertIs(first.life, Life.CARRIED)
         Carried(second)
         self.assertFalse(self.sessions.is_being_resumed(Subject("1", user="ann")))
-        self.assertTrue(first.is_superseded)
+        self.assertIs(first.life, Life.SUPERSEDED)
         self.assertEqual(self.metric("sessions_resumed_total"), 1)
         first.over("client lost")
         self.assertEqual(self.records.ends()[-1], (RESUMED, None))
@@ -181,7 +182,7 @@ class SessionsTests(SynchronousTestCase):
         self.sessions.limits = SessionLimits(9, 9)
         for number, (user, uid) in enumerate((("bob", "u-1"), ("ann", "u-2"))):
             Carried(self.sessions.open(Subject(f"x-{number}", user=user, uid=uid), resumes="1"))
-        self.assertFalse(first.is_superseded)
+        self.assertIs(first.life, Life.CARRIED)
 
     def test_refuse_resume(self) -> None:
         """A session that was deleted while its user was absent cannot be resumed."""
@@ -201,7 +202,7 @@ class SessionsTests(SynchronousTestCase):
         Carried(first, resumable=True)
         self.sessions.open(Subject("2", user="ann"), resumes="1").over("not found", code=404)
         self.assertFalse(self.sessions.is_being_resumed(Subject("1", user="ann")))
-        self.assertFalse(first.is_superseded)
+        self.assertIs(first.life, Life.CARRIED)
         self.assertEqual(self.metric("sessions_resumed_total"), 0)
         self.assertNotIn("resumes", self.records[-1])
 
@@ -344,7 +345,7 @@ class SessionsTests(SynchronousTestCase):
     def test_drain_by_cutting(self) -> None:
         """A cut may end the session in the same call."""
         session = self.sessions.open(Subject("1"))
-        session.carry(lambda _: None, lambda: session.over("cut"))
+        session.carry(StreamDouble(lambda _: None, lambda: session.over("cut")))
         drained = self.sessions.drain(self.clock, 5, Ending(SHUTTING_DOWN))
         self.clock.advance(5)
         self.successResultOf(drained)

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.streaming.sessions.registry`.
+Tests for :mod:`twisted_exec.streaming.sessions.round_trips`.
 """
 
 from __future__ import annotations
@@ -8,16 +8,13 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.audits import AuditList
+from tests.streaming.session_streams import StreamDouble
 from twisted_exec.program.audit import Trail
 from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.program.metrics import new_registry
-from twisted_exec.streaming.interfaces import Subject
-from twisted_exec.streaming.sessions.registry import (
-    MOST_SESSIONS,
-    RoundTripMetrics,
-    Session,
-    Sessions,
-)
+from twisted_exec.streaming.sessions.registry import Session, Sessions
+from twisted_exec.streaming.sessions.round_trips import MOST_SESSIONS, RoundTripMetrics
+from twisted_exec.streaming.subject import Subject
 
 
 class RoundTripTests(SynchronousTestCase):
@@ -40,7 +37,7 @@ class RoundTripTests(SynchronousTestCase):
 
     def carry(self, user: object, machine: object) -> Session:
         session = self.sessions.open(Subject(f"s{len(self.sessions)}"))
-        session.carry(lambda _: None, lambda: None, transports=lambda: (user, machine))
+        session.carry(StreamDouble(transports=lambda: (user, machine)))
         return session
 
     def values(self, side: str) -> list[float | None]:

@@ -19,13 +19,8 @@ from twisted_exec.api.logs import LogOptions
 from twisted_exec.api.status import APIError, Forbidden, NotFound, ServiceUnavailable
 from twisted_exec.program.metrics import SessionMetrics, new_registry
 from twisted_exec.streaming.context import RequestContext
-from twisted_exec.streaming.interfaces import (
-    MACHINE_DELETED,
-    REVOKED,
-    SHUTTING_DOWN,
-    Ending,
-    Location,
-)
+from twisted_exec.streaming.interfaces import MACHINE_DELETED, REVOKED, SHUTTING_DOWN, Ending
+from twisted_exec.streaming.location import Location
 from twisted_exec.streaming.text.resumption import ResumedLog
 from twisted_exec.testing.network import MemoryClient
 from twisted_exec.wire.log_frames import MID_LINE, FrameDecoder, Framing, LogFrame

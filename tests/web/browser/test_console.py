@@ -66,13 +66,18 @@ _PLAYED_COLUMNS = (
 )
 # The focus is at the line that a search of the log has found.
 _AT_MATCH = "document.activeElement.matches('.line.match')"
-# The bar ends where the frame does, directly below the screen.
+# The window has "Play", the clock, and the frame, which ends with the bar; the screen is above the bar, or scrolls there.
 _PLAYER_FITS = """(() => {
-    const [frame, bar, screen] = ['.player', '.ap-control-bar', '.ap-term'].map((each) => document.querySelector(each).getBoundingClientRect());
+    const [frame, bar, screen, play, clock] = ['.player', '.ap-control-bar', '.ap-term', '.player-controls .primary', '.player + p']
+        .map((each) => document.querySelector(each).getBoundingClientRect());
     const ends = document.querySelector('.ap-fullscreen-button').getBoundingClientRect().right;
+    const player = document.querySelector('.ap-player');
+    const isWhole = screen.bottom < bar.top + 2 && screen.right <= frame.right;
+    const scrolls = player.scrollHeight > player.clientHeight || player.scrollWidth > player.clientWidth;
     return ends <= frame.right && Math.abs(frame.right - bar.right) < 2 && Math.abs(frame.bottom - bar.bottom) < 2
-        && Math.abs(bar.top - screen.bottom) < 2;
+        && (isWhole || scrolls) && [frame, play, clock].every(({ top, bottom }) => top >= 0 && bottom <= innerHeight);
 })()"""
+_BAR_PLACE = "document.querySelector('.ap-control-bar').getBoundingClientRect().top"
 _KEYS = "[...document.querySelectorAll('label')].find((each) => each.innerText.startsWith('Show typed keys'))"
 _FULL_SIZE = """[...document.querySelectorAll('label')].find((each) => each.innerText === '100 %').control.click()"""
 _ROWS = "((rows) => [...document.querySelectorAll(rows)].map((each) => each.innerText.trimEnd()))"
@@ -84,10 +89,11 @@ _COUNT_SOCKETS = """(() => {
     };
 })()"""
 
-# How many consoles are in sight, whether each has room for lines, and whether the active one is in the window.
+# How many consoles are in sight, whether each has room for lines and is cut by no edge below, and whether the active one is in the window.
 _SPLIT = """(() => {
     const shown = [...document.querySelectorAll('.console')].filter((each) => each.checkVisibility());
-    const hasLines = (each) => each.querySelector('.terminal-box').clientHeight >= 100;
+    const isWhole = ({top, bottom}) => top > innerHeight - 2 || bottom < innerHeight + 2;
+    const hasLines = (each) => each.querySelector('.terminal-box').clientHeight >= 100 && isWhole(each.getBoundingClientRect());
     const box = document.querySelector('.console.active').getBoundingClientRect();
     return [shown.length, shown.every(hasLines), box.top >= 0 && box.bottom <= innerHeight].join(' ');
 })()"""
@@ -103,7 +109,7 @@ _CUT = """[...document.querySelectorAll('.status-line, .status-line > *')].filte
 # The line below the terminal of a recorded console that several users observe; it stays so.
 _OBSERVED = """import(new URL('terminal/status_line.js', document.querySelector('script[type=module]').src)).then(
     ({StatusLine}) => {
-        const line = new StatusLine({}, {namespace: 'default', name: 'vm-1'}, {reconnect() {}, waiting: () => 0});
+        const line = new StatusLine({}, {namespace: 'default', name: 'vm-1'}, {reconnect() {}, waiting: () => 0, away() {}});
         line.state('open', {});
         line.role({isObserver: true, writer: 'dan'}, true);
         line.viewers({count: 3, writer: 'dan', seconds: 0, recordings: [{user: 'ada', input: 'masked'}]});
@@ -654,10 +660,54 @@ class ConsoleTests(WebTestCase):
         await self.close_beside_log(ada)
         self.check_faults()
 
+    async def test_window_commands(self) -> None:
+        """Commands let the consoles have all of the screen, where Escape belongs to the machine, and copy the link."""
+        ada = await self.user()
+        await self.open_terminal(ada)
+        await ada.page.allow("clipboard-read", "clipboard-write")
+        await ada.open_commands()
+        await ada.page.press("F")
+        await ada.page.until("document.fullscreenElement?.matches('.workspace')")
+        await ada.until_terminal_focus()
+        await ada.page.press("Escape")
+        await ada.until_terminal("\\^\\[$")
+        await ada.page.press("Enter")
+        await ada.open_commands()
+        await ada.until_page("Leave full screen")
+        await ada.page.press("F")
+        await ada.page.until("!document.fullscreenElement")
+        await ada.until_terminal_focus()
+        await ada.open_commands()
+        await ada.page.press("u")
+        await ada.until_page("copied")
+        link = f"{self.deployment.console_url}#/{VM}"
+        self.assertEqual(await ada.page.evaluate("navigator.clipboard.readText()"), link)
+        self.check_faults()
+
+    async def test_machine_commands(self) -> None:
+        """Commands begin a recording, and reset the machine, after a question; the console goes on at its next start."""
+        ada = await self.user()
+        await ada.keep_messages()
+        await self.open_terminal(ada)
+        await ada.open_commands()
+        await ada.page.press("k")
+        await ada.until_page("Record vm-1[?][^]*until a user ends it")
+        await ada.click_text("dialog button", "Record")
+        await ada.until_page(r"recorded for ada \(input: masked\)")
+        await ada.focus_terminal()
+        await ada.open_commands()
+        await ada.page.press("X")
+        await ada.until_page("Reset vm-1[?]")
+        await ada.click_text("dialog button", "Reset")
+        await ada.until_page("started again")
+        await ada.echo("again")
+        self.check_faults()
+
     async def test_small_split(self) -> None:
         """
         A small window shows one console of the split view, and the others when it is larger.  Each terminal in
-        sight has room for some lines, and the console with the focus is in the window.
+        sight has room for some lines and the line below it, and the console with the focus is in the window, also when
+        that gets another size.
         """
         names = [f"vm-{number}" for number in range(1, 6)]
         for name in names[1:]:
@@ -672,7 +722,8 @@ class ConsoleTests(WebTestCase):
             )
             if count == 2:
                 await ada.click_text("button", "Split view")
-            for width, height in ((390, 844), (390, 500), (844, 390), (900, 700), (1440, 900)):
+            sizes = ((390, 844), (390, 500), (844, 390), (900, 700), (1440, 900), (1000, 600))
+            for width, height in sizes:
                 await ada.page.resize(width, height)
                 shown = count if height > 500 and width > 700 else 1
                 await ada.page.until(f"{_SPLIT} === '{shown} true true'")
@@ -842,7 +893,7 @@ class ConsoleTests(WebTestCase):
     async def test_resized_recording(self) -> None:
         """
         The player shows each moment in the size that the console had then, as Screen does, while it plays and at
-        a position; the screen and the player's bar fit into any window.
+        a position; "Play", the screen and the player's bar fit into any window, the bar at one place.
         """
         ada = await self.user()
         await ada.page.resize(600, 500)
@@ -869,10 +920,18 @@ class ConsoleTests(WebTestCase):
         await self.seek(ada, "3600")
         await ada.page.until(whole)
         for _size in ("fitted", "100 %"):
-            for width, height in WINDOWS:
+            for width, height in (*WINDOWS, (1000, 600)):
                 await ada.page.resize(width, height)
                 await ada.page.until(_PLAYER_FITS)
             await ada.page.evaluate(_FULL_SIZE)
+        await ada.page.resize(1280, 800)
+        place = await ada.page.evaluate(_BAR_PLACE)
+        await self.seek(ada, "0")
+        await ada.page.until(
+            f"!/edge/.test({PLAYED}) && {_PLAYER_FITS} && {_BAR_PLACE} === {place}"
+        )
+        await self.seek(ada, "3600")
+        await ada.page.until(whole)
         played = await ada.page.evaluate(f"{_ROWS}('.player .ap-line')")
         await ada.open(f"{VM}/screen")
         await ada.page.until("/edge 30/.test(document.querySelector('.screen')?.innerText)")

@@ -37,6 +37,13 @@ _RECORD_MESSAGES = """{
     new MutationObserver(() => self.told.push(message.innerText)).observe(message, {childList: true});
 }"""
 
+_IS_DIM = "getComputedStyle(document.querySelector('.console.active .terminal-box')).opacity < 0.5"
+# Whether the outage is said over the terminal, in its tab, and in the title of the window.
+_OUTAGE = """[
+    /^Connection lost for [^.]+[.] /.test(document.querySelector('.console.active .outage:not([hidden])')?.textContent),
+    document.querySelector('.tabs .badge:not([hidden])')?.innerText.trim() === 'No connection',
+    document.title.startsWith('No connection')]"""
+
 
 class NetworkTests(WebTestCase):
     """A shell, and a user who logs in with a token."""
@@ -58,8 +65,8 @@ class NetworkTests(WebTestCase):
 
     async def test_offline(self) -> None:
         """
-        A page without a network says so and keeps its output; a console, a log or a screen that is
-        opened meanwhile opens when the network is back, and the other console goes on.
+        A page without a network says so over the output, which it dims, in the tab and in the title of the window; a
+        console, a log or a screen that is opened meanwhile opens when the network is back, and the other console goes on.
         """
         await self.deployment.create_machine("vm-2", "shell")
         ada = await self.user()
@@ -69,7 +76,11 @@ class NetworkTests(WebTestCase):
         self.deployment.near.cut()
         await ada.until_page("Connection lost")
         self.assertIn("before-42", await ada.text())
-        await self.check_layout(ada, "offline", ".console-head", ".status-line", ".terminal-frame")
+        await ada.page.until(_IS_DIM)
+        self.assertEqual(await ada.page.evaluate(_OUTAGE), [True, True, True])
+        await self.check_layout(
+            ada, "offline", ".outage", ".console-head", ".status-line", ".terminal-frame"
+        )
         await ada.open("machines/default/vm-2")
         await ada.until_page("server cannot be reached[^]*by itself")
         await self.check_layout(ada, "offline-new", PANEL, f"{PANEL} .button")
@@ -83,6 +94,8 @@ class NetworkTests(WebTestCase):
         await ada.until_page("You can type")
         await ada.open(VM)
         await ada.until_page("You can type")
+        await ada.page.until(f"!({_IS_DIM})")
+        self.assertEqual(await ada.page.evaluate(_OUTAGE), [False, False, False])
         await ada.echo("after")
         self.check_faults()
 

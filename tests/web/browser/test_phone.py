@@ -45,7 +45,7 @@ _STATES = """[...document.querySelectorAll('.status-line .badge')].filter((each)
 # observer waits for its server.
 _REPLACED = """import(new URL('terminal/status_line.js', document.querySelector('script[type=module]').src)).then(
     ({StatusLine}) => {
-        const line = new StatusLine({}, {namespace: 'default', name: 'vm-1'}, {reconnect() {}, waiting: () => 0});
+        const line = new StatusLine({}, {namespace: 'default', name: 'vm-1'}, {reconnect() {}, waiting: () => 0, away() {}});
         %s;
         line.viewers({count: 1, writer: 'ada', seconds: 0, recordings: [{user: 'ada', input: 'masked'}]});
         line.stop();
@@ -112,6 +112,12 @@ _CONTROLS_ARE_FREE = """[...document.querySelectorAll('.player-controls .button'
     const {x, y, width, height} = each.getBoundingClientRect();
     return !width || each.contains(document.elementFromPoint(x + width / 2, y + height / 2));
 })"""
+# Whether the line below the tab of the view is seen, and nothing covers it.
+_TAB_LINE_IS_SEEN = """(() => {
+    const tab = document.querySelector('.parts [aria-current]');
+    const {left, width, bottom} = tab?.getBoundingClientRect() ?? {};
+    return tab?.contains(document.elementFromPoint(left + width / 2, bottom - 1)) ?? false;
+})()"""
 _TAB_IS_SEEN = """((tab, strip) => tab.left >= strip.left - 1 && tab.right <= strip.right + 1)(
     ...['.tabs .selected', '.tab-bar nav'].map((each) => document.querySelector(each).getBoundingClientRect()))"""
 _NUMBER = """(() => {
@@ -255,6 +261,11 @@ class PhoneTests(WebTestCase):
             await self.deployment.create_machine(name, "shell")
             await ada.open(f"machines/default/{name}")
             await ada.until_page("You can type")
+            for view in ("/recordings", "/events"):
+                await ada.open(f"machines/default/{name}{view}")
+                await ada.page.until(
+                    f"document.querySelector('.list-toolbar') && {_TAB_LINE_IS_SEEN}"
+                )
             for view, most_pixels in (("", most), ("/logs", 190), ("/screen", 190)):
                 await ada.open(f"machines/default/{name}{view}")
                 await ada.page.until("document.querySelector('.parts [aria-current]')")

@@ -131,3 +131,9 @@ test("of a large answer no more is read than is wanted", async () => {
   assert.deepEqual([part.blob.size, part.isWhole, wasCancelled], [300, false, true]);
   assert.ok(sent < 1000);
 });
+
+test("a request that a busy server refuses may succeed later, as one without an answer or with another token", () => {
+  const isPassing = (code) => new ApiError(code, "").isPassing;
+  assert.deepEqual([0, 401, 408, 429, 500, 503].map(isPassing), Array(6).fill(true));
+  assert.deepEqual([400, 403, 404, 409].map(isPassing), Array(4).fill(false));
+});

@@ -67,8 +67,10 @@ from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.responses import outcome
 from twisted_exec.streaming.http.routes import RouteMatch
-from twisted_exec.streaming.interfaces import UID_HEADER, IStreamLocator, Location, Subject
+from twisted_exec.streaming.interfaces import UID_HEADER
+from twisted_exec.streaming.location import IStreamLocator, Location, Renewal
 from twisted_exec.streaming.proxy import Proxy
+from twisted_exec.streaming.subject import Subject
 from twisted_exec.streaming.text.relay import Relay
 from twisted_exec.wire.session_terms import FULL, RECORDED_HEADER, Right
 
@@ -153,7 +155,7 @@ class MachineLocator:
         )
         more: dict[str, Any] = {}
         if self._what.is_stream:
-            more = {"resumes": True, "anew": self._anew(target, location)}
+            more = {"resumes": True, "renew": self._renewal(target, location)}
         return replace(location, headers=headers, terms=admitted.terms, confirm=confirm, **more)
 
     def _use(
@@ -168,10 +170,14 @@ class MachineLocator:
 
         return lambda: Deferred.fromCoroutine(use())
 
-    def _anew(self, target: RequestTarget, location: Location) -> Callable[[], Deferred[Location]]:
+    def _renewal(
+        self, target: RequestTarget, location: Location
+    ) -> Callable[[Renewal], Deferred[Location | None]]:
         subject, path = location.subject, location.path.decode("ascii")
 
-        async def anew() -> Location:
+        async def renew(reason: Renewal) -> Location | None:
+            if reason is not Renewal.REJOIN:
+                return None if location.renew is None else await location.renew(reason)
             machine = await self._machine(target)
             if machine["metadata"]["uid"] != subject.uid:
                 resource = target.kind.resource
@@ -181,7 +187,7 @@ class MachineLocator:
             present = self.poollets.at(pool, subject, path)
             return replace(location, endpoints=present.endpoints, host=present.host)
 
-        return lambda: Deferred.fromCoroutine(anew())
+        return lambda reason: Deferred.fromCoroutine(renew(reason))
 
     async def _authorize(
         self, context: RequestContext, target: RequestTarget

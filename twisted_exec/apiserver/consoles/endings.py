@@ -13,8 +13,8 @@ from twisted_exec.api.kinds import NODE_PODS, NODES, Object
 from twisted_exec.api.resource import Resource
 from twisted_exec.storage.follower import Followed, StoreFollower
 from twisted_exec.storage.interfaces import DELETED, Event, IStorage
+from twisted_exec.streaming.sessions.endings import POD_ENDINGS, EndingRules, MachineKey, PoolKey
 from twisted_exec.streaming.sessions.guard import SessionGuard
-from twisted_exec.streaming.sessions.registry import POD_ENDINGS, EndingRules, MachineKey, PoolKey
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from twisted_exec.auth.console_rights import EXEC, LOG
 from twisted_exec.auth.gate import GatedRoutes
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.routes import RouteMatch
-from twisted_exec.streaming.interfaces import IStreamLocator, Location
+from twisted_exec.streaming.location import IStreamLocator, Location
 from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.text.relay import Relay
 

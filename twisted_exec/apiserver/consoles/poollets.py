@@ -30,7 +30,8 @@ from twisted_exec.api.status import (
 from twisted_exec.auth.console_rights import Subresource, SubresourceOptions
 from twisted_exec.auth.interfaces import User
 from twisted_exec.storage.interfaces import IStorage
-from twisted_exec.streaming.interfaces import Location, Subject
+from twisted_exec.streaming.location import Location
+from twisted_exec.streaming.subject import Subject
 from twisted_exec.tls.client import ClientCredentials
 from twisted_exec.tls.endpoints import client_endpoint
 from twisted_exec.tls.errors import TLSConfigError, VerificationError

@@ -25,7 +25,7 @@ from twisted_exec.auth.gate import Gate
 from twisted_exec.program.tasks import as_deferred
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.streaming.context import RequestContext
-from twisted_exec.streaming.interfaces import IStreamLocator, Location
+from twisted_exec.streaming.location import IStreamLocator, Location
 
 SCREEN_SECONDS = 12.0
 """Time limit for a poollet's answer with a screen."""

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from twisted.logger import Logger
 
 from twisted_exec.api.kinds import EVENTS, Kind, Object
-from twisted_exec.api.status import APIError, NotFound, forget_frames
+from twisted_exec.api.status import APIError, NotFound
 from twisted_exec.api.times import timestamp
 from twisted_exec.api.users import MASTERS
 from twisted_exec.apiserver.serving.query import MANAGER, WriteOptions
@@ -54,7 +54,6 @@ class Reports:
                 text=message,
                 error=error,
             )
-            forget_frames(error)
 
     async def record(self, kind: Kind, obj: Object, level: str, reason: str, message: str) -> None:
         """
@@ -68,8 +67,7 @@ class Reports:
         target = RequestTarget(EVENTS, event["metadata"]["namespace"], event["metadata"]["name"])
         try:
             await self._verbs.patch(OURSELVES, target, self._again, _OPTIONS)
-        except NotFound as missing:
-            forget_frames(missing)
+        except NotFound:
             where = RequestTarget(EVENTS, target.namespace)
             await self._verbs.create(OURSELVES, where, event, _OPTIONS)
 

@@ -14,9 +14,10 @@ from twisted_exec.api.kinds import EVENT_SECONDS, EVENTS, SECRETS
 from twisted_exec.api.kinds.events import written
 from twisted_exec.api.kinds.secrets import NAMESPACE, SECRET_TYPE, is_expired, values_of
 from twisted_exec.api.resource import Resource
-from twisted_exec.api.status import APIError, Conflict, NotFound, forget_frames
+from twisted_exec.api.status import APIError, Conflict, NotFound
 from twisted_exec.control.loop import PokedLoop
 from twisted_exec.control.metrics import UNREAD, WorkQueueMetrics
+from twisted_exec.program.tasks import settled
 from twisted_exec.storage.follower import Followed, StoreFollower
 from twisted_exec.storage.history import Key, key_of
 from twisted_exec.storage.interfaces import DELETED, Event, IStorage, Listing
@@ -103,10 +104,10 @@ async def delete_all(storage: IStorage, resource: Resource, keys: Iterable[Key])
     """Delete objects; one that changes meanwhile is left to the next run."""
     for key in keys:
         try:
-            obj = await storage.get(resource, *key)
-            await storage.delete(resource, obj)
-        except (Conflict, NotFound) as refusal:
-            forget_frames(refusal)
+            obj = await settled(storage.get(resource, *key))
+            await settled(storage.delete(resource, obj))
+        except (Conflict, NotFound):
+            pass
 
 
 MOST_BYTES = 16 << 20
@@ -145,7 +146,7 @@ class TokenExpiry(ExpiryController):
         expired = {each["metadata"]["uid"]: each for each in secrets if self._is_expired(each)}
         for uid in self._expired.due(expired):
             try:
-                await self._storage.delete(SECRETS.resource, expired[uid])
+                await settled(self._storage.delete(SECRETS.resource, expired[uid]))
             except (Conflict, NotFound):
                 continue  # changed meanwhile: the next run sees the new state
 
@@ -236,12 +237,10 @@ class EventExpiry(ExpiryController):
 
     async def _delete(self, key: _Key, life: _Life) -> None:
         try:
-            event = await self._storage.get(EVENTS.resource, *key)
+            event = await settled(self._storage.get(EVENTS.resource, *key))
             if self._lives.get(key) == life:  # not written again meanwhile
-                await self._storage.delete(EVENTS.resource, event)
-        except NotFound as missing:
-            forget_frames(missing)
+                await settled(self._storage.delete(EVENTS.resource, event))
+        except NotFound:
             self._forget(key)
-        except APIError as refusal:
-            # Written meanwhile, or the store is read-only: the next run follows soon.
-            forget_frames(refusal)
+        except APIError:
+            pass  # written meanwhile, or the store is read-only: the next run follows soon

@@ -33,7 +33,7 @@ from twisted_exec.api.conditions import with_conditions
 from twisted_exec.api.dialects import Dialect, missing_class, pool_labels
 from twisted_exec.api.kinds import Object, machine_kind
 from twisted_exec.api.resource import Resource
-from twisted_exec.api.status import APIError, Conflict, NotFound, forget_frames
+from twisted_exec.api.status import APIError, Conflict, NotFound
 from twisted_exec.api.times import timestamp
 from twisted_exec.apiserver.controllers.event_recorder import NORMAL, OURSELVES, WARNING, Reports
 from twisted_exec.apiserver.serving.query import WriteOptions
@@ -362,9 +362,8 @@ class Scheduler(StoreFollower):
         options = WriteOptions(manager=COMPONENT)
         try:
             bound = await self._verbs.update(OURSELVES, target, {**machine, "spec": spec}, options)
-        except (Conflict, NotFound) as changed:
+        except (Conflict, NotFound):
             # The machine changed meanwhile, so the next run has it.  Its place may go to another machine.
-            forget_frames(changed)
             self._look_at_all()
             return
         except APIError as error:
@@ -414,8 +413,7 @@ class Scheduler(StoreFollower):
         target = RequestTarget(self._kind, *key_of(machine), "status")
         try:
             await self._verbs.update(OURSELVES, target, changed, WriteOptions(manager=COMPONENT))
-        except (Conflict, NotFound) as other:
-            forget_frames(other)
+        except (Conflict, NotFound):
             return False
         except APIError as error:  # the Event and the log report the decision, too
             self._refused(_CONDITION, machine, error)
@@ -454,7 +452,6 @@ class Scheduler(StoreFollower):
         if self._refusals.failed(hold, f"{error.code} {error.reason}"):
             message = "namespace {namespace}: {what}: {error}"
             self._log.warn(message, namespace=namespace, what=what, error=error.message)
-        forget_frames(error)
 
     def _allowed(self, what: str, machine: Object) -> None:
         """The store has taken a write: those that waited follow."""

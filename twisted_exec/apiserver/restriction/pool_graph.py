@@ -43,7 +43,6 @@ class _Change:
 
 _EVERY = ""
 """Instead of a name: every object of a namespace."""
-_NOWHERE: tuple[str, tuple[Named, ...]] = "", ()
 _NONE: Counter[Named] = Counter()
 _NOTHING: tuple[str, frozenset[Named]] = "", frozenset()
 
@@ -61,7 +60,8 @@ class PoolGraph(StoreFollower):
         super().__init__(store, clock)
         self._dialect, self._clock = dialect, clock
         self._named: dict[str, Counter[Named]] = {}
-        self._machines: dict[str, tuple[str, tuple[Named, ...]]] = {}
+        self._machines: dict[str, Object] = {}
+        """By UID: the machines that have a pool."""
         self._namers: dict[Named, set[Named]] = {}
         self._needs: dict[Named, tuple[str, frozenset[Named]]] = {}
         self._listeners: list[Callable[[], None]] = []
@@ -128,7 +128,8 @@ class PoolGraph(StoreFollower):
 
     def is_own(self, pool: str, uid: str) -> bool:
         """Return whether a UID is that of one of the pool's machines."""
-        return self._machines.get(uid, _NOWHERE)[0] == pool
+        machine = self._machines.get(uid)
+        return machine is not None and self._dialect.pool_name(machine) == pool
 
     def since(self, pool: str) -> int:
         """Return the store's version since which the poollet of ``pool`` may see the same names."""
@@ -182,19 +183,22 @@ class PoolGraph(StoreFollower):
 
     def _machine_changed(self, event: Event) -> None:
         uid = event.obj["metadata"]["uid"]
-        before, names_before = self._machines.get(uid, _NOWHERE)
-        now, names = _NOWHERE
-        if event.type != DELETED:
-            now, names = self._dialect.pool_name(event.obj), tuple(self._of_machine(event.obj))
+        machine = None if event.type == DELETED else event.obj
+        before, names_before = self._needs_of(self._machines.pop(uid, None))
+        now, names = self._needs_of(machine)
+        if machine is not None and now:
+            self._machines[uid] = machine
         if (before, names_before) == (now, names):
             return
         self._count(before, names_before, -1)
         self._count(now, names, 1)
-        if now:
-            self._machines[uid] = now, names
-        else:
-            self._machines.pop(uid, None)
         self._note(event.version, *{before, now} - {""})
+
+    def _needs_of(self, machine: Object | None) -> tuple[str, tuple[Named, ...]]:
+        """Return the pool of a machine, and the objects that it names."""
+        if machine is None:
+            return "", ()
+        return self._dialect.pool_name(machine), tuple(self._of_machine(machine))
 
     def _count(self, pool: str, named: Iterable[Named], by: int) -> None:
         if not pool:

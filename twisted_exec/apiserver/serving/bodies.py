@@ -7,7 +7,6 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
 from json.encoder import encode_basestring_ascii as _quoted
 from typing import Any
 from weakref import WeakValueDictionary
@@ -182,29 +181,26 @@ def partial_json(obj: Object) -> bytes:
 
 def row_json(kind: Kind, obj: Object, now: float, include: str) -> bytes:
     """Encode one object as a row of a Table; see :func:`twisted_exec.api.table.row`."""
-    moments, texts = _row_texts(kind, obj)
-    ages = [times.human(now - moment) for moment in moments]
-    cells = texts[0] + "".join(chain.from_iterable(zip(ages, texts[1:], strict=True)))
-    row = f'{{"cells":[{cells}]'.encode("ascii")
+    row = b'{"cells":[%b]' % _cells_json(kind, obj, now)
     if include == "None":
         return row + b"}"
     encoded = json_of(obj) if include == "Object" else partial_json(obj)
     return row + b',"object":' + encoded + b"}"
 
 
-def _row_texts(kind: Kind, obj: Object) -> tuple[list[float], list[str]]:
-    if isinstance(obj, Encoded) and obj.row is not None:
-        # Versions of a group are kinds that share a table and may have different columns.
-        of, kept = obj.row
-        if of is kind:
-            return kept  # type: ignore[no-any-return]
-    cells = table.lasting_cells(kind, obj)
-    moments = [cell for cell in cells if isinstance(cell, float)]
-    quoted = ",".join('"\0"' if isinstance(cell, float) else _quoted(cell) for cell in cells)
-    texts = moments, quoted.split("\0")  # quoted cells have no control characters
-    if isinstance(obj, Encoded):
-        obj.row = kind, texts
-    return texts
+def _cells_json(kind: Kind, obj: Object, now: float) -> bytes:
+    kept = obj.row if isinstance(obj, Encoded) else None
+    # Versions of a group are kinds that share a table and may have different columns.
+    if kept is None or kept[0] is not kind:
+        cells = table.lasting_cells(kind, obj)
+        quoted = ",".join('"\0"' if isinstance(cell, float) else _quoted(cell) for cell in cells)
+        kept = kind, quoted.encode("ascii"), *(cell for cell in cells if isinstance(cell, float))
+        if isinstance(obj, Encoded):
+            obj.row = kept
+    _, text, *moments = kept
+    for moment in moments:  # quoted cells have no control characters
+        text = text.replace(b"\0", times.human(now - moment).encode("ascii"), 1)
+    return text  # type: ignore[no-any-return]
 
 
 def object_json(

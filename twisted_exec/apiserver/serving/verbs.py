@@ -24,7 +24,6 @@ from twisted_exec.api.status import (
     Invalid,
     NotFound,
     RequestEntityTooLarge,
-    forget_frames,
 )
 from twisted_exec.apiserver.interfaces import (
     CREATE,
@@ -43,7 +42,7 @@ from twisted_exec.apiserver.serving.query import (
     continue_token,
 )
 from twisted_exec.auth.interfaces import IVisibility, User
-from twisted_exec.program.tasks import SharedTurns
+from twisted_exec.program.tasks import SharedTurns, settled
 from twisted_exec.storage.history import check_version_reached, key_of
 from twisted_exec.storage.interfaces import IStorage, Listing, is_exclusive
 
@@ -135,7 +134,7 @@ class Verbs:
         if not stale and at_least:
             check_version_reached(at_least, await self._storage.current())
             stale = True
-        return await self._visible.get(resource, namespace, name, stale=stale)
+        return await settled(self._visible.get(resource, namespace, name, stale=stale))
 
     async def list(self, target: RequestTarget, options: ListOptions, user: str = "") -> ObjectPage:
         """
@@ -190,8 +189,8 @@ class Verbs:
         stale = options.stale or 0 < options.at_least <= self._storage.version()
         try:
             # All of them: a page of the visible ones looks only at as many as it needs.
-            listing = await self._storage.list(
-                resource, namespace, version=options.version, stale=stale
+            listing = await settled(
+                self._storage.list(resource, namespace, version=options.version, stale=stale)
             )
         except Expired:
             if options.start[1]:
@@ -232,7 +231,7 @@ class Verbs:
         if options.dry_run:
             await self._check_name_is_free(kind, obj)
             return obj
-        return await self._storage.create(kind.resource, obj)
+        return await settled(self._storage.create(kind.resource, obj))
 
     def _created(self, target: RequestTarget, draft: Draft, options: WriteOptions) -> Object:
         namespace, now = target.namespace, self._now()
@@ -321,10 +320,9 @@ class Verbs:
         work = work or Work()
         try:
             return await self._rewrite(user, target, applied, options, work), False
-        except NotFound as missing:
+        except NotFound:
             if not may_create or target.subresource:
                 raise
-            forget_frames(missing)
         draft = await work.run(applied, None)
         body = strategy.first_applied(target.kind, draft.body, target.name)
         return await self._create(user, target, Draft(body, draft.managed), options, work), True
@@ -400,11 +398,10 @@ class Verbs:
                 return new
             try:
                 return await self._store(target.kind, new, old)
-            except Conflict as conflict:
+            except Conflict:
                 # A client's own version was already compared by for_update.
                 if attempt == _ATTEMPTS - 1:
                     raise
-                forget_frames(conflict)
             except NotFound:
                 if not guessing:
                     raise
@@ -459,8 +456,8 @@ class Verbs:
 
     async def _store(self, kind: Kind, new: Object, old: Object) -> Object:
         if "deletionTimestamp" in old["metadata"] and not kind.held_by(new):
-            return await self._storage.delete(kind.resource, new)
-        return await self._storage.update(kind.resource, new)
+            return await settled(self._storage.delete(kind.resource, new))
+        return await settled(self._storage.update(kind.resource, new))
 
     async def remove(
         self, user: User, kind: Kind, old: Object, options: WriteOptions
@@ -477,10 +474,10 @@ class Verbs:
             if "deletionTimestamp" in old["metadata"] or options.dry_run:
                 return old, False
             marked = self._marked(kind, old)
-            return await self._storage.update(kind.resource, marked), False
+            return await settled(self._storage.update(kind.resource, marked)), False
         if options.dry_run:
             return old, True
-        return await self._storage.delete(kind.resource, old), True
+        return await settled(self._storage.delete(kind.resource, old)), True
 
     def _marked(self, kind: Kind, old: Object) -> Object:
         # Stored objects are never changed, so the new one shares all other parts with the old one.
@@ -496,7 +493,7 @@ class Verbs:
     async def _check_name_is_free(self, kind: Kind, obj: Object) -> None:
         namespace, name = key_of(obj)
         try:
-            await self._storage.get(kind.resource, namespace, name)
+            await settled(self._storage.get(kind.resource, namespace, name))
         except NotFound:
             return
         raise AlreadyExists(kind.resource.plural, name, kind.resource.group)

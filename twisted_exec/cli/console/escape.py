@@ -41,6 +41,7 @@ class EscapeCommand(Enum):
     SAVE = b"W"
     MACHINES = b"L"
     POWER = b"P"
+    RECORD = b"R"
     SUSPEND = b"\x1a"
 
 
@@ -62,14 +63,15 @@ HELP = (
     (".", "leave"),
     ("B", "send BREAK"),
     ("S", "send SysRq: BREAK, then the key that is typed next"),
-    ("f", "take over the console; its writer becomes an observer"),
+    ("f", "take over the console, after a question; its writer becomes an observer"),
     ("r", "release the console and become an observer"),
     ("s", "show the status of the session"),
     ("H", "scroll back through the output of this session"),
     ("G", "search it for a text (grep)"),
     ("W", "write it into a file"),
     ("L", "list the machines, and switch to another one"),
-    ("P", "power: switch the machine on or off, or reset it"),
+    ("P", "power: power the machine on or off, or reset it"),
+    ("R", "record the console, after a question, until a user ends the recording"),
     ("^Z", "suspend"),
     ("?", "this help"),
 )
@@ -85,6 +87,7 @@ DIALOGS = frozenset(
         EscapeCommand.SAVE,
         EscapeCommand.MACHINES,
         EscapeCommand.POWER,
+        EscapeCommand.RECORD,
     }
 )
 """Commands that ask the user, or show a view."""

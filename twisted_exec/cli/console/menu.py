@@ -18,6 +18,7 @@ from typing import Any
 from twisted.internet.task import deferLater
 
 from twisted_exec.api.dialects import Dialect
+from twisted_exec.api.kinds import CONSOLERECORDINGS
 from twisted_exec.api.kinds.reviews import SELFSUBJECTACCESSREVIEWS
 from twisted_exec.api.status import APIError, GatewayTimeout
 from twisted_exec.cli.client import CommandClient
@@ -37,11 +38,22 @@ OFF_SECONDS = 90.0
 """Time limit for a machine to go off, before it is switched on again."""
 LOOK_SECONDS = 1.0
 
-NO_SERVER = "This console comes from a runtime, not from an API server, which knows other machines and power."
+NO_SERVER = "This console comes from a runtime, not from an API server, which knows other machines, power and recordings."
 
 WHEN_OFF = "Open consoles wait a minute for its next start, then they end."
-"""Users read this before they switch a machine off; runtimes can set another time."""
+"""Users read this before they power a machine off; runtimes can set another time."""
+WHEN_RESET = (
+    "It is powered off, and on again when it has stopped; this console opens again after that."
+)
+"""The web console says the same."""
 
+RECORDED = (
+    "What the machine prints is kept, and of what is typed only what the machine echoes. The recording goes on "
+    "until a user ends it."
+)
+"""The web console says the same."""
+
+_LONGEST_PREFIX = 200
 _RUNNING = "Running"
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 
@@ -101,6 +113,17 @@ class MachineAccess:
         role, command = grant(user, verb, resource.group, resource.plural, subresource, namespace)
         return role, safe(command)
 
+    async def record(self, client: CommandClient) -> str:
+        """Begin a recording of the machine; return its name."""
+        spec = {
+            "machine": self.name,
+            "machineResource": self.dialect.workload.qualified,
+            "input": "masked",
+        }
+        body = {"metadata": {"generateName": f"{self.name[:_LONGEST_PREFIX]}-"}, "spec": spec}
+        made = await client.create(CONSOLERECORDINGS.resource, body, self.config.namespace)
+        return str(made["metadata"]["name"])
+
     async def read(self, client: CommandClient) -> tuple[str, str]:
         """Return the state, and ``On`` or ``Off``."""
         machine = await client.get(self.dialect.workload, self.name, self.config.namespace)
@@ -120,11 +143,11 @@ async def act(
     :param access: ``None`` without an API server.
     :raises APIError: the server refuses a request.
     """
-    if command in (EscapeCommand.MACHINES, EscapeCommand.POWER):
+    if command in _OF_SERVER:
         if access is None:
             dialog.tell(NO_SERVER)
             return None
-        return await (_switch if command is EscapeCommand.MACHINES else _power)(dialog, access)
+        return await _OF_SERVER[command](dialog, access)
     if command is EscapeCommand.TAKE_OVER:
         if access is not None:
             await _explain_takeover(dialog, access)
@@ -232,12 +255,12 @@ async def _power(dialog: Dialog, access: MachineAccess) -> NextSession | None:
         dialog.tell(f"Machine {name} is {state}; its power is {power}.")
         if not may_switch:
             dialog.tell(
-                f"You may not switch it; ask an administrator for the role {role}: {command}"
+                f"You may not change it; ask an administrator for the role {role}: {command}"
             )
             return None
         effects = {
-            "f": f"Switch {name} off? {WHEN_OFF}",
-            "r": f"Switch {name} off and on again? This console opens again after that.",
+            "f": f"Power off {name}? Its programs end. {WHEN_OFF}",
+            "r": f"Reset {name}? Its programs end. {WHEN_RESET}",
         }
         offer = "f off, r reset (off and on)"
         if power == "Off":
@@ -248,16 +271,36 @@ async def _power(dialog: Dialog, access: MachineAccess) -> NextSession | None:
             if await dialog.key("y confirms; any other key cancels: ") != "y":
                 choice = ""
         if choice not in effects:
-            dialog.tell("Nothing was switched.")
+            dialog.tell("The power was not changed.")
             return None
         power = "On" if choice == "o" else "Off"
-        with dialog.waiting(f"asking the server to switch {name} {power.lower()}"):
+        with dialog.waiting(f"asking the server to power {name} {power.lower()}"):
             # The server says now whether the user may switch it.
             await access.set_power(client, power)
     if choice == "r":
         return NextSession(name, reset=True)
-    dialog.tell(f"Machine {name} is being switched {power.lower()}.")
+    dialog.tell(f"{name} is being powered {power.lower()}.")
     return None
+
+
+async def _record(dialog: Dialog, access: MachineAccess) -> NextSession | None:
+    dialog.tell(f"Record {access.name}? {RECORDED}")
+    if await dialog.key("y begins the recording; any other key cancels: ") != "y":
+        dialog.tell("No recording was begun.")
+        return None
+    async with access.client() as client:
+        with dialog.waiting(f"asking the server to record {access.name}"):
+            name = safe(await access.record(client))
+    end = f"kubectl patch recording {name} -n {access.config.namespace} --type=merge"
+    dialog.tell(f"""The recording is {name}. To end it: {end} -p '{{"spec":{{"ended":true}}}}'""")
+    return None
+
+
+_OF_SERVER = {
+    EscapeCommand.MACHINES: _switch,
+    EscapeCommand.POWER: _power,
+    EscapeCommand.RECORD: _record,
+}
 
 
 async def switch_on_again(access: MachineAccess) -> None:
@@ -276,7 +319,7 @@ async def switch_on_again(access: MachineAccess) -> None:
         if is_running:
             raise GatewayTimeout(
                 f"machine {access.name} was not reset: it was still running {OFF_SECONDS:.0f} s after it was "
-                "switched off; its power is On again"
+                "powered off; its power is On again"
             )
         while (await access.read(client))[0] != _RUNNING:
             if access.reactor.seconds() >= deadline + OFF_SECONDS:

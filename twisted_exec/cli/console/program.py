@@ -612,7 +612,7 @@ class _Console(ConsoleProgram):
 
         access = self.access()
         assert access is not None
-        self._say(f"Machine {self._options.name} is being switched off and on again.")
+        self._say(f"{self._options.name} is being reset.")
 
         def is_on(_: None) -> Deferred[ConsoleStream]:
             self._is_reset = False

@@ -30,6 +30,7 @@ from twisted_exec.cli.console.display import NO_TERMINAL, Display, UserTerminal
 from twisted_exec.cli.console.escape import DIALOGS, EscapeCommand, Escapes, SysRq, Typed
 from twisted_exec.cli.console.type_ahead import TypeAhead
 from twisted_exec.cli.messages import explain, one_line
+from twisted_exec.console.floor import NOBODY
 from twisted_exec.kube.console import RecordingNews
 from twisted_exec.wire.control_messages import (
     SHUTTING_DOWN,
@@ -469,6 +470,8 @@ class ConsoleSession:
             self._suspend()
         elif typed in DIALOGS:
             self._open_dialog(typed)
+        elif typed is EscapeCommand.TAKE_OVER and self._asks_first:
+            self._open_dialog(typed, self._confirm_takeover)
         elif self._wish(_WISHES[typed]) and typed is EscapeCommand.BREAK:
             self._tell_sent("BREAK sent")
 
@@ -493,8 +496,25 @@ class ConsoleSession:
         place = self._terminal.place()
         self._display.tell("\n".join([place] * bool(place) + lines))
 
-    def _open_dialog(self, command: EscapeCommand) -> None:
-        if self._act is None or self._terminal.draw is None:
+    @property
+    def _asks_first(self) -> bool:
+        """Whether a takeover takes the console from a user, and there is a terminal to ask at."""
+        notices = self._display.notices
+        is_ready = self._scrollback is not None and not self._read_only
+        return is_ready and notices.may_take_over and notices.writer not in ("", NOBODY)
+
+    async def _confirm_takeover(
+        self, _command: EscapeCommand, dialog: Dialog, _scrollback: Scrollback
+    ) -> None:
+        """Ask as the web console does, and take over."""
+        writer = self._display.notices.writer
+        dialog.tell(f"{writer} types at this console. If you take it over, {writer} only observes.")
+        if await dialog.key("y takes over; any other key cancels: ") == "y":
+            self._wish(Role.WRITER)
+
+    def _open_dialog(self, command: EscapeCommand, act: Act | None = None) -> None:
+        act = act or self._act
+        if act is None or self._terminal.draw is None:
             return
         if self._read_only and command is EscapeCommand.POWER:
             self._display.tell(NOTHING_TO_ASK)
@@ -524,7 +544,7 @@ class ConsoleSession:
         writer = self._display.notices.writer
         if command is EscapeCommand.POWER and self.is_observer and writer:
             dialog.tell(f"You are an observer; {writer} is the writer.")
-        acting = Deferred.fromCoroutine(self._act(command, dialog, self._scrollback))
+        acting = Deferred.fromCoroutine(act(command, dialog, self._scrollback))
         self._acting = acting.addCallbacks(self.go_to, self._refused, errbackArgs=(dialog,))
         acting.addBoth(lambda _: self._close_dialog(dialog))
 

@@ -69,7 +69,7 @@ def verb_of(method: bytes, subresource: str) -> str:
     """
     Return the verb that a request needs.
 
-    :param subresource: of the Pod, as in :class:`~twisted_exec.streaming.interfaces.Subject`.
+    :param subresource: of the Pod, as in :class:`~twisted_exec.streaming.subject.Subject`.
     """
     return "create" if subresource in STREAMS else _VERBS.get(method, "get")
 

@@ -47,8 +47,9 @@ from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.responses import respond, respond_status, respond_text
 from twisted_exec.streaming.http.routes import RouteMatch
 from twisted_exec.streaming.http.site import Request
-from twisted_exec.streaming.interfaces import Location, Subject
+from twisted_exec.streaming.location import Location
 from twisted_exec.streaming.sessions.registry import Sessions
+from twisted_exec.streaming.subject import Subject
 from twisted_exec.streaming.text.shared_downloads import SharedDownloads
 from twisted_exec.wire.channel import Channel
 

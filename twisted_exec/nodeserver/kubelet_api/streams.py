@@ -41,6 +41,7 @@ from twisted_exec.nodeserver.kubelet_api.routes import (
 )
 from twisted_exec.program.tasks import as_deferred
 from twisted_exec.streaming.context import RequestContext
+from twisted_exec.streaming.hop import HopSettings
 from twisted_exec.streaming.http.responses import outcome, respond
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.http.upgrade_client import (
@@ -50,7 +51,8 @@ from twisted_exec.streaming.http.upgrade_client import (
     ask_first,
 )
 from twisted_exec.streaming.http.upgrade_server import is_upgrade
-from twisted_exec.streaming.interfaces import Ending, IStreamLocator, Location
+from twisted_exec.streaming.interfaces import Ending
+from twisted_exec.streaming.location import IStreamLocator, Location
 from twisted_exec.streaming.passage import require_upgrade
 from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.remotecommand.carrier import ClientCarrier
@@ -64,6 +66,7 @@ from twisted_exec.streaming.remotecommand.carriers import (
 from twisted_exec.streaming.remotecommand.translate import requested_channels
 from twisted_exec.streaming.remotecommand.tunnel import tunnelled
 from twisted_exec.streaming.sessions.registry import Session
+from twisted_exec.streaming.sessions.stream import SessionStream
 from twisted_exec.streaming.text.relay import Relay
 from twisted_exec.wire.channel import V4, V5, Channel
 from twisted_exec.wire.control_messages import STATUS_LIMIT_BYTES, decode_ending
@@ -133,13 +136,15 @@ def stream_routes(hop: Hop) -> list[Route]:
     """Return the kubelet's routes that open a stream, except ``/run``."""
     proxy = Proxy(
         PodLocator(hop),
-        hop=HOP,
+        HopSettings(
+            HOP,
+            connect_seconds=hop.connect_seconds,
+            answer_seconds=ANSWER_SECONDS,
+            leave_seconds=LEAVE_SECONDS,
+            credential_headers=hop.access.gate.credential_headers.current,
+        ),
         sessions=hop.sessions,
         clock=hop.clock,
-        connect_seconds=hop.connect_seconds,
-        answer_seconds=ANSWER_SECONDS,
-        leave_seconds=LEAVE_SECONDS,
-        credential_headers=hop.access.gate.credential_headers.current,
     )
     answer, methods = proxy.handle, ("GET", "POST")
     return [
@@ -256,7 +261,7 @@ async def _run(hop: Hop, context: RequestContext) -> None:
     command = LeafCommand(hop.clock, hop.connect_seconds)
     try:
         await command.start(location)
-        session.carry(command.end, command.cut, lambda: (0, command.printed_bytes))
+        session.carry(command)
         ending = await command.over
     except BaseException as problem:
         command.cut()
@@ -294,7 +299,7 @@ def _failure_message(location: Location, command: LeafCommand, ending: Ending) -
     return f"command '{command_line}' exited with {ending.exit_code}: {errors}"
 
 
-class LeafCommand:
+class LeafCommand(SessionStream):
     """
     A command that runs in a leaf.
 
@@ -316,6 +321,9 @@ class LeafCommand:
     @property
     def errors(self) -> bytes:
         return bytes(self._errors)
+
+    def counts(self) -> tuple[int, int]:
+        return 0, self.printed_bytes
 
     @property
     def printed_bytes(self) -> int:

@@ -64,8 +64,8 @@ from twisted_exec.spaces.client import SpaceClient
 from twisted_exec.spaces.interfaces import ISpaceConnection, ISpaceListener, SpaceName
 from twisted_exec.spaces.kubeconfigs import find_space
 from twisted_exec.streaming.interfaces import MACHINE_DELETED, POOL_DELETED, Ending
+from twisted_exec.streaming.sessions.endings import MachineKey
 from twisted_exec.streaming.sessions.guard import leave_to_successor
-from twisted_exec.streaming.sessions.registry import MachineKey
 from twisted_exec.tls.files import Reloading
 from twisted_exec.tls.unix import private_directory, runtime_directory
 

@@ -31,6 +31,7 @@ from twisted_exec.runtimes.machinebroker.objects import BrokerIdentity, BrokerPl
 from twisted_exec.runtimes.machinebroker.tokens import TokenClaim, Tokens
 from twisted_exec.runtimes.serving.server import ServerRoutes, header_text
 from twisted_exec.streaming.context import RequestContext, on_record
+from twisted_exec.streaming.hop import HopSettings
 from twisted_exec.streaming.http.responses import respond_json
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.http.upgrade_client import (
@@ -39,14 +40,8 @@ from twisted_exec.streaming.http.upgrade_client import (
     ask_first,
 )
 from twisted_exec.streaming.http.upgrade_server import is_upgrade, refuse_other_sites
-from twisted_exec.streaming.interfaces import (
-    UID_HEADER,
-    USER_HEADER,
-    Ending,
-    IStreamLocator,
-    Location,
-    Subject,
-)
+from twisted_exec.streaming.interfaces import UID_HEADER, USER_HEADER, Ending
+from twisted_exec.streaming.location import IStreamLocator, Location
 from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.sessions.hop_messages import (
     ending_query,
@@ -56,6 +51,7 @@ from twisted_exec.streaming.sessions.hop_messages import (
     parse_terms_query,
     terms_headers,
 )
+from twisted_exec.streaming.subject import Subject
 from twisted_exec.streaming.text.download import ANY_DOWNLOADS
 from twisted_exec.streaming.text.relay import Relay
 from twisted_exec.wire.channel import TERMINAL
@@ -194,14 +190,16 @@ class BrokerRoutes(ServerRoutes):
         self._sessions, self._clock = server.sessions, server.clock
         self._proxy = Proxy(
             console,
-            hop=HOP,
+            HopSettings(
+                HOP,
+                connect_seconds=CONNECT_SECONDS,
+                answer_seconds=ANSWER_SECONDS,
+                # A target of another make does not know such requests.  But the causes of an end, such as
+                # power off, reach the target, too, whose own hops report them.
+                cuts_when_refused=False,
+            ),
             sessions=server.sessions,
             clock=server.clock,
-            connect_seconds=CONNECT_SECONDS,
-            answer_seconds=ANSWER_SECONDS,
-            # A target of another make does not know such requests.  But the causes of an end, such as
-            # power off, reach the target, too, whose own hops report them.
-            cuts_when_refused=False,
         )
         relay = Relay(
             log,

@@ -32,12 +32,12 @@ from twisted_exec.streaming.interfaces import (
     IResumableAttachment,
     Position,
     Role,
-    Subject,
     TerminalSize,
 )
 from twisted_exec.streaming.remotecommand.resumable import Resumption
 from twisted_exec.streaming.sessions.registry import Session
 from twisted_exec.streaming.sessions.time_limits import LastInput
+from twisted_exec.streaming.subject import Subject
 from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.resume import Resumable, Resume
 from twisted_exec.wire.session_terms import Terms, parse_terms

@@ -4,17 +4,15 @@ Requests with which the previous hop rejoins an open stream; see :mod:`twisted_e
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from twisted_exec.api.status import NotFound
 from twisted_exec.iri.request_cache import TokenReservation
 from twisted_exec.streaming.enduring import EnduringStreams, StreamOwner
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.http.upgrade_server import header_pairs, is_upgrade, take_over
-from twisted_exec.streaming.interfaces import Subject
 from twisted_exec.streaming.remotecommand.carriers import STREAM_PROTOCOL, choose_protocol
 from twisted_exec.streaming.sessions.hop_messages import REJOIN
 from twisted_exec.streaming.sessions.registry import Session, Sessions
+from twisted_exec.streaming.subject import Subject
 from twisted_exec.wire.resume import Rejoin, received_text
 from twisted_exec.wire.session_terms import TERMS_HEADER, Terms
 from twisted_exec.wire.upgrade import SPDY, accept_key, switching_protocols, values
@@ -50,22 +48,13 @@ class Rejoining:
         response = response_head(request, subject.session, stream.received, live.terms)
         take_over(request, stream.rejoin(rejoin.received), response)
         reservation.commit(live)
-        live.on_over = _both(live.on_over, reservation.ended)
+        live.on_over.append(reservation.ended)
 
     def _live(self, subject: Subject) -> Session:
         for session in self._sessions.with_id(subject.session):
             if session.subject.user == subject.user:
                 return session
         raise NotFound("exec", "", message="there is no stream to rejoin: its session is over")
-
-
-def _both(first: Callable[[], None] | None, second: Callable[[], None]) -> Callable[[], None]:
-    def both() -> None:
-        if first is not None:
-            first()
-        second()
-
-    return both
 
 
 def response_head(request: Request, session: str, received: int, terms: Terms) -> bytes:

@@ -45,24 +45,16 @@ from twisted_exec.runtimes.serving.kept_sessions import (
 )
 from twisted_exec.streaming.enduring import EnduringStreams, Offer
 from twisted_exec.streaming.http.control import FurtherRequest
-from twisted_exec.streaming.http.responses import (
-    CLIENT_LEFT,
-    Dispatcher,
-    respond,
-    respond_text,
-)
+from twisted_exec.streaming.http.responses import CLIENT_LEFT, Dispatcher, respond, respond_text
 from twisted_exec.streaming.http.routes import Routes, respond_ready
 from twisted_exec.streaming.http.site import Request, Site
-from twisted_exec.streaming.interfaces import (
-    SHUTTING_DOWN,
-    Ending,
-    IAttachment,
-    Subject,
-)
+from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending, IAttachment
 from twisted_exec.streaming.remotecommand.resumable import Resumption as StreamResumption
-from twisted_exec.streaming.remotecommand.server import serve
-from twisted_exec.streaming.sessions.registry import RoundTripMetrics, Sessions
+from twisted_exec.streaming.remotecommand.serving import serve
 from twisted_exec.streaming.sessions.registry import Session as LiveSession
+from twisted_exec.streaming.sessions.registry import Sessions
+from twisted_exec.streaming.sessions.round_trips import RoundTripMetrics
+from twisted_exec.streaming.subject import Subject
 from twisted_exec.tls.endpoints import server_endpoint, unix_client_endpoint
 from twisted_exec.tls.fast.transport import accept_unbuffered
 from twisted_exec.tls.server import ServerTLS

@@ -59,11 +59,7 @@ from twisted_exec.runtimes.serving.server import (
 from twisted_exec.screens.history import Screens
 from twisted_exec.streaming.enduring import Offer, StreamOwner
 from twisted_exec.streaming.http.control import FurtherRequest, answer_all
-from twisted_exec.streaming.http.responses import (
-    CLIENT_LEFT,
-    outcome,
-    respond,
-)
+from twisted_exec.streaming.http.responses import CLIENT_LEFT, outcome, respond
 from twisted_exec.streaming.http.routes import split_path
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.http.upgrade_server import is_upgrade, refuse_other_sites
@@ -74,7 +70,6 @@ from twisted_exec.streaming.interfaces import (
     USER_LEFT,
     IAttachment,
     IResumableAttachment,
-    Subject,
 )
 from twisted_exec.streaming.remotecommand.carriers import choose_protocol
 from twisted_exec.streaming.remotecommand.resumable import Resumption as StreamResumption
@@ -92,6 +87,7 @@ from twisted_exec.streaming.sessions.hop_messages import (
 )
 from twisted_exec.streaming.sessions.openings import Openings
 from twisted_exec.streaming.sessions.registry import Session as LiveSession
+from twisted_exec.streaming.subject import Subject
 from twisted_exec.wire.channel import V4, V5
 from twisted_exec.wire.resume import Rejoin, Resume
 from twisted_exec.wire.session_terms import Terms

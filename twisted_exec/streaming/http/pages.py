@@ -12,7 +12,6 @@ import json
 import struct
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from twisted_exec.api.status import APIError, BadRequest
 from twisted_exec.streaming.http.site import Request
@@ -34,10 +33,6 @@ from twisted_exec.wire.upgrade import (
     values,
     without_resume,
 )
-
-if TYPE_CHECKING:
-    from twisted_exec.streaming.http.site import Request
-
 
 _PROTOCOLS = b"Sec-WebSocket-Protocol"
 _BINARY, _CLOSE = 0x82, 0x88

@@ -4,7 +4,6 @@ HTTP responses: a dispatcher, the forms of a response, and outcomes for clients 
 
 from __future__ import annotations
 
-import json
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,8 @@ from twisted.logger import Logger
 from twisted.web import http, resource, server
 
 from twisted_exec.api.status import APIError, InternalError, forget_frames
-from twisted_exec.streaming.interfaces import Subject
+from twisted_exec.streaming.http.documents import render
+from twisted_exec.streaming.subject import Subject
 
 if TYPE_CHECKING:
     from twisted_exec.streaming.http.site import Request
@@ -101,11 +101,6 @@ def respond_status(request: Request, error: APIError) -> None:
     if error.retry_after_seconds is not None:
         request.setHeader(b"Retry-After", b"%d" % error.retry_after_seconds)
     respond_json(request, error.code, error.to_status())
-
-
-def render(document: Any) -> bytes:
-    """Encode a JSON document for a response."""
-    return json.dumps(document, separators=(",", ":")).encode() + b"\n"
 
 
 _WORD, _LONGER = re.compile(r"\w"), re.compile(r"[-.\w]")

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache, partial
 from io import BytesIO
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.interfaces import IAddress, IReactorTime
@@ -36,15 +36,12 @@ from twisted_exec.api.status import (
 from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.program.tasks import SharedTurns
 from twisted_exec.streaming.flow import close_behind, unread
-from twisted_exec.streaming.http.responses import render
-from twisted_exec.streaming.interfaces import Subject
+from twisted_exec.streaming.http.documents import render
+from twisted_exec.streaming.subject import Subject
 from twisted_exec.tls.deadlines import Deadline
 from twisted_exec.tls.turns import SLICE_BYTES, IFramed
+from twisted_exec.wire.resume import Resumable
 from twisted_exec.wire.upgrade import MISDIRECTED
-
-if TYPE_CHECKING:
-    from twisted_exec.streaming.http.pages import PageHandshake
-
 
 MAX_HEAD_BYTES = 64 << 10
 """Tokens with many groups exceed twisted.web's 16 KiB."""
@@ -388,6 +385,18 @@ MAX_CHUNKS = 4096
 _CHUNK_BYTES = 16
 
 
+class Page(Protocol):
+    """A page in a browser that opens a session, as an answer sees it."""
+
+    reads_refusals: bool
+
+    def greeting(self, session: str, resumable: Resumable) -> bytes:
+        """Return what the page gets behind the 101 of a session that it can resume."""
+
+    def refuse(self, request: Request, error: APIError) -> None:
+        """Answer the request with an error that the page can read."""
+
+
 class Request(server.Request):
     """
     One request.
@@ -405,7 +414,7 @@ class Request(server.Request):
     content: Any
     credentials: Any = None
     is_forwarded = False
-    page: PageHandshake | None = None
+    page: Page | None = None
     gone = False
 
     def __init__(self, channel: HTTPChannel, *args: Any, **more: Any) -> None:

@@ -22,7 +22,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from twisted_exec.streaming.remotecommand.carrier import PacedConnection
+from twisted_exec.streaming.paced_connection import PacedConnection
 from twisted_exec.tls.turns import IFramed
 from twisted_exec.wire.upgrade import accept_key, new_key
 

@@ -10,16 +10,13 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from zope.interface import implementer
 
 from twisted_exec._moved import warn
-from twisted_exec.api.status import NotImplementedByBackend
 from twisted_exec.streaming.enduring import EnduringStream
-from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.interfaces import (
     INTERNAL,
     REVOKED,
@@ -34,12 +31,10 @@ from twisted_exec.streaming.interfaces import (
 )
 from twisted_exec.streaming.remotecommand.carrier import ServerCarrier
 from twisted_exec.streaming.remotecommand.carriers import (
-    DEFAULT_LIMITS,
     StreamLimits,
-    accept,
-    choose_protocol,
 )
 from twisted_exec.streaming.sessions.registry import Session
+from twisted_exec.streaming.sessions.stream import SessionStream
 from twisted_exec.streaming.sessions.time_limits import TimeLimits
 from twisted_exec.wire.channel import Channel
 from twisted_exec.wire.control_messages import Break as BreakMessage
@@ -49,8 +44,7 @@ from twisted_exec.wire.session_terms import FULL, MAY_ONLY_OBSERVE, Right, Terms
 from twisted_exec.wire.stream_options import StreamOptions
 
 if TYPE_CHECKING:
-    from twisted_exec.streaming.enduring import Offer
-    from twisted_exec.streaming.remotecommand.resumable import Resumption
+    pass
 
 __all__ = [
     "MAY_OBSERVE",
@@ -62,7 +56,6 @@ __all__ = [
     "Item",
     "UserInput",
     "pieces",
-    "serve",
 ]
 
 
@@ -70,74 +63,30 @@ _STATUS_SECONDS = 5.0
 """How long an ended session with a lost connection waits for a user who lacks the status."""
 
 
-def serve(
-    request: Request,
-    attachment: IAttachment,
-    *,
-    session: str,
-    user: str,
-    clock: IReactorTime,
-    limits: StreamLimits = DEFAULT_LIMITS,
-    record: Session | None = None,
-    terms: Terms = FULL,
-    now: Callable[[], float] = time.time,
-    resumption: Resumption | None = None,
-    offer: Offer | None = None,
-) -> ConsoleServer:
-    """
-    Answer a request with a console.
+class _Served(SessionStream):
+    """The stream of a session at the machine's end."""
 
-    Over a WebSocket the attachment is attached before this returns.  Over SPDY that waits for the
-    client's streams; without them it is never attached, but detached all the same.
+    def __init__(self, server: ConsoleServer) -> None:
+        self._server = server
 
-    :param resumption: for a client that can resume; the attachment is an
-        :class:`~twisted_exec.streaming.interfaces.IResumableAttachment` then.
-    :return: the attachment's transport.
-    :raises APIError: the request is no valid handshake, or the attachment does not admit a session;
-        nothing was sent.
-    :raises ConnectionDone: the client has left.
-    """
-    protocol, options = choose_protocol(request), StreamOptions.of(request.args)
-    if ITermsAttachment.providedBy(attachment):
-        attachment.admit(terms)
-    elif why := _unenforced(terms):
-        raise NotImplementedByBackend(why)
-    make: Callable[..., ConsoleServer] = ConsoleServer
-    if resumption is not None:
-        from twisted_exec.streaming.remotecommand.resumable import ResumableServer
+    def end(self, ending: Ending) -> None:
+        self._server.end_by_hop(ending)
 
-        make = partial(ResumableServer, resumption)
-        if resumption.credit:
-            from twisted_exec.streaming.remotecommand.resumable import PageServer
+    def cut(self) -> None:
+        self._server.cut()
 
-            make = partial(PageServer, resumption)
-    server = make(
-        attachment,
-        session=session,
-        user=user,
-        options=options,
-        clock=clock,
-        limits=limits,
-        record=record,
-        terms=terms,
-        now=now,
-    )
-    accept(
-        request,
-        protocol,
-        options,
-        server,
-        session=session,
-        terms=terms,
-        resumable=None if resumption is None else resumption.answer,
-        offer=offer,
-        clock=clock,
-        limits=limits,
-    )
-    return server
+    def hold_to(self, terms: Terms) -> bool:
+        self._server.hold_to(terms)
+        return True
+
+    def transports(self) -> tuple[object, object]:
+        transport = self._server.transport
+        if isinstance(transport, EnduringStream):
+            transport = transport.connection_transport
+        return transport, None
 
 
-def _unenforced(terms: Terms) -> str:
+def unenforced(terms: Terms) -> str:
     if terms.recording:
         return f"{terms.rule('require')} a recording, and this console cannot be recorded"
     if terms.people <= 1 and not terms.viewers:
@@ -172,7 +121,7 @@ class ConsoleServer:
         self.bytes_to_user = 0
         self._attachment, self._clock, self._limits = attachment, clock, limits
         self._record = record
-        self._time_limits = TimeLimits(clock, self._warn, self._end_by_hop, now=now)
+        self._time_limits = TimeLimits(clock, self._warn, self.end_by_hop, now=now)
         self._producer: Any = None
         self._enduring: EnduringStream | None = None  # the transport, if it can be rejoined
         self._input = UserInput(
@@ -196,6 +145,11 @@ class ConsoleServer:
     def use(self, carrier: ServerCarrier) -> None:
         self._carrier = carrier
         carrier.on_flow(self._flow)
+
+    @property
+    def transport(self) -> object:
+        """The transport of the connection, which may be rejoined."""
+        return self._carrier.transport
 
     @property
     def protocol(self) -> str:
@@ -269,8 +223,8 @@ class ConsoleServer:
         if ITermsAttachment.providedBy(self._attachment):
             if self._is_open:
                 self._attachment.terms_changed(terms)
-        elif why := _unenforced(terms):
-            self._end_by_hop(Ending(REVOKED, why))
+        elif why := unenforced(terms):
+            self.end_by_hop(Ending(REVOKED, why))
         if self._is_open:
             self._time_limits.hold_to(terms)  # last, because it may end the session
 
@@ -285,18 +239,7 @@ class ConsoleServer:
 
     def connected(self) -> None:
         if self._record is not None:
-            self._record.carry(
-                self._end_by_hop,
-                self.cut,
-                hold_to=self.hold_to,
-                transports=self._transports,
-            )
-
-    def _transports(self) -> tuple[object, object]:
-        transport = self._carrier.transport
-        if isinstance(transport, EnduringStream):
-            transport = transport.connection_transport
-        return transport, None
+            self._record.carry(_Served(self))
 
     def opened(self) -> None:
         if not self._ending:
@@ -381,7 +324,7 @@ class ConsoleServer:
 
     # The end
 
-    def _end_by_hop(self, ending: Ending) -> None:
+    def end_by_hop(self, ending: Ending) -> None:
         """
         End the session, and leave the console now: a client that stays must not keep the floor.
         """

@@ -14,7 +14,8 @@ from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from twisted_exec.streaming.remotecommand.carrier import CarrierUser, PacedConnection
+from twisted_exec.streaming.paced_connection import PacedConnection
+from twisted_exec.streaming.remotecommand.carrier import CarrierUser
 from twisted_exec.tls.turns import IFramed
 from twisted_exec.wire.channel import TERMINAL, Channel, StreamClosed, StreamData
 from twisted_exec.wire.errors import RemoteProtocolError

@@ -34,7 +34,8 @@ from twisted_exec.streaming.interfaces import (
     IRoundReviewer,
     ISessionReviewer,
 )
-from twisted_exec.streaming.sessions.registry import MachineKey, PoolKey, Session, Sessions
+from twisted_exec.streaming.sessions.endings import MachineKey, PoolKey
+from twisted_exec.streaming.sessions.registry import Session, Sessions
 from twisted_exec.tls.files import Replaceable
 
 REVIEW_SECONDS = 15.0
@@ -212,7 +213,7 @@ class SessionGuard(Service):
     def _withdraw(self, session: Session, ending: Ending, cause: str, since: float | None) -> None:
         if session.ending is None:
             began = self._clock.seconds() if since is None else since
-            session.on_over = partial(self._measure, cause, began, since is not None)
+            session.on_over.append(partial(self._measure, cause, began, since is not None))
             session.end(ending)
 
     def _measure(self, cause: str, began: float, observed: bool) -> None:

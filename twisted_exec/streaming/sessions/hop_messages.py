@@ -18,12 +18,7 @@ from urllib.parse import quote_plus, unquote, urlencode
 from twisted.web.iweb import IRequest
 
 from twisted_exec.api.status import BadGateway, BadRequest
-from twisted_exec.streaming.interfaces import (
-    INTERNAL,
-    UID_HEADER,
-    USER_LEFT,
-    Ending,
-)
+from twisted_exec.streaming.interfaces import INTERNAL, UID_HEADER, USER_LEFT, Ending
 from twisted_exec.wire import resume as rejoin
 from twisted_exec.wire.control_messages import HOP_REASONS
 from twisted_exec.wire.errors import RemoteProtocolError

@@ -5,15 +5,13 @@ Registry of the live sessions of one hop, with limits, audit records, metrics, a
 from __future__ import annotations
 
 import math
-import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from enum import Enum
 from typing import Protocol as Typing
+from typing import TypeVar
 
-from prometheus_client.metrics_core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector, CollectorRegistry
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
@@ -24,22 +22,20 @@ from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.program.metrics import LatencyMetrics, SessionMetrics, new_registry
 from twisted_exec.program.service import DrainLimit
 from twisted_exec.program.tasks import each_alone
-from twisted_exec.streaming.flow import round_trip_seconds
 from twisted_exec.streaming.interfaces import (
-    MACHINE_DELETED,
-    POOL_DELETED,
-    POWERED_OFF,
     RESUMED,
     REVOKED,
     Ending,
-    Subject,
 )
+from twisted_exec.streaming.sessions.endings import MachineKey, PoolKey
 from twisted_exec.streaming.sessions.openings import (
     AT_ONCE,
     LOCATING_AT_ONCE,
     LOCATING_PER_USER,
     Openings,
 )
+from twisted_exec.streaming.sessions.stream import ISessionStream, SessionStream
+from twisted_exec.streaming.subject import Subject
 from twisted_exec.wire.session_terms import FULL, Terms, stricter
 from twisted_exec.wire.stream_options import StreamOptions
 
@@ -96,7 +92,7 @@ class Sessions:
         self.on_carried: Callable[[Session], None] | None = None
         self._live: dict[Session, None] = {}
         self._by_id: dict[str, tuple[Session, ...]] = {}
-        self._per_user: Counter[str] = Counter()
+        self._per_user: dict[str, set[Session]] = {}
         self._being_resumed: Counter[tuple[str, str]] = Counter()  # by session and user
         self._unresumable: dict[str, str] = {}
         self._empty: list[Deferred[None]] = []
@@ -132,7 +128,7 @@ class Sessions:
         session = Session(self, subject, audit, evidence, terms, ceiling, resumes)
         self._live[session] = None
         self._by_id[subject.session] = (*self._by_id.get(subject.session, ()), session)
-        self._per_user[subject.user] += 1
+        self._per_user.setdefault(subject.user, set()).add(session)
         if resumes:
             self._being_resumed[resumes, subject.user] += 1
         problem = self._too_many(session)
@@ -148,7 +144,7 @@ class Sessions:
         if len(self._live) > limits.total:
             return f"{limits.total} sessions are open here, the most allowed (--max-sessions)"
         replaced = 1 if self._earlier(session) else 0
-        if user and self._per_user[user] - replaced > limits.per_user:
+        if user and len(self._per_user[user]) - replaced > limits.per_user:
             return (
                 f"user {user!r} has {limits.per_user} sessions open, the most allowed "
                 "(--max-sessions-per-user)"
@@ -163,7 +159,7 @@ class Sessions:
             if each is not session
             and each.subject.user == subject.user
             and each.subject.uid == subject.uid
-            and not each.is_superseded
+            and each in self._per_user[subject.user]  # otherwise it is superseded
         ]
 
     def resumed(self, session: Session) -> None:
@@ -216,8 +212,11 @@ class Sessions:
 
     def uncount(self, session: Session) -> None:
         """Count a session no longer towards its user's limit; for the session itself."""
-        if not session.is_superseded:
-            _take_one(self._per_user, session.subject.user)
+        user = session.subject.user
+        counted = self._per_user.get(user, set())
+        counted.discard(session)
+        if not counted:
+            self._per_user.pop(user, None)
 
     def has(self, session: str) -> bool:
         return session in self._by_id
@@ -315,18 +314,69 @@ class ClientInfo:
     options: StreamOptions = StreamOptions()
 
 
-def _no_bytes() -> tuple[int, int]:
-    return 0, 0
+class Life(Enum):
+    """Where a session is in its life; :data:`TRANSITIONS` has the order."""
+
+    OPENING = "opening"
+    """It has no stream yet."""
+    CALLED_OFF = "called off"
+    """It has no stream yet, and ends as soon as it has."""
+    CARRIED = "carried"
+    """Its stream is up."""
+    SUPERSEDED = "superseded"
+    """Its user has resumed it over another connection, and its stream ends soon."""
+    ENDING = "ending"
+    """Its stream has the reason for the end from this side."""
+    OVER = "over"
+    """It has no stream any more, if it had one."""
+    LOST = "lost"
+    """As over; the connection was lost, and the machine's end waits for the user."""
 
 
-def _no_transports() -> tuple[object, object]:
-    return None, None
+TRANSITIONS: Mapping[Life, frozenset[Life]] = {
+    Life.OPENING: frozenset({Life.CARRIED, Life.CALLED_OFF, Life.OVER}),
+    Life.CALLED_OFF: frozenset({Life.ENDING, Life.OVER}),
+    Life.CARRIED: frozenset({Life.SUPERSEDED, Life.ENDING, Life.OVER, Life.LOST}),
+    Life.SUPERSEDED: frozenset({Life.ENDING, Life.OVER, Life.LOST}),
+    Life.ENDING: frozenset({Life.OVER, Life.LOST}),
+    Life.OVER: frozenset(),
+    Life.LOST: frozenset(),
+}
+"""What may follow each phase of a session's life."""
+
+
+_WITH_STREAM = frozenset({Life.CARRIED, Life.SUPERSEDED, Life.ENDING})
+
+
+class _Opening(SessionStream):
+    """
+    Stands for the stream until it is up.
+
+    :ivar changed: the terms have changed meanwhile.
+    """
+
+    changed = False
+
+    def __init__(self) -> None:
+        self.on_end: Callable[[Ending], object] | None = None
+
+    def end(self, ending: Ending) -> None:
+        if self.on_end is not None:
+            self.on_end(ending)
+
+    def hold_to(self, terms: Terms) -> bool:
+        self.changed = True
+        return True
+
+
+_NO_STREAM = SessionStream()
 
 
 class Session:
     """
     One session; :meth:`Sessions.open` creates it.
 
+    :ivar life: where it is in its life.
     :ivar ending: the reason that this side gave for ending the session, if it did.
     :ivar evidence: what allowed the session; ``None`` when the session is not reviewed.
     :ivar expires: the end of the credentials, in seconds since 1970.
@@ -334,8 +384,9 @@ class Session:
     :ivar resumes: the id of the session that the user wants to resume, or has resumed; may be
         empty.
     :ivar resumable_seconds: how long the next hop waits for the user after a loss; may be 0.
-    :ivar is_lost: the connection was lost, and the session waits for its user.
-    :ivar is_superseded: the user has resumed the session over another connection.
+    :ivar is_rejoined_by_hop: the previous hop rejoins the stream after a loss.
+    :ivar waits_for_machine: the runtime keeps the session while its machine is off.
+    :ivar on_over: are called once the session is over.
     """
 
     def __init__(
@@ -348,63 +399,49 @@ class Session:
         ceiling: Terms = FULL,
         resumes: str = "",
     ) -> None:
+        self.life = Life.OPENING
         self.subject, self.evidence = subject, evidence
         self.resumes, self.resumable_seconds = resumes, 0
-        self.is_superseded = self.is_lost = self.is_rejoined_by_hop = False
-        self.waits_for_machine = False
+        self.is_rejoined_by_hop = self.waits_for_machine = False
         self._why = ""  # the session was cut
         self.expires: float = getattr(evidence, "expires", math.inf)
         self.ending: Ending | None = None
         self._own_terms, self._ceiling = terms, ceiling
         self._highest = self.terms.right
         self.client_info = ClientInfo()
-        self.counts: Callable[[], tuple[int, int]] = _no_bytes
-        """Bytes to the machine and to the user so far."""
-        self.transports: Callable[[], tuple[object, object]] = _no_transports
-        """The transports to the user and to the machine, if they exist."""
-        self.on_over: Callable[[], None] | None = None
-        """Is called once the session is over."""
+        self.on_over: list[Callable[[], object]] = []
         self._sessions, self._audit = sessions, audit
-        self._waits: Callable[[Ending], None] | None = None
-        self._end: Callable[[Ending], None] | None = None
-        self._cut: Callable[[], None] | None = None
-        self._supersede: Callable[[], None] | None = None
-        self._hold_to: Callable[[Terms], None] | None = None
-        self._changed = False  # the terms changed before there was a stream
-        self._over = False
+        self._opening: _Opening | None = _Opening()
+        self._stream: ISessionStream = self._opening
 
-    def wait(self, end: Callable[[Ending], None]) -> None:
+    def _become(self, life: Life) -> None:
+        assert life in TRANSITIONS[self.life], f"{self.life.value} to {life.value}"
+        self.life = life
+
+    @property
+    def is_over(self) -> bool:
+        return self.life in (Life.OVER, Life.LOST)
+
+    def wait(self, end: Callable[[Ending], object]) -> None:
         """
         Wait for a stream, possibly for hours.
 
         :param end: called when the session must end before it has a stream.
         """
-        self._waits = end
-        if self.ending is not None and not self._over:
-            end(self.ending)
+        if self._opening is not None:
+            self._opening.on_end = end
+            if self.ending is not None:
+                end(self.ending)
 
-    def carry(
-        self,
-        end: Callable[[Ending], None],
-        cut: Callable[[], None],
-        counts: Callable[[], tuple[int, int]] = _no_bytes,
-        hold_to: Callable[[Terms], None] | None = None,
-        supersede: Callable[[], None] | None = None,
-        transports: Callable[[], tuple[object, object]] = _no_transports,
-    ) -> None:
+    def carry(self, stream: ISessionStream) -> None:
         """
         Take note that the stream is up; it resumes the session that the request named, if any.
-
-        :param end: ends the stream in the protocol's order, with the reason; bounded in time.
-        :param hold_to: changes the terms of the stream, if that can change them.
-        :param supersede: ends the stream soon, because its user has resumed the session elsewhere.
-        :param counts: returns the bytes to the machine and to the user so far.
         """
-        if self._over:
+        opening, self._opening = self._opening, None
+        if opening is None:
             return  # a connection was lost while the stream was being set up
-        self._waits = None
-        self._end, self._cut, self.counts, self.transports = end, cut, counts, transports
-        self._hold_to, self._supersede = hold_to, supersede
+        self._stream = stream
+        self._become(Life.CARRIED if self.ending is None else Life.ENDING)
         self._sessions.metrics.opened()
         if self._sessions.watcher is not None:
             self._sessions.watcher.began(self)
@@ -413,18 +450,17 @@ class Session:
         if self._sessions.on_carried is not None:
             self._sessions.on_carried(self)
         if self.ending is not None:
-            end(self.ending)
-        elif self._changed:
+            stream.end(self.ending)
+        elif opening.changed:
             self._apply_terms()
 
     def end(self, ending: Ending) -> None:
         """End the session as soon as its stream can carry the reason; the first call counts."""
-        if self.ending is not None or self._over:
+        if self.ending is not None or self.is_over:
             return
         self.ending = ending
-        end = self._end or self._waits
-        if end is not None:
-            end(ending)
+        self._become(Life.CALLED_OFF if self.life is Life.OPENING else Life.ENDING)
+        self._stream.end(ending)
 
     @property
     def terms(self) -> Terms:
@@ -441,6 +477,14 @@ class Session:
         """Return whether a cut session goes on over another connection."""
         return self.is_resumable or (self.is_rejoined_by_hop and self.ending is None)
 
+    def counts(self) -> tuple[int, int]:
+        """Return the bytes to the machine and to the user so far; nothing without a stream."""
+        return self._stream.counts()
+
+    def transports(self) -> tuple[object, object]:
+        """Return the transports to the user and to the machine; ``None`` for one without."""
+        return self._stream.transports()
+
     def hold_to(self, terms: Terms) -> None:
         """
         Change the terms that this hop holds the session to; a stream that cannot change them ends.
@@ -455,31 +499,25 @@ class Session:
         before = self.terms
         self._own_terms, self._ceiling = own, ceiling
         self._highest = max(self._highest, self.terms.right)
-        if self.terms == before or self.ending is not None or self._over:
-            return
-        if self._end is None:
-            self._changed = True
-        else:
+        if self.terms != before and self.ending is None and not self.is_over:
             self._apply_terms()
 
     def _apply_terms(self) -> None:
-        if self._hold_to is not None:
-            self._hold_to(self.terms)
-        else:
+        if not self._stream.hold_to(self.terms):
             self.end(Ending(REVOKED, "the terms of this session have changed: open it again"))
 
     def cut(self, why: str = "") -> None:
         """End the session now, without telling its user why, if it has a stream."""
-        if self._cut is not None and not self._over:
+        if self.life in _WITH_STREAM:
             self._why = why
-            self._cut()
+            self._stream.cut()
 
     def supersede(self) -> None:
-        if self._supersede is None or self.is_superseded:
-            return
-        self._sessions.uncount(self)
-        self.is_superseded = True
-        self._supersede()
+        """Take note that the user has resumed the session over another connection."""
+        if self.life in _WITH_STREAM and self._stream.supersede():
+            self._sessions.uncount(self)
+            if self.life is Life.CARRIED:
+                self._become(Life.SUPERSEDED)
 
     def echoed(self, seconds: float) -> None:
         if self._sessions.latency is not None:
@@ -505,174 +543,39 @@ class Session:
         :param is_lost: the connection was lost; the session waits for its user at the machine's
             end.
         """
-        if self._over:
+        if self.is_over:
             return
-        self._over, self.is_lost = True, is_lost
+        had_stream = self.life in _WITH_STREAM
         if code is not None:
             pass
         elif self.ending is not None:
             reason = self.ending.reason
-        elif self.is_superseded:
+        elif self.life is Life.SUPERSEDED:
             reason = RESUMED
         else:
             reason = self._why or reason
+        self._become(Life.LOST if is_lost else Life.OVER)
         counts = {"bytes_to_machine": bytes_to_machine, "bytes_to_user": bytes_to_user}
-        opened = self._end is not None and self.subject.subresource not in ("log", "screen")
+        opened = had_stream and self.subject.subresource not in ("log", "screen")
         self._audit.end(
             reason,
             code=code,
             right=self._highest.verb if opened else "",
             policy=self.terms.policy,
-            resumes=self.resumes if self._end is not None else "",
+            resumes=self.resumes if had_stream else "",
             **counts,
         )
-        if self._end is not None:
+        if had_stream:
             self._sessions.metrics.ended(**counts)
             if self._sessions.watcher is not None:
                 self._sessions.watcher.ended(self)
         elif code is not None:
             self._sessions.metrics.refused(code)
-        if self.resumes and self._end is None:
+        if self.resumes and not had_stream:
             self._sessions.not_resumed(self)
-        on_over, self.on_over = self.on_over, None
-        if on_over is not None:
-            on_over()
-        self._end = self._cut = self._waits = self._hold_to = self._supersede = None
+        on_over, self.on_over = self.on_over, []
+        for each in on_over:
+            each()
+        self._stream, self._opening = _NO_STREAM, None
         self.evidence = None  # credentials hold the memory of the connection that they came by
-        self.counts, self.transports = _no_bytes, _no_transports
         self._sessions.forget(self)
-
-
-@dataclass(frozen=True)
-class MachineKey:
-    """
-    The sessions of one machine or Pod.
-
-    :param uid: of the object, whose name a new object may have by now.
-    """
-
-    uid: str
-
-    def covers(self, subject: Subject, ending: Ending) -> bool:
-        keeps = ending.reason == POWERED_OFF and subject.subresource in ("log", "screen")
-        return bool(self.uid) and subject.uid == self.uid and not keeps
-
-
-@dataclass(frozen=True)
-class PoolKey:
-    """
-    The sessions of the machines of one pool, or of the Pods of one Node.
-
-    :param resource: of these machines, such as ``machines.compute.ironcore.dev``; empty matches
-        any.
-    """
-
-    name: str
-    resource: str = ""
-
-    def covers(self, subject: Subject, ending: Ending) -> bool:
-        same_resource = not self.resource or subject.resource == self.resource
-        return bool(self.name) and subject.pool == self.name and same_resource
-
-
-@dataclass(frozen=True)
-class EndingRules:
-    """
-    Decisions about changes of one kind of machine, and of the pools that run them.
-
-    A change is the object before and after it; ``None`` when it does not exist, or is none of ours.
-
-    :param ends_gracefully: sessions of a machine that is being deleted go on until it is gone.
-    """
-
-    noun: str
-    pool_noun: str
-    ends_gracefully: bool = False
-
-    def machine_ending(
-        self, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None
-    ) -> Ending | None:
-        """
-        Return why a change of a machine ends its sessions, or ``None``.
-
-        For ``Off`` only the state after the change counts: an interrupted watch may miss the
-        change.
-        """
-        if before is None:
-            return None
-        name = before["metadata"]["name"]
-        if after is None or self._is_going(before, after):
-            return Ending(MACHINE_DELETED, f'{self.noun} "{name}" was deleted')
-        if not self.ends_gracefully and (after.get("spec") or {}).get("power") == "Off":
-            return Ending(POWERED_OFF, f'{self.noun} "{name}" was powered off')
-        return None
-
-    def pool_ending(
-        self, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None
-    ) -> Ending | None:
-        """Return why a change of a pool ends its machines' sessions, or ``None``."""
-        if before is None or (after is not None and not self._is_going(before, after)):
-            return None
-        return Ending(POOL_DELETED, f'{self.pool_noun} "{before["metadata"]["name"]}" was deleted')
-
-    def _is_going(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
-        # A watch that was interrupted may miss that an object was deleted and created again.
-        if after["metadata"].get("uid") != before["metadata"].get("uid"):
-            return True
-        return not self.ends_gracefully and bool(after["metadata"].get("deletionTimestamp"))
-
-
-POD_ENDINGS = EndingRules("pod", "node", ends_gracefully=True)
-"""Endings of the sessions of Pods, and of the Nodes that run them."""
-
-
-MOST_SESSIONS = 500
-"""A scrape measures so many sessions at most, chosen at random."""
-
-QUANTILES = ((0.5, "0.5"), (0.9, "0.9"), (1.0, "1"))
-SIDES = ("user", "machine")
-
-
-class RoundTripMetrics(Collector):
-    """
-    ``twisted_exec_tcp_round_trip_seconds{side, quantile}``, by the kernel's figures.
-
-    :param measure: see :func:`~twisted_exec.streaming.flow.round_trip_seconds`.
-    """
-
-    def __init__(
-        self,
-        registry: CollectorRegistry,
-        sessions: Sessions,
-        measure: Callable[[object], float | None] = round_trip_seconds,
-    ) -> None:
-        self._sessions, self._measure = sessions, measure
-        registry.register(self)
-
-    def describe(self) -> Iterable[Metric]:
-        return [_family()]
-
-    def collect(self) -> Iterable[Metric]:
-        live = self._sessions.live()
-        if len(live) > MOST_SESSIONS:
-            live = random.sample(live, MOST_SESSIONS)
-        family = _family()
-        connections = zip(*(session.transports() for session in live), strict=True)
-        for side, transports in zip(SIDES, connections, strict=False):
-            measured = (self._measure(each) for each in transports if each is not None)
-            times = sorted(each for each in measured if each is not None)
-            for share, quantile in QUANTILES if times else ():
-                family.add_metric([side, quantile], _quantile(times, share))
-        return [family]
-
-
-def _quantile(ordered: Sequence[float], share: float) -> float:
-    return ordered[round(share * (len(ordered) - 1))]
-
-
-def _family() -> GaugeMetricFamily:
-    return GaugeMetricFamily(
-        "twisted_exec_tcp_round_trip_seconds",
-        "TCP round trips of the connections of sessions, measured for each scrape.",
-        labels=["side", "quantile"],
-    )

@@ -24,6 +24,7 @@ from twisted_exec.api.status import (
     ServiceUnavailable,
     Unauthorized,
 )
+from twisted_exec.streaming.asking import confirm
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.responses import outcome
 from twisted_exec.streaming.http.routes import UNKNOWN_PATH, WrongMethod
@@ -34,16 +35,10 @@ from twisted_exec.streaming.http.upgrade_client import (
     ask_first,
 )
 from twisted_exec.streaming.http.upgrade_server import is_upgrade
-from twisted_exec.streaming.interfaces import (
-    LINE_LOST,
-    MACHINE_DELETED,
-    SHUTTING_DOWN,
-    Ending,
-    IStreamLocator,
-    Location,
-)
-from twisted_exec.streaming.passage import confirm
+from twisted_exec.streaming.interfaces import LINE_LOST, MACHINE_DELETED, SHUTTING_DOWN, Ending
+from twisted_exec.streaming.location import IStreamLocator, Location
 from twisted_exec.streaming.sessions.registry import Session, Sessions
+from twisted_exec.streaming.sessions.stream import SessionStream
 from twisted_exec.streaming.text.download import DOWNLOADS, Download
 from twisted_exec.streaming.text.resumption import FramedText, ResumedLog
 from twisted_exec.streaming.text.stream import (
@@ -99,7 +94,7 @@ class Relay:
         await _Passage(self, context).run()
 
 
-class _Passage:
+class _Passage(SessionStream):
     _text: TextStream
     _download: Download | ResumedLog | None = None
     _framing: Framing | None = None  # if the user gets frames
@@ -234,7 +229,7 @@ class _Passage:
             raise CancelledError from None
         text.watch()
         text.done.addCallback(partial(self._over, session))
-        session.carry(self._end, partial(text.cut, "cut"))
+        session.carry(self)
         if self._download is not None:
             self._download.deliver(text.write, self._ended)
 
@@ -262,7 +257,10 @@ class _Passage:
     def _break_off(self, reason: str, ending: Ending | None) -> None:
         self._text.break_off(reason, None if self._framing is not None else ending)
 
-    def _end(self, ending: Ending) -> None:
+    def cut(self) -> None:
+        self._text.cut("cut")
+
+    def end(self, ending: Ending) -> None:
         download = self._download
         if ending.reason == MACHINE_DELETED and (download is None or download.is_waiting):
             self._text.finish(ending.reason)  # nothing was printed yet, or nothing can be read

@@ -26,6 +26,7 @@ from twisted_exec.streaming.http.upgrade_server import take_over
 from twisted_exec.streaming.http.websocket import NORMAL
 from twisted_exec.streaming.interfaces import Ending
 from twisted_exec.streaming.sessions.registry import Session
+from twisted_exec.streaming.sessions.stream import SessionStream
 from twisted_exec.wire.upgrade import (
     BEARER_SUBPROTOCOL,
     Headers,
@@ -372,7 +373,7 @@ def _protocol(headers: Headers) -> str:
     return chosen
 
 
-class TextResponse:
+class TextResponse(SessionStream):
     """One reader's response."""
 
     _text: TextAnswer
@@ -401,7 +402,7 @@ class TextResponse:
         self._request = None
         try:
             text.begin(self._headers())
-            session.carry(self._end, lambda: text.cut("cut"))
+            session.carry(self)
             await self._open()
             session.over(await text.done, bytes_to_user=text.sent)
         except CancelledError:
@@ -426,8 +427,11 @@ class TextResponse:
         """Release the source; called in any case."""
         raise NotImplementedError
 
-    def _end(self, ending: Ending) -> None:
+    def end(self, ending: Ending) -> None:
         self._text.break_off(ending.reason)
+
+    def cut(self) -> None:
+        self._text.cut("cut")
 
     def _pause(self) -> None:
         raise NotImplementedError

@@ -30,7 +30,7 @@ export class ApiError extends Error {
 
   /** Whether the same request may succeed later, or with another token. */
   get isPassing() {
-    return this.code === 0 || this.code === 401 || this.code >= 500;
+    return [0, 401, 408, 429].includes(this.code) || this.code >= 500;
   }
 }
 

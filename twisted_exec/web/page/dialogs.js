@@ -104,6 +104,15 @@ export async function confirmed(question, consequences, action) {
 }
 
 /**
+ * Ask whether a machine shall be reset.
+ *
+ * @param {string} name of the machine, printable.
+ */
+export function resetConfirmed(name) {
+  return confirmed(`Reset ${name}?`, "Its programs end. It is powered off, and on again when it has stopped; this console opens again after that.", "Reset");
+}
+
+/**
  * Ask whether a machine shall be powered off.
  *
  * @param {string} name of the machine, printable.

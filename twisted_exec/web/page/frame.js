@@ -28,6 +28,7 @@ export class Frame {
   #renewal = h("span");
   #title = document.title;
   #waiting = 0;
+  #isAway = false;
   #user;
   #leave;
 
@@ -97,9 +98,15 @@ export class Frame {
     this.#drawTitle();
   }
 
-  /** A user in another tab sees how many requests wait. */
+  /** A user in another tab sees how many requests wait, and whether a console has no connection. */
   #drawTitle() {
-    document.title = `${this.#waiting ? `(${this.#waiting}) ` : ""}${this.#title}`;
+    document.title = `${this.#isAway ? "No connection · " : ""}${this.#waiting ? `(${this.#waiting}) ` : ""}${this.#title}`;
+  }
+
+  /** Whether a console has no connection. */
+  away(isAway) {
+    this.#isAway = isAway;
+    this.#drawTitle();
   }
 
   /** So many requests wait for the user. */

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { Denied, approved, createRequest, waitingRequest } from "../../../../twisted_exec/web/page/terminal/approval.js";
+import { Denied, answered, approved, createRequest, waitingRequest } from "../../../../twisted_exec/web/page/terminal/approval.js";
 
 const KIND = { group: "g", version: "v1", plural: "machines" };
 
@@ -96,4 +96,16 @@ test("the last request of a console that was refused is waited for only while it
   await assert.rejects(waitingRequest(page, METADATA), /is approved: try again/);
   await assert.rejects(waitingRequest(page, METADATA), Denied);
   await assert.rejects(waitingRequest(page, METADATA), /was for one session, which has begun: ask again/);
+});
+
+test("a server answers again when it grants or refuses a request; a user who has gone on does not wait for that", async () => {
+  const away = Object.assign(new Error("the server cannot be reached"), { code: 0 });
+  for (const last of [{}, Object.assign(new Error("forbidden"), { code: 403 })]) {
+    const { sent, context } = requests(away, away, last);
+    await answered(context, new AbortController().signal, now);
+    assert.equal(sent.length, 3);
+  }
+  const leaving = new AbortController();
+  const leave = async () => leaving.abort();
+  await assert.rejects(answered(requests(away).context, leaving.signal, leave), { name: "AbortError" });
 });

@@ -151,5 +151,13 @@ test("a session that the server has lost may be followed by a new one", () => {
   assert.ok(isGone({ reason: "CannotResume", code: 0 }));
   assert.ok(isGone({ reason: "NotFound", code: 404 }));
   assert.ok(isGone({ reason: "Refused", code: 404 }));
+  assert.ok(isGone({ reason: "NotFound", code: 404, kind: "exec" }));
   assert.ok(!isGone({ reason: "Forbidden", code: 403 }));
+});
+
+test("no session follows one whose machine or pool is missing", async (t) => {
+  for (const kind of ["machines", "instances", "machinepools", "fleets"]) {
+    const { attachment } = await attach(t, SAVED);
+    assert.ok(!attachment.isFormerGone({ reason: "NotFound", code: 404, kind }), kind);
+  }
 });

@@ -120,12 +120,14 @@ test("a console does not open by itself at a machine that runs already", () => {
 });
 
 test("a console opens at another machine of the same name only if the user wants that, by the panel's only primary button", () => {
-  for (const [ending, before, after] of [[DELETED, "The machine is deleted", "There is a new machine"], [MISSING, "There is no such machine", "The machine exists now"]]) {
+  const [DELETED_ONE, UNKNOWN_ONE] = [["The machine is deleted", "There is a new machine"], ["There is no such machine", "The machine exists now"]];
+  // A machine that is missing behind a lost connection was deleted meanwhile.
+  for (const [ending, [before, after]] of [[DELETED, DELETED_ONE], [{ ...MISSING, hadSession: true }, DELETED_ONE], [MISSING, UNKNOWN_ONE]]) {
     const { made, opened, labels, primary, announced } = panel(ending);
     const title = () => made.element.all("h3")[0].text;
     assert.ok(made.followsMachine);
     assert.deepEqual([title(), primary()], [before, ["Close this console"]]);
-    assert.equal(labels().includes("Log"), ending === DELETED);
+    assert.equal(labels().includes("Log"), ending !== MISSING);
     made.follow({ ...RUNNING, state: "Terminating" }, false);
     assert.deepEqual([title(), primary()], [before, ["Close this console"]]);
     made.follow(OFF, false);
@@ -279,4 +281,21 @@ test("a console opens with the reason of its last request, also if that is appro
   await turn();
   await turn();
   assert.deepEqual([opened, answers], [[{ reason: "OPS-1" }], []]);
+});
+
+test("a panel whose request did not reach the server says when that answers again", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const causes = [{ reason: "ApprovalRequired", message: 'ConsolePolicy "p" requires an approval' }];
+  const { made, owner } = panel({ reason: "Forbidden", code: 403, message: "", causes });
+  owner.context.api.request = async () => {
+    throw Object.assign(new Error("the server cannot be reached"), { code: 0 });
+  };
+  made.element.all("form")[0].submit();
+  await turn();
+  assert.match(made.element.text, /The server cannot be reached\./);
+  owner.context.api.request = async () => ({});
+  t.mock.timers.tick(2000);
+  await turn();
+  assert.match(made.element.text, /The server answers again\./);
+  assert.doesNotMatch(made.element.text, /cannot be reached/);
 });

@@ -13,24 +13,30 @@ const KIND = { group: "compute.ironcore.dev", version: "v1alpha1", plural: "mach
 const WRITER = { isObserver: false, isDenied: false, writer: "" };
 
 function line(waiting, context = {}) {
-  const made = new StatusLine(context, { namespace: "default", name: "vm" }, { reconnect: () => {}, waiting: () => waiting });
+  const told = [];
+  const away = (isAway) => told.push(isAway);
+  const made = new StatusLine(context, { namespace: "default", name: "vm" }, { reconnect: () => {}, waiting: () => waiting, away });
   made.role(WRITER, true);
   made.state("open", { resumable: true });
   made.viewers({ count: 1, writer: "ada", seconds: 0, recordings: [{ user: "ada", input: "none" }] });
   made.stop();
   const shown = () => made.element.children.filter((each) => !each.hidden).map((each) => each.text).filter(Boolean);
-  return { made, shown };
+  const outage = () => !made.outage.hidden && made.outage.text;
+  return { made, shown, outage, told };
 }
 
 test("an outage is no time to type or to count viewers: the line says what becomes of keys", () => {
-  const { made, shown } = line(3);
+  const { made, shown, outage, told } = line(3);
   assert.deepEqual(shown(), ["Connected", "You can type", "Recordedfor ada (input: none)", "1 viewer", "Details"]);
   made.state("reconnecting", { since: Date.now() });
   assert.deepEqual(shown(), ["Connection lost for 0s", "Reconnect now", "3 keys wait to be sent after the reconnection", "Details"]);
+  assert.equal(outage(), "Connection lost for 0s. 3 keys wait to be sent after the reconnection.");
   made.state("connecting", { since: Date.now(), drops: true });
   assert.deepEqual(shown(), ["Server stopped for 0s", "Reconnect now", "3 keys will not be sent", "Details"]);
   made.state("resumed", { seconds: 1, missed: 0 });
   assert.deepEqual(shown().slice(1, 2), ["You can type"]);
+  assert.equal(outage(), false);
+  assert.deepEqual(told, [true, false]);
   made.state("ended", { reason: "Forbidden", code: 403 });
   assert.deepEqual(shown(), ["No session", "Details"]);
 });
@@ -44,12 +50,14 @@ test("a session that is not open yet takes no keys: the line says how many wait 
 });
 
 test("a server that is silent is not connected, until it answers", () => {
-  const { made, shown } = line(1);
+  const { made, shown, outage } = line(1);
   made.roundTrip(10);
   assert.ok(shown().includes("round trip 10 ms"));
   made.quiet(Date.now() - 6000);
   assert.deepEqual(shown().filter((each) => each !== "Recordedfor ada (input: none)"), ["No answer for 6s", "1 key waits for the answer", "Details"]);
+  assert.equal(outage(), "No answer for 6s. 1 key waits for the answer.");
   made.quiet(null);
+  assert.equal(outage(), false);
   assert.deepEqual(shown().slice(0, 2), ["Connected", "You can type"]);
 });
 

@@ -26,3 +26,15 @@ test("a user who may not list machines gets no suggestion, and another one at mo
   assert.match(calls[0].path, /fieldSelector=metadata\.name%3Dvm&limit=1$/);
   assert.match(calls[1].path, /limit=500$/);
 });
+
+test("a machine is no suggestion for itself, whatever its user may list, also by an address with the name of its kind", async () => {
+  const machines = new Machines([KIND]);
+  const own = { metadata: { namespace: "default", name: "vm-1" } };
+  const near = { metadata: { namespace: "default", name: "vm-2" } };
+  for (const isDenied of [false, true]) {
+    const { api } = fakeApi((path) => (isDenied && !path.includes("/namespaces/") ? [403, { message: "forbidden" }] : { items: [own, near] }));
+    for (const name of ["vm-1", "vm-1.machines.compute.ironcore.dev"]) {
+      assert.equal(await suggestion({ api, machines }, { namespace: "default", name }), null);
+    }
+  }
+});

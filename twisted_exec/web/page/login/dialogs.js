@@ -141,7 +141,8 @@ class Forms {
 
   #addressForm(config) {
     const input = secretInput("address");
-    const hint = "To log in, press Enter in the terminal where the web console runs, and open the new URL, or paste it here.";
+    const how = this.#keepsPage ? "paste the new URL here: in another tab it opens none of these consoles" : "open the new URL, or paste it here";
+    const hint = `To log in, press Enter in the terminal where the web console runs, and ${how}.`;
     return [
       h("p", {}, hint),
       form("URL", input, () =>

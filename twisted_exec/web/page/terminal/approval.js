@@ -54,6 +54,21 @@ export async function waitingRequest({ api }, { namespace, name }, signal) {
   return request;
 }
 
+/** Resolve when the server answers again. */
+export async function answered({ api }, signal, pause = sleep) {
+  for (;;) {
+    await pause(LOOK_SECONDS, signal);
+    signal.throwIfAborted();
+    try {
+      await api.request(api.small, { signal });
+      return;
+    } catch (error) {
+      signal.throwIfAborted();
+      if (error.code) return; // a refusal is an answer, too
+    }
+  }
+}
+
 /** Return the message of an approval; empty while the request waits. Throw why it does not count. */
 function approvalOf(request) {
   const { name } = request.metadata;

@@ -1,5 +1,6 @@
 /** One session at a console, from its request to its end. A console that is opened again gets another one. */
 
+import { KEPT_SESSION } from "../details.js";
 import { hasNoScreen, readScreen } from "../screens.js";
 import { ConsoleSession } from "../session/session.js";
 import { dateTime } from "../times.js";
@@ -179,10 +180,12 @@ function keyOf({ namespace, name }) {
 }
 
 /**
- * Whether the server has lost a session, or cannot resume it, so that a new one may begin.
+ * Whether the server has lost a session, or cannot resume it, so that a new one may begin: not if its machine, or the pool of
+ * that, is missing.
  *
- * @param {{reason: string, code: number}} end of the session; a proxy answers with a code alone
+ * @param {{reason: string, code: number, kind?: string}} end of the session; a proxy answers with a code alone
  */
-export function isGone({ reason, code }) {
-  return reason === "CannotResume" || reason === "NotFound" || code === 404;
+export function isGone({ reason, code, kind = "" }) {
+  const isMissing = reason === "NotFound" || code === 404;
+  return reason === "CannotResume" || (isMissing && ["", KEPT_SESSION].includes(kind));
 }

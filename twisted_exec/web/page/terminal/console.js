@@ -1,8 +1,10 @@
 /** One console in the page: its session, its terminal and the bars around it. */
 
-import { confirmed, powerOffConfirmed } from "../dialogs.js";
+import { confirmed, powerOffConfirmed, resetConfirmed } from "../dialogs.js";
 import { button, fill, h, printable } from "../dom.js";
 import { machineTitle, partLinks } from "../frame.js";
+import { qualifiedName } from "../machines.js";
+import { listPath } from "../objects.js";
 import { STOPPED } from "../session/session.js";
 import { save } from "../views/parts.js";
 import { Attachment, forget, savedSession } from "./attachment.js";
@@ -13,6 +15,7 @@ import { KeyBar } from "./key_bar.js";
 import { Lifecycle } from "./lifecycle.js";
 import { MachineWatch, stateOf } from "./machine_watch.js";
 import { Panel } from "./panel.js";
+import { reset } from "./reset.js";
 import { opening } from "./rights.js";
 import { Roles } from "./roles.js";
 import { Screen, load } from "./screen.js";
@@ -80,6 +83,10 @@ export class Console {
   #banner;
   #message;
   #messageTimer;
+  /** Whether the output that is in sight is old. */
+  isAway = false;
+  /** In its tab: the same. */
+  awayMark = h("span", { class: "badge waiting", hidden: true, title: "No connection" }, h("span", { class: "visually-hidden" }, "No connection "));
   #free = 0; // the part of the terminal below the cursor
   #role;
   #number = h("span", { class: "number dim" });
@@ -96,7 +103,8 @@ export class Console {
    * @param {object} place `{namespace, name, mode, reason, size, observes, closed}`; kept over reloads by the owner.
    *     `observes`: the user is an observer who asked for input; `closed`: the facts whose messages the user has closed
    * @param {object} on `key(event)`: false keeps a key from the machine; `menu()`; `close()`: it is to be closed;
-   *     `active()`: it has the focus; `isActive()`: the user sees it; `keep()`: the place has changed
+   *     `active()`: it has the focus; `isActive()`: the user sees it; `keep()`: the place has changed;
+   *     `away()`: whether its output is old has changed
    */
   constructor(context, place, on) {
     this.context = context;
@@ -187,6 +195,7 @@ export class Console {
     this.#status = new StatusLine(this.context, this.place, {
       reconnect: () => this.connectNow(),
       waiting: () => this.#life.waiting + (this.#former?.unconfirmed.unsent ?? 0),
+      away: (isAway) => this.#turnAway(isAway),
     });
     fill(
       this.element,
@@ -198,7 +207,7 @@ export class Console {
         this.#terminal,
         this.#newest,
         // Over the terminal: another size of it would be another size for the machine.
-        h("div", { class: "overlays" }, this.#finder, this.#message, this.#panel.element),
+        h("div", { class: "overlays" }, this.#finder, this.#status.outage, this.#message, this.#panel.element),
       ),
       h("div", { class: "foot" }, this.#keys.element, this.#status.element),
     );
@@ -236,7 +245,7 @@ export class Console {
         drawn: (isNewest, free) => {
           this.#newest.hidden = isNewest;
           this.#free = free;
-          this.#placeMessage();
+          this.#placeMessages();
         },
       });
       this.#screen.open(this.#terminal);
@@ -539,6 +548,42 @@ export class Console {
     this.focus();
   }
 
+  /** Begin a recording of the machine after a question; a message says then that it is recorded. */
+  async record() {
+    const { api, machines } = this.context;
+    const { namespace, name, reason } = this.place;
+    const { kind, name: machine } = machines.parse(name);
+    const consequences = "What the machine prints is kept, and of what is typed only what the machine echoes. The recording goes on until a user ends it.";
+    const isSure = await confirmed(`Record ${printable(name)}?`, consequences, "Record");
+    this.focus();
+    if (!isSure) return;
+    const body = {
+      apiVersion: "console.twisted-exec.dev/v1alpha1",
+      kind: "ConsoleRecording",
+      metadata: { generateName: `${machine.slice(0, 200)}-` },
+      spec: { machine, machineResource: qualifiedName(kind), input: "masked", ...(reason && { reason }) },
+    };
+    try {
+      await api.request(listPath("consolerecordings", namespace), { method: "POST", body });
+    } catch (problem) {
+      this.#tell(`The recording was not begun: ${problem.message}`, "error");
+    }
+  }
+
+  /** Power the machine off, and on again when it has stopped, after a question. */
+  async reset() {
+    const name = printable(this.place.name);
+    const isSure = await resetConfirmed(name);
+    this.focus();
+    if (!isSure) return;
+    this.#tell(`${name} is being reset.`, "");
+    try {
+      await reset(this.context, this.place);
+    } catch (problem) {
+      this.#tell(`${name} was not reset: ${problem.message}`, "error");
+    }
+  }
+
   /** The user waits for an approval since then, in milliseconds; null: no longer. */
   waitsForApproval(asked) {
     this.#status.state("ended", asked === null ? {} : { asked });
@@ -667,17 +712,28 @@ export class Console {
     );
     this.#message.className = `message ${kind}`;
     this.#message.hidden = false;
-    this.#placeMessage();
+    this.#placeMessages();
     clearTimeout(this.#messageTimer);
     if (!kind) this.#messageTimer = setTimeout(() => this.#endMessage(), MESSAGE_MILLISECONDS);
     this.#announce(text || this.#approval);
   }
 
-  /** Where there is room below the cursor, a message covers no output; elsewhere it covers the oldest. */
-  #placeMessage() {
-    if (this.#message.hidden) return;
-    const isFree = this.#free * this.#terminal.clientHeight > this.#message.offsetHeight;
-    this.#message.classList.toggle("below", isFree);
+  /** Where there is room below the cursor, messages cover no output; elsewhere they cover the oldest. */
+  #placeMessages() {
+    const shown = [this.#status.outage, this.#message].filter((each) => !each.hidden);
+    const height = shown.reduce((sum, each) => sum + each.offsetHeight, 0);
+    const free = this.#free * this.#terminal.clientHeight;
+    for (const each of shown) each.classList.toggle("below", free > height);
+    this.#status.outage.style.setProperty("--free", `${free}px`);
+  }
+
+  /** The output in sight is old, or no longer: dim it, and mark the tab and the window. */
+  #turnAway(isAway) {
+    this.isAway = isAway;
+    this.awayMark.hidden = !isAway;
+    this.element.classList.toggle("away", isAway);
+    this.#placeMessages();
+    this.#on.away();
   }
 
   /** Tell that output was left out, and where the user may read it. */

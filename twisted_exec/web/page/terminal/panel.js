@@ -5,13 +5,14 @@ import { button, fill, h, printable } from "../dom.js";
 import { Claim } from "../session/claim.js";
 import { duration } from "../times.js";
 import { copyButton } from "../views/parts.js";
-import { Denied, EndedRequest, approved, createRequest, rightOf, waitingRequest } from "./approval.js";
+import { Denied, EndedRequest, answered, approved, createRequest, rightOf, waitingRequest } from "./approval.js";
 import { suggestion } from "./suggestion.js";
 import { MACHINE_DELETED, NOT_RUNNING, attemptText, demandTexts, demands, endText, endingOf, explained, isForbidden, isMachineMissing, isMachineStopped, isWithoutPool, requestOf, startText, stoppedText } from "./texts.js";
 
 const TERMINATING = "Terminating"; // the state of a machine that is being deleted
 const OPENS = "This console opens as soon as the machine runs.";
 const STARTING = "The machine is starting";
+const SERVER_IS_BACK = "The server answers again.";
 const TICK_MILLISECONDS = 1000;
 const PATIENCE_MILLISECONDS = 5000; // before the words of the server are shown
 
@@ -133,7 +134,7 @@ export class Panel {
       this.#showForm(ending, required);
     } else if (isMachineMissing(ending)) {
       const { namespace, name } = this.#owner.place;
-      const isDeleted = ending.reason === MACHINE_DELETED;
+      const isDeleted = ending.reason === MACHINE_DELETED || ending.hadSession;
       const missing = ending.kind ? `The namespace ${namespace} has no machine ${name}.` : text;
       this.#showNoMachine(isDeleted ? "Its output stays in the log for some time." : missing, isDeleted);
     } else if (isMachineStopped(ending)) {
@@ -282,8 +283,7 @@ export class Panel {
     );
     if (!isDeleted) {
       suggestion(context, place).then((found) => {
-        // The machine itself may have been created meanwhile.
-        if (!found || (found.namespace === place.namespace && found.name === place.name)) return;
+        if (!found) return;
         const label = found.namespace === place.namespace ? found.name : `${found.namespace} / ${found.name}`;
         fill(hint, "Did you mean ", h("a", { href: context.link(found.namespace, found.name) }, printable(label)), "?");
       });
@@ -398,6 +398,7 @@ export class Panel {
         const { reason, others } = demandTexts(causesOf(problem.status), true);
         refuse(reason);
         say(reason || others ? others : explained(problem.message).text);
+        if (problem.code === 0) answered(context, signal).then(() => say(SERVER_IS_BACK)).catch(() => {}); // the user has gone on
       }
     };
     const submit = (event) => {

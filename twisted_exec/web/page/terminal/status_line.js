@@ -5,7 +5,7 @@ import { button, fill, h, printable, renew } from "../dom.js";
 import { qualifiedName } from "../machines.js";
 import { Objects, listPath } from "../objects.js";
 import { skeleton } from "../views/parts.js";
-import { amount, presentText, recordedFor, roleText, viewerNames, waitingText, withRoles, writerText } from "./texts.js";
+import { amount, isAway, presentText, recordedFor, roleText, viewerNames, waitingText, withRoles, writerText } from "./texts.js";
 
 const TICK_MILLISECONDS = 1000;
 const NAMES_MILLISECONDS = 700; // the object of a session appears a moment after it
@@ -33,6 +33,9 @@ export class StatusLine {
   #names;
   #speed;
   #details;
+  /** Over the terminal, where the eye is, while its output is old; for screen readers the line below says the same. */
+  outage = h("div", { class: "outage", hidden: true, "aria-hidden": "true" });
+  #away;
   #timer;
   #namesTimer;
   #drawDetails = () => {}; // while the user sees them
@@ -42,9 +45,11 @@ export class StatusLine {
   /**
    * @param {object} context of the page
    * @param {{namespace: string, name: string}} place
-   * @param {object} on `reconnect()`: at once; `waiting()` returns the number of keys that are not confirmed
+   * @param {object} on `reconnect()`: at once; `waiting()` returns the number of keys that are not confirmed; `away(isAway)`:
+   *     the output in sight is old, or no longer
    */
-  constructor(context, place, { reconnect, waiting }) {
+  constructor(context, place, { reconnect, waiting, away }) {
+    this.#away = away;
     this.#context = context;
     this.#place = place;
     this.#waiting = waiting;
@@ -276,6 +281,7 @@ export class StatusLine {
     this.#stateText.className = `badge ${kind} ${text === "Connected" ? "open" : ""}`;
     this.#reconnect.hidden = this.#state.detail.since === undefined;
     this.#drawPeople();
+    this.#drawOutage(kind, text);
     this.#drawDetails();
     // Where there is little room the styles depend on what is news: if all is good, only the role.
     this.element.className = `status-line ${this.#machineText.textContent && kind === "good" ? "stopped" : kind} ${this.#state.name === "ended" ? "ended" : ""}`;
@@ -294,6 +300,17 @@ export class StatusLine {
   /** Whether the session is open and the server answers: what the page knows of others, and of the speed, is current. */
   get #isAnswering() {
     return this.#isOpen && this.#state.silentSince === null;
+  }
+
+  #drawOutage(kind, text) {
+    const isNow = isAway(this.#state);
+    const hasChanged = this.outage.hidden === isNow;
+    const more = this.#roleText.hidden ? "" : this.#roleText.textContent;
+    if (isNow) this.outage.textContent = [text, more].filter(Boolean).map((each) => `${each}.`).join(" ");
+    this.outage.classList.toggle("error", kind === "bad");
+    this.outage.classList.toggle("warning", kind !== "bad");
+    this.outage.hidden = !isNow;
+    if (hasChanged) this.#away(isNow);
   }
 
   /** Who types, and who else is there: in an outage nobody knows, but the page knows what becomes of keys. */

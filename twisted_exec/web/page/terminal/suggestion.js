@@ -17,8 +17,11 @@ export async function suggestion({ api, machines }, { namespace, name: routeName
     return items.map(({ metadata }) => ({ namespace: metadata.namespace, name: machines.routeName(kind, metadata.name) }));
   };
   const [elsewhere] = await places("", { fieldSelector: `metadata.name=${name}`, limit: 1 });
-  if (elsewhere) return elsewhere;
+  // The machine itself may have been created meanwhile; an address may have the name of its kind.
+  const isOther = (place) => machines.path(place.namespace, place.name) !== machines.path(namespace, routeName);
+  if (elsewhere) return isOther(elsewhere) ? elsewhere : null;
   const here = await places(namespace, { limit: MOST_MACHINES });
+  if (!here.every(isOther)) return null;
   const near = here.map((place) => ({ place, likeness: likeness(machines.parse(place.name).name, name) }));
   const best = near.reduce((a, b) => (b.likeness > a.likeness ? b : a), { place: null, likeness: LEAST_LIKENESS });
   return best.place;

@@ -64,6 +64,11 @@ export function presentText({ name, detail, at, silentSince }, now) {
   return isOld ? stateText("open", {}, now) : stateText(name, detail, now);
 }
 
+/** Whether the output that is in sight is old: the connection of a session is lost, or its server is silent. */
+export function isAway({ detail, silentSince }) {
+  return detail.since !== undefined || silentSince !== null;
+}
+
 /** Return what the user reads of input that was dropped after a loss; `unsent` pieces are behind those that were sent. */
 export function droppedKeys({ sent, unsent }) {
   if (!sent) return unsent ? `${keys(unsent)} typed meanwhile ${unsent === 1 ? "was" : "were"} not sent.` : "";

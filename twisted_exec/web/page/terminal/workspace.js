@@ -76,6 +76,8 @@ class Workspace {
       this.#draw();
       this.#reveal();
     });
+    // In another layout it is elsewhere.
+    new ResizeObserver(() => this.#reveal()).observe(this.#panes);
     // A strip that was hidden begins at its first tab again.
     new ResizeObserver(() => this.#revealTab()).observe(/** @type {Element} */ (this.#tabs.parentElement));
     for (const place of kept.places) this.#add(place);
@@ -125,12 +127,17 @@ class Workspace {
     if (at < 0) return;
     this.#consoles.splice(at, 1);
     console.close();
+    this.#countAway();
     const next = this.#consoles[Math.min(at, this.#consoles.length - 1)] ?? null;
     if (this.active === console) this.active = next;
     this.#draw();
     if (this.#other) return; // its view stays
     if (!next) this.#context.navigate("#/consoles");
     else this.#go(this.active);
+  }
+
+  #countAway() {
+    this.#context.frame.away(this.#consoles.some(({ isAway }) => isAway));
   }
 
   /** End all sessions, before the user logs out. */
@@ -152,6 +159,7 @@ class Workspace {
       isActive: () =>
         this.active === added && this.element.isConnected && !document.querySelector("dialog[open]"),
       keep: () => this.#keep(),
+      away: () => this.#countAway(),
     });
     this.#consoles.push(added);
     this.#panes.append(added.element);
@@ -231,6 +239,8 @@ class Workspace {
         { key: "t", label: console.writer ? "Take over" : "Type here", action: () => console.changeRole("drive"), disabled: !isObserver || !console.mayTakeOver },
         { key: "r", label: "Observe only", action: () => console.changeRole("observe"), disabled: !drives },
         ...(maySwitch ? [{ key: "P", label: machine?.isOff ? "Power on" : "Power off", action: () => console.switch() }] : []),
+        ...(maySwitch && !machine?.isOff ? [{ key: "X", label: "Reset", action: () => console.reset() }] : []),
+        ...(machines.has(kind, "recordings") ? [{ key: "k", label: "Record", action: () => console.record() }] : []),
         { key: "e", label: "Details", action: () => console.showDetails() },
         part("g", "Log", "logs"),
         part("d", "Screen", "screen"),
@@ -248,6 +258,9 @@ class Workspace {
         { key: "n", label: "Next console", action: () => this.#step(1), disabled: alone },
         { key: "p", label: "Previous console", action: () => this.#step(-1), disabled: alone },
         { key: "v", label: this.#isSplit ? "One at a time" : "Split view", action: () => this.toggleSplit(), disabled: alone || !ROOM.matches },
+        { key: "F", label: document.fullscreenElement ? "Leave full screen" : "Full screen", action: () => this.#turnFullScreen(), disabled: !document.fullscreenEnabled },
+        // The address of the local page leads nobody else there.
+        ...(this.#context.config.local ? [] : [{ key: "u", label: "Copy link", action: () => console.clipboard.copy(this.#addressOf(console)) }]),
         { key: "w", label: "Close this console", action: () => this.close(console) },
       ]],
     ];
@@ -262,6 +275,20 @@ class Workspace {
   #command(each, at) {
     const name = printable(each.place.name);
     return { key: at < 9 ? String(at + 1) : "", label: cutInTheMiddle(name), title: name, action: () => this.#go(each), disabled: each === this.active };
+  }
+
+  #addressOf({ place }) {
+    return new URL(this.#context.link(place.namespace, place.name), location.href).href;
+  }
+
+  /** Let the consoles have all of the screen, or no longer. Escape belongs to the machine where the browser lets a page say so. */
+  async #turnFullScreen() {
+    if (document.fullscreenElement) await document.exitFullscreen();
+    else {
+      const { keyboard } = /** @type {any} */ (navigator);
+      await this.element.requestFullscreen().then(() => keyboard?.lock?.(["Escape"])).catch(() => {});
+    }
+    this.active?.focus();
   }
 
   #draw() {
@@ -301,6 +328,7 @@ class Workspace {
       "li",
       { class: isSelected ? "selected" : "" },
       each.mark,
+      each.awayMark,
       nameLink(href, name, { onclick, "aria-current": isSelected ? "page" : null, title: `${printable(namespace)} / ${label}` }),
       button("×", () => this.close(each), { class: "quiet icon", "aria-label": `Close the console of ${label}` }),
     );

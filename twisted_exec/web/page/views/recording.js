@@ -73,9 +73,14 @@ class RecordingView {
     );
     fill(
       container,
-      h("div", { class: "page-head" }, h("h1", {}, `Recording ${printable(name)}`), h("a", { href: "#/recordings" }, "All recordings")),
-      this.problem, this.controls, this.begin, this.stage, this.clock, this.facts,
-      this.marksFrame, this.proof,
+      // As high as the window, with what is needed while it plays.
+      h(
+        "div",
+        { class: "playing" },
+        h("div", { class: "page-head" }, h("h1", {}, `Recording ${printable(name)}`), h("a", { href: "#/recordings" }, "All recordings")),
+        this.problem, this.controls, this.begin, this.stage, this.clock,
+      ),
+      this.facts, this.marksFrame, this.proof,
     );
     const timer = setInterval(() => this.#showClock(), CLOCK_MS);
     this.#stopped.signal.addEventListener("abort", () => clearInterval(timer));

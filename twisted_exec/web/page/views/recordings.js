@@ -77,7 +77,7 @@ class Recordings extends ListView {
       length: duration((row.end ? Date.parse(row.end) : now) - Date.parse(row.begin)),
     }));
     const command = h("code", {}, `kubectl console ${printable(this.machine?.name ?? "NAME")} --record`);
-    const none = ["There are no recordings: ", command, " makes one."];
+    const none = ["There are no recordings: ", command, " makes one, and so does “Record” in Commands of a console."];
     const empty = all.length ? this.noMatch("recording") : emptyState(none, !this.machine && "Choose a machine", "#/machines");
     this.table.update(rows, this.emptyOf(this.#rows, empty));
     this.count.textContent = this.#rows ? countOf(rows.length, all.length, "recording") : "";

@@ -1,0 +1,410 @@
+"""
+The last steps of a request that opens a stream: ask the next hop, and join both connections.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import partial
+
+from twisted.internet.defer import CancelledError
+from twisted.internet.error import ConnectionDone
+
+from twisted_exec.api.status import (
+    APIError,
+    BadGateway,
+    BadRequest,
+    Conflict,
+    Forbidden,
+    NotImplementedByBackend,
+    Unauthorized,
+)
+from twisted_exec.streaming.carried import BridgedStream, NextHop, SplicedStream, describe_terms
+from twisted_exec.streaming.context import RequestContext
+from twisted_exec.streaming.flow import round_trip_seconds
+from twisted_exec.streaming.hop import Hop
+from twisted_exec.streaming.http.responses import outcome
+from twisted_exec.streaming.http.upgrade_client import (
+    Upgraded,
+    UpgradeRefused,
+    UpgradeRequest,
+    ask_first,
+)
+from twisted_exec.streaming.http.upgrade_server import header_pairs, is_upgrade, take_over
+from twisted_exec.streaming.interfaces import REVOKED, Ending
+from twisted_exec.streaming.location import Location, Renewal
+from twisted_exec.streaming.rejoinable import OFFERED, RejoinableStream
+from twisted_exec.streaming.remotecommand.carriers import (
+    STREAM_PROTOCOL,
+    Attempt,
+    OtherProtocol,
+    choose_protocol,
+    of_the_protocol,
+)
+from twisted_exec.streaming.remotecommand.translate import Translation, translate
+from twisted_exec.streaming.remotecommand.tunnel import Tunnel, tunnelled, untunnel
+from twisted_exec.streaming.sessions.hop_messages import (
+    CANNOT_RESUME,
+    REJOIN,
+    RESUME,
+    RequestedResumption,
+    accepted_offer,
+    confirmed_resumption,
+    confirmed_terms,
+    session_id,
+)
+from twisted_exec.streaming.sessions.registry import Session
+from twisted_exec.streaming.splice import Splice
+from twisted_exec.wire.frame_boundaries import frame_boundaries
+from twisted_exec.wire.resume import Rejoinable, Resumable
+from twisted_exec.wire.session_terms import TERMS_HEADER, Terms, unknown_term
+from twisted_exec.wire.upgrade import (
+    WEBSOCKET,
+    HeaderSet,
+    forwarded_request_headers,
+    forwarded_response_headers,
+    is_answer,
+    last_value,
+    switching_protocols,
+)
+
+_OTHER_RELEASE = "it is of an older release or of another make"
+_COMMANDS = ("exec", "attach")
+"""Subresources with remote commands; other streams forward ports."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """
+    What the next hop was asked for.
+
+    :ivar location: of that request.
+    :ivar terms: that the next hop must confirm.
+    """
+
+    location: Location
+    head: UpgradeRequest
+    terms: Terms
+
+
+class Asking:
+    """
+    Asks the next hop for the stream of one session, if need be in several forms, and joins both connections.
+
+    :param resumption: what the next hop learns about resuming the session.
+    """
+
+    _asked: Asked  # the latest request
+
+    def __init__(
+        self,
+        hop: Hop,
+        context: RequestContext,
+        location: Location,
+        session: Session,
+        resumption: RequestedResumption | None,
+    ) -> None:
+        self._hop, self._context, self._request = hop, context, context.request
+        self._location, self._session, self._resumption = location, session, resumption
+        self._continues = context.continues_session
+
+    async def run(self, upgrade: bytes) -> None:
+        """Splice if possible; bridge for another protocol, and to record."""
+        if self._location.recorder is not None:
+            if not await self._translate():
+                raise BadRequest("the session is recorded, and its protocol is not known here")
+            return
+        asked = self._first(upgrade)
+        try:
+            upgraded = await self._reach(asked)
+        except UpgradeRefused as refused:
+            if self._session.resumes or not (
+                of_the_protocol(refused) and await self._ask_otherwise()
+            ):
+                raise self._refusal(refused) from None
+            return
+        if is_answer(upgraded.headers, asked.head.headers):
+            resumption = self._confirmed_resumption(upgraded)
+            try:
+                await self._confirm()
+            except BaseException as problem:
+                self._give_up(upgraded, problem)
+                raise
+            self._join(upgraded, upgrade, resumption)
+            return
+        upgraded.abort()
+        if self._session.resumes or not await self._ask_otherwise():
+            raise BadGateway("the next hop answered with a protocol that was not offered")
+
+    async def _reach(self, asked: Asked) -> Upgraded:
+        hop, settings, location = self._hop, self._hop.settings, asked.location
+        self._asked = asked
+        upgraded: Upgraded
+        try:
+            label, upgraded = await ask_first(
+                location.endpoints,
+                asked.head,
+                clock=hop.clock,
+                connect_seconds=self._limit(settings.connect_seconds),
+                answer_seconds=self._limit(settings.answer_seconds),
+                signs=hop.signs,
+                spares=True,
+            )
+        except UpgradeRefused as refused:
+            if refused.code == Unauthorized.code and location.refusal is None:
+                # The user is authenticated by now; the refused credentials are ours.
+                raise BadGateway(
+                    f"{refused.label} does not accept this server's credentials"
+                ) from None
+            raise
+        _check_terms(asked.terms, label, upgraded)
+        return upgraded
+
+    def _refusal(self, refused: UpgradeRefused) -> APIError:
+        error, asked = refused.as_api_error(), self._asked
+        if asked.terms.recording and unknown_term("recording") in error.message:
+            return _makes_no_recordings(asked.terms, refused.label)
+        return error if asked.location.refusal is None else asked.location.refusal(error)
+
+    def _limit(self, seconds: float) -> float:
+        longer = self._hop.settings.continue_seconds
+        return seconds if longer is None or not self._continues else longer
+
+    def _first(self, upgrade: bytes) -> Asked:
+        """Return the request in the form in which the user has sent it."""
+        request, location, terms = self._request, self._location, self._session.terms
+        ours = [(b"Connection", b"Upgrade"), (b"Upgrade", upgrade)]
+        ours += _session_headers(location, terms)
+        if self._resumption is not None:
+            ours.append((RESUME, self._resumption.value))
+        elif location.resumes:
+            # A previous hop rejoins the stream; without it this hop is the first.
+            rejoin = self._context.rejoin
+            ours.append((REJOIN, rejoin) if rejoin else OFFERED)
+        # RFC 9110, section 8.6: a POST has a length even without a body.
+        if request.method == b"POST":
+            ours.append((b"Content-Length", b"0"))
+        names = HeaderSet.of(*(name.decode("ascii") for name, _ in ours))
+        theirs = [
+            pair
+            for pair in forwarded_request_headers(
+                header_pairs(request.requestHeaders), self._hop.settings.credential_headers()
+            )
+            if pair[0] not in names
+        ]
+        target, headers = self._target(location), theirs + ours
+        return Asked(
+            location, UpgradeRequest(request.method, target, location.host, headers), terms
+        )
+
+    def _target(self, location: Location) -> bytes:
+        if location.whole:
+            return location.path
+        return location.path_with(self._context.options.query())
+
+    async def _ask_otherwise(self) -> bool:
+        return await self._untunnel() or await self._translate()
+
+    async def _translate(self) -> bool:
+        hop = self._hop
+        carried = BridgedStream(hop, self._session)
+        carried.stream = bridge = Translation(
+            hop.clock,
+            carried.over,
+            session=self._location.subject.session,
+            terms=lambda: self._asked.terms,
+            recorder=self._location.recorder,
+        )
+        self._session.wait(lambda _: bridge.pause_user())
+        try:
+            possible = await translate(
+                self._request,
+                self._context.options,
+                self._reach_again,
+                bridge,
+                open_seconds=hop.settings.answer_seconds,
+                streams=self._location.streams,
+                confirm=self._confirm,
+            )
+        except UpgradeRefused as refused:
+            raise self._refusal(refused) from None
+        except ConnectionDone:
+            raise CancelledError from None
+        if possible:
+            self._speaks(is_upgrade(self._request), choose_protocol(self._request))
+            self._read_here(carried)
+        return possible
+
+    async def _untunnel(self) -> bool:
+        if not tunnelled(self._request):
+            return False
+        carried = BridgedStream(self._hop, self._session)
+        session = self._location.subject.session
+        carried.stream = bridge = Tunnel(self._hop.clock, carried.over, session=session)
+        self._session.wait(lambda _: bridge.pause_user())
+        try:
+            protocol = await untunnel(self._request, self._reach_again, bridge, self._confirm)
+        except UpgradeRefused as refused:
+            raise self._refusal(refused) from None
+        except OtherProtocol as problem:
+            raise BadGateway(str(problem)) from None
+        except ConnectionDone:
+            raise CancelledError from None
+        self._speaks(WEBSOCKET, protocol)
+        self._read_here(carried)
+        return True
+
+    def _read_here(self, carried: BridgedStream) -> None:
+        del self._request, self._context
+        if self._location.recorder is None:
+            self._hop.log_translation(self._session)
+        location = self._asked.location
+        carried.reach_later(_of_open(location), location.subject.session)
+        carried.carry()
+
+    async def _reach_again(self, attempt: Attempt) -> Upgraded:
+        location = await self._location.renewed(Renewal.FORM)
+        terms = self._session.terms
+        headers = _session_headers(location, terms)
+        head = UpgradeRequest(b"GET", self._target(location), location.host, headers)
+        return await self._reach(Asked(location, attempt.head(head), terms))
+
+    async def _confirm(self) -> None:
+        await confirm(self._location, self._session)
+
+    def _give_up(self, upgraded: Upgraded, problem: BaseException) -> None:
+        _, why = outcome(problem)
+        location = self._asked.location
+        session = session_id(upgraded.headers) or location.subject.session
+        next_hop = NextHop(self._hop, self._session, location, session)
+        ending = next_hop.end(Ending(REVOKED, why), self._hop.settings.end_seconds)
+        ending.addBoth(lambda _: upgraded.abort())
+
+    def _join(self, upgraded: Upgraded, upgrade: bytes, resumption: Resumable | None) -> None:
+        protocol, session = chosen_protocol(upgraded.headers), self._location.subject.session
+        rejoin = last_value(upgraded.headers, REJOIN)
+        carried = self._carried(accepted_offer(rejoin), upgrade, protocol)
+        splice = carried.stream
+        if self._session.ending is not None:
+            splice.pause_user()  # before its early bytes pass
+        headers = [
+            *forwarded_response_headers(upgraded.headers),
+            (b"Audit-Id", session.encode("ascii")),
+        ]
+        headers += self._location.answer_headers
+        if text := confirmed_terms(upgraded.headers).text():
+            headers.append((TERMS_HEADER.encode("ascii"), text.encode("ascii")))
+        if resumption is not None:
+            headers.append((RESUME, resumption.text().encode("ascii")))
+            self._session.resumable_seconds = resumption.seconds
+            splice.watch_close()
+        # Runtimes that keep sessions in one of these ways also let them wait for their machine.
+        self._session.waits_for_machine = resumption is not None or bool(rejoin)
+        if rejoin and self._context.rejoin:
+            headers.append((REJOIN, rejoin))
+            self._session.is_rejoined_by_hop = True
+        response = switching_protocols(upgrade, headers)
+        if resumption is not None and self._request.page is not None:
+            response += self._request.page.greeting(session, resumption)
+        try:
+            take_over(self._request, splice.user, response)
+        except ConnectionDone:
+            upgraded.abort()
+            raise CancelledError from None
+        del self._request, self._context  # an idle session owns nothing but its transports
+        upgraded.hand_over(splice.machine)
+        self._speaks(upgrade, protocol)
+        # An API server of its own may keep the session under an id of its own.
+        carried.reach_later(_of_open(self._location), session_id(upgraded.headers) or session)
+        carried.carry()
+
+    def _carried(self, accepted: Rejoinable | None, upgrade: bytes, protocol: str) -> SplicedStream:
+        hop, location = self._hop, self._location
+        commands = location.subject.subresource in _COMMANDS
+        boundaries = partial(frame_boundaries, upgrade, protocol, commands=commands)
+        if accepted is not None and not self._context.rejoin:
+            query = self._context.options.query()
+            rejoinable = RejoinableStream(
+                hop, self._session, _of_open(location), self._asked.head, query, accepted
+            )
+            rejoinable.splice(boundaries())
+            return rejoinable
+        carried = SplicedStream(hop, self._session, location.ends_here)
+        carried.stream = Splice(
+            hop.clock,
+            carried.over,
+            drain_seconds=hop.settings.drain_seconds,
+            leave_seconds=hop.settings.leave_seconds,
+        )
+        if location.ends_here:
+            carried.stream.follow(boundaries())
+        return carried
+
+    def _confirmed_resumption(self, upgraded: Upgraded) -> Resumable | None:
+        if self._resumption is None:
+            return None
+        try:
+            resumable = confirmed_resumption(upgraded.headers)
+            if resumable is None and self._session.resumes:
+                raise Conflict(CANNOT_RESUME)
+        except APIError:
+            upgraded.abort()
+            raise
+        if resumable is None:
+            return None
+        return resumable.passed_on(self._hop.settings.name, round_trip_seconds(upgraded.transport))
+
+    def _speaks(self, upgrade: bytes, protocol: str) -> None:
+        if self._hop.sessions.watcher is not None:
+            description = f"{upgrade.decode('ascii')} {protocol}".rstrip()
+            self._session.client_info = replace(self._session.client_info, protocol=description)
+
+
+def _session_headers(location: Location, terms: Terms) -> list[tuple[bytes, bytes]]:
+    headers = [*location.headers, (b"Audit-Id", location.subject.session.encode("ascii"))]
+    if text := terms.text():
+        headers.append((TERMS_HEADER.encode("ascii"), text.encode("ascii")))
+    return headers
+
+
+def _of_open(location: Location) -> Location:
+    """Return a location without what only the opening of its session needs: it may last for days."""
+    return location if location.confirm is None else replace(location, confirm=None)
+
+
+def _check_terms(terms: Terms, label: str, upgraded: Upgraded) -> None:
+    confirmed = confirmed_terms(upgraded.headers)
+    if confirmed.satisfy(terms):
+        return
+    upgraded.abort()
+    if terms.recording and confirmed.satisfy(replace(terms, recording="")):
+        raise _makes_no_recordings(terms, label)
+    raise NotImplementedByBackend(
+        f"{label} cannot hold a session to its terms ({describe_terms(terms)}): {_OTHER_RELEASE}"
+    )
+
+
+def _makes_no_recordings(terms: Terms, label: str) -> NotImplementedByBackend:
+    needed = f"{terms.rule('require')} one" if terms.policy else "this console must be recorded"
+    return NotImplementedByBackend(f"{label} makes no recordings, and {needed}: {_OTHER_RELEASE}")
+
+
+async def confirm(location: Location, session: Session) -> None:
+    """
+    Let the locator decide for the last time, after the next hop has opened the session.
+
+    :raises APIError: the user must not get the stream.
+    """
+    if location.confirm is None:
+        return
+    if session.ending is not None:
+        raise Forbidden(session.ending.message or session.ending.reason)
+    await location.confirm()
+
+
+def chosen_protocol(headers: Iterable[tuple[bytes, bytes]]) -> str:
+    """Return the protocol in the headers of a 101, or empty."""
+    values = {name.lower(): value for name, value in headers}
+    name = values.get(b"sec-websocket-protocol") or values.get(STREAM_PROTOCOL.lower(), b"")
+    return name[:64].decode("ascii", "replace")
