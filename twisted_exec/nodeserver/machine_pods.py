@@ -19,6 +19,7 @@ from twisted.logger import Logger
 
 from twisted_exec.api.kinds.machine_pods import EXPOSED_LABEL, PODS
 from twisted_exec.api.status import AlreadyExists, APIError, Conflict, NotFound
+from twisted_exec.control.metrics import UNREAD, WorkQueueMetrics
 from twisted_exec.control.queue import WorkQueue
 from twisted_exec.control.runs import StoppingParts
 from twisted_exec.kube.informers import Key, Reflector, key_of
@@ -122,10 +123,19 @@ class MachinePods(Service):
 
     _log = Logger()
 
-    def __init__(self, client: IKubeClient, leaves: ILeaves, clock: Any, keeper: str) -> None:
+    def __init__(
+        self,
+        client: IKubeClient,
+        leaves: ILeaves,
+        clock: Any,
+        keeper: str,
+        metrics: WorkQueueMetrics = UNREAD,
+    ) -> None:
         self._client, self._leaves, self._clock, self._keeper = client, leaves, clock, keeper
         self._machines: dict[str, tuple[ILeaf, Reflector]] = {}
-        self._queue: WorkQueue[Key] = WorkQueue(self._look, clock, self._failed)
+        self._queue: WorkQueue[Key] = WorkQueue(
+            self._look, clock, self._failed, metrics=metrics.of("machine-pods")
+        )
         self._stopping = StoppingParts()
         self._unfollow: Callable[[], None] = lambda: None
         self._pods = Reflector(

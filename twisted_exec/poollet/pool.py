@@ -25,6 +25,7 @@ from twisted_exec.api.status import APIError, Conflict, GatewayTimeout, NotFound
 from twisted_exec.api.times import timestamp
 from twisted_exec.control.backoff import Backoff
 from twisted_exec.control.loop import PokedLoop
+from twisted_exec.control.metrics import QueueMetrics
 from twisted_exec.control.queue import Again
 from twisted_exec.iri.interfaces import IMachineRuntime
 from twisted_exec.iri.protos import machine_pb2 as pb
@@ -100,6 +101,7 @@ class Pool:
         on_current: Callable[[], None] = lambda: None,
         on_offer: Callable[[], None] = lambda: None,
         now: Callable[[], float] = time.time,
+        metrics: QueueMetrics | None = None,
     ) -> None:
         self._client, self._runtime, self._clock, self._now = client, runtime, clock, now
         self._dialect, self.name, self._provider_id = dialect, name, provider_id
@@ -118,6 +120,7 @@ class Pool:
             soon_seconds=SOON_SECONDS,
             refused=self._refused,
             backoff=lambda: Backoff(longest_seconds=HEARTBEAT_SECONDS),
+            metrics=metrics,
         )
         self.problem = "the pool is not registered yet"
         self.runtime_problem = "the machine runtime has not answered yet"

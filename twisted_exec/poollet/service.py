@@ -197,6 +197,7 @@ class Poollet(Service):
             on_current=self._tell_ready,
             on_offer=self.loop.look_at_all,
             now=now,
+            metrics=self.registry.queues.of("pool"),
         )
 
     def _add_probes(self) -> None:

@@ -15,6 +15,7 @@ from twisted.logger import Logger
 
 from twisted_exec.api.kinds.nodes import NODES
 from twisted_exec.api.status import APIError, Conflict, NotFound
+from twisted_exec.control.metrics import UNREAD, WorkQueueMetrics
 from twisted_exec.control.runs import StoppingParts
 from twisted_exec.kube.informers import Reflector
 from twisted_exec.kube.interfaces import IKubeClient, Object
@@ -64,6 +65,7 @@ class NodeController(Service):
         *,
         root: RootProbe,
         probe_of: ProbeOf = LeafProbe,
+        metrics: WorkQueueMetrics = UNREAD,
     ) -> None:
         self._client, self._leaves, self._published = client, leaves, published
         self._clock, self._probe_of = clock, probe_of
@@ -92,6 +94,7 @@ class NodeController(Service):
             self._watches.__getitem__,
             self._root_family,
             self.record,
+            metrics.of("nodes"),
         )
         self._removing = probe_loop(self._remove, clock, writing, BEAT_SECONDS)
         self._unfollow: Callable[[], None] = lambda: None

@@ -16,6 +16,7 @@ from twisted_exec.api.status import APIError, Conflict
 from twisted_exec.api.times import timestamp
 from twisted_exec.control.backoff import Backoff
 from twisted_exec.control.loop import PokedLoop
+from twisted_exec.control.metrics import QueueMetrics
 from twisted_exec.control.queue import Again
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.leases import Lease
@@ -100,6 +101,7 @@ class NodeContext:
     leaf: Callable[[str], LeafWatch]
     family: Callable[[], int]
     record: Callable[[Object, str, str, str], None]
+    metrics: QueueMetrics | None = None
 
 
 class NodeWorker:
@@ -123,6 +125,7 @@ class NodeWorker:
             soon_seconds=SOON_SECONDS,
             refused=self._refused,
             backoff=lambda: Backoff(longest_seconds=BEAT_SECONDS),
+            metrics=context.metrics,
         )
         namespace = LEASE_NAMESPACE if self._published.upkeep == FULL else ""
         self.lease = Lease(context.client, namespace, node.name, context.now, holder=node.name)

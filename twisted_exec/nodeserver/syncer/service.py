@@ -19,6 +19,7 @@ from twisted.python.failure import Failure
 
 from twisted_exec.api.kinds.machine_pods import PODS
 from twisted_exec.api.status import NotFound
+from twisted_exec.control.metrics import UNREAD, WorkQueueMetrics
 from twisted_exec.control.runs import StoppingParts
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.recorder import Recorder
@@ -50,6 +51,7 @@ class Syncer(Service):
         host: str = "",
         tell: Report | None = None,
         now: Callable[[], float] = time.time,
+        metrics: WorkQueueMetrics = UNREAD,
     ) -> None:
         self._client, self._leaves, self._roots, self._clock = client, leaves, roots, clock
         self._recorder: Recorder | None = None
@@ -59,7 +61,14 @@ class Syncer(Service):
             )
         self._originals = RootObjects(client, clock, self._objects_changed)
         self._context = SyncContext(
-            client, leaves, roots, self._originals, clock, tell or self._record, now
+            client,
+            leaves,
+            roots,
+            self._originals,
+            clock,
+            tell or self._record,
+            now,
+            metrics.of("synced-objects"),
         )
         self._syncs: dict[str, LeafWorker] = {}
         self._swept: dict[str, int] = {}
