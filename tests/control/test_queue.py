@@ -127,6 +127,16 @@ class QueueTests(SynchronousTestCase):
         self.assertEqual(self.begun, ["failed", *(f"running {n}" for n in range(MAX_WORKERS))])
         self.assertEqual(len(self.queue), MAX_WORKERS - 1)
 
+    def test_forget_and_cancel(self) -> None:
+        """Forgetting a key can end its work, which is not repeated; the key can be added again."""
+        self.queue.add("a")
+        first = self.waiting["a"]
+        self.queue.forget("a", cancel=True)
+        self.assertTrue(first.called)
+        self.assertEqual((len(self.queue), self.clock.getDelayedCalls()), (0, []))
+        self.queue.add("a")
+        self.assertEqual(self.begun, ["a", "a"])
+
     def test_busy_server(self) -> None:
         """A key of which a server says when to try again waits at least so long, within a limit."""
         for asked, pause in ((20, 20.0), (3600, LONGEST_RETRY_SECONDS)):

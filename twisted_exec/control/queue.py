@@ -174,13 +174,20 @@ class WorkQueue(Generic[K]):
             entry.timer.cancel()
             self._queue(key, entry)
 
-    def forget(self, key: K) -> None:
-        """Drop a key that waits; a running worker continues."""
+    def forget(self, key: K, *, cancel: bool = False) -> None:
+        """
+        Drop a key that waits.
+
+        :param cancel: also end its running worker, which continues otherwise.
+        """
         entry = self._entries.get(key)
         if entry is None:
             return
         if entry.state is _State.RUNNING:
             entry.due = inf
+            if cancel and entry.running is not None:
+                del self._entries[key]
+                entry.running.cancel()
             return
         del self._entries[key]
         if entry.timer is not None:

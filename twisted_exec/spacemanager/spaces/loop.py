@@ -98,7 +98,9 @@ class SpaceLoop(Service):
             )
             record = self._recorder.record
         self._probe = probe or prober(clock)
-        self._probes = ProbeSchedule(self._probe, clock, self._probed, self._random)
+        self._probes = ProbeSchedule(
+            self._probe, clock, self._probed, self._random, metrics.of("space-probes")
+        )
         self._spaces = Reflector(hub, spaces.SPACES, clock, on_change=self._space_changed)
         self._secrets = Reflector(
             hub,
