@@ -40,6 +40,7 @@ interface                      implementation or purpose
 :class:`IReleasable`           a run that can be left to itself when the runtime stops
 :class:`IReopenable`           a run of a line that can be closed, and opened again
 :class:`IAttachment`           one user's end of a console
+:class:`IMessaging`            an attachment that passes messages on to other users: ``console.viewer.Viewer``
 :class:`IOperable`             an attachment with BREAK and roles: ``console.viewer.Viewer``
 :class:`IResumableAttachment`  an attachment that can outlive its stream
 :class:`ITermsAttachment`      an attachment that enforces terms about all sessions of a console
@@ -206,6 +207,7 @@ from twisted_exec.streaming.interfaces import (
     IConsole,
     IEchoTransport,
     IMarkTransport,
+    IMessaging,
     IOperable,
     IResumableAttachment,
     IRoundReviewer,
@@ -301,6 +303,7 @@ __all__ = [
     "IMachineLogs",
     "IMachineRuntime",
     "IMarkTransport",
+    "IMessaging",
     "IMutatingAdmission",
     "IOpeningAdmission",
     "IOperable",

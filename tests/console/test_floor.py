@@ -88,9 +88,9 @@ class FloorTestCase(SynchronousTestCase):
         self.floor.join(person, force=force, observe=observe)
         return person
 
-    def script(self, *, force: bool = False) -> Person:
-        """Join a session of bob without a terminal."""
-        person = Person("bob")
+    def script(self, user: str = "bob", *, force: bool = False) -> Person:
+        """Join a session without a terminal."""
+        person = Person(user)
         person.has_terminal = False
         self.floor.join(person, force=force)
         return person
@@ -270,6 +270,33 @@ class ActTests(FloorTestCase):
         self.assertEqual((ann.writes, scripts[1].writes), (False, True))
         self.floor.leave(scripts[1])
         self.assertTrue(ann.writes)
+
+    def test_scripts_take_over_from_scripts(self) -> None:
+        """
+        When the last of several users' scripts has left, the user at a terminal is the writer again.
+        """
+        for order in ((0, 1, 2), (2, 1, 0), (1, 0, 2)):
+            ann = self.join("ann")
+            scripts = [self.script(user, force=True) for user in ("bob", "ann", "bob")]
+            for each in order:
+                self.floor.leave(scripts[each])
+            self.assertEqual((ann.writes, self.floor.writers), (True, [ann]), order)
+            self.floor.leave(ann)
+
+    def test_terminal_between_scripts(self) -> None:
+        """A terminal that took the floor keeps it from those before, also when it has left or is away."""
+
+        def is_away(eve: Person) -> None:
+            eve.is_away = True
+
+        for act in (self.floor.leave, is_away):
+            ann, eve = self.join("ann"), self.join("eve", force=True)
+            script = self.script(force=True)
+            act(eve)
+            self.floor.leave(script)
+            self.assertEqual((ann.writes, self.floor.writers), (False, []), act)
+            self.floor.leave(eve)
+            self.floor.leave(ann)
 
     def test_nothing_to_give_back(self) -> None:
         """

@@ -95,16 +95,33 @@ class WholeTests(LogCase):
         self.assertEqual(self.log(tail_lines=1, since_nanoseconds=150 * SECOND), b"300\n")
 
     def test_timestamps(self) -> None:
-        """A time before each line, as the kubelet writes it; carriage returns begin none."""
+        """The time of its end before each line, as the kubelet writes it; carriage returns begin none."""
         self.at(1, b"a\r\n\r\nb\rc")
         self.at(61, b"d\r\ne")
         self.assertEqual(
             self.log(timestamps=True),
             b"1970-01-01T00:00:01.000000000Z a\r\n"
             b"1970-01-01T00:00:01.000000000Z \r\n"
-            b"1970-01-01T00:00:01.000000000Z b\rcd\r\n"
+            b"1970-01-01T00:01:01.000000000Z b\rcd\r\n"
             b"1970-01-01T00:01:01.000000000Z e",
         )
+
+    def test_time_of_a_prompt(self) -> None:
+        """A line has the time at which a user completed it; before that, and if it is long, of its prompt."""
+        for typed, seconds in (
+            (b"ls", 1),
+            (b"ls\r\n", 3),
+            (b"x" * 100 + b"\n", 3),
+            (b"x" * 9999 + b"\n", 1),
+        ):
+            for plain in (False, True):
+                self.journal = Journal(lambda: self.now)
+                self.at(1, b"$ ")
+                self.at(2, typed[:1])
+                self.at(3, typed[1:] + b"bin\n" * typed.endswith(b"\n"))
+                first, *rest = self.log(timestamps=True, plain=plain).splitlines()
+                self.assertTrue(first.startswith(b"1970-01-01T00:00:0%d" % seconds), (typed, first))
+                self.assertEqual(rest, [b"1970-01-01T00:00:03.000000000Z bin"] * len(rest))
 
     def test_limit(self) -> None:
         """So many bytes and not one more, the times counted as well."""
@@ -395,7 +412,7 @@ class PlainTests(LogCase):
         self.assertEqual(
             self.log(plain=True, timestamps=True),
             b"1970-01-01T00:00:01.000000000Z  2 \n"
-            b"1970-01-01T00:00:03.000000000Z  1 \n"
+            b"1970-01-01T00:00:05.000000000Z  1 \n"
             b"1970-01-01T00:00:05.000000000Z \n",
         )
 
@@ -435,8 +452,8 @@ class ContinueTests(LogCase):
         reader = self.reader(plain=plain, timestamps=timestamps, follow=True)
         text, frame = b"", reader.frame(b"")
         for number, chunk in enumerate(chunks):
-            # Plain text that was held has the time at which it was complete.
-            self.at(0 if plain else number * 60, chunk)
+            # A line that is read before it is complete has another time.
+            self.at(0, chunk)
             while (piece := reader.read()) is not None:
                 frame = reader.frame(piece)
                 if number < cut:

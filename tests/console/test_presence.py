@@ -13,9 +13,20 @@ from twisted_exec.wire.resume import Attendance
 from .viewer_case import DELETED, EYES, MISSING, READ_ONLY, ViewerCase
 
 
-def attendance(viewers: int, writer: str = "", seconds: int = 0, withheld: str = "") -> Attendance:
+def attendance(
+    viewers: int, writer: str = "", seconds: int = 0, withheld: str = "", lost: int = 0
+) -> Attendance:
     """Return the mark of a console that is not recorded, and has no BREAK."""
-    return Attendance(viewers, writer, seconds, (), has_break=False, withheld=withheld)
+    return Attendance(
+        viewers,
+        writer,
+        seconds,
+        (),
+        has_break=False,
+        withheld=withheld,
+        lost=lost,
+        message_characters=200,
+    )
 
 
 class PresenceTests(ViewerCase):
@@ -68,13 +79,14 @@ class PresenceTests(ViewerCase):
         self.assertEqual(self.told(ann), [attendance(51, "ann", 0)])
 
     def test_away(self) -> None:
-        """A session whose connection is lost counts, and its user is told when it is back."""
+        """A session whose connection is lost counts apart, and its user is told when it is back."""
         ann, _ = self.attach(user="ann")
         _, bob = self.attach(user="bob")
         self.clock.advance(1)
         ann.away()
-        self.assertEqual(self.newest(bob), attendance(2, "ann", 1))
+        self.assertEqual(self.newest(bob), attendance(2, "ann", 1, lost=1))
         self.assertEqual(self.newest(self.resume(ann, 0)), attendance(2, "ann", 2))
+        self.assertEqual(self.newest(bob), attendance(2, "ann", 2))
 
     def test_left(self) -> None:
         """A session that has ended does not count."""

@@ -219,6 +219,28 @@ class PresenceTests(ViewerCase):
         self.resume(viewer, 0, options=StreamOptions(force=True))
         self.assertEqual((viewer.role, bob.viewer.role), (Role.OBSERVER, Role.WRITER))
 
+    def test_size_of_those_who_are_here(self) -> None:
+        """
+        A session that has left, is away or only observes leaves its size to another session of its user; an
+        observer's size counts for nobody.
+        """
+        desk, phone_size = TerminalSize(120, 40), TerminalSize(45, 30)
+        first, _ = self.attach()
+        first.window_changed(desk)
+        self.watch().viewer.window_changed(TerminalSize(200, 50))
+        for leave in (
+            lambda phone: phone.away(),
+            lambda phone: phone.detached("left"),
+            lambda phone: phone.wished(Role.OBSERVER),
+        ):
+            phone, _ = self.attach()
+            phone.window_changed(phone_size)
+            self.assertEqual(self.console.sizes[-1], phone_size)
+            leave(phone)
+            self.assertEqual(self.console.sizes[-1], desk)
+        first.away()
+        self.assertEqual(self.console.sizes[-1], desk)
+
     def test_size(self) -> None:
         """The last size counts for a session that gets the floor while its user is away."""
         viewer, _ = self.attach()

@@ -27,10 +27,17 @@ from twisted_exec.streaming.interfaces import (
     TerminalSize,
 )
 from twisted_exec.streaming.remotecommand.carriers import StreamLimits
-from twisted_exec.streaming.remotecommand.server import NO_BREAK, NO_ROLES, READ_ONLY
+from twisted_exec.streaming.remotecommand.server import (
+    MAY_NOT_SAY,
+    NO_BREAK,
+    NO_MESSAGES,
+    NO_ROLES,
+    READ_ONLY,
+    SAYS_NOTHING,
+)
 from twisted_exec.testing.console import EchoAttachment, RecordingAttachment, RecordingProducer
 from twisted_exec.testing.network import MemoryClient
-from twisted_exec.wire.session_terms import FULL, Terms
+from twisted_exec.wire.session_terms import FULL, Right, Terms
 
 if TYPE_CHECKING:
     from twisted.trial.unittest import SynchronousTestCase
@@ -44,6 +51,10 @@ server; ``"end"``: the protocol's normal close; ``"broken"``: its close for a pr
 """
 
 BREAK = b'{"Width":80,"Height":24,"Break":250}\n'
+
+MESSAGE = (
+    '{"Width":80,"Height":24,"Message":"I  reboot it: \u00e9 \\u001b[31m\u202e \\n"}\n'.encode()
+)
 
 SUCCESS = b'{"metadata":{},"status":"Success"}'
 
@@ -247,9 +258,45 @@ class AttachmentTransportContract(SynchronousTestCase):
 
         user = self.begin(Plain())
         for _ in range(3):
-            user.resizes(BREAK + b'{"Width":80,"Height":24,"Role":"drive"}')
-        self.assertEqual(user.hears(), [("output", NO_BREAK.output), ("output", NO_ROLES.output)])
-        self.assertEqual(self.attachment.wishes, [])
+            user.resizes(BREAK + b'{"Width":80,"Height":24,"Role":"drive"}' + MESSAGE)
+        told = [NO_BREAK, NO_ROLES, NO_MESSAGES]
+        self.assertEqual(user.hears(), [("output", each.output) for each in told])
+        self.assertEqual((self.attachment.wishes, self.attachment.messages), ([], []))
+
+    def test_messages(self) -> None:
+        """
+        A message to other users is neither input nor a size, and does not wait for the machine.
+
+        Text that is no UTF-8, has nothing printable or is too long for the stream of sizes is left out.
+        """
+        user = self.begin()
+        self.transport.pause_input()
+        user.types(b"a")
+        user.resizes(MESSAGE)
+        for text in ('"\\u00e9\\u0151"', '"  "', "7", "null"):
+            user.resizes(b'{"Width":0,"Height":0,"Message":%s}' % text.encode())
+        user.resizes(b'{"Width":0,"Height":0,"Message":"\xff"}')
+        self.assertEqual(self.attachment.messages, ["I reboot it: \u00e9 ?[31m?"])
+        self.assertEqual((self.attachment.received, self.waiting()), (b"", 1))
+        self.assertEqual((self.attachment.sizes, self.attachment.wishes), ([], []))
+        self.transport.resume_input()
+        self.assertEqual((self.attachment.received, len(self.attachment.messages)), (b"a", 1))
+
+    def test_messages_of_an_observer(self) -> None:
+        """A session that only observes, by choice or for want of the right, sends no message, and reads why once."""
+        user = self.begin(query=b"?stdin=true&stdout=true&tty=true&readOnly=true")
+        for _ in range(3):
+            user.resizes(MESSAGE)
+        self.assertEqual(user.hears(), [("output", SAYS_NOTHING.output)])
+        user = self.begin()
+        self.transport.hold_to(Terms(right=Right.OBSERVE))
+        for _ in range(3):
+            user.resizes(MESSAGE)
+        self.assertEqual(user.hears(), [("output", MAY_NOT_SAY.output)])
+        self.assertEqual(self.attachment.messages, [])
+        self.transport.hold_to(FULL)
+        user.resizes(MESSAGE)
+        self.assertEqual(len(self.attachment.messages), 1)
 
     def test_paused_input(self) -> None:
         """Nothing is delivered between pause and resume, and nothing is lost; both may repeat."""

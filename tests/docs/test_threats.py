@@ -16,7 +16,7 @@ from . import pages
 TESTS = Path(__file__).parents[1]
 TABLES = {
     "The rules behind the rows": 3,
-    "Identity and permission": 65,
+    "Identity and permission": 66,
     "Spaces": 22,
     "Tokens and secrets": 6,
     "Resumed sessions": 12,

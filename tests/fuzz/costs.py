@@ -38,6 +38,7 @@ from twisted_exec.screens.rendering import for_terminals
 from twisted_exec.shipping.source import read_lines
 from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.escape_sequences import PlainLines, QueryFilter, Stripper, strip
+from twisted_exec.wire.shell_run import WAKE, Echoes, RunReader, command_lines, probe
 from twisted_exec.wire.telnet import Option, TelnetClient
 from twisted_exec.wire.terminal_modes import Modes
 
@@ -144,6 +145,24 @@ def _run() -> Feed:
     return script.received
 
 
+def _echo() -> Feed:
+    """The search for the echo of a run, which ends behind much output, over and over."""
+    reader, offset = RunReader("1a2b3c4d"), 0
+    typed = [probe("1a2b3c4d"), *command_lines("true", "1a2b3c4d")]
+    lines = reader.feed(b"".join([WAKE, *(line + b"\r" for line in typed)]))
+    echoes = Echoes()
+
+    def feed(data: bytes) -> None:
+        nonlocal offset
+        if not echoes:
+            for line in lines:
+                echoes.expect(line)
+        echoes.feed(offset, data)
+        offset += len(data)
+
+    return feed
+
+
 def _grep() -> Feed:
     return LogOutput(lambda data: None, Search(_PATTERNS[1]), has_colours=True).feed
 
@@ -201,6 +220,7 @@ def _emulator() -> Feed:
 READERS: dict[str, Callable[[], Feed]] = {
     "alerts": _alerts,
     "answers": _answers,
+    "echo": _echo,
     "emulator": _emulator,
     "expect": _expect,
     "grep": _grep,
@@ -234,7 +254,7 @@ PIECES = [
     *(b"0", b"6n", b"11;", b"?", b";", b":", b"$q", b"a=q", b",i=", b"q=2", b"c", b"m", b"31m"),
     *(b"t", b"2048h", b"Z", b"1337;", b"Report", b"type=read", b"999b", b"`", b"H", b"r", b"="),
     *(b"\r\n[twisted-exec: ", b"]\r\n", b"\r\n  ", b"panic", b"READY 1", b"[y/n] ", b"login: "),
-    *(b"\x1b]28747;R", b'"', b"\\"),
+    *(b"\x1b]28747;R", b'"', b"\\", b" prin", b" printf '\\33]28747;R1a2b3c4d", b" \r", b"\x1b[C"),
 ]
 SPLITS = (1, 7, 512, 64 << 10)
 

@@ -24,6 +24,7 @@ from twisted_exec.streaming.interfaces import (
 )
 from twisted_exec.streaming.remotecommand.carriers import OVER_SPDY
 from twisted_exec.wire.channel import V4, V5
+from twisted_exec.wire.control_messages import Message
 from twisted_exec.wire.session_terms import Right, Terms
 
 
@@ -197,6 +198,20 @@ class StockClientTests(SessionsCase):
             runtime.pass_seconds(3)
             self.assertEqual((stock.endings, stock.received), ([], b"files"))
             self.assertEqual(runtime.typed, b"ls")
+
+    def test_messages(self) -> None:
+        """Messages between users are not in a stock client's output, although its stream here has marks."""
+        stock, ours = self.runtime.stock("bob"), self.runtime.ours()
+        for number in range(3):
+            ours.client.say(Message(f"hello {number}"))
+            self.runtime.pass_seconds(1)
+            self.runtime.upgrade()
+            self.runtime.pass_seconds(2)
+        text = "your message to 0 viewers (1 more cannot show it)"
+        receipts = [f'{text}: "hello {number}"' for number in range(3)]
+        self.assertEqual([each for each in ours.user.notices if "message" in each], receipts)
+        self.assertNotIn(b"message", stock.received)
+        self.assertNotIn(b"hello", stock.received)
 
     def test_exit_code(self) -> None:
         """The end of the machine reaches the user, with reason and exit code."""

@@ -40,6 +40,7 @@ from twisted_exec.runtimes.processes import ProcessFamily
 from twisted_exec.runtimes.serving.server import Listening
 from twisted_exec.shipping.config import parse as parse_shipping
 from twisted_exec.streaming.interfaces import RESUMED, SHUTTING_DOWN, Role, TerminalSize
+from twisted_exec.wire.control_messages import Message
 from twisted_exec.wire.resume import MARKS, Ack, At, Notice, Position, Resume
 
 from .support import SHELL, RuntimeCase, User, open_console, runtime_id
@@ -179,6 +180,13 @@ class WholeTests(HostCase):
         last = json.loads(records.getvalue().splitlines()[-1])
         self.assertEqual(
             (last["event"], last["user"], last["other_user"]), ("takeover_denied", "eve", "bob")
+        )
+        eve.stream.say(Message("it hangs"))
+        await self.until(lambda: "it hangs" in records.getvalue())
+        last = json.loads(records.getvalue().splitlines()[-1])
+        self.assertEqual(
+            (last["event"], last["user"], last["message"], last["session"]),
+            ("message", "eve", "it hangs", "eve"),
         )
         for user in users:
             user.stream.abort()

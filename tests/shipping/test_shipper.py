@@ -136,8 +136,8 @@ class DeliveryTests(ShipperCase):
                 journal.booted("Started")
             text = b"line %d, " % number
             journal.append(text)
-            printed.append((text + b"the rest", journal.last_time))
             journal.append(b"the rest\n")
+            printed.append((text + b"the rest", journal.last_time))
         journal.rest()
         self.shipper().add(Labels("vm"), journal)
         self.run_for(5)

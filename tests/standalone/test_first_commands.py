@@ -4,11 +4,19 @@ Tests for :mod:`twisted_exec.standalone.standard_streams`.
 
 from __future__ import annotations
 
+import os
+
 from twisted.internet.task import Clock
 from twisted.logger import Logger, LogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.standalone.standard_streams import LONGEST_SECONDS, QUIET_SECONDS, FirstCommands
+from twisted_exec.program.service import SUMMARY
+from twisted_exec.standalone.standard_streams import (
+    LONGEST_SECONDS,
+    QUIET_SECONDS,
+    FirstCommands,
+    TerminalSummary,
+)
 
 TEXT = "\nReady. In another terminal, type:\n\nkubectl get machines\nkubectl console vm\n\n"
 
@@ -47,3 +55,41 @@ class FirstCommandsTests(SynchronousTestCase):
         self.running = False
         self.clock.advance(LONGEST_SECONDS)
         self.assertEqual(self.written, [])
+
+
+class SummaryTests(SynchronousTestCase):
+    """Tests for :class:`TerminalSummary`."""
+
+    def test_summary(self) -> None:
+        """The file has everything, also from before it was open; the terminal has what matters."""
+        written: list[str] = []
+        summary = TerminalSummary(written.append)
+        log = Logger(observer=summary)
+        log.info("pool local is registered")
+        path = os.path.join(self.mktemp(), "log")
+        os.mkdir(os.path.dirname(path))
+        summary.open(path)
+        log.info("going on without this {what}", what="program", **{SUMMARY: True})
+        log.warn("the disk is\n{state}", state="full")
+        log.error("no answer")
+        log.critical("exec-standalone: the port is in use")
+        self.assertEqual(
+            written,
+            [
+                "going on without this program\n",
+                "warning: the disk is full\n",
+                "error: no answer\n",
+            ],
+        )
+        with open(path, encoding="utf-8") as file:
+            self.assertEqual(len(file.readlines()), 6)
+        self.assertEqual(os.stat(path).st_mode & 0o777, 0o600)
+
+    def test_large_file(self) -> None:
+        """A large file of earlier runs is renamed at the start, a small one continues."""
+        path = self.mktemp()
+        for size, is_renamed in ((1, False), (17 << 20, True)):
+            with open(path, "w") as file:
+                file.truncate(size)
+            TerminalSummary(self.fail).open(path)
+            self.assertIs(os.path.exists(f"{path}.1"), is_renamed)

@@ -159,6 +159,28 @@ class ReadyTests(StandaloneCase):
         self.assertRegex(program.output, rb"machines of class pty are shells of .*uid \d+")
         self.assertEqual(b"#warn] started as root: " in program.output, os.geteuid() == 0)
 
+    async def test_terminal(self) -> None:
+        """A terminal shows what a user needs, and the file has the log; ``--verbose`` shows the log."""
+        for verbose in ([], ["--verbose"]):
+            state = os.path.join(self.directory, f"state{len(verbose)}")
+            words = ["--port", "0", "--state-dir", state, "--no-keep-machines", *verbose]
+            script = programs.script("twistd")
+            program = programs.terminal([script, "-n", "--pidfile=", "exec-standalone", *words])
+            self.addCleanup(program.stop)
+            await program.until(rb"twisted-exec web \S+\r\n")
+            log = os.path.join(state, "exec-standalone.log")
+            self.assertIs(b"pool local is registered" in program.output, bool(verbose))
+            self.assertIs(os.path.exists(log), not verbose)
+            if not verbose:
+                before = program.output.partition(b"\r\nReady. In another terminal, type:")[0]
+                self.assertRegex(before, rb"starting; the log is in \S+/exec-standalone.log\r\n")
+                self.assertIn(b"API server at https://127.0.0.1:", before)
+                self.assertLess(before.count(b"\n"), 6, before)
+                with open(log) as file:
+                    self.assertIn("pool local is registered", file.read())
+            program.type(b"\x03")
+            await program.ended
+
     async def test_probe(self) -> None:
         """``/readyz`` fails until the kubeconfig exists."""
         program = self.start()

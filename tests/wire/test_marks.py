@@ -56,6 +56,10 @@ class MarkTests(SynchronousTestCase):
             encode_mark(Attendance(2, "ada", 7)), b'{"Viewers":2,"Writer":"ada","Seconds":7}\n'
         )
         self.assertEqual(
+            encode_mark(Attendance(2, lost=1, message_characters=200)),
+            b'{"Viewers":2,"Lost":1,"Message":200}\n',
+        )
+        self.assertEqual(
             encode_mark(Attendance(1, recordings=())), b'{"Viewers":1,"Recordings":[]}\n'
         )
         self.assertEqual(
@@ -69,6 +73,19 @@ class MarkTests(SynchronousTestCase):
             encode_mark(Attendance(1, recordings=(OpenRecording("masked", "ada"),))),
             b'{"Viewers":1,"Recordings":[{"Input":"masked","User":"ada"}]}\n',
         )
+
+    def test_counted(self) -> None:
+        """Sessions whose connections are lost are counted apart; a runtime may count them a moment later."""
+        for viewers, lost, text in ((1, 0, "1"), (4, 3, "1, 3 lost"), (1, 2, "0, 2 lost")):
+            self.assertEqual(Attendance(viewers, lost=lost).counted, text)
+
+    def test_unusable_numbers(self) -> None:
+        """A longest message that is no number counts as none; a number of losses must be one."""
+        for text in (b"-1", b"true", b'"200"', b"null", b"1.5"):
+            marks = MarkDecoder().feed(b'{"Viewers":1,"Message":' + text + b"}\n")
+            self.assertEqual(marks, [Attendance(1)])
+            with self.assertRaises(RemoteProtocolError):
+                MarkDecoder().feed(b'{"Viewers":1,"Lost":' + text + b"}\n")
 
     def test_many_recordings(self) -> None:
         """A mark stays short, however many recordings there are and however long the names."""
@@ -116,6 +133,8 @@ class MarkTests(SynchronousTestCase):
                 ),
                 st.builds(Notice, st.text(max_size=200), st.none()),
                 st.builds(Attendance, st.integers(0, 9999), has_break=st.booleans()),
+                st.builds(Attendance, st.integers(0, 9999), lost=st.integers(0, 9999)),
+                st.builds(Attendance, st.just(1), message_characters=st.integers(0, 9999)),
                 st.builds(Attendance, st.integers(0, 9999), withheld=st.just("2 are needed")),
                 st.builds(
                     Attendance,

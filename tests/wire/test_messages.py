@@ -16,6 +16,7 @@ from twisted_exec.wire.control_messages import (
     INTERNAL,
     LINE_LOST,
     MACHINE_DELETED,
+    MESSAGE_CHARACTERS,
     POOL_DELETED,
     POWERED_OFF,
     REVOKED,
@@ -24,6 +25,7 @@ from twisted_exec.wire.control_messages import (
     STATUS_LIMIT_BYTES,
     Break,
     Ending,
+    Message,
     Role,
     SizeDecoder,
     TerminalSize,
@@ -33,11 +35,13 @@ from twisted_exec.wire.control_messages import (
     dropped_keys,
     encode_ending,
     encode_gap,
+    encode_message,
     encode_notice,
     encode_size,
     encode_status,
     encode_wish,
     keys_in,
+    message_line,
     wrapped,
     wrapped_notice,
 )
@@ -313,6 +317,64 @@ class SizeTests(SynchronousTestCase):
             decoder.feed(chunk)
 
 
+class MessageTests(SynchronousTestCase):
+    """Messages of users to others, in the stream of sizes."""
+
+    @given(st.text(min_size=1, max_size=300), st.lists(st.integers(1, 300), max_size=5))
+    def test_there_and_back(self, text: str, cuts: list[int]) -> None:
+        """A message survives encoding and decoding, on any split, and is printable."""
+        line = message_line(text)
+        self.assertTrue(line.isprintable())
+        if not line:
+            return
+        data = encode_message(Message(line), TerminalSize(80, 24))
+        decoder, read, start = SizeDecoder(), [], 0
+        for length in [*cuts, len(data)]:
+            read += decoder.feed(data[start : start + length])
+            start += length
+        self.assertEqual(read, [Message(line)])
+
+    def test_longest(self) -> None:
+        """The longest message fits, whatever its characters: the size that follows is read, too."""
+        for character in ("\U0001f600", '"', "\\", "\u00e9"):
+            message = Message(character * MESSAGE_CHARACTERS)
+            size = TerminalSize(65535, 65535)
+            data = encode_message(message, size) + encode_size(size)
+            self.assertEqual(SizeDecoder().feed(data), [message, size])
+
+    def test_safe(self) -> None:
+        """Sequences, line breaks, and characters that reorder or hide text do not survive."""
+        for text, line in (
+            ("a\tb\r\n  c", "a b c"),
+            ("\x1b]0;title\x07", "?]0;title?"),
+            ("\x9b31m", "?31m"),
+            ("\u202eevil\u2066", "?evil?"),
+            ("a\u200bb\ufeff", "a?b?"),
+            ("\xa0\u3000", ""),
+            ("x" * 300, "x" * 200),
+            ("x" * 199 + " y", "x" * 199),
+        ):
+            self.assertEqual(message_line(text), line)
+
+    def test_no_message(self) -> None:
+        """Only a printable line is a message."""
+        for text in ("", " ", "a ", "a  b", "a\n", "\x1b", "x" * 201):
+            with self.assertRaises(LocalProtocolError):
+                Message(text)
+
+    def test_unreadable(self) -> None:
+        """What is no message in UTF-8 is left out, and what follows is read."""
+        for text in (b'"\xff"', b'"\\u0151"', b'"  "', b"7", b"null", b'{"a":"b"}'):
+            data = b'{"Width":0,"Height":0,"Message":%s}{"Message":"hi"}' % text
+            self.assertEqual(SizeDecoder().feed(data), [Message("hi")], text)
+
+    def test_earlier_release(self) -> None:
+        """A message is a size for a server that knows no messages, and none without a terminal."""
+        for size, numbers in ((TerminalSize(80, 24), (80, 24)), (None, (0, 0))):
+            document = json.loads(encode_message(Message("hi"), size))
+            self.assertEqual((document["Width"], document["Height"]), numbers)
+
+
 class NoticeTests(SynchronousTestCase):
     """Tests for :func:`encode_notice` and :func:`encode_gap`."""
 
@@ -366,6 +428,7 @@ class NoticeTests(SynchronousTestCase):
         """Keys that were sent, and keys that never were, have a number each."""
         for dropped, unsent, text in (
             (1, 0, "1 key may not have reached the machine"),
+            (2, 2, "2 keys typed meanwhile were discarded"),
             (3, 1, "2 keys may not have reached the machine; 1 key typed after that was discarded"),
             (
                 5,

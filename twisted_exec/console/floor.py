@@ -10,7 +10,7 @@ Observers that may write learn that the floor is free, but they have to take it 
 observer who suddenly becomes the writer types into a machine by mistake.
 
 A script borrows the floor: sessions from which it took the floor usually get it back when it
-leaves.
+leaves. If those were a script's and have left, the sessions before them get it.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Floor:
     def __init__(self, clock: IReactorTime) -> None:
         self._clock = clock
         self._participants: list[Participant] = []
-        self._taken_from: list[Participant] = []  # writers before the present user took the floor
+        self._taken_from: list[list[Participant]] = []  # writers before each take-over, newest last
         self._announcement: IDelayedCall | None = None
         self._lost: str | None = None  # the writer's name, if the observers know of the loss
 
@@ -145,6 +145,8 @@ class Floor:
         if force and not has_floor:
             self._take_over(participant)
         elif not observe and self._is_free_to(participant):
+            if not writers:
+                self._taken_from = []
             self._make_writer(participant)
         else:
             self.remind(participant)
@@ -275,7 +277,10 @@ class Floor:
             participant.tell(self._to_observer(text, _ASK))
             self._deny(participant)
             return
-        others = [each for each in self.writers if each is not participant]
+        writers = self.writers
+        if not writers:
+            self._taken_from = []
+        others = [each for each in writers if each is not participant]
         is_own = bool(others) and others[0].user == participant.user
         # Users without a name may be several.
         previous = "another session of yours" if is_own and participant.user else self.writer
@@ -283,7 +288,9 @@ class Floor:
         for other in others:
             other.role = Role.OBSERVER
         self._make_writer(participant)
-        self._taken_from = others or self._taken_from
+        self._forget(participant)
+        if others:
+            self._taken_from.append(others)
         text = f"you have taken over this console from {previous}" if others else _WRITER.text
         participant.tell(replace(_WRITER, text=text))
         for other in others:
@@ -299,22 +306,28 @@ class Floor:
 
     def _make_writer(self, participant: Participant) -> None:
         if participant.role is not Role.WRITER:
-            if not self.writers:
-                self._taken_from = []
             participant.role = Role.WRITER
             participant.became_writer()
 
     def _forget(self, participant: Participant) -> None:
-        self._taken_from = [each for each in self._taken_from if each is not participant]
+        for at, lenders in enumerate(self._taken_from):
+            if participant in lenders:
+                lenders.remove(participant)
+                # A terminal took the floor for good; a script only borrowed it.
+                first = 0 if participant.has_terminal else at
+                del self._taken_from[first : at + (not lenders)]
+                return
 
     def _give_back(self, leaver: Participant) -> None:
-        if self.writers:
-            return
-        for each in self._taken_from:
-            if each in self and each.may_write and not each.is_away:
-                self._make_writer(each)
-                text = f"{_WRITER.text} again; {display_name(leaver.user)} has left"
-                each.tell(replace(_WRITER, text=text))
+        while self._taken_from and not self.writers:
+            *earlier, lenders = self._taken_from
+            for each in lenders:
+                if each in self and each.may_write and not each.is_away:
+                    self._make_writer(each)
+                    text = f"{_WRITER.text} again; {display_name(leaver.user)} has left"
+                    each.tell(replace(_WRITER, text=text))
+            is_for_good = any(each.has_terminal for each in lenders)
+            self._taken_from = [] if is_for_good else earlier
 
     def _announce_later(self, leaver: Participant) -> None:
         if self.writers:

@@ -21,6 +21,7 @@ from twisted_exec.streaming.interfaces import (
     Role,
 )
 from twisted_exec.wire.resume import Notice, not_sent
+from twisted_exec.wire.shell_run import RunReader
 
 _NOT_WRITTEN = f"the console {CANNOT_BE_RECORDED}: its input cannot be written"
 
@@ -52,12 +53,14 @@ class ViewerInput:
 
     :ivar is_behind: input that arrives now may have been typed before the machine started again.
     :ivar bytes_to_machine: accepted input, for audit.
+    :ivar run: reads the input of a session that runs one command.
     """
 
     def __init__(self, viewer: Viewer, console: SharedConsole) -> None:
         self._viewer, self._console = viewer, console
         self.is_interrupted = self.is_behind = False
         self.bytes_to_machine = 0
+        self.run: RunReader | None = None
         self._restarted_at = 0  # for a user who is behind
         self._missing_people = ""
         self._discarded: Ending | None = None  # for a script whose input was discarded
@@ -94,6 +97,9 @@ class ViewerInput:
             self._discard(INPUT_DENIED, not_sent(_NOT_WRITTEN))
             return
         self.bytes_to_machine += len(data)
+        if self.run is not None:
+            for line in self.run.feed(data):
+                self._console.wrappers.typed(line)
         self._console.typed(data, self._viewer)
 
     def may_send_break(self) -> bool:

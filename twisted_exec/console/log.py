@@ -2,8 +2,9 @@
 The log of a console: what its journal has retained, as lines of text.
 
 Bytes are passed on unchanged, except as plain text
-(:class:`~twisted_exec.wire.escape_sequences.PlainLines`). Timestamps are those of the first bytes
-of lines. The console never waits for readers of its log: a reader that is too slow gets a line
+(:class:`~twisted_exec.wire.escape_sequences.PlainLines`). The timestamp of a line is that of its end:
+a prompt may wait for hours, and the line with what a user typed then is not from before. A line
+that has no end yet, or is long, has the time of its first byte. The console never waits for readers of its log: a reader that is too slow gets a line
 about the missing output.
 """
 
@@ -18,7 +19,7 @@ from twisted.logger import Logger
 from twisted_exec.api.logs import CONTAINER, LogOptions
 from twisted_exec.api.status import BadRequest
 from twisted_exec.api.times import stamp
-from twisted_exec.journal.interfaces import Boot, IJournal, missing_bytes
+from twisted_exec.journal.interfaces import Boot, IJournal, missing_bytes, without_hidden
 from twisted_exec.journal.reading import when_answered
 from twisted_exec.program.disk_thread import Unanswered
 from twisted_exec.program.tasks import ShortTurns
@@ -34,6 +35,11 @@ _STAMPED_BYTES = 4 << 10
 # Each of them may be a line of its own, which takes about 2 us.
 _PLAIN_STAMPED_BYTES = 1 << 10
 _NEWLINE = b"\n"
+_END_OF_LINE = re.compile(rb"\n")
+_END_OF_PLAIN_LINE = re.compile(rb"\r*\n|\r+")
+_LONG_BYTES = _STAMPED_BYTES
+"""The end of a line is looked for in about as many bytes, a few at a time."""
+_AHEAD_BYTES = 256
 _LINES = re.compile(rb"[^\n]*\n|[^\n]+")
 _MISSING = b"[twisted-exec: output is missing here]"
 
@@ -141,8 +147,13 @@ class JournalLogReader:
             limit = _STAMPED_BYTES if self._plain is None else _PLAIN_STAMPED_BYTES
         if self._end is not None:
             limit = min(limit, self._end - self._offset)
-        data: bytes = self._journal.read(self._offset, limit)
-        return data
+        if self._plain is None:
+            data: bytes = self._journal.read(self._offset, limit)
+            return data
+        limit = min(limit, self._journal.shown_end - self._offset)
+        if limit <= 0:
+            return b""
+        return without_hidden(self._journal, self._offset, self._journal.read(self._offset, limit))
 
     def _text(self, data: bytes) -> bytes:
         if self._options.timestamps:
@@ -156,10 +167,38 @@ class JournalLogReader:
             text = piece if self._plain is None else self._plain.feed(piece)
             for line in _LINES.findall(text):
                 if begins_line:
-                    yield self._time(at)
+                    yield self._time(self._end_of_line(data, at))
                 yield line
                 begins_line = line.endswith(_NEWLINE)
             at += len(piece)
+
+    def _end_of_line(self, data: bytes, start: int) -> int:
+        """
+        Return the place of a line's end, from the present offset; of its first byte if unknown.
+
+        Returns alone redraw the line, maybe much later, so the line ends before them.
+
+        :param data: from the present offset on; the line begins at ``start``.
+        """
+        mark = _END_OF_LINE if self._plain is None else _END_OF_PLAIN_LINE
+        first = start
+        while True:
+            if end := mark.search(data, first):
+                first = end.start()
+                behind = first + len(end[0])
+                if end[0].endswith(_NEWLINE):
+                    return behind - 1
+                if behind < len(data):
+                    return max(start, first - 1)
+            else:
+                first = len(data)
+            at = self._offset + len(data)
+            if len(data) - start >= _LONG_BYTES or at >= self._journal.end:
+                return start
+            more = self._journal.read(at, _AHEAD_BYTES)
+            if not more:  # a gap, or the disk does not answer
+                return start
+            data += more
 
     def _time(self, ahead: int = 0) -> bytes:
         moment = self._journal.time_at(self._offset + ahead)
@@ -194,7 +233,9 @@ async def selected_range(
     lowest = first
     if options.tail_lines is not None:
         end = journal.end if last is None else max(first, last)
-        lowest = await _last_lines(journal, options.tail_lines, first, end, turns)
+        lowest = await _last_lines(
+            journal, options.tail_lines, first, end, turns, plain=options.plain
+        )
     since = options.since(journal.now())
     if since is not None:
         lowest = max(lowest, journal.printed_since(since))
@@ -202,23 +243,27 @@ async def selected_range(
 
 
 async def _last_lines(
-    journal: IJournal, count: int, first: int, end: int, turns: ShortTurns
+    journal: IJournal, count: int, first: int, end: int, turns: ShortTurns, *, plain: bool
 ) -> int:
     """Return where the last ``count`` lines (:data:`LINES`) between two offsets begin."""
     # The journal has counted only newlines.
-    first, last = max(first, journal.last_lines(count, end)), end
-    while last > first:
+    lowest, last = max(first, journal.last_lines(count, end)), end
+    while last > lowest:
         await turns.breathe()
-        begin, output = _before(journal, first, last)
-        if begin > first and (line := LINES.match(output)) and line.end() < len(output):
+        begin, output = _before(journal, lowest, last)
+        if begin > lowest and (line := LINES.match(output)) and line.end() < len(output):
             # Not from within a line, because a sequence may begin before.
             begin, output = begin + line.end(), output[line.end() :]
+        if plain:
+            output = without_hidden(journal, begin, output)
         starts = [begin + each for each in line_starts(output) if begin + each < end]
         if len(starts) >= count:
             return starts[-count]
         count -= len(starts)
         last = begin
-    return first
+        if last <= lowest and plain and journal.hidden(lowest, end):
+            lowest = max(first, journal.last_lines(count, last))  # some of the newlines are hidden
+    return lowest
 
 
 def _before(journal: IJournal, first: int, last: int) -> tuple[int, bytes]:

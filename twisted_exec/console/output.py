@@ -18,11 +18,11 @@ from dataclasses import dataclass
 
 from twisted.internet.interfaces import IDelayedCall
 
-from twisted_exec.journal.interfaces import IJournal, missing_bytes
+from twisted_exec.journal.interfaces import IJournal, missing_bytes, without_hidden
 from twisted_exec.streaming.interfaces import IAttachmentTransport, IMarkTransport, Position
 from twisted_exec.wire.control_messages import encode_gap, wrapped_notice
 from twisted_exec.wire.escape_sequences import LOOKBACK_BYTES, QueryFilter
-from twisted_exec.wire.resume import At, Attendance, Notice
+from twisted_exec.wire.resume import At, Attendance, Notice, NoticeKind
 
 _WRITE_BYTES = 32 << 10
 _FILTERED_BYTES = 64 << 10
@@ -267,10 +267,11 @@ class ViewerOutput:
         :param at: the offset that it precedes; by default it follows the output so far.
         """
         self._notices.pop(notice, None)  # a stalled client gets a repeated notice once
-        end = self._journal.end if self.last is None else self.last
-        self._notices[notice] = end if at is None else at
+        self._notices[notice] = self._end if at is None else at
         if len(self._notices) > _MOST_NOTICES:
-            del self._notices[next(iter(self._notices))]
+            # Messages of other users must not push out what the server has to say.
+            said = (each for each in self._notices if each.kind is NoticeKind.SAID)
+            del self._notices[next(said, next(iter(self._notices)))]
         self.pump()
 
     def tell_attendance(self, attendance: Attendance) -> None:
@@ -292,6 +293,13 @@ class ViewerOutput:
             self._pumping = False
         if self.last is not None and self.offset >= self.last and not self._pending:
             self._drained()
+
+    @property
+    def _end(self) -> int:
+        """Where the output for this stream ends at present."""
+        journal = self._journal
+        end: int = journal.shown_end if self._is_terminal else journal.end
+        return end if self.last is None else min(end, self.last)
 
     @property
     def _pending(self) -> bool:
@@ -316,14 +324,16 @@ class ViewerOutput:
                 self._write_notice(notice)
                 return True
             limit = min(limit, at - self.offset)
-        end = self._journal.end if self.last is None else self.last
+        end = self._end
         if self.offset >= end:
             self._catching_up = False
             return False
         try:
             data = self._journal.read(self.offset, min(limit, end - self.offset))
-        except ValueError:
-            data = b""  # older than everything that is retained
+            if self._is_terminal:
+                data = without_hidden(self._journal, self.offset, data)
+        except (ValueError, OSError):
+            data = b""  # older than everything that is retained, or the disk does not answer
         if not data:
             return self._skip_gap(end)
         # The answer to an old query would be typed into whatever reads input now.  Of new output

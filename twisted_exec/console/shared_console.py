@@ -30,6 +30,7 @@ from twisted_exec.console.interfaces import IConsoleRecorder, ILineTransport, IR
 from twisted_exec.console.line import Line, LineEnded, ReadRateLimit
 from twisted_exec.console.viewer import Viewer, ViewerState
 from twisted_exec.console.viewers import Viewers
+from twisted_exec.console.wrappers import Wrappers
 from twisted_exec.journal.interfaces import IJournal
 from twisted_exec.journal.journal import Journal
 from twisted_exec.streaming.interfaces import (
@@ -457,6 +458,7 @@ class SharedConsole:
         self._viewers = Viewers(self)
         self._pacing = Pacing(clock, self.journal, self._viewers, limits.pace_bytes)
         self._echo = Echo(clock)
+        self.wrappers = Wrappers(clock, self.journal, self._show)
         self._answers: Answers | None = None
         if answers_queries:
             self._answers = Answers(clock, lambda: self.size, self._answer)
@@ -650,7 +652,7 @@ class SharedConsole:
             self._is_silent = False
             if self._before_output is not None:
                 self._before_output()
-        self.journal.append(data)
+        self.wrappers.append(data)
         self.last_output_at = self.clock.seconds()
         newest_to_skip = self.journal.end - self.limits.lag_bytes
         for viewer in self._viewers:
@@ -668,6 +670,10 @@ class SharedConsole:
                 self._answers.forget()
             else:
                 self._answers.printed(data)
+
+    def _show(self) -> None:
+        for viewer in self._viewers:
+            viewer.output.pump()
 
     def _answer(self, answer: bytes) -> None:
         line = self._line
@@ -768,6 +774,7 @@ class SharedConsole:
     def _forget_line(self) -> None:
         self._line_writable = False
         self._echo.forget()
+        self.wrappers.stop()
         self._pacing.stop()
         if self._breaking is not None:
             self._breaking.cancel()

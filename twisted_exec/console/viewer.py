@@ -31,6 +31,7 @@ from twisted_exec.streaming.interfaces import (
     IAttachmentTransport,
     IEchoTransport,
     IMarkTransport,
+    IMessaging,
     IOperable,
     IResumableAttachment,
     Position,
@@ -40,8 +41,9 @@ from twisted_exec.streaming.interfaces import (
 from twisted_exec.streaming.remotecommand.server import NO_BREAK
 from twisted_exec.wire.control_messages import decode_notice
 from twisted_exec.wire.errors import RemoteProtocolError
-from twisted_exec.wire.resume import Attendance, Notice, parse_notice
+from twisted_exec.wire.resume import Attendance, Notice, NoticeKind, parse_notice
 from twisted_exec.wire.session_terms import FULL, Right, Terms, parse_terms
+from twisted_exec.wire.shell_run import RunReader
 from twisted_exec.wire.stream_options import StreamOptions
 
 if TYPE_CHECKING:
@@ -50,17 +52,21 @@ if TYPE_CHECKING:
 
 
 _STALLED_SECONDS = 10.0
+_MOST_REFUSALS = 5
+"""Refused messages of which a session is told in a second: more than its user can type."""
 _RETURN_SECONDS = 10.0
 """Time after a change of the process until a session without a stream counts as away."""
 
 
-@implementer(IOperable, IResumableAttachment, IPushProducer)
+@implementer(IMessaging, IOperable, IResumableAttachment, IPushProducer)
 class Viewer:
     """
     The attachment of one user's session to a console; :meth:`SharedConsole.viewer` creates it.
 
     :ivar is_away: the stream is lost, and the user may come back.
     :ivar joined_as: the session's id in the journal: that of its first stream.
+    :ivar is_stock: the client reads no marks, although the stream from an earlier process, which
+        serves the client, does.
     """
 
     def __init__(
@@ -71,7 +77,7 @@ class Viewer:
         self._options: StreamOptions | None = None  # until there is a stream
         self._user = self._session = self.joined_as = ""
         self.terms = FULL
-        self.is_away = False
+        self.is_away = self.is_stock = False
         self.output = ViewerOutput(
             console.journal,
             console.scrollback_start,
@@ -88,6 +94,7 @@ class Viewer:
         self._return: IDelayedCall | None = None
         self._size: TerminalSize | None = None
         self._is_role_doubtful = False  # the user may not have the notice about the role
+        self._told_wait_seconds = self._told_refusals = 0
         self._role = self._role_at_start = Role.OBSERVER
 
     @property
@@ -206,6 +213,9 @@ class Viewer:
     def attached(self, transport: IAttachmentTransport) -> None:
         self._use(transport)
         self.terms, self.joined_as = transport.terms, self._session
+        if transport.options.run:
+            self.input.run = RunReader(transport.options.run)
+        self.is_stock = not self.reads_marks
         self._viewers.join(self)
         self._role_at_start = self._role
 
@@ -398,6 +408,18 @@ class Viewer:
             self._viewers.attendance_changed()
         elif self.input.may_send_break() and not self._console.send_break(wish):
             self.tell(NO_BREAK)
+
+    def said(self, text: str) -> None:
+        self._viewers.say(self, text)
+
+    def message_refused(self, most: int, seconds: int) -> None:
+        """Tell the user about the limit of messages a minute, but not of each message of a flood."""
+        if seconds != self._told_wait_seconds:
+            self._told_wait_seconds, self._told_refusals = seconds, 0
+        self._told_refusals += 1
+        if self._told_refusals <= _MOST_REFUSALS:
+            why = f"at most {most} messages a minute; try again in {seconds} s"
+            self.tell(Notice(f"your message was not sent: {why}", NoticeKind.RECEIPT))
 
     @property
     def role(self) -> Role:

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Protocol
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from twisted_exec.api.names import display_name
+from twisted_exec.console import acts
 from twisted_exec.console.floor import Floor
 from twisted_exec.console.output import HarmlessOutput
 from twisted_exec.console.viewer import Viewer, ViewerState
 from twisted_exec.streaming.interfaces import TOO_MANY_VIEWERS, Ending, Position, Role
+from twisted_exec.wire.control_messages import MESSAGE_CHARACTERS
 from twisted_exec.wire.resume import Attendance, Notice, NoticeKind, OpenRecording
 from twisted_exec.wire.session_terms import FULL, Terms
 
@@ -67,6 +69,7 @@ class Viewers:
             return
         if not self.is_suspended:
             self._presence.changed()
+            self._follow_size()
         missing = self.missing_people
         if not missing and not self._may_be_withheld:
             return
@@ -78,6 +81,13 @@ class Viewers:
         self._may_be_withheld = any(each.input.is_withheld for each in self._all)
         if any(changed):
             self.update_input()
+
+    def _follow_size(self) -> None:
+        """Give the line the size of a writer who is here, unless it has the size of one already."""
+        writers = [each for each in self if each.role is Role.WRITER and not each.is_away]
+        sizes = [each.size for each in writers if each.size is not None]
+        if sizes and self._console.size not in (None, *sizes):
+            self._console.window_changed(sizes[-1])
 
     def recordings_changed(self) -> None:
         if self._console.ending is None and not self.is_suspended:
@@ -209,6 +219,29 @@ class Viewers:
             self.attendance_changed()
         self._console.pace()
 
+    def say(self, sender: Viewer, text: str) -> None:
+        """
+        Pass a message of a user on to the other users, and tell the user who gets it.
+
+        Only streams with marks get it: in the output of a session it could not be told from what
+        the machine prints, and a script would read it. The audit log has each message that is
+        passed on.
+        """
+        if self.is_suspended or self._console.ending is not None:
+            return  # the client has no receipt, and says so
+        reports = self._console.reports
+        act = acts.Act(acts.MESSAGE, sender.session, sender.user, "", text)
+        if not reports.report(act):
+            sender.message_refused(reports.most(act), reports.wait_seconds(act))
+            return
+        others = [each for each in self if each is not sender and not each.is_ending]
+        notice = Notice(f'message from {display_name(sender.user)}: "{text}"', NoticeKind.SAID)
+        for each in others:
+            if not each.is_stock:
+                each.tell(notice)
+        here = [each.is_stock for each in others if not each.is_away]
+        sender.tell(Notice(_receipt(text, here.count(False), sum(here)), NoticeKind.RECEIPT))
+
     # Suspension.
 
     @property
@@ -237,6 +270,14 @@ class Viewers:
             viewer.unsuspend()
 
 
+def _receipt(text: str, readers: int, others: int) -> str:
+    if not readers and not others:
+        return "nobody else is at this console to read your message"
+    to = "1 viewer" if readers == 1 else f"{readers} viewers"
+    unseen = f" ({others} more cannot show it)" if others else ""
+    return f'your message to {to}{unseen}: "{text}"'
+
+
 _DELAY_SECONDS = 0.5
 
 
@@ -244,6 +285,10 @@ class Present(Protocol):
     @property
     def is_ending(self) -> bool:
         """True if the session has ended or is about to."""
+
+    @property
+    def is_away(self) -> bool:
+        """True if the session's connection is lost, and its user may come back."""
 
     @property
     def reads_marks(self) -> bool:
@@ -277,15 +322,17 @@ class Presence:
 
     @property
     def attendance(self) -> Attendance:
-        viewers = sum(not each.is_ending for each in self._sessions)
+        present = [each for each in self._sessions if not each.is_ending]
         seconds = int(self._clock.seconds() - self._since) if self._writer else 0
         return Attendance(
-            viewers,
+            len(present),
             self._writer,
             seconds,
             self._recordings(),
             self._has_break(),
             self._missing_people(),
+            sum(each.is_away for each in present),
+            MESSAGE_CHARACTERS,
         )
 
     def changed(self) -> None:

@@ -22,6 +22,7 @@ class EventKind(StrEnum):
     LEAVE = "leave"
     ROLE = "role"
     INPUT = "input"
+    HIDDEN = "hidden"
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,8 @@ class Event:
     * ``role``: ``session``, ``user``, ``role``
     * ``input``, only while a recording needs it: ``session``; ``data``, the bytes in Base64; and
       ``echoed``, whether the bytes are only input that the machine has echoed
+    * ``hidden``: ``ranges``, pairs of an offset and a number of bytes that screens and plain text leave out; they were
+      printed before the event
 
     :param offset: the offset of the first byte that was printed after the event; of a gap, the
         offset at which it begins.
@@ -104,6 +107,10 @@ class IJournal(Interface):
         "16 hexadecimal digits (str); another journal of the same machine has another epoch."
     )
     closed = Attribute("True if there will be no more output: the machine was deleted.")
+    shown_end = Attribute(
+        "Where the output for screens ends at present (int): ``end``, or before output of which :meth:`hide` may hide"
+        " a part."
+    )
 
     def now() -> int:
         """Return the time of day, in nanoseconds since the epoch."""
@@ -229,6 +236,25 @@ class IJournal(Interface):
         :param echoed: the machine has echoed it; else it is recorded before the machine gets it.
         """
 
+    def hold_back(offset: int | None) -> None:
+        """
+        Set :attr:`shown_end`; ``None`` for ``end``. Calls the watchers when it grows.
+        """
+
+    def hide(ranges: Sequence[tuple[int, int]]) -> None:
+        """
+        Leave output out of screens and plain text from now on, which has only just been printed.
+
+        :param ranges: offsets of the first byte and behind the last byte.
+        """
+
+    def hidden(first: int, last: int) -> Sequence[tuple[int, int]]:
+        """
+        Return the ranges between two offsets that :meth:`hide` has hidden.
+
+        :raises OSError: the journal cannot be read at present.
+        """
+
     def events(first: int, last: int, kind: EventKind | None = None) -> Iterator[Event]:
         """
         Iterate over the events from offset ``first`` to ``last``, both included, oldest first.
@@ -259,3 +285,20 @@ def missing_bytes(journal: Any, first: int, last: int) -> int | None:
                 return None
             total += event.data["bytes"]
     return total
+
+
+def without_hidden(journal: Any, offset: int, output: bytes) -> bytes:
+    """
+    Return output with a NUL for each hidden byte: terminals and plain text ignore it, and offsets stay right.
+
+    :param offset: that of the first byte.
+    :raises OSError: as of :meth:`IJournal.hidden`.
+    """
+    ranges = journal.hidden(offset, offset + len(output))
+    if not ranges:
+        return output
+    shown = bytearray(output)
+    for first, last in ranges:
+        first, last = max(0, first - offset), min(len(output), last - offset)
+        shown[first:last] = bytes(max(0, last - first))
+    return bytes(shown)

@@ -42,6 +42,9 @@ from twisted_exec.program.disk_thread import Unanswered
 _MAX_EVENTS = 1000
 _MAX_BOOTS = 1000
 _MAX_NAME = 1000
+_MAX_HIDDEN = 1000
+_HIDDEN_AHEAD_BYTES = 256 << 10
+"""An event that hides output is at most this far behind it."""
 _MARK_NANOSECONDS = 10_000_000
 _TAIL_BYTES, _TAIL_SEGMENT_BYTES = 24 << 10, 8 << 10
 _LAGGING_TAIL_BYTES = 1 << 20
@@ -110,6 +113,9 @@ class Journal:
         "_disk",
         "_events",
         "_files",
+        "_held_from",
+        "_hidden",
+        "_hidden_from",
         "_last_time",
         "_mark",
         "_reading",
@@ -148,6 +154,9 @@ class Journal:
         self._boots: list[Boot] | None = None
         self._cursors: dict[str, MemoryCursor] | None = None
         self._watchers: dict[Callable[[], None], None] = {}
+        self._held_from: int | None = None
+        self._hidden: list[tuple[int, int]] | None = None
+        self._hidden_from = 0  # the list has the ranges of all output from here on
 
     # The disk.
 
@@ -683,6 +692,43 @@ class Journal:
         events += [each for each in recent if first <= each.offset <= last]
         return iter(events)
 
+    @property
+    def shown_end(self) -> int:
+        """See :class:`.IJournal`."""
+        end = self.end
+        return end if self._held_from is None else min(self._held_from, end)
+
+    def hold_back(self, offset: int | None) -> None:
+        if offset != self._held_from:
+            before, self._held_from = self.shown_end, offset
+            if self.shown_end > before:
+                self._notify()
+
+    def hide(self, ranges: Sequence[tuple[int, int]]) -> None:
+        if self.closed:
+            return
+        known = self._recently_hidden()
+        known += ranges
+        if len(known) > _MAX_HIDDEN:
+            self._hidden_from = known[_MAX_HIDDEN // 2 - 1][1]
+            del known[: _MAX_HIDDEN // 2]
+        self._record(EventKind.HIDDEN, ranges=[[first, last - first] for first, last in ranges])
+
+    def _recently_hidden(self) -> list[tuple[int, int]]:
+        if self._hidden is None:
+            # Of earlier processes, and of earlier output of this process, only the events tell.
+            self._hidden, self._hidden_from = [], self.end
+        return self._hidden
+
+    def hidden(self, first: int, last: int) -> Sequence[tuple[int, int]]:
+        known = self._recently_hidden()
+        if first < self._hidden_from:
+            events = self.events(first, last + _HIDDEN_AHEAD_BYTES, EventKind.HIDDEN)
+            known = list(_ranges(events))
+        if not known or first >= known[-1][1]:
+            return ()
+        return [each for each in known if each[0] < last and each[1] > first]
+
     def cursor(self, name: str) -> ICursor:
         if not _CURSOR.fullmatch(name):
             raise ValueError(f"{name!r} is not a name of a cursor, such as syslog-1")
@@ -751,6 +797,12 @@ class Writing:
 
 def _tail(start: int) -> Tail:
     return Tail(start, _TAIL_SEGMENT_BYTES, _MARK_NANOSECONDS)
+
+
+def _ranges(events: Iterable[Event]) -> Iterator[tuple[int, int]]:
+    for event in events:
+        for first, size in event.data["ranges"]:
+            yield first, first + size
 
 
 def _after(boots: int, events: Iterable[Event]) -> Iterator[Event]:

@@ -56,7 +56,7 @@ from twisted_exec.streaming.http.site import Site
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
 from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.sessions.endings import EndingRules, MachineKey, PoolKey
-from twisted_exec.streaming.sessions.guard import LATER_HOP_SECONDS, SessionGuard
+from twisted_exec.streaming.sessions.guard import LATER_HOP_SECONDS, STOPPING, SessionGuard
 from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.streaming.sessions.round_trips import RoundTripMetrics
 from twisted_exec.streaming.text.relay import Relay
@@ -283,7 +283,7 @@ class PoolConsoleServer:
             await maybeDeferred(self._port.stopListening)
             self._port = None
         self.drain()
-        ending = Ending(SHUTTING_DOWN, "the poollet is shutting down")
+        ending = Ending(SHUTTING_DOWN, STOPPING)
         await self.sessions.drain(self._reactor, self._settings.drain_seconds, ending)
 
     async def stop(self) -> None:

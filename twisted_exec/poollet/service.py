@@ -40,7 +40,7 @@ from twisted_exec.program.health import Health
 from twisted_exec.program.interfaces import IAuditSink
 from twisted_exec.program.metrics import new_registry
 from twisted_exec.program.tasks import as_deferred
-from twisted_exec.streaming.sessions.guard import leave_to_successor
+from twisted_exec.streaming.sessions.guard import CONSOLE_SERVER, leave_to_successor
 from twisted_exec.tls.endpoints import address_text
 
 __all__ = ["Poollet", "Settings"]
@@ -329,7 +329,7 @@ class Poollet(Service):
         self._has_successor = True
         self.consoles.drain()
         return leave_to_successor(
-            self.consoles.sessions, self._reactor, linger_seconds, "the poollet"
+            self.consoles.sessions, self._reactor, linger_seconds, CONSOLE_SERVER
         )
 
     def _failed(self, failure: Failure) -> None:

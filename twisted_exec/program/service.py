@@ -119,6 +119,8 @@ class ServiceWithCleanup(Service, Generic[S]):
 
 _log = Logger()
 
+SUMMARY = "summary"
+"""Key of events that a program may show to a user at a terminal, without the rest of the log."""
 _LOOK_EVERY_SECONDS = 0.1
 _FAREWELL_SECONDS = 0.5
 """Limit of drains that begin after :func:`stop_at_once`: sessions get the message that ends them."""
@@ -187,7 +189,7 @@ async def let_sessions_end(reactor: Any, seconds: float, count: Callable[[], int
 def stop_at_once() -> None:
     """End all drains of this process; those to come are short."""
     _stop.at_once = True
-    _log.info("stopping at once")
+    _log.info("stopping at once", **{SUMMARY: True})
     for limit in list(_stop.limits):
         limit.expire()
 
@@ -202,4 +204,5 @@ def _announce(seconds: float, sessions: int) -> None:
         sessions=sessions,
         noun="session gets" if sessions == 1 else "sessions get",
         seconds=seconds,
+        **{SUMMARY: True},
     )

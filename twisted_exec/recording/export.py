@@ -36,6 +36,10 @@ class NothingPrinted(Exception):
     """The journal has no output in the range."""
 
 
+_LEFT_OUT = (EventKind.INPUT, EventKind.HIDDEN)
+"""Input is for the recordings that asked for it; a recording has all output, also what screens do not show."""
+
+
 def export(
     journal: Snapshot,
     signer: HeadSigner,
@@ -87,7 +91,7 @@ def export(
             if entry.offset - signed >= HEAD_BYTES:
                 yield writer.sign_head(now())
                 signed = entry.offset
-        elif entry.kind != EventKind.INPUT:  # it is for the recordings that asked for it
+        elif entry.kind not in _LEFT_OUT:
             yield writer.event(entry)
     if writer is None:
         raise NothingPrinted("the journal has no output in this range")

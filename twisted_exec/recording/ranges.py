@@ -190,7 +190,11 @@ class Range:
     input: str = "none"
 
     def write(self, writer: RecordingWriter, entry: PrintedOutput | Event | None) -> bytes:
-        """Write an entry of the journal, unless it is input that the recording leaves out."""
+        """
+        Write an entry of the journal, unless it is input that the recording leaves out.
+
+        A recording has all output, also what screens do not show.
+        """
         if entry is None:
             return b""
         if isinstance(entry, PrintedOutput):
@@ -200,6 +204,8 @@ class Range:
             kind = "masked" if entry.data["echoed"] else "all"
             if self.input != kind:
                 return b""
+        if entry.kind == EventKind.HIDDEN:
+            return b""
         return writer.event(entry)
 
     def writer(self, signer: Signing) -> RecordingWriter:

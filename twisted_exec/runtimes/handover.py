@@ -67,7 +67,7 @@ from twisted_exec.streaming.interfaces import Position as StreamPosition
 from twisted_exec.streaming.remotecommand.carriers import choose_protocol
 from twisted_exec.streaming.remotecommand.client import ConsoleClient, MarkUser, Reopen, connect
 from twisted_exec.streaming.remotecommand.resuming_client import ResumingClient
-from twisted_exec.streaming.sessions.guard import linger
+from twisted_exec.streaming.sessions.guard import CONSOLE_SERVER, linger
 from twisted_exec.streaming.sessions.hop_messages import (
     REJOIN,
     forwarded_session_id,
@@ -95,12 +95,12 @@ Name of the socket in the runtime's private directory, for predecessors that sti
 
 _KEY_BYTES = 32
 _OPEN_SECONDS = 5.0
-_REPLACED = "the machine runtime was replaced a while ago: open the console again"
-_OPENING = "the machine runtime was replaced at this moment: open the console again"
+_REPLACED = f"{CONSOLE_SERVER} was replaced a while ago: open the console again"
+_OPENING = f"{CONSOLE_SERVER} was replaced at this moment: open the console again"
 _NOT_MOVED = (
-    "the machine runtime was replaced, and this session could not go on: open the console again"
+    f"{CONSOLE_SERVER} was replaced, and this session could not go on: open the console again"
 )
-_LOG_REPLACED = "the machine runtime is being replaced: read the log again"
+_LOG_REPLACED = f"{CONSOLE_SERVER} is being replaced: read the log again"
 
 
 Stop = Callable[[], Awaitable[None]]
@@ -174,6 +174,7 @@ class SessionsHandOver:
             values["viewer"]["user"], values["bound"], Subject(**values["subject"]), viewer
         )
         if values["stream"] is not None:
+            viewer.is_stock = True
             bridged = session.bridged = Bridged.restore(self._cache, values["stream"])
             if bridged.rejoin:
                 self._elsewhere[bytes.fromhex(bridged.rejoin)] = bridged
@@ -592,7 +593,7 @@ class SessionBridge:
         transport, self._transport = self._transport, None
         if transport is not None:
             transport.unregisterProducer()
-            lost = Ending(SHUTTING_DOWN, f"the machine runtime was replaced, and {reason}")
+            lost = Ending(SHUTTING_DOWN, f"{CONSOLE_SERVER} was replaced, and {reason}")
             transport.end(self._ending or lost)
 
     # IAttachment, from the stream

@@ -15,7 +15,7 @@ from twisted.python.components import proxyForInterface
 from zope.interface import implementer
 
 from twisted_exec.api.status import ServiceUnavailable
-from twisted_exec.console.acts import Act
+from twisted_exec.console.acts import MESSAGE, Act
 from twisted_exec.console.shared_console import ConsoleLimits
 from twisted_exec.iri.interfaces import (
     IConsoleAlerts,
@@ -221,6 +221,8 @@ class RuntimeHost(_Runtime, StreamHost):  # type: ignore[misc]
         sessions = self.streams.sessions.with_id(act.session)
         subject = sessions[0].subject if sessions else Subject(act.session, user=act.user)
         fields = {"other_user": act.other, "reason": act.message}
+        if act.kind == MESSAGE:
+            fields = {"message": act.message}
         self.streams.sessions.trail.record(act.kind, subject, fields)
 
     def _ship(self, facts: Mapping[str, str], journal: Any) -> None:

@@ -50,6 +50,7 @@ from twisted_exec.runtimes.state import RuntimeState
 from twisted_exec.runtimes.supervised import MachineSettings, SupervisedMachines
 from twisted_exec.runtimes.supervisor import Supervisor
 from twisted_exec.streaming.interfaces import POWERED_OFF, SHUTTING_DOWN, Ending, IAttachment
+from twisted_exec.streaming.sessions.guard import STOPPING
 from twisted_exec.streaming.subject import Subject
 
 NAME = "twisted-exec"
@@ -201,7 +202,7 @@ class MachineRuntime(Service):
         return Deferred.fromCoroutine(self._stop())
 
     async def _stop(self) -> None:
-        await self.machines.stop(Ending(SHUTTING_DOWN, "the machine runtime is shutting down"))
+        await self.machines.stop(Ending(SHUTTING_DOWN, STOPPING))
         await self._state.close()
 
     # Called by the stream server.

@@ -51,7 +51,7 @@ from twisted_exec.runtimes.supervisor import Supervisor
 from twisted_exec.streaming.interfaces import MACHINE_DELETED, Ending, Role
 from twisted_exec.wire.escape_sequences import PlainLines
 
-_EVENTS_OF_ACTS = {
+_EVENTS_OF_ACTS = {  # messages are between users, and in the audit log alone
     TAKEOVER: ("Normal", "ConsoleTakenOver"),
     TAKEOVER_DENIED: ("Warning", "ConsoleTakeoverDenied"),
     INPUT_DENIED: ("Warning", "ConsoleInputDenied"),
@@ -466,8 +466,9 @@ class SupervisedMachines:
             )
 
     def _acted(self, record: MachineRecord, act: Act) -> None:
-        type, reason = _EVENTS_OF_ACTS[act.kind]
-        self._event(record, type, reason, act.message)
+        if act.kind in _EVENTS_OF_ACTS:
+            type, reason = _EVENTS_OF_ACTS[act.kind]
+            self._event(record, type, reason, act.message)
         self._report_act(act)
 
     def _event(self, record: MachineRecord, type: str, reason: str, message: str) -> None:

@@ -19,7 +19,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted_exec.api.screens import ScreenOptions
 from twisted_exec.api.status import BadRequest, ServiceUnavailable
 from twisted_exec.api.times import stamp
-from twisted_exec.journal.interfaces import Event, EventKind, IJournal
+from twisted_exec.journal.interfaces import Event, EventKind, IJournal, without_hidden
 from twisted_exec.journal.reading import when_answered
 from twisted_exec.program.disk_thread import Unanswered
 from twisted_exec.program.tasks import ShortTurns
@@ -116,7 +116,7 @@ async def _end(journal: IJournal, options: ScreenOptions, turns: ShortTurns) -> 
         return offset
     moment = options.at_nanoseconds
     if moment is None:
-        return int(journal.end)
+        return int(journal.shown_end)
     if journal.start and journal.time_at(journal.start) > moment:
         oldest = stamp(journal.time_at(journal.start))
         raise BadRequest(
@@ -181,7 +181,7 @@ class _History:
             if not data:
                 raise Unanswered  # the journal has this output, but the disk does not answer
             self._pieces.append(_Piece(offset, len(self.output)))
-            self.output += data
+            self.output += without_hidden(self._journal, offset, data)
             offset += len(data)
 
     def resizes(self) -> Sequence[Resize]:

@@ -36,7 +36,7 @@ class ShippedLine(NamedTuple):
 
     :param offset: of its first byte in the journal.
     :param end: offset of the next line.
-    :param time: nanoseconds since the epoch.
+    :param time: of its last byte, in nanoseconds since the epoch.
     :param boot: number of the machine's boot; 0 if unknown.
     :param text: without its newline.
     :param missing: for a gap, the number of missing bytes, or ``None`` if that is unknown; 0 for a

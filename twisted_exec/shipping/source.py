@@ -153,7 +153,7 @@ def read_lines(
         consumed = 0
         for start, end, after in _split(data, line_bytes, is_cut or unfinished):
             text = data[start:end].removesuffix(b"\r")
-            time = journal.time_at(offset + start)
+            time = journal.time_at(offset + max(start, after - 1))
             yield ShippedLine(offset + start, offset + after, time, boot, text)
             consumed = after
         if not consumed:

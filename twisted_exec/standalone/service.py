@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from twisted.application.service import IService
 from twisted.internet.defer import Deferred, DeferredList, gatherResults, maybeDeferred
 from twisted.internet.task import LoopingCall
-from twisted.logger import Logger
+from twisted.logger import ILogObserver, Logger
 from zope.interface import alsoProvides
 
 from twisted_exec.api.dialects import DEFAULT, NAMES, Dialect, by_name
@@ -57,7 +57,7 @@ from twisted_exec.program.options import (
     SPACE_PORT_RANGE,
     ProgramOption,
 )
-from twisted_exec.program.service import AsyncService, let_sessions_end
+from twisted_exec.program.service import SUMMARY, AsyncService, let_sessions_end
 from twisted_exec.program.tasks import as_deferred
 from twisted_exec.recording.stores.option import RECORDING_STORE, MakeStore
 from twisted_exec.runtimes.config import ClassConfig, parse
@@ -79,6 +79,7 @@ from twisted_exec.standalone.machines import (
     permission_binding,
     until_running,
 )
+from twisted_exec.standalone.standard_streams import TerminalSummary
 from twisted_exec.standalone.state import (
     ADMIN,
     CREATED,
@@ -93,6 +94,7 @@ from twisted_exec.storage.option import FORMS, storage_option
 from twisted_exec.storage.quota import NO_LIMITS, QuotaLimits
 from twisted_exec.storage.sqlite import SQLiteStorage
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
+from twisted_exec.streaming.sessions.guard import STOPPING
 from twisted_exec.tls import pem
 from twisted_exec.tls.files import Expiry, read_file
 from twisted_exec.tls.pki import (
@@ -109,7 +111,7 @@ from twisted_exec.web.oidc import WebClient
 
 _SHOWN = 5
 """Machines in the last message."""
-KUBECONFIG, CLIENT_CAS = "admin.kubeconfig", "client-cas.crt"
+KUBECONFIG, CLIENT_CAS, LOG = "admin.kubeconfig", "client-cas.crt", "exec-standalone.log"
 _AUDIT_ROTATION = Rotation(100 << 20)
 _RENEW_EVERY_SECONDS = 12 * 3600
 
@@ -150,6 +152,7 @@ class Settings:
     :param recording_store: creates the store of closed recordings, if there is one.
     :param has_parent: a parent process waits for the end of this process, so that no successor can take
         its place.
+    :param verbose: write the log on a terminal.
     :param web: serve the web console under ``/console/``.
     :param web_client: the web console as a client of the issuers.
     """
@@ -278,6 +281,15 @@ class Settings:
             )
         },
     )
+    verbose: bool = field(
+        default=False,
+        metadata={
+            OPTION: ProgramOption(
+                "verbose",
+                "Show the log on a terminal, instead of a summary with the log in a file.",
+            )
+        },
+    )
     web: bool = field(default=True, metadata={OPTION: WEB})
     web_client: WebClient | None = None
 
@@ -289,6 +301,7 @@ class Standalone(AsyncService):
     It provides :class:`IHandsOver`, unless its store cannot be handed over, or a parent process waits
     for its end.
 
+    :param summary: becomes the log of the application; ``None`` for the log that twistd chooses.
     :ivar kubeconfig: path of the administrator's kubeconfig, written when everything is ready.
     :ivar first_commands: what a user can type then, one line each.
     """
@@ -304,9 +317,10 @@ class Standalone(AsyncService):
         reactor: Any,
         *,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        summary: TerminalSummary | None = None,
     ) -> None:
         super().__init__()
-        self.settings = settings
+        self.settings, self._summary = settings, summary
         self._reactor, self._now = reactor, now
         self._state = StateDirectory(settings.state_directory)
         self.kubeconfig = self._state.file(KUBECONFIG)
@@ -332,9 +346,19 @@ class Standalone(AsyncService):
 
     # Starting.
 
+    def setServiceParent(self, parent: Any) -> None:
+        super().setServiceParent(parent)
+        if self._summary is not None:
+            # twistd asks the application for its log once the application has its service.
+            parent.setComponent(ILogObserver, self._summary)
+
     async def start(self) -> None:
         self._state.open()
         self._open = True
+        if self._summary is not None:
+            path = self._state.file(LOG)
+            self._summary.open(path)
+            self._tell("starting; the log is in {path}", path=_short_path(path))
         self._state.belong_to(self.settings.dialect.name)
         self._state.check_storage(self._storage.location)
         if not self.is_successor:
@@ -363,6 +387,10 @@ class Standalone(AsyncService):
         self._publish(server.url, certificates, commands)
         self._url = server.url
         self._keep_certificates()
+
+    def _tell(self, message: str, **facts: object) -> None:
+        """Log a message for the user of a terminal."""
+        self._log.info(message, **{SUMMARY: True}, **facts)
 
     def _keep_certificates(self) -> None:
         self._renewing = LoopingCall(self.renew)
@@ -473,6 +501,8 @@ class Standalone(AsyncService):
                 path=path,
             )
         self._log.info("ready; the administrator's kubeconfig is {path}", path=path)
+        if self._summary is not None:
+            self._tell("API server at {url}, for this host only", url=url)
         self.first_commands = (
             f"export KUBECONFIG={shlex.quote(os.path.abspath(self.kubeconfig))} PATH={shlex.quote(programs)}:$PATH",
             *commands,
@@ -530,7 +560,7 @@ class Standalone(AsyncService):
         continuing = [] if is_retired else self._continuing()
         await self._stop_services()
         if continuing:
-            self._log.info(
+            self._tell(
                 "going on without this program: {machines}; its next start finds them. To end them, start "
                 "it again and type: kubectl delete machines --all --all-namespaces",
                 machines=", ".join(continuing),
@@ -561,7 +591,7 @@ class Standalone(AsyncService):
                 sessions = service.consoles.sessions
                 await let_sessions_end(self._reactor, self.settings.drain_seconds, sessions.__len__)
                 # No session can be resumed elsewhere: the runtime stops, too.
-                ending = Ending(SHUTTING_DOWN, "the poollet is shutting down")
+                ending = Ending(SHUTTING_DOWN, STOPPING)
                 sessions.end(lambda _: True, ending)
         self._running.sort(key=lambda service: _ORDER.index(type(service).__name__))
         while self._running:

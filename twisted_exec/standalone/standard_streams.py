@@ -2,7 +2,8 @@
 Standard output and input.
 
 The commands that a user can type when the program is ready go to standard output
-(:class:`FirstCommands`).
+(:class:`FirstCommands`). If that is a terminal, the log goes to a file, and only a summary to the
+terminal (:class:`TerminalSummary`).
 
 The program stops together with its parent process (:func:`stop_with_parent`), which holds the other
 end of our standard input.
@@ -17,11 +18,25 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from twisted.internet.interfaces import IReactorTime, IReadDescriptor
-from twisted.logger import ILogObserver, LogEvent, Logger, LogPublisher, globalLogPublisher
+from twisted.logger import (
+    ILogObserver,
+    LogEvent,
+    Logger,
+    LogLevel,
+    LogPublisher,
+    formatEvent,
+    globalLogPublisher,
+    textFileLogObserver,
+)
 from zope.interface import implementer
+
+from twisted_exec.program.service import SUMMARY
 
 QUIET_SECONDS = 0.5
 LONGEST_SECONDS = 5.0
+
+
+_OLD_LOG_BYTES = 16 << 20
 
 
 def _write(text: str) -> None:
@@ -73,6 +88,49 @@ class FirstCommands:
         self._publisher.removeObserver(self)
         if self._is_running():
             self._write(self._text)
+
+
+_MARKS = {LogLevel.warn: "warning: ", LogLevel.error: "error: "}
+
+
+@implementer(ILogObserver)
+class TerminalSummary:
+    """
+    Writes the log into a file, and its warnings and the events with
+    :data:`~twisted_exec.program.service.SUMMARY` on the terminal.
+
+    Events before :meth:`open` are kept: the directory of the file belongs to the program only then.
+    """
+
+    def __init__(self, write: Callable[[str], object] = _write) -> None:
+        self._write = write
+        self._early: list[LogEvent] = []
+        self._file: ILogObserver | None = None
+
+    def open(self, path: str) -> None:
+        """
+        Write into this file from now on; a large one is renamed first.
+
+        :raises OSError: it cannot be written.
+        """
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.getsize(path) > _OLD_LOG_BYTES:
+                os.replace(path, f"{path}.1")
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._file = textFileLogObserver(open(descriptor, "a", encoding="utf-8"))  # noqa: SIM115
+        early, self._early = self._early, []
+        for event in early:
+            self._file(event)
+
+    def __call__(self, event: LogEvent) -> None:
+        if self._file is not None:
+            self._file(event)
+        else:
+            self._early.append(event)
+        level = event.get("log_level", LogLevel.info)
+        is_last = level is LogLevel.critical  # the program prints it when it exits
+        if event.get(SUMMARY) or (level >= LogLevel.warn and not is_last):
+            self._write(f"{_MARKS.get(level, '')}{' '.join(formatEvent(event).split())}\n")
 
 
 _log = Logger()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -12,7 +14,11 @@ from twisted_exec.program.config_file import ConfigError
 from twisted_exec.program.options import settings_of
 from twisted_exec.program.start import make_service
 from twisted_exec.standalone.service import Settings, Standalone
-from twisted_exec.standalone.standard_streams import FirstCommands, stop_with_parent
+from twisted_exec.standalone.standard_streams import (
+    FirstCommands,
+    TerminalSummary,
+    stop_with_parent,
+)
 from twisted_exec.storage.quota import QuotaLimits
 
 PROGRAM = "exec-standalone"
@@ -52,7 +58,10 @@ def makeService(options: Options) -> IService:
 def _program(options: Options, reactor: Any) -> Standalone:
     if options["with-parent"]:
         reactor.callWhenRunning(stop_with_parent, reactor)
-    standalone = Standalone(_settings(options), reactor)
+    settings = _settings(options)
+    has_summary = not settings.verbose and _logs_on_terminal(options.parent)
+    summary = TerminalSummary() if has_summary else None
+    standalone = Standalone(settings, reactor, summary=summary)
     first = FirstCommands(reactor)
 
     def show(_: None) -> None:
@@ -64,6 +73,13 @@ def _program(options: Options, reactor: Any) -> Standalone:
         lambda failure: None,  # reported by make_service
     )
     return standalone
+
+
+def _logs_on_terminal(twistd: Mapping[str, Any] | None) -> bool:
+    """Return whether twistd would write the log on a terminal, by its own options."""
+    if twistd is None or any(map(twistd.get, ("logfile", "logger", "syslog"))):
+        return False
+    return bool(twistd.get("nodaemon")) and sys.stdout is not None and sys.stdout.isatty()
 
 
 def _settings(options: Options) -> Settings:

@@ -22,7 +22,7 @@ from twisted_exec.api.status import (
 )
 from twisted_exec.streaming.carried import BridgedStream, NextHop, SplicedStream, describe_terms
 from twisted_exec.streaming.context import RequestContext
-from twisted_exec.streaming.flow import round_trip_seconds
+from twisted_exec.streaming.flow import shortest_round_trip_seconds
 from twisted_exec.streaming.hop import Hop
 from twisted_exec.streaming.http.responses import outcome
 from twisted_exec.streaming.http.upgrade_client import (
@@ -353,7 +353,9 @@ class Asking:
             raise
         if resumable is None:
             return None
-        return resumable.passed_on(self._hop.settings.name, round_trip_seconds(upgraded.transport))
+        return resumable.passed_on(
+            self._hop.settings.name, shortest_round_trip_seconds(upgraded.transport)
+        )
 
     def _speaks(self, upgrade: bytes, protocol: str) -> None:
         if self._hop.sessions.watcher is not None:

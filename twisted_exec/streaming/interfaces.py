@@ -65,6 +65,7 @@ __all__ = [
     "IBreakable",
     "IConsole",
     "IMarkTransport",
+    "IMessaging",
     "IOperable",
     "IResumableAttachment",
     "IRoundReviewer",
@@ -178,6 +179,20 @@ class IOperable(IAttachment):
         The user asks for a BREAK, or for another role; in order with what is typed.
 
         Not called for a session without input (``options.takes_input`` is false).
+        """
+
+
+class IMessaging(IAttachment):
+    """An attachment that passes messages of its user on to the other users of the console."""
+
+    def said(text: str) -> None:
+        """
+        The user, who has the right to drive, has a message for the other users.
+
+        It is no input: it comes also while input is paused, and is not counted. The attachment
+        limits the rate.
+
+        :param text: one line of 1 to 200 printable characters.
         """
 
 

@@ -20,6 +20,7 @@ from twisted_exec.streaming.interfaces import (
     IBreakable,
     IConsole,
     IMarkTransport,
+    IMessaging,
     IOperable,
     IResumableAttachment,
     Role,
@@ -129,13 +130,14 @@ class FakeConsole:
             protocol.connectionLost(Failure(reason or ConnectionDone()))
 
 
-@implementer(IOperable)
+@implementer(IMessaging, IOperable)
 class RecordingAttachment:
     """
     An attachment that does nothing by itself.
 
     :ivar received: all input, joined.
     :ivar wishes: what else the user asked for, in order.
+    :ivar messages: messages to the other users, in order.
     :ivar input_ends: how often the input ended.
     :ivar detached_with: reasons of detachment; a correct stream detaches at most once.
     :ivar greeting: written as soon as it is attached.
@@ -149,6 +151,7 @@ class RecordingAttachment:
         self.received = b""
         self.sizes: list[TerminalSize] = []
         self.wishes: list[Break | Role] = []
+        self.messages: list[str] = []
         self.input_ends = 0
         self.detached_with: list[str] = []
 
@@ -167,6 +170,9 @@ class RecordingAttachment:
 
     def wished(self, wish: Break | Role) -> None:
         self.wishes.append(wish)
+
+    def said(self, text: str) -> None:
+        self.messages.append(text)
 
     def input_ended(self) -> None:
         self.input_ends += 1

@@ -21,7 +21,7 @@ from twisted_exec.streaming.http.websocket import ServerSocket, server_factory, 
 from twisted_exec.streaming.interfaces import Break, Ending, Role, TerminalSize
 from twisted_exec.streaming.remotecommand.carriers import ServerMessages
 from twisted_exec.wire.channel import Channel
-from twisted_exec.wire.control_messages import SizeDecoder, encode_ending
+from twisted_exec.wire.control_messages import Message, SizeDecoder, encode_ending
 from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.resume import (
     RESUME_HEADER,
@@ -67,6 +67,7 @@ class ResumableConsole(Factory):
         ``Retry-After``, or ``None``.
     :ivar greeting: marks that a faulty server sends first, instead of the right ones and the output
         so far.
+    :ivar messages: messages to other users, in order.
     :ivar requests: the parsed headers of requests for a stream; ``None`` for a new session.
     :ivar heads: the first line and the headers of each request for a stream.
     :ivar state: the answer to requests for the screen in the form ``state``; ``None`` refuses them.
@@ -81,6 +82,7 @@ class ResumableConsole(Factory):
         self.oldest = 0
         self.line: list[Item] = []
         self.sizes: list[TerminalSize] = []
+        self.messages: list[str] = []
         self.refusals: list[tuple[int, int | None]] = []
         self.greeting: bytes | None = None
         self.requests: list[Resume | None] = []
@@ -336,6 +338,8 @@ class _Connection:
             for event in self._sizes.feed(data):
                 if isinstance(event, TerminalSize):
                     self._console.sizes.append(event)
+                elif isinstance(event, Message):
+                    self._console.messages.append(event.text)
                 else:
                     self._take(event, 1)
 

@@ -1,8 +1,8 @@
 """
 Control messages of a console session: terminal sizes, BREAK, roles, and how the session ended.
 
-A session ends with one ``Status`` document on the error channel.  BREAK and roles are our own: an
-extra member of an object in the stream of terminal sizes.
+A session ends with one ``Status`` document on the error channel.  BREAK, roles and messages to
+other users are our own: an extra member of an object in the stream of terminal sizes.
 
 Sources: ``k8s.io/kubelet/pkg/cri/streaming/remotecommand`` (what servers write),
 ``k8s.io/client-go/tools/remotecommand/{v2,v4,resize}.go`` (what clients read).
@@ -111,6 +111,31 @@ class Role(Enum):
     """The name of :attr:`WRITER` up to release 0.1."""
     WATCH = OBSERVER
     """The name of :attr:`OBSERVER` up to release 0.1."""
+
+
+MESSAGE_CHARACTERS = 200
+"""The longest message: an object with it fits into the limit of :class:`SizeDecoder`."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """
+    A user's message to the other users of a console.
+
+    :param text: one line, 1 to 200 printable characters, as :func:`message_line` returns it.
+    """
+
+    text: str
+
+    def __post_init__(self) -> None:
+        if not self.text or self.text != message_line(self.text):
+            raise LocalProtocolError("a message is one line of 1 to 200 printable characters")
+
+
+def message_line(text: str) -> str:
+    """Return the text of a message as it is sent; empty if nothing is left of it."""
+    # Blanks are collapsed, because a line that wraps could look like another notice.
+    return printable_line(" ".join(text.split()))[:MESSAGE_CHARACTERS].rstrip()
 
 
 @dataclass(frozen=True)
@@ -274,6 +299,13 @@ def encode_wish(wish: Break | Role, size: TerminalSize | None) -> bytes:
     return b'{"Width":%d,"Height":%d,"Role":"%s"}\n' % (columns, rows, wish.value.encode())
 
 
+def encode_message(message: Message, size: TerminalSize | None) -> bytes:
+    """Encode a message to the other users in the stream of sizes; ``size`` as for a wish."""
+    columns, rows = (0, 0) if size is None else (size.columns, size.rows)
+    document = {"Width": columns, "Height": rows, "Message": message.text}
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+
+
 class SizeDecoder:
     """
     Decodes the stream of sizes: a sequence of JSON objects, possibly with our requests.
@@ -288,20 +320,20 @@ class SizeDecoder:
         self._pending = b""
         self._broken = False
 
-    def feed(self, data: bytes) -> list[TerminalSize | Break | Role]:
+    def feed(self, data: bytes) -> list[TerminalSize | Break | Role | Message]:
         """
         Take bytes of the resize channel.
 
         :param data: more than 4 KiB count as invalid.
         :return: the complete and valid events, oldest first, without sizes with a zero.
         """
-        events: list[TerminalSize | Break | Role] = []
+        events: list[TerminalSize | Break | Role | Message] = []
         if self._broken:
             return events
         if len(data) > self._MESSAGE_BYTES:
             self._give_up()
             return events
-        # As Latin-1, in which a character is a byte: of the texts only names in ASCII count.
+        # As Latin-1, in which a character is a byte: a piece may end inside a character of UTF-8.
         text = (self._pending + data).decode("latin-1")
         start = _behind_space(text, 0)
         while not self._broken and (found := self._object(text, start)) is not None:
@@ -327,7 +359,7 @@ class SizeDecoder:
             return None
         return (document, end) if end - start <= self._LIMIT_BYTES else None
 
-    def _read(self, document: dict[str, Any]) -> TerminalSize | Break | Role | None:
+    def _read(self, document: dict[str, Any]) -> TerminalSize | Break | Role | Message | None:
         # Go matches keys case-insensitively; the last one wins.
         keys = {key.lower(): value for key, value in document.items()}
         width, height = keys.get("width", 0), keys.get("height", 0)
@@ -350,11 +382,21 @@ def _behind_space(text: str, start: int) -> int:
     return match.start() if match else len(text)
 
 
-def _request(keys: dict[str, Any]) -> Break | Role | None:
-    milliseconds, role = keys.get("break"), keys.get("role")
+def _request(keys: dict[str, Any]) -> Break | Role | Message | None:
+    milliseconds, role, message = keys.get("break"), keys.get("role"), keys.get("message")
     if type(milliseconds) is int and 1 <= milliseconds <= MAX_BREAK_MILLISECONDS:
         return Break(milliseconds)
-    return _ROLES.get(role) if isinstance(role, str) else None
+    if isinstance(role, str) and role in _ROLES:
+        return _ROLES[role]
+    return _message(message) if isinstance(message, str) else None
+
+
+def _message(latin: str) -> Message | None:
+    try:
+        text = message_line(latin.encode("latin-1").decode("utf-8"))
+    except UnicodeError:
+        return None  # no UTF-8, or a character that was escaped
+    return Message(text) if text else None
 
 
 _ROLES = {role.value: role for role in Role}
@@ -419,6 +461,8 @@ def dropped_keys(dropped: int, unsent: int) -> str:
     :param dropped: keys, and requests such as a BREAK; at least 1.
     :param unsent: how many of these were never sent.
     """
+    if dropped == unsent:
+        return keys_discarded(unsent, "typed meanwhile")
     text = f"{keys_counted(dropped - unsent)} may not have reached the machine"
     if unsent:
         text += f"; {keys_discarded(unsent, 'typed after that')}"
@@ -447,5 +491,14 @@ def keys_counted(count: int) -> str:
 def encode_gap(skipped_bytes: int | None) -> bytes:
     """Return the notice in place of missing output; ``skipped_bytes`` is ``None`` if unknown."""
     if skipped_bytes is None:
-        return encode_notice("output is missing here")
+        return encode_notice(_GAP_OF_UNKNOWN_SIZE)
     return encode_notice(f"{skipped_bytes} bytes skipped")
+
+
+_GAP_OF_UNKNOWN_SIZE = "output is missing here"
+_GAP = re.compile(rf"\d+ bytes skipped|{_GAP_OF_UNKNOWN_SIZE}")
+
+
+def is_gap(text: str) -> bool:
+    """Return whether a notice is that of :func:`encode_gap`."""
+    return _GAP.fullmatch(text) is not None

@@ -266,6 +266,10 @@ class NoticeKind(Enum):
     """The machine has ended; the session waits for it to start again."""
     BANNER = "banner"
     """The machine's banner."""
+    SAID = "said"
+    """A message of another user of the console."""
+    RECEIPT = "receipt"
+    """The answer to a message of this session: who gets it, or why nobody does."""
 
 
 class NoticeRole(Enum):
@@ -371,6 +375,10 @@ class Attendance:
     :param recordings: those that go on, :data:`MOST_RECORDINGS` at most; ``None`` if unknown.
     :param has_break: false if the console has no BREAK.
     :param withheld: why the machine gets no input at present; empty if it does.
+    :param lost: the number of those whose connections are lost; 0 also if the runtime is of an
+        earlier release.
+    :param message_characters: the longest message that the console passes on to the other users; 0
+        for none.
     """
 
     viewers: int
@@ -379,6 +387,14 @@ class Attendance:
     recordings: tuple[OpenRecording, ...] | None = None
     has_break: bool = True
     withheld: str = ""
+    lost: int = 0
+    message_characters: int = 0
+
+    @property
+    def counted(self) -> str:
+        """The numbers for people: ``3`` or ``2, 1 lost``."""
+        present = max(0, self.viewers - self.lost)
+        return f"{present}, {self.lost} lost" if self.lost else str(present)
 
 
 @dataclass(frozen=True)
@@ -431,6 +447,10 @@ def encode_mark(mark: Mark | Question | Answer) -> bytes:
         document = {"Viewers": mark.viewers}
         if mark.writer:
             document |= {"Writer": mark.writer, "Seconds": mark.seconds}
+        if mark.lost:
+            document["Lost"] = mark.lost
+        if mark.message_characters:
+            document["Message"] = mark.message_characters
         if mark.recordings is not None:
             document["Recordings"] = [
                 {"Input": each.input, "User": each.user[:_LONGEST_USER]}
@@ -541,12 +561,14 @@ def _mark(line: bytes) -> Mark | None:
 
 def _attendance(document: dict[str, object]) -> Attendance:
     viewers, seconds = document["Viewers"], document.get("Seconds", 0)
-    writer = document.get("Writer", "")
+    writer, lost = document.get("Writer", ""), document.get("Lost", 0)
     if not (
         isinstance(viewers, int)
         and isinstance(seconds, int)
         and isinstance(writer, str)
+        and isinstance(lost, int)
         and _is_count(viewers)
+        and _is_count(lost)
         and _is_count(seconds)
     ):
         raise RemoteProtocolError("a mark Viewers has no valid number or name")
@@ -554,7 +576,18 @@ def _attendance(document: dict[str, object]) -> Attendance:
     has_break, withheld = document.get("Break") is not False, document.get("Withheld", "")
     if not isinstance(withheld, str):
         raise RemoteProtocolError("a mark Viewers has no valid reason why input is withheld")
-    return Attendance(viewers, writer, seconds, recordings, has_break, printable_line(withheld))
+    withheld = printable_line(withheld)
+    longest = document.get("Message", 0)
+    return Attendance(
+        viewers,
+        writer,
+        seconds,
+        recordings,
+        has_break,
+        withheld,
+        lost,
+        longest if isinstance(longest, int) and _is_count(longest) else 0,
+    )
 
 
 def _recordings(value: object) -> tuple[OpenRecording, ...] | None:

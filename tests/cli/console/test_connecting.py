@@ -29,7 +29,7 @@ class LineTests(SynchronousTestCase):
         )
 
     def test_progress(self) -> None:
-        """The line appears after a moment, is drawn anew each second in one row, and is erased at the end."""
+        """The line appears after a moment, is drawn anew each second in one row, with the seconds, and is erased."""
         line = self.begin()
         line.erase()
         self.assertEqual(self.written, [])
@@ -43,7 +43,7 @@ class LineTests(SynchronousTestCase):
             self.written,
             [
                 "\r\x1b[Kconnecting to vm at https://a: TLS, 1 s",
-                "\r\x1b[Kconnecting to vm at https://a: a longer",
+                "\r\x1b[Kconnecting to vm at ...longer step, 2 s",
                 "\r\x1b[K",
             ],
         )

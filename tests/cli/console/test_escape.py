@@ -184,6 +184,9 @@ class MenuTests(SynchronousTestCase):
         self.assertEqual(menu.feed(b"~f", is_sent=False), [EscapeCommand.TAKE_OVER])
         menu.feed(b"ls", is_sent=False)
         self.assertEqual(menu.feed(b"~?", is_sent=False), [EscapeCommand.HELP])
+        for text, keys in ((b"ls", [b"ls"]), (b"~x", [b"~x"]), (b"\x1b[A", [b"\x1b[A"])):
+            typed = menu.feed(text + b"~s~.", is_sent=False)
+            self.assertEqual(typed, [*keys, EscapeCommand.STATUS, EscapeCommand.LEAVE], text)
         self.assertEqual(joined([*menu.feed(b"l"), *menu.feed(b"~?")]), [b"l~?"])
 
     def test_doubled(self) -> None:

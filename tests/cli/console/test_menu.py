@@ -548,7 +548,7 @@ class StoppedTests(SessionCase):
     def end(self, following: NextSession | None) -> Outcome:
         self.begin(again=lambda why: following)
         self.attach()
-        self.session.ended(Ending(SHUTTING_DOWN, "the poollet is shutting down"))
+        self.session.ended(Ending(SHUTTING_DOWN, "the server of this console is shutting down"))
         self.sink.flush()
         self.session.detached("")
         return self.outcome()
@@ -559,4 +559,6 @@ class StoppedTests(SessionCase):
         self.assertEqual(self.end(following).next, following)
         outcome = self.end(None)
         self.assertEqual((outcome.next, outcome.exit_code), (None, 1))
-        self.assertTrue(outcome.line.endswith(f"the poollet is shutting down; {WHEN_BACK}"))
+        self.assertTrue(
+            outcome.line.endswith(f"the server of this console is shutting down; {WHEN_BACK}")
+        )

@@ -75,8 +75,8 @@ class OutageTests(OutageCase):
     def test_lines(self) -> None:
         """The user reads when the connection is lost, how to leave, and how long the loss lasted."""
         for escapes, hint in (
-            ("^],~", " (Ctrl-] leaves, not Ctrl-C)"),
-            ("~", " (~. leaves, not Ctrl-C)"),
+            ("^],~", "; Ctrl-] leaves, not Ctrl-C"),
+            ("~", "; ~. leaves, not Ctrl-C"),
             ("none", ""),
         ):
             self.begin(escapes=parse_escape(escapes))
@@ -85,7 +85,7 @@ class OutageTests(OutageCase):
             self.clock.advance(0.49)
             self.assertEqual(self.said, [])
             self.clock.advance(0.01)
-            self.assertEqual(self.said, [f"connection lost; reconnecting{hint}"])
+            self.assertEqual(self.said, [f"connection lost{hint}\nreconnecting"])
             self.session.resumed(3.24, 0)
             self.assertEqual(self.said[1:], ["reconnected after 3.2 s"])
             self.assertEqual(self.clock.getDelayedCalls(), [])
@@ -98,8 +98,8 @@ class OutageTests(OutageCase):
         self.attach()
         self.session.outage(LOST)
         self.clock.pump([0.5, 1, 1])
-        self.assertEqual(self.said, ["connection lost; reconnecting (Ctrl-] leaves, not Ctrl-C)"])
-        self.assertIn(b"reconnecting, 2 s (Ctrl-] leaves, not Ctrl-C)", drawn[-1])
+        self.assertEqual(self.said, ["connection lost; Ctrl-] leaves, not Ctrl-C\nreconnecting"])
+        self.assertIn(b"mreconnecting, 2 s\x1b", drawn[-1])
         self.session.typed(b"~s")
         count = len(drawn)
         self.clock.advance(1)
@@ -157,6 +157,25 @@ class OutageTests(OutageCase):
                     f"reconnected after 2 min 5 s; 17 keys {end}",
                 ],
             )
+
+    def test_command_behind_discarded_keys(self) -> None:
+        """Behind keys that were discarded, ``~`` begins a command: the machine has not all of the line."""
+        self.begin()
+        stream = self.attach()
+        self.session.outage("connection lost")
+        self.session.typed(b"reb")
+        self.session.resumed(0.1, 3)
+        self.session.typed(b"~B")
+        self.assertEqual(stream.told, [Break()])
+
+    def test_command_behind_withheld_keys(self) -> None:
+        """While the machine gets no input, ``~`` begins a command anywhere."""
+        self.begin()
+        stream = self.attach()
+        for withheld in ("2 people are needed", ""):
+            stream.attendance = Attendance(1, withheld=withheld)
+            self.session.typed(b"reb~B")
+        self.assertEqual((stream.told, stream.sent[-5:]), ([Break()], b"reb~B"))
 
     def test_quiet(self) -> None:
         """With ``--quiet`` there are no lines about the connection."""
@@ -296,7 +315,7 @@ class ScriptOutageTests(OutageCase):
         stream = self.attach()
         self.session.outage("connection lost")
         self.clock.advance(1)
-        self.assertEqual(self.said, ["connection lost; reconnecting (Ctrl-C leaves)"])
+        self.assertEqual(self.said, ["connection lost; Ctrl-C leaves\nreconnecting"])
         self.session.interrupted(signal.SIGINT)
         self.assertEqual(stream.told, ["leave"])
         self.session.detached("left")
@@ -395,16 +414,18 @@ class SilenceTests(OutageCase):
         """The figure grows in its row, and the cursor stays where it is."""
         self.silent()
         for seconds in (5.0, 6.0):
-            row = f"\x1b7\x1b[A\r\x1b(B\x1b[mno answer from the server for {seconds:.0f} s (Ctrl-] leaves)"
+            row = f"\x1b7\x1b[A\r\x1b(B\x1b[mno answer for {seconds:.0f} s"
             self.assertEqual(self.drawn_after(seconds), f"{row}\x1b[K\x1b8".encode())
-        self.assertEqual(self.said, ["no answer from the server for 4 s (Ctrl-] leaves)"])
+        self.assertEqual(
+            self.said, ["the server does not answer; Ctrl-] leaves\nno answer for 4 s"]
+        )
         self.drawn_after(0)
         self.assertEqual(self.said[1:], ["the server answers again"])
 
     def test_counts_over_a_screen(self) -> None:
         """Over the screen of a program, the message's row is drawn again."""
         self.silent(full_screen=True)
-        self.assertIn(b"\x1b[24;1Hno answer from the server for 5 s", self.drawn_after(5))
+        self.assertIn(b"\x1b[24;1Hno answer for 5 s", self.drawn_after(5))
         self.session.typed(b"x")
         self.assertEqual(self.drawn_after(6), b"")
 
@@ -447,7 +468,9 @@ class SilenceTests(OutageCase):
         for seconds in (1.0, 3.0, 5.0, 6.0):
             stream.overdue_seconds = seconds
             self.clock.advance(1)
-        self.assertEqual(self.said, ["no answer from the server for 5 s (Ctrl-] leaves)"])
+        self.assertEqual(
+            self.said, ["the server does not answer; Ctrl-] leaves\nno answer for 5 s"]
+        )
         stream.overdue_seconds = 0.0
         self.clock.advance(1)
         self.assertEqual(self.said[1:], ["the server answers again"])
@@ -477,7 +500,7 @@ class SilenceTests(OutageCase):
         stream.pings = Pings(self.clock, SILENCE_SECONDS, self.fail)
         stream.pings.start(carrier)
         self.clock.pump([1] * 4)
-        told = "no answer from the server for {} s (Ctrl-] leaves)"
+        told = "no answer for {} s"
         for seconds, open_seconds in ((7, 1), (12, 3)):
             self.act = Deferred()
             self.session.typed(b"~L")
@@ -509,7 +532,7 @@ class SilenceTests(OutageCase):
         self.assertEqual(
             self.said[1:],
             [
-                "connection lost; reconnecting (Ctrl-] leaves, not Ctrl-C)",
+                "connection lost; Ctrl-] leaves, not Ctrl-C\nreconnecting",
                 "reconnected after 1.0 s",
             ],
         )

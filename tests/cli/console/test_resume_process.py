@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import signal
 from typing import Any
 
@@ -29,6 +31,15 @@ first_screen.WAIT_SECONDS = status.SILENT_SECONDS = 600
 {COMMAND}
 """
 """The program; it waits for the first screen, and is silent in an outage, for ten minutes."""
+
+
+REDIRECTED = f"""
+import os
+for number in map(int, os.environ["NUMBERS"].split()):
+    os.dup2(os.open(os.environ["INTO"], os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
+{COMMAND}
+"""
+"""The program, with output in a file."""
 
 
 class ResumeCase(TerminalCase):
@@ -80,7 +91,7 @@ class TerminalTests(ResumeCase):
         await self.until_typed(b"ls\r")
         self.lose(*LONG)
         self.console.print(b"bin\r\n")
-        lost = rb"\$ \r +\rconnection lost; reconnecting \(Ctrl-\] leaves, not Ctrl-C\)\r\n\$ "
+        lost = rb"\$ \r +\rconnection lost; Ctrl-\] leaves, not Ctrl-C\r\nreconnecting\r\n\$ "
         await process.until(lost)
         process.type(b"pwd\r")
         await process.until(rb"reconnected after \d+\.\d s; 5 bytes of output follow\r\n\$ bin\r\n")
@@ -99,7 +110,8 @@ class TerminalTests(ResumeCase):
             await process.until(rb"\$ " + printed)
         process.type(b"\x1d")
         await self.ends_so(process, 0)
-        self.assertTrue(process.stdout.endswith(b"helps.\r\n$ 012\r\n"), process.stdout)
+        end = b"helps.\r\n$ 012\r\nDisconnected from vm.\r\n"
+        self.assertTrue(process.stdout.endswith(end), process.stdout)
 
     async def test_leave(self) -> None:
         """The escape keys leave during the outage."""
@@ -135,6 +147,53 @@ class TerminalTests(ResumeCase):
         await self.until_typed(b"ls\rpwd\r")
         process.type(b"\x1d")
         await self.ends_so(process, 0)
+
+    async def lose_keys(self, numbers: str) -> tuple[bytes, bytes]:
+        """
+        Lose keys that a user has typed, while these descriptors go to a file.
+
+        :return: what the terminal shows, and what is in the file.
+        """
+        path = os.path.abspath(self.mktemp())
+        self.console.print(b"$ ")
+        process = self.start_on_terminal(
+            "--quiet", command=REDIRECTED, env={"NUMBERS": numbers, "INTO": path}
+        )
+
+        def shown() -> tuple[bytes, bytes]:
+            with open(path, "a+b") as file:
+                file.seek(0)
+                return process.stdout, file.read()
+
+        for expected in (rb"\$ ", b"3 keys may not have reached the machine"):
+            while not any(re.search(expected, each) for each in shown()):
+                await self._settle()
+            if not self.typed:
+                process.type(b"ls\r")
+                await self.until_typed(b"ls\r")
+                self.console.restart()
+        process.type(b"~?\x1d")
+        await self.ends_so(process, 0)
+        return shown()
+
+    async def test_standard_error_in_a_file(self) -> None:
+        """Messages are on the terminal, also the answers to commands."""
+        terminal, file = await self.lose_keys("2")
+        self.assertIn(b"3 keys may not have reached the machine\r\n", terminal)
+        self.assertIn(b"right after Enter", terminal)
+        self.assertEqual(file, b"")
+
+    async def test_output_in_a_file(self) -> None:
+        """Messages are on the terminal, and output is in the file."""
+        terminal, file = await self.lose_keys("1")
+        self.assertIn(b"3 keys may not have reached the machine\r\n", terminal)
+        self.assertEqual(file, b"$ ")
+
+    async def test_both_in_a_file(self) -> None:
+        """With a terminal for input only, messages are on standard error."""
+        terminal, file = await self.lose_keys("1 2")
+        self.assertRegex(file, rb"reconnected .*; 3 keys may not have reached the machine\n")
+        self.assertNotIn(b"keys may not", terminal)
 
     async def test_refused(self) -> None:
         """A session that is over ends with the server's reason."""

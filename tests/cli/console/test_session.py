@@ -221,6 +221,16 @@ class EscapeTests(SessionCase):
         self.sink.flush()
         self.assertEqual(self.outcome(), Outcome())
 
+    def test_farewell(self) -> None:
+        """A user who leaves reads so, by either key, and not when the session ends otherwise."""
+        for keys in (b"\x1d", b"\r~."):
+            self.begin(escapes=parse_escape("^],~"), farewell=lambda: "Disconnected from vm.")
+            self.attach()
+            self.session.typed(keys)
+            self.session.detached("left")
+            self.sink.flush()
+            self.assertEqual(self.outcome(), Outcome(line="Disconnected from vm."))
+
     def test_does_not_wait_for_a_dead_peer(self) -> None:
         """A server or reader that hangs delays leaving by at most one second."""
         self.begin(escapes=parse_escape("^],~"))
@@ -415,10 +425,20 @@ class MenuTests(SessionCase):
             self.session.typed(b"~s")
             self.assertEqual(len(said), told + (news.text != LINE_AGAIN), news)
         self.assertTrue(stream.sent.endswith(b"ab~s"))
-        self.session.notice(not_sent("the line is lost"))
-        told = len(said)
-        self.session.typed(b"~s")
-        self.assertEqual(len(said), told + 1)
+        # Discarded keys have no further notice, and input that arrives again has an echo at least.
+        for news in (Notice("the console line is back"), None):
+            self.session.notice(not_sent("the line is lost"))
+            for keys in (b"", b"ab", b"c"):
+                told = len(said)
+                self.session.typed(keys + b"~s")
+                self.assertEqual(len(said), told + 1, keys)
+            if news is None:
+                self.session.data_received(b"login: ")
+            else:
+                self.session.notice(news)
+            self.session.typed(b"ab~s")
+            self.assertEqual(len(said), told + 1)
+            self.assertTrue(stream.sent.endswith(b"ab~s"))
 
     def test_next_session(self) -> None:
         """The session that follows begins a line, whatever the former one was sent."""

@@ -32,13 +32,13 @@ from twisted_exec.cli.console.script import (
     PROBE_SECONDS,
     Script,
     ShellRun,
-    typed_command,
 )
 from twisted_exec.cli.console.session import TIMED_OUT, TIMED_OUT_CODE, Outcome
 from twisted_exec.console.floor import HINT, WAITS, Floor
-from twisted_exec.wire.escape_sequences import strip
+from twisted_exec.wire.escape_sequences import PlainLines
 from twisted_exec.wire.resume import Notice, NoticeKind, NoticeRole, not_sent
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
+from twisted_exec.wire.shell_run import Echoes, RunReader, command_lines
 
 SHELLS = {
     "bash": ["bash", "--norc", "-i"],
@@ -90,6 +90,37 @@ class Machine(ProcessProtocol):
 
     def processEnded(self, reason: Failure) -> None:
         self.over.callback(None)
+
+
+class Watched(Machine):
+    """
+    A shell whose console hides what it must not show.
+
+    :ivar on_screens: the text of its screens, up to the end of the command.
+    """
+
+    def __init__(self, script: ShellRun, arguments: list[str], **environment: str) -> None:
+        self._run, self._echoes = RunReader(script.nonce), Echoes()
+        self._hidden: list[tuple[int, int]] = []
+        super().__init__(script, arguments, **environment)
+
+    def typed(self, data: bytes) -> None:
+        for line in self._run.feed(data):
+            self._echoes.expect(line)
+        super().typed(data)
+
+    def outReceived(self, data: bytes) -> None:
+        for hidden in self._echoes.feed(len(self.shown), data):
+            self._hidden += hidden
+        super().outReceived(data)
+
+    @property
+    def on_screens(self) -> str:
+        shown = bytearray(self.shown)
+        for first, last in self._hidden:
+            shown[first:last] = bytes(last - first)
+        before_end = bytes(shown).partition(b"\x1b]28747;E")[0]
+        return PlainLines().feed(before_end).decode()
 
 
 COMMANDS: list[tuple[str, int, bytes]] = [
@@ -180,19 +211,37 @@ class ShellTests(TestCase):
         self.assertNotIn(b"printf", machine.printed)
 
     @inlineCallbacks
-    def test_viewers(self) -> Any:
-        """
-        Other viewers see the typed lines and the output, but no marks.
-        """
-        for name, arguments in SHELLS.items():
-            if shutil.which(arguments[0]) is None:
-                continue
-            machine = Machine(ShellRun(reactor, "echo done"), arguments)
+    def check_screens(self, prompt: str, command: str, typed: str) -> Any:
+        """Run a command in each shell, and compare what screens show of it."""
+        machines = [
+            Watched(ShellRun(reactor, command), arguments, PS1=prompt)
+            for arguments in SHELLS.values()
+            if shutil.which(arguments[0]) is not None
+        ]
+        for machine in machines:
             yield machine.done
             yield machine.over
-            shown = strip(machine.shown)
-            self.assertIn(b"done\r\n", shown, name)
-            self.assertNotRegex(shown, rb"(?<!28747;)[RBE]" + machine.nonce, name)
+            expected = f"{prompt}\n{prompt}{typed}\n{machine.printed.decode()}"
+            self.assertEqual(machine.on_screens[-len(expected) :], expected)
+
+    def test_viewers(self) -> Any:
+        """
+        Other viewers see the prompt, the command and its output, wherever the shell wraps what is typed.
+        """
+        checks = [
+            self.check_screens(prompt, command, command)
+            for prompt in ("$ ", f"[{'ada@vm' * 4}] $ ", f"{'~' * 71} $ ")
+            for command in ("echo done", f"echo done | grep '{'done' * 30}' || echo it\\'s done")
+        ]
+        return gatherResults(checks, consumeErrors=True)
+
+    def test_long_command(self) -> Any:
+        """Of a command that is typed in many lines, screens show all that is typed, without the rest."""
+        checks = [
+            self.check_screens("$ ", *(f"echo {each * 500}| wc -c" for each in (word, typed)))
+            for word, typed in (("long ", "long "), ("lo\tng ", "lo\\011ng "))
+        ]
+        return gatherResults(checks, consumeErrors=True)
 
     @inlineCallbacks
     def test_text_of_another_user(self) -> Any:
@@ -233,8 +282,8 @@ class LossTests(SynchronousTestCase):
     def result(self, shell: str, typed: bytes) -> str:
         """Return the exit code of the last mark; L if the shell says that it has not run the command."""
         ran = subprocess.run(
-            [shell],
-            input=typed.replace(b"\r", b"\n"),
+            [shell, "-c", 'read -r _r;eval "$_r"'],
+            input=typed,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             cwd=self.directory,
@@ -248,9 +297,13 @@ class LossTests(SynchronousTestCase):
         self.directory = self.mktemp()
         os.mkdir(self.directory)
 
+    def typed(self, command: str) -> bytes:
+        return b"".join(line + b"\n" for line in command_lines(command, self.nonce))
+
     def test_each_byte(self) -> None:
         """Whichever byte is lost, the exit code is not 0."""
-        (typed,) = typed_command("exit 9", self.nonce)
+        (line,) = command_lines("exit 9", self.nonce)
+        typed = line + b"\n"
         for name in ("bash", "dash"):
             self.assertEqual(self.result(name, typed), "9")
             for at in range(len(typed)):
@@ -260,11 +313,11 @@ class LossTests(SynchronousTestCase):
     def test_lost_in_the_command(self) -> None:
         """A command of which a byte is lost is not run, also if both copies lack it, or it has many lines."""
         for command, lost in (("exit 9", b"i"), ("touch made; : " + "x" * 2000, b"d")):
-            typed = b"".join(typed_command(command, self.nonce))
+            typed = self.typed(command)
             at = typed.index(command[:10].encode()) + command.encode().index(lost)
             self.assertEqual(self.result("dash", typed[:at] + typed[at + 1 :]), "L")
             self.assertEqual(os.listdir(self.directory), [])
-        both = b"".join(typed_command("true; exit 9", self.nonce)).replace(b"exit", b"exi")
+        both = self.typed("true; exit 9").replace(b"exit", b"exi")
         self.assertEqual(self.result("dash", both), "L")
 
 
@@ -314,7 +367,7 @@ class PromptTests(SynchronousTestCase):
         timed_out = Outcome(TIMED_OUT_CODE, TIMED_OUT)
         line = f"{TIMED_OUT}: no shell answered"
         self.assertEqual(scripted_outcome(run, timed_out).line, line)
-        run.received(b"\x1b]28747;R%s\x1b\\$ " % nonce_of(terminal.sent))
+        run.received(b"\x1b]28747;R%s:\x1b\\$ " % nonce_of(terminal.sent))
         clock.pump([0.1] * 20)
         remedy = r"--send '\x03' sends it Ctrl-C"
         line = f"{TIMED_OUT}: {GOES_ON}; {remedy}"
@@ -413,7 +466,7 @@ class PromptTests(SynchronousTestCase):
                 clock, run, terminal = self.begin(b"$ ")
                 clock.pump([0.1] * typed)
                 other = b"\x1b]28747;R0123abcd\x1b\\"
-                own = b"\x1b]28747;R89abcdef\x1b\\"
+                own = b"\x1b]28747;R89abcdef:\x1b\\"
                 for byte in (own + other if is_first else other + own) + b"$ ":
                     run.received(bytes([byte]))
                 clock.pump([0.1] * 10)
@@ -424,7 +477,7 @@ class PromptTests(SynchronousTestCase):
         for shown, last in ((b"", ""), (b"mysql> ", '; the last line is "mysql>"')):
             clock, _, terminal = self.begin(shown)
             clock.pump([0.1] * 20)
-            self.assertLess(len(terminal.sent.split(b"\r")[1]), 60)  # one row, behind a prompt
+            self.assertLess(len(terminal.sent.split(b"\r")[1]), 64)  # one row, behind a prompt
             clock.pump([PROBE_SECONDS] * 2)
             assert terminal.outcome is not None
             self.assertEqual(terminal.outcome.exit_code, NO_SHELL_CODE)
@@ -676,10 +729,11 @@ class PromptTests(SynchronousTestCase):
         clock, run, terminal = self.begin(b"$ ")
         clock.pump([0.1] * 10)
         nonce = nonce_of(terminal.sent)
-        probe = b"\x1b]28747;R%s\x1b\\" % nonce
+        probe = b"\x1b]28747;R%s:\x1b\\" % nonce
         run.received(b"echo\r\n%s%s$ " % (probe, probe))
         clock.pump([0.1] * 3)
-        self.assertTrue(terminal.sent.endswith(typed_command("secret command", nonce.decode())[0]))
+        (line,) = command_lines("secret command", nonce.decode())
+        self.assertTrue(terminal.sent.endswith(line + b"\r"))
         text = b"printf B%s;\r\n\x1b[?2004l\x1b]28747;B%s\x1b\\a\x1b]2\x1b\\E\r\nb\r\n" % (
             nonce,
             nonce,
@@ -696,7 +750,7 @@ class PromptTests(SynchronousTestCase):
         clock, run, terminal = self.begin(b"$ ")
         clock.pump([0.1] * 10)
         nonce = nonce_of(terminal.sent)
-        run.received(b"\x1b]28747;R%s\x1b\\" % nonce)
+        run.received(b"\x1b]28747;R%s:\x1b\\" % nonce)
         clock.pump([0.1] * 3)
         run.received(b"\x1b]28747;B[ 1.0] usb\r\n%s\x1b\\out\r\n" % nonce)
         printed = run.received(
@@ -715,7 +769,7 @@ class PromptTests(SynchronousTestCase):
             clock, run, terminal = self.begin(b"$ ")
             clock.pump([0.1] * 10)
             nonce = nonce_of(terminal.sent)
-            run.received(b"\x1b]28747;R%s\x1b\\" % nonce)
+            run.received(b"\x1b]28747;R%s:\x1b\\" % nonce)
             clock.pump([0.1] * 3)
             run.received(answer.replace(b"%s", nonce))
             clock.pump([1] * 12)
@@ -727,5 +781,5 @@ class PromptTests(SynchronousTestCase):
         """
         A command that would be typed for seconds is refused.
         """
-        error = self.assertRaises(ValueError, typed_command, "\n" * 5000 + "x", "0" * 16)
+        error = self.assertRaises(ValueError, command_lines, "\n" * 5000 + "x", "0" * 16)
         self.assertIn("put it into a file on the machine", str(error))

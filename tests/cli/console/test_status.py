@@ -153,6 +153,7 @@ class StatusTests(OutageCase):
                 ["  writer      bob?, for 2 min 5 s", "  viewers     3"],
             ),
             (Attendance(1), ["  writer      nobody", "  viewers     1"]),
+            (Attendance(4, lost=3), ["  writer      nobody", "  viewers     1, 3 lost"]),
             (
                 Attendance(1, withheld="2 people are needed"),
                 ["  writer      nobody", "  withheld    2 people are needed"],

@@ -42,7 +42,9 @@ class Shell(RecordingAttachment):
                 line, self._line = self._line, b""
                 self.transport.write(line + b"\r\n")
                 environment = {**os.environ, "NAME": self._name}
-                running = getProcessOutput("/bin/sh", ["-c", line], environment, errortoo=True)
+                # Each line has a shell of its own, which reads no further line.
+                run = b"exec </dev/null; " + line
+                running = getProcessOutput("/bin/sh", ["-c", run], environment, errortoo=True)
                 running.addCallback(self._ran)
 
     def _ran(self, output: bytes) -> None:

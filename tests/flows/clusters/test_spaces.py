@@ -9,12 +9,11 @@ import re
 import shlex
 import shutil
 import signal
-import textwrap
-from collections.abc import Iterator
 from pathlib import Path
 
 from tests import needs
 from tests.contracts.space_world import pause
+from tests.docs.commands import commands
 from tests.flows import kubectls, programs
 from tests.spacemanager.providers.local_world import command
 from tests.standalone.test_program import StandaloneCase
@@ -153,7 +152,8 @@ class TutorialTests(SpaceCase):
 
     async def test_every_command(self) -> None:
         """Each command prints the output on the page."""
-        for line, told in commands():
+        page = (TUTORIAL / "spaces.rst").read_text()
+        for line, told in commands(page.replace("CHECKOUT", str(TUTORIAL.parents[1]))):
             if line.startswith(BY_HAND):
                 await self.by_hand(line)
                 continue
@@ -173,15 +173,6 @@ class TutorialTests(SpaceCase):
                 os.kill(pid, signal.SIGKILL)
             while not self.processes():
                 await pause(0.05)
-
-
-def commands() -> Iterator[tuple[str, str]]:
-    """Yield every command of the page with its printed output; a busy machine may wait longer."""
-    text = (TUTORIAL / "spaces.rst").read_text().replace("CHECKOUT", str(TUTORIAL.parents[1]))
-    for block in re.findall(r"\.\. code-block:: console\n\n((?:   .*\n)+)", text):
-        for part in re.split(r"^\$ ", textwrap.dedent(block), flags=re.MULTILINE)[1:]:
-            line, _, told = part.partition("\n")
-            yield line.replace("--timeout=60s", "--timeout=600s"), told
 
 
 def without_ages(text: str) -> str:

@@ -4,15 +4,18 @@ Scripts with ``kubectl console --run``, ``--expect`` and ``--send``, through thr
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
+import tarfile
 from pathlib import Path
 
 from tests.cli.console.test_program_process import AHEAD
 from tests.flows.consoles import watch
-from tests.flows.programs import Program, start
+from tests.flows.programs import Program, script, start
 from tests.flows.test_three_programs import binding
 from twisted_exec.api import kinds
+from twisted_exec.wire.escape_sequences import PlainLines
 
 from .test_logs import PROMPT, LogCase
 
@@ -47,6 +50,51 @@ class ScriptTests(LogCase):
         self.assertEqual((code, out), (7, b"a\nb"))
         code, out = await self.result("--run", "seq 1 20000")
         self.assertEqual((code, out), (0, b"".join(b"%d\n" % each for each in range(1, 20001))))
+
+    async def test_screens(self) -> None:
+        """Other viewers, plain logs and screens have the command and its output; the log has all that was echoed."""
+        screen = await watch(self.deployment.admin, "sh")
+        begin = await screen.until(PROMPT)
+        # The prompt of a shell differs from machine to machine.
+        screen.type(b"PS1='$ '\n")
+        begin = await screen.until(rb"\$ ", start=begin)
+        code, _ = await self.result("--run", "echo it''s; exit 3")
+        self.assertEqual(code, 3)
+        await screen.until(rb"28747;E.*28747;E.*\$ ", start=begin)
+        expected = "$ \n$ echo it''s; exit 3\nits\n$ "
+        shown = PlainLines().feed(screen.output[begin - 2 :]).decode()
+        self.assertTrue(shown.replace("\n\n", "\n").endswith(expected), shown)
+        await screen.leave()
+        again = await watch(self.deployment.admin, "sh")
+        await again.until(PROMPT)
+        self.assertIn(expected, PlainLines().feed(again.output).decode())
+        await again.leave()
+        for command, is_complete in (("logs --plain", False), ("screen", False), ("logs", True)):
+            argv = [script("twisted-exec"), *command.split(), "sh"]
+            program = start(argv, env={"KUBECONFIG": self.deployment.admin})
+            self.addCleanup(program.stop)
+            self.assertEqual(await program.ended, 0)
+            self.assertIn(b"echo it", program.stdout)
+            self.assertIs(b"printf" in program.stdout, is_complete, command)
+
+    async def test_documented_pipe(self) -> None:
+        """The example of the how-to page that packs files of a machine makes an archive that can be read."""
+        page = Path(__file__).parents[3] / "docs" / "howto" / "scripts.rst"
+        (line,) = re.findall(r"\$ kubectl console web-1 (--run .* > etc\.tgz)", page.read_text())
+        self.assertIn(" /etc ", line)
+        directory = Path(self.mktemp()).absolute()
+        (directory / "etc").mkdir(parents=True)
+        (directory / "etc" / "hostname").write_text("web-1")
+        # The size of /etc says nothing, and the message of tar about the leading slash stays.
+        line = line.replace("/etc", str(directory / "etc"))
+        command = f'kubectl() {{ "$PYTHON" -c "$CODE" sh "$@"; }}; cd {directory}; kubectl {line}'
+        env = {"KUBECONFIG": self.deployment.admin, "PYTHON": sys.executable, "CODE": CODE}
+        program = start(["sh", "-c", command], env=env)
+        self.addCleanup(program.stop)
+        self.assertEqual(await program.ended, 0)
+        with tarfile.open(directory / "etc.tgz") as archive:
+            names = [Path(each).name for each in archive.getnames()]
+        self.assertIn("hostname", names)
 
     async def test_two_runs(self) -> None:
         """A run types nothing into the command of another run."""

@@ -23,6 +23,7 @@ from twisted_exec.streaming.interfaces import (
 from twisted_exec.streaming.remotecommand.resumable import PageServer
 from twisted_exec.streaming.subject import Subject
 from twisted_exec.testing.console import ResumableAttachment
+from twisted_exec.wire.control_messages import Message, encode_message
 from twisted_exec.wire.resume import Ack, At, Position
 from twisted_exec.wire.session_terms import TERMS_HEADER, Terms
 
@@ -155,7 +156,9 @@ class ResumeTests(KeptCase):
         self.assertEqual(again.hears()[0], Ack(1))
         client.send(b"\0x")
         again.send(b"\0b")
-        self.assertEqual(self.attachment.received, b"ab")
+        for number, each in enumerate((client, again)):
+            each.send(b"\4" + encode_message(Message(f"{number}"), None))
+        self.assertEqual((self.attachment.received, self.attachment.messages), (b"ab", ["1"]))
         ending = client.hears()[-1]
         message = "this session goes on over another connection"
         self.assertEqual(ending, Ending(RESUMED, message))
@@ -348,7 +351,7 @@ class StopTests(KeptCase):
         absent.lose()
         stopped = self.server.stopService()
         self.assertEqual(
-            self.attachments[1].detached_with, ["the machine runtime is shutting down"]
+            self.attachments[1].detached_with, ["the server of this console is shutting down"]
         )
         self.assertEqual(self.attachments[0].detached_with, [SHUTTING_DOWN])
         self.assertIsInstance(client.hears()[-1], Ending)
@@ -361,9 +364,9 @@ class StopTests(KeptCase):
         """A connection that is lost while the runtime stops ends its session."""
         client = self.open()
         self.attachment.transport.end(Ending(COMPLETED))  # its status waits for the client
-        self.server.kept_sessions.close("the machine runtime is shutting down")
+        self.server.kept_sessions.close("the server of this console is shutting down")
         client.lose()
-        reason = "the machine runtime is shutting down"
+        reason = "the server of this console is shutting down"
         self.assertEqual(self.attachment.detached_with, [reason])
 
 

@@ -181,7 +181,8 @@ class ReadTests(LogCase):
         await server.stopService()
         await self.until(lambda: reader.complete is False)
         self.assertEqual(
-            reader.got, b"[twisted-exec: ShuttingDown: the machine runtime is shutting down]\r\n"
+            reader.got,
+            b"[twisted-exec: ShuttingDown: the server of this console is shutting down]\r\n",
         )
         self.assertEqual(self.audit()[-1]["reason"], SHUTTING_DOWN)
 
@@ -324,5 +325,5 @@ class ScreenTests(LogCase):
         await self.server.stopService()
         refusal = await denied
         self.assertEqual(
-            (refusal.code, refusal.message), (503, "the machine runtime is shutting down")
+            (refusal.code, refusal.message), (503, "the server of this console is shutting down")
         )

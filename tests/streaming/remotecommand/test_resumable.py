@@ -24,7 +24,7 @@ from twisted_exec.streaming.interfaces import (
 from twisted_exec.streaming.remotecommand.resumable import Acknowledgements, Resumption
 from twisted_exec.streaming.remotecommand.server import READ_ONLY
 from twisted_exec.testing.console import ResumableAttachment
-from twisted_exec.wire.control_messages import encode_size, encode_wish
+from twisted_exec.wire.control_messages import Message, encode_message, encode_size, encode_wish
 from twisted_exec.wire.resume import (
     Ack,
     At,
@@ -241,6 +241,14 @@ class SettledTests(ResumableCase):
         peer.send(b"\xff\0")
         self.assertEqual(self.attachment.transport.settled, 6)
         self.assertEqual(self.acknowledged(peer), 6)
+
+    def test_message(self) -> None:
+        """A message to other users does not count, for a client that sends it to an earlier release."""
+        peer = self.open()
+        peer.send(b"\0abc")
+        peer.send(b"\4" + encode_message(Message("hello"), TerminalSize(80, 24)))
+        self.assertEqual(self.attachment.messages, ["hello"])
+        self.assertEqual(self.attachment.transport.settled, 3)
 
     def test_behind_the_end(self) -> None:
         """Input behind its end is discarded, and so it is settled."""

@@ -14,12 +14,13 @@ from tests.streaming.remotecommand.resuming import Client, ResumingUser
 from twisted_exec.streaming.interfaces import COMPLETED, RESUMED, Break, Ending, Role, TerminalSize
 from twisted_exec.streaming.remotecommand.client import LOST
 from twisted_exec.streaming.remotecommand.input_log import LIMIT_PIECES, WINDOW_PIECES
+from twisted_exec.streaming.remotecommand.resuming_client import Messages
 from twisted_exec.testing.console import RecordingProducer, RecordingUser
 from twisted_exec.testing.resumable_console import ResumableConsole
 from twisted_exec.wire.channel import V4, Channel
-from twisted_exec.wire.control_messages import encode_ending
+from twisted_exec.wire.control_messages import Message, encode_ending
 from twisted_exec.wire.errors import LocalProtocolError
-from twisted_exec.wire.resume import At, EchoTime, Notice, Position, encode_mark
+from twisted_exec.wire.resume import At, EchoTime, Notice, NoticeKind, Position, encode_mark
 
 VECTORS = Path(__file__).with_name("resume_vectors.json")
 
@@ -144,6 +145,18 @@ class OutageTests(ResumingCase):
         self.end.wait(1)
         self.assertEqual(self.line, [b"ab", Break(300), b"c", Role.WRITER, None])
         self.assertEqual(self.server.sizes, [TerminalSize(132, 43)])
+
+    def test_message(self) -> None:
+        """A message to other users goes past the input, and is not sent during an outage, nor behind it."""
+        self.client.say(Message("one"))
+        self.end.pump()
+        self.end.cut()
+        self.client.say(Message("two"))
+        self.end.wait(1)
+        self.client.say(Message("three"))
+        self.end.pump()
+        self.assertEqual(self.server.messages, ["one", "three"])
+        self.assertEqual((self.line, self.client.resumes), ([], 1))
 
     def test_nothing_before_ack(self) -> None:
         """A resumed stream sends nothing before the server's Ack."""
@@ -430,6 +443,28 @@ class EndTests(ResumingCase):
             "the session could not be resumed: refused with 404; open the console again"
         )
 
+    def test_refused_keys(self) -> None:
+        """The reason says how many keys are lost: those that were sent last, and those typed since."""
+        sent = "2 keys may not have reached the machine"
+        for typed, ends in (
+            ((b"", b"abc"), "3 keys typed meanwhile were discarded"),
+            ((b"ls", b""), sent),
+            ((b"ls", b"\r"), f"{sent}; 1 key typed after that was discarded"),
+        ):
+            self.setUp()
+            self.end.link.state = "down"
+            for part in typed:
+                if part:
+                    self.client.write(part)
+                if part is typed[0]:
+                    self.end.pump()
+                    self.lose()
+            self.end.wait(90)
+            self.server.expire()
+            self.end.link.state = "up"
+            self.end.wait(2)
+            self.assertTrue(self.user.detached_with[0].endswith(f"again; {ends}"), ends)
+
     def test_beyond_the_end(self) -> None:
         """So does one whose output the server does not know."""
         self.server.print(b"abc")
@@ -520,6 +555,19 @@ class EndTests(ResumingCase):
                 self.assertEqual(len(self.user.detached_with), 1)
                 getattr(self.client, act)()
                 self.assert_over(self.user.detached_with[0])
+
+    def test_user_without_notices(self) -> None:
+        """A user that has no place for notices gets them in the output, but no messages of other users."""
+        output: list[bytes] = []
+
+        class Plain:
+            def data_received(self, data: bytes) -> None:
+                output.append(data)
+
+        messages = Messages(Plain())  # type: ignore[arg-type]  # only what is called here
+        messages.notice(Notice("one"))
+        messages.notice(Notice('message from bob: "two"', NoticeKind.SAID))
+        self.assertEqual(output, [Notice("one").output])
 
     def test_leave_in_callbacks(self) -> None:
         """The user may leave from any callback."""

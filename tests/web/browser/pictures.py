@@ -1,9 +1,8 @@
 """
 ``python -m tests.web.browser.pictures [COMMIT [DIRECTORY]]``: what a change of the page changes for the eye.
 
-It takes a picture of every view in three windows, and of consoles also on a phone that lies on its side, in light and
-in dark colours: once with the page of
-COMMIT (``HEAD``), and once with that of the working tree.  ``DIRECTORY/index.html`` shows each view that
+It takes a picture of every view in five windows, of which one is a phone that lies on its side, in light and in dark
+colours: once with the page of COMMIT (``HEAD``), and once with that of the working tree.  ``DIRECTORY/index.html`` shows each view that
 differs: before, after, and where.  The program fails if there is one, so it also finds what nobody meant
 to change.
 
@@ -39,7 +38,7 @@ from .steps import VM
 from .test_list import NO_LISTS
 from .user import User
 
-MACHINES = kinds.MACHINES.resource
+MACHINES, POLICIES = kinds.MACHINES.resource, kinds.CONSOLEPOLICIES.resource
 LISTS = ("machines", "sessions", "recordings", "alerts", "requests", "consoles")
 FONTS = ("DejaVu Sans", "DejaVu Sans Mono")
 TOLERANCE = 16
@@ -50,7 +49,13 @@ MOST_LOOKS = 60
 """A view that is not still after so many pictures never will be."""
 _ROOT, _PAGE = Path(__file__).parents[3], "twisted_exec/web/page"
 _DIRECTORY = "PICTURES_DIRECTORY"  # in the environment of the tests
-_COLOURS = r"for c in 31 32 33 34 35 36; do printf '\033[%sm%s\033[0m ' $c '####'; done; echo"
+# All colours on all backgrounds, and then those that most programs use.
+_COLOURS = (
+    r"clear; for b in 40 41 42 43 44 45 46 47; do for f in 30 31 32 33 34 35 36 37; do "
+    r"printf '\033[%s;%sm%s\033[0m' $b $f ' ab'; done; echo; done; "
+    r"for c in 31 32 33 34 35 36; do printf '\033[%sm%s\033[0m ' $c '####'; done; echo"
+)
+_PEOPLE = {"metadata": {"name": "six-eyes"}, "spec": {"people": 3}}
 
 _CLOCK = """{
     const [RealDate, now] = [Date, Date.parse('2026-11-25T22:00:00Z')];
@@ -106,7 +111,7 @@ def needs_fonts() -> str | None:
 class _Album(TestCase):
     """Pictures of the views of a user, who has a finger as the pointer on a phone."""
 
-    sizes = SIZES
+    sizes = SIZES | {"low": (1000, 600), "side": (844, 390)}
 
     async def visit(self, url: str, token: str = "", script: str = "") -> User[Page]:
         """Open the page of the commit or of the working tree, and log in with a token, if there is one."""
@@ -168,20 +173,40 @@ class ListPictures(_Album, FleetTestCase):
         await ada.until_page("ada, bob")
         for view in LISTS[:-1]:
             await self.take_view(ada, view)
-        await self.take_view(ada, "machines?filter=nothing", "no-match")
-        await ada.click_text("button", "Clear the filter")
-        await ada.click_text("button", "Power off web-1")
-        await self.take(ada, "question")
+            await self.take_view(ada, f"{view}?filter=nothing", f"no-match-{view}")
+            await self.take_view(ada, f"{view}?namespace=team-a", f"namespace-{view}")
+        await self.take_dialogs(ada)
+        for name, said in (("none", "no such machine"), ("build-7", "powered off")):
+            await ada.open(f"machines/default/{name}")
+            await ada.until_page(said)
+            await self.take(ada, f"machine-{name}")
         loading = await self.ada(NO_LISTS)
         await loading.page.until("document.querySelector('.skeleton:not([hidden])')?.offsetParent")
         await self.take(loading, "loading")
+
+    async def take_dialogs(self, ada: User[Page]) -> None:
+        """What a list shows when its user asks for more of a row, or is asked."""
+        await ada.open("machines?namespace=")
+        await ada.click_text("button", "Power off web-1")
+        await self.take(ada, "question")
+        await ada.page.press("Escape")
+        for view, opener, name in (
+            ("machines", "tr:has(.problem) .icon", "row"),
+            ("machines", ".filters-button", "filters"),
+            ("sessions", "summary", "session"),
+            ("requests", "[data-action=Approve]", "approve"),
+        ):
+            await ada.open(f"{view}?namespace=")
+            found = f"document.querySelector({json.dumps(opener)})"
+            await ada.page.until(f"((each) => each && (each.click(), true))({found})")
+            await self.take(ada, name)
+            await ada.page.press("Escape")
 
 
 class MachinePictures(_Album, WebTestCase):
     """A machine with a shell: its console in all states, and what was there before."""
 
     skip = needs.chromium() or needs.page_vendor() or needs_fonts()
-    sizes = SIZES | {"side": (844, 390)}
 
     async def user(self, name: str = "ada", **options: Any) -> User[Page]:
         """Open the page with the clock that stands still."""
@@ -207,13 +232,27 @@ class MachinePictures(_Album, WebTestCase):
         await self.take_dialogs(ada)
         await self.take_roles(ada)
         await self.take_past(ada)
+        await self.take_people(ada)
         await self.take_split(ada)
-        await ada.click_text("button", "Close the console of vm-1")
+        await ada.click_text("button", "Close the console of vm-2")
         await client.patch(MACHINES, "vm-1", {"spec": {"power": "Off"}}, "default")
-        await self.deployment.machine_in_state("vm-1", "Shutdown")
+        await ada.until_page("Machine: Shutdown")
+        await self.take(ada, "off")
+        await ada.focus_terminal()
+        await ada.open_commands()
+        await ada.page.press("w")
         await ada.open(VM)
         await ada.until_page("not running")
-        await self.take(ada, "off")
+        await self.take(ada, "off-before")
+
+    async def take_people(self, ada: User[Page]) -> None:
+        """A console whose keys wait for another person."""
+        await self.deployment.client.create(POLICIES, _PEOPLE, "default")
+        await ada.open(VM)
+        await ada.until_page("more people are needed")
+        await self.take(ada, "people")
+        await self.deployment.client.delete(POLICIES, "six-eyes", "default")
+        await ada.until_page("You can type")
 
     async def take_login(self) -> None:
         """The login, and a console whose connection does not open."""

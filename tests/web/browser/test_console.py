@@ -11,6 +11,7 @@ from typing import Any
 from twisted.internet.defer import Deferred, gatherResults
 
 from tests.flows.deployment import POOL, machine, pause
+from tests.flows.programs import script, start, terminal
 from twisted_exec.api import kinds
 from twisted_exec.api.resource import Resource
 
@@ -262,6 +263,88 @@ class ConsoleTests(WebTestCase):
         await ada.page.until(f"!/bob/.test({people}) && /ada/.test({people})")
         self.check_faults()
 
+    async def test_company(self) -> None:
+        """
+        Users read who joins and leaves, and write to each other; neither the machine nor its output has a part in that.
+        A page that is gone is no viewer.
+        """
+        ada, bob = await self.user(), await self.user("bob")
+        await self.open_terminal(ada)
+        await ada.until_page(r"1 viewer: ada \(you\)")
+        joined = await ada.watch_page("bob has joined")
+        await bob.open(f"{VM}?mode=drive")
+        await bob.until_page(r"2 viewers: bob \(you\), ada")
+        await joined()
+        for sender, reader, text in (
+            (bob, ada, "may I type?  <b>\u202ebold</b>"),
+            (ada, bob, "$(echo 6*7) I reboot it"),
+        ):
+            receipt = await sender.watch_page("Your message to 1 viewer:")
+            await sender.open_commands()
+            await sender.page.press("M")
+            await sender.page.until("document.querySelector('dialog[open] input:focus')")
+            await sender.page.type(text)
+            await sender.page.press("Enter")
+            await receipt()
+            await reader.page.until("document.querySelector('.said')")
+        said = "document.querySelector('.said span').textContent"
+        self.assertEqual(
+            await ada.page.evaluate(said), 'Message from bob: "may I type? <b>?bold</b>"'
+        )
+        self.assertEqual(
+            await bob.page.evaluate(said), 'Message from ada: "$(echo 6*7) I reboot it"'
+        )
+        for width, height in ((1280, 800), (390, 844)):
+            await ada.page.resize(width, height)
+            self.assertEqual(await faults_of(ada.page), [])
+            await self.check_layout(ada, f"said-{width}", ".said", ".said .button", ".status-line")
+        await ada.echo("still")
+        self.assertNotIn("reboot", await bob.until_terminal("still-42"))
+        await ada.click_text(".said button", "\u00d7")
+        await ada.page.until("!document.querySelector('.said')")
+        await bob.page.close()
+        await ada.until_page(r"1 viewer, 1 lost: ada \(you\), bob \(lost\)")
+        eve = await self.user("bob")
+        await eve.open(f"{VM}?mode=observe")
+        await eve.until_page("2 viewers, 1 lost")
+        await eve.open_commands()
+        disabled = "[...document.querySelectorAll('dialog button:disabled')].map((each) => each.textContent)"
+        self.assertTrue(
+            any("Message to viewers" in each for each in await eve.page.evaluate(disabled))
+        )
+        self.check_faults()
+
+    async def test_page_and_terminal(self) -> None:
+        """A user of the page and one of kubectl console read the same about each other, in the same words."""
+        ada = await self.user()
+        await self.open_terminal(ada)
+        await ada.until_page(r"1 viewer: ada \(you\)")
+        joined = await ada.watch_page("carl has joined")
+        config = self.deployment.kubeconfig("carl", ["system:masters"])
+        argv = [script("kubectl-console"), "vm-1"]
+        carl = terminal(argv, columns=100, KUBECONFIG=config)
+        self.addCleanup(carl.stop)
+        await carl.until(b"you are an observer")
+        await joined()
+        said = await ada.watch_page('Message from carl: "may I\\?"')
+        carl.type(b"~M")
+        await carl.until(b"Message to all viewers: ")
+        carl.type(b"may I?\r")
+        await carl.until(b'your message to 1 viewer: "may I\\?"')
+        await said()
+        await ada.open_commands()
+        await ada.page.press("M")
+        await ada.page.until("document.querySelector('dialog[open] input:focus')")
+        await ada.page.type("yes")
+        await ada.page.press("Enter")
+        await carl.until(rb'\[twisted-exec: message from ada: "yes"\]')
+        carl.type(b"~s")
+        await carl.until(rb"viewers     2: carl \(you\), ada")
+        left = await ada.watch_page("carl has left")
+        carl.type(b"\x1d")
+        await left()
+        self.check_faults()
+
     async def test_typing_at_the_end(self) -> None:
         """Keys of a user who types on when a session ends press no button: no part of a line reaches a machine."""
         ada = await self.user()
@@ -427,6 +510,24 @@ class ConsoleTests(WebTestCase):
             await other.page.reload()
         self.check_faults()
 
+    async def test_run(self) -> None:
+        """Of ``kubectl console --run`` a console shows the command and its output, also after a reload; so does its screen."""
+        ada = await self.user()
+        await self.open_terminal(ada)
+        await ada.until_terminal("[#$]$")
+        env = {"KUBECONFIG": self.deployment.kubeconfig("ada", ["system:masters"])}
+        program = start([script("kubectl-console"), "vm-1", "--run", "echo it''s done"], env=env)
+        self.addCleanup(program.stop)
+        self.assertEqual((await program.ended, program.stdout), (0, b"its done\n"))
+        shown = "[#$] echo it''s done\\s+its done\\s+\\S*[#$]$"
+        for _ in range(2):
+            self.assertNotIn("printf", await ada.until_terminal(shown))
+            await ada.page.reload()
+        await ada.open(f"{VM}/screen")
+        await ada.until_page("echo it''s done\\s+its done")
+        self.assertFalse(await ada.page.evaluate("document.body.innerText.includes('printf')"))
+        self.check_faults()
+
     async def test_early_keys(self) -> None:
         """The files of the terminal are there before a console is opened, so that it takes keys at once."""
         ada = await self.user()
@@ -575,8 +676,9 @@ class ConsoleTests(WebTestCase):
 
     async def test_power(self) -> None:
         """
-        A machine is powered off and on by the commands of its console, off after a question; then the user reads
-        how long the session waits.  The names of the commands are those of the list.  A user who has scrolled back before powers it on and sees how it starts.
+        A machine is powered off by a command of its console after a question; then the user reads how long the session
+        waits, and the cursor is hollow.  The names of the commands are those of the list.  *Power on* is beside the
+        state of the machine: a user who has scrolled back before sees how it starts.
         """
         ada = await self.user()
         await self.open_terminal(ada)
@@ -590,10 +692,11 @@ class ConsoleTests(WebTestCase):
         await ada.click_text("dialog button", "Power off")
         await ada.until_page("Machine: Shutdown")
         await ada.page.until("/being powered off[^]*waits up to/.test(told.join())")
+        await ada.focus_terminal()
+        await ada.page.until(HOLLOW)
         await ada.page.evaluate("terminals[0].scrollToTop()")
         await ada.page.until("document.querySelector('.newest').checkVisibility()")
-        await ada.open_commands()
-        await ada.page.press("P")
+        await ada.click_text(".status-line button", "Power on")
         await ada.until_page("You can type")
         await ada.page.until("!document.querySelector('.newest').checkVisibility()")
         self.check_faults()
@@ -808,9 +911,9 @@ class ConsoleTests(WebTestCase):
             "[...document.querySelectorAll('.log-facts, .line-time')].map((each) => each.title)"
         )
         await ada.page.until(
-            f"/^The time of a line is that of its first byte/m.test({titles}.join('\\n'))"
+            f"/^The time of a line is that of its end/m.test({titles}.join('\\n'))"
         )
-        await ada.page.until(f"{titles}.some((each) => /^Began .*, the next line /.test(each))")
+        await ada.page.until(f"{titles}.some((each) => /^\\d+-.*, the next line /.test(each))")
         await ada.click_text("button", "Begin")
         await ada.page.until(f"!{following}")
         await ada.click_text("button", "End")

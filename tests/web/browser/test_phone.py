@@ -53,7 +53,7 @@ _REPLACED = """import(new URL('terminal/status_line.js', document.querySelector(
     })"""
 _RECONNECTED = (
     _REPLACED
-    % "line.state('resumed', {seconds: 72}); line.machine({state: 'Shutdown', problem: ''})"
+    % "line.state('resumed', {seconds: 72}); line.machine({state: 'Shutdown', problem: '', isOff: true}, true)"
 )
 _STOPPED = (
     _REPLACED
@@ -277,7 +277,7 @@ class PhoneTests(WebTestCase):
         self.check_faults()
 
     async def test_low_desktop(self) -> None:
-        """A low window of a desktop keeps its tabs, and the status line names each user once, and all of them."""
+        """A low window of a desktop keeps the views, and the status line names each user once, and all of them."""
         await self.deployment.create_machine("vm-1", "shell")
         ada = await self.user()
         await self.open_terminal(ada)

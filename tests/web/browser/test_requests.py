@@ -179,6 +179,13 @@ class RequestTests(WebTestCase):
         await ada.focus_terminal()
         await ada.page.until(HOLLOW)
         await self.check_layout(ada, "alone", ".role-text")
+        await ada.page.set_touch()
+        for size in ((844, 390), (667, 375), (390, 500)):
+            await ada.page.resize(*size)
+            cut = "(({scrollWidth, clientWidth}) => scrollWidth > clientWidth)(document.querySelector('.role-text'))"
+            await ada.page.until(f"innerWidth === {size[0]} && !{cut}")
+        await ada.page.set_touch(enabled=False)
+        await ada.page.resize(1280, 800)
         await ada.click_text("button", "Details")
         await ada.until_page("nothing is sent: ConsolePolicy default/four needs 2 people")
         await ada.click_text("dialog button", "Close")

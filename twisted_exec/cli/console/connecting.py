@@ -48,15 +48,18 @@ class ProgressLine:
     @classmethod
     def on_stderr(cls, reactor: Any, text: Callable[[int], str]) -> ProgressLine | None:
         """Return a line on standard error; ``None`` if that is no terminal."""
-        if not os.isatty(2):
-            return None
+        return cls.on_terminal(2, reactor, text) if os.isatty(2) else None
+
+    @classmethod
+    def on_terminal(cls, descriptor: int, reactor: Any, text: Callable[[int], str]) -> ProgressLine:
+        """Return a line on a terminal."""
 
         def write(text: str) -> None:
             with suppress(OSError):  # a terminal that is gone
-                os.write(2, text.encode())
+                os.write(descriptor, text.encode())
 
         def columns() -> int:
-            return os.get_terminal_size(2).columns or 80
+            return os.get_terminal_size(descriptor).columns or 80
 
         is_plain = os.environ.get("TERM", "dumb") == "dumb"
         line = cls(reactor, write, text, columns, is_plain=is_plain)
@@ -82,7 +85,15 @@ class ProgressLine:
             self._write(f"{text}\r\n")
         else:
             # A second row could not be erased.
-            self._write(f"{_ERASE}{text[: max(1, self._columns() - 1)]}")
+            self._write(f"{_ERASE}{_shortened(text, max(1, self._columns() - 1))}")
+
+
+def _shortened(text: str, size: int) -> str:
+    """Return a text without a part of its middle, such as of an address: its end has the seconds."""
+    if len(text) <= size:
+        return text
+    end = size // 2
+    return f"{text[: size - end]}...{text[-end + 3 :]}" if end > 3 else text[-size:]
 
 
 def step(reactor: Any, *, is_verified: bool) -> str:

@@ -129,11 +129,12 @@ class Dialog:
         self._draw(f"{shown}\r\n")
         return shown
 
-    async def line(self, prompt: str, row: int = 0) -> str | None:
+    async def line(self, prompt: str, row: int = 0, longest: int = _LONGEST_LINE) -> str | None:
         """
         Return a line that the user types; ``None`` if the user cancels it.
 
         :param row: of the view that is open; 0 without a view.
+        :param longest: in characters; further keys are ignored.
         """
         if not row:
             self._begin_line()
@@ -151,7 +152,7 @@ class Dialog:
             elif key == _KILL_LINE:
                 text = ""
             elif isinstance(key, str) and key.isprintable():
-                text = (text + key)[:_LONGEST_LINE]
+                text = (text + key)[:longest]
 
     async def view(self, pager: Pager, save: Callable[[str], str], name: str) -> None:
         """

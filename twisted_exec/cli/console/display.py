@@ -17,7 +17,7 @@ from zope.interface import implementer
 
 from twisted_exec.cli.messages import rows
 from twisted_exec.console.floor import HINT, RoleNotices, notice_text, understood
-from twisted_exec.wire.control_messages import TerminalSize, encode_notice, wrapped
+from twisted_exec.wire.control_messages import TerminalSize, encode_notice, is_gap, wrapped
 from twisted_exec.wire.resume import Notice, NoticeKind, NoticeRole
 
 if TYPE_CHECKING:
@@ -37,11 +37,11 @@ class UserTerminal:
 
     :param size: its size now, ``None`` without a terminal.
     :param say: prints messages of this program; the last line has no newline.
-    :param report: prints notices that come beside the output; ``None`` if they are shown in the
-        output.
+    :param report: prints notices; ``None`` if they are shown in the output.
     :param draw: writes what is neither output nor a message; ``None`` without a terminal.
     :param attached: called when the stream is attached.
     :param greeting: returns the greeting, which ``--quiet`` does not suppress.
+    :param farewell: returns the line for a user who leaves; empty for none.
     :param place: returns the machine and where it is, for the status.
     :param watch: receives the output that is written.
     :param full_screen: whether the output has switched to the other screen.
@@ -61,6 +61,7 @@ class UserTerminal:
     draw: Callable[[bytes], None] | None = None
     attached: Callable[[], None] = lambda: None
     greeting: Callable[[], str] = lambda: ""
+    farewell: Callable[[], str] = lambda: ""
     place: Callable[[], str] = lambda: ""
     watch: Callable[[bytes], None] = lambda _: None
     full_screen: Callable[[], bool] = lambda: False
@@ -259,7 +260,7 @@ class Display:
             pass
         elif self._script is not None:
             self._script.noticed(notice)
-        elif self._has_marks and (report := self._terminal.report) is not None:
+        elif (report := self._terminal.report) is not None and not is_gap(notice.text):
             self._between(notice.text, lambda: report(notice), b"")
         else:
             self._write(data)
@@ -358,10 +359,11 @@ class Display:
         if not self._is_quiet:
             self.tell(line)
 
-    def begin_count(self, line: str) -> None:
-        """Print a message about the connection whose figure :meth:`count` may change."""
+    def begin_count(self, lines: str) -> None:
+        """Print a message about the connection; :meth:`count` may change the figure of its last line."""
         last_line, size = self._last_line(), self._terminal.size()
-        self.inform(line)
+        self.inform(lines)
+        line = lines.rpartition("\n")[2]
         self._counts = (
             not self._is_quiet
             and self._held is None
@@ -372,7 +374,7 @@ class Display:
         )
 
     def count(self, line: str) -> None:
-        """Write a message over that of :meth:`begin_count`, unless something was written behind it."""
+        """Write over the last line of :meth:`begin_count`, unless something was written behind it."""
         size = self._terminal.size()
         if not self._counts or size is None or self._terminal.draw is None:
             return

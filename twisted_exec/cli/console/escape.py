@@ -41,6 +41,7 @@ class EscapeCommand(Enum):
     SAVE = b"W"
     MACHINES = b"L"
     POWER = b"P"
+    MESSAGE = b"M"
     RECORD = b"R"
     SUSPEND = b"\x1a"
 
@@ -72,6 +73,7 @@ HELP = (
     ("L", "list the machines, and switch to another one"),
     ("P", "power: power the machine on or off, or reset it"),
     ("R", "record the console, after a question, until a user ends the recording"),
+    ("M", "send a message to all viewers of this console"),
     ("^Z", "suspend"),
     ("?", "this help"),
 )
@@ -88,6 +90,7 @@ DIALOGS = frozenset(
         EscapeCommand.MACHINES,
         EscapeCommand.POWER,
         EscapeCommand.RECORD,
+        EscapeCommand.MESSAGE,
     }
 )
 """Commands that ask the user, or show a view."""
@@ -204,6 +207,7 @@ class Menu:
     def __init__(self, mark: str) -> None:
         self.mark = mark.encode()
         self._state = _State.START
+        self._anywhere = re.compile(re.escape(self.mark))
         self._behind_line = re.compile(rb"(?<=[\r\n])" + re.escape(self.mark))
 
     def __str__(self) -> str:
@@ -215,10 +219,10 @@ class Menu:
 
         :param is_sent: the machine receives what is typed.  Otherwise its line stays empty.
         """
-        if not is_sent and self._state is _State.LINE:
-            self.begin_line()
         typed: list[Typed] = []
         while data and EscapeCommand.LEAVE not in typed:
+            if not is_sent and self._state is _State.LINE:
+                self.begin_line()
             if self._state is _State.KEY:
                 self._key(data[:1], typed)
             elif self._state is _State.SYSRQ:
@@ -226,7 +230,7 @@ class Menu:
             elif self._state is _State.START and data.startswith(self.mark):
                 self._state = _State.KEY
             else:
-                data = self._plain(data, typed)
+                data = self._plain(data, typed, is_sent)
                 continue
             data = data[1:]
         return typed
@@ -234,8 +238,9 @@ class Menu:
     def begin_line(self) -> None:
         self._state = _State.START
 
-    def _plain(self, data: bytes, typed: list[Typed]) -> bytes:
-        match = self._behind_line.search(data, 1)
+    def _plain(self, data: bytes, typed: list[Typed], is_sent: bool) -> bytes:
+        begin = self._behind_line if is_sent else self._anywhere
+        match = begin.search(data, 1)
         end = match.start() if match else len(data)
         typed.append(data[:end])
         self._state = _State.START if data[end - 1 : end] in b"\r\n" else _State.LINE

@@ -116,12 +116,12 @@ def _script_problem(options: argparse.Namespace) -> str:
         return "--read-only goes without --send and --run: an observer cannot type"
     if options.script_command is None:
         return ""
-    from twisted_exec.cli.console.script import typed_command
+    from twisted_exec.wire.shell_run import command_lines
 
     if not options.script_command.strip():
         return "--run has no command: give one, such as --run 'uname -a'"
     try:
-        typed_command(options.script_command, "0" * 16)
+        command_lines(options.script_command, "0" * 16)
     except ValueError as error:
         return str(error)
     return ""
@@ -321,6 +321,7 @@ _TERMINAL = {
     "linger": "--linger",
     "timeout": "--timeout",
     "quiet": "--quiet",
+    "no_presence": "--no-presence",
     "read_only": "--read-only",
     "force": "--force",
     "no_resume": "--no-resume",
@@ -407,6 +408,11 @@ def make_parser() -> argparse.ArgumentParser:
         choices=(NOW, START),
         help="begin with new output (now), or with up to 256 KiB that the machine printed before "
         "(start); the default is now if input is not a terminal, and the machine's present screen otherwise",
+    )
+    parser.add_argument(
+        "--no-presence",
+        action="store_true",
+        help="do not tell who joins and leaves the console",
     )
     add_session_options(parser)
     _add_loss_options(parser)
@@ -536,6 +542,7 @@ _SINGLE = {
     "steps": "--expect or --send",
     "linger": "--linger",
     "no_resume": "--no-resume",
+    "no_presence": "--no-presence",
 }
 """Options that go with one machine only."""
 

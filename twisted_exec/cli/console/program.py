@@ -12,7 +12,7 @@ import gc
 import os
 import select
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from twisted_exec.cli.console.first_screen import FirstScreen
     from twisted_exec.cli.console.interfaces import NextSession, Sink
     from twisted_exec.cli.console.menu import MachineAccess
+    from twisted_exec.cli.console.people import Person
     from twisted_exec.cli.console.script import Script, ScriptSink
     from twisted_exec.cli.console.scrollback import Scrollback
     from twisted_exec.cli.console.session import Outcome
@@ -322,9 +323,10 @@ class ConsoleProgram:
                 size=self._terminal.size if script is None else lambda: None,
                 say=self._say,
                 report=None if is_shown else self._report_notice,
-                draw=self._draw if is_shown or os.isatty(2) else None,
+                draw=self._draw if self._has_screen else None,
                 attached=self._end_progress,
                 greeting=self._greeting,
+                farewell=self._farewell,
                 place=lambda: one_line(self.full_place),
                 watch=modes.feed if is_shown else lambda _: None,
                 full_screen=lambda: modes.full_screen,
@@ -333,13 +335,15 @@ class ConsoleProgram:
                 suspend=lambda: self._signals.suspend(),
                 redraw=lambda: self._screen.redraw() if self._screen is not None else None,
                 again=self.again if is_shown and script is None else lambda _: None,
-                moves_cursor=os.isatty(2) and not _is_dumb(),
+                moves_cursor=self._has_screen and not _is_dumb(),
                 shows_more=is_shown and script is None and self.shows_more,
             ),
             escapes=self._options.escape,
             read_only=self._options.read_only,
             script=script,
             act=self._act,
+            people=self.people,
+            tells_company=self.tells_company,
             linger_seconds=self._options.linger,
             limited=self._options.timeout != 0,
             quiet=self._options.quiet,
@@ -359,6 +363,16 @@ class ConsoleProgram:
         """Return the machine at its API server; ``None`` without an API server."""
         return None
 
+    @property
+    def people(self) -> Callable[[str], Awaitable[Sequence[Person]]] | None:
+        """Lists the sessions at the console; ``None`` without an API server."""
+        return None
+
+    @property
+    def tells_company(self) -> bool:
+        """True if the user wants to read who joins and leaves."""
+        return False
+
     def _follow(self, following: NextSession) -> None:
         from twisted_exec.cli.console.interfaces import NextSession
 
@@ -368,6 +382,16 @@ class ConsoleProgram:
         self._observes = following.observe or (is_same and former.observe)
         self._options.force = False  # it was for the first session
         self._options.name, self._news = following.machine, following.news
+
+    @property
+    def _has_user(self) -> bool:
+        """True if a person types, and not a script."""
+        return self._terminal.is_terminal and self._script is None
+
+    @property
+    def _has_screen(self) -> bool:
+        """True if messages go to a terminal: standard error, or else the output that a person reads."""
+        return os.isatty(2) or (os.isatty(1) and self._has_user)
 
     def _draw(self, data: bytes) -> None:
         if os.isatty(1):
@@ -410,6 +434,7 @@ class ConsoleProgram:
             read_only=options.read_only,
             observe=self._observes,
             force=options.force,
+            run="" if self._script is None else self._script.nonce,
         )
         session.step = lambda: f"connecting to {one_line(self.place)}: {self.step}"
         attempt = patiently(
@@ -444,11 +469,13 @@ class ConsoleProgram:
         self._is_verified = True
 
     def _begin_progress(self) -> None:
-        if self._options.quiet or not os.isatty(2):
+        if self._options.quiet or not self._has_screen:
             return
         from twisted_exec.cli.console.connecting import ProgressLine
 
-        self._progress = ProgressLine.on_stderr(the_reactor(), self.progress)
+        self._progress = ProgressLine.on_terminal(
+            2 if os.isatty(2) else 1, the_reactor(), self.progress
+        )
 
     def _end_progress(self) -> None:
         progress, self._progress = self._progress, None
@@ -476,13 +503,19 @@ class ConsoleProgram:
             lines.append(f"Connected to {self.subject}.{keys}")
         return "\n".join(lines)
 
+    def _farewell(self) -> str:
+        return "" if self._options.quiet else f"Disconnected from {self.subject}."
+
     def _inform(self, line: str) -> None:
         if not self._options.quiet:
             self._say(line)
 
     def _say(self, lines: str) -> None:
-        if not os.isatty(2):
-            return
+        """Print what a person reads, who may have neither output on a terminal."""
+        if self._has_screen or self._has_user:
+            self._report(lines)
+
+    def _show(self, lines: str) -> None:
         if self._progress is not None:
             self._progress.erase()
         mid_line = self._session.mid_line
@@ -496,8 +529,8 @@ class ConsoleProgram:
         self._draw(framed(lines, size, mid_line=mid_line and is_shown))
 
     def _report(self, lines: str) -> None:
-        if os.isatty(2):
-            self._say(lines)
+        if self._has_screen:
+            self._show(lines)
         else:
             for line in lines.splitlines():
                 say(line)
@@ -518,7 +551,9 @@ class _Console(ConsoleProgram):
         self._hint = ""
         self._at: tuple[ClientConfig, Dialect, str] | None = None
         self._is_reset, self._stopped = False, ""
-        self._problem = ""  # why the server cannot be reached, in brief
+        self._problems: set[str] = (
+            set()
+        )  # why the server could not be reached, as the user has read
 
     @property
     def subject(self) -> str:
@@ -588,10 +623,27 @@ class _Console(ConsoleProgram):
         config, dialect, agent = self._at
         return MachineAccess(config, dialect, str(self._options.name), agent, the_reactor())
 
+    @property
+    def people(self) -> Callable[[str], Awaitable[Sequence[Person]]] | None:
+        return self._people_here
+
+    @property
+    def tells_company(self) -> bool:
+        return not self._options.no_presence
+
+    async def _people_here(self, session: str) -> Sequence[Person]:
+        # Imported here, because a short session lists nobody.
+        from twisted_exec.cli.console.people import people_at
+
+        access = self.access()
+        assert access is not None  # the console is open
+        return await people_at(access, session)
+
     def _follow(self, following: NextSession) -> None:
         super()._follow(following)
         self._hint = ""
-        self._is_reset, self._stopped, self._problem = following.reset, following.stopped, ""
+        self._is_reset, self._stopped = following.reset, following.stopped
+        self._problems.clear()
         if self._at is not None:
             self._options.among = [self._at[1]]
 
@@ -640,21 +692,24 @@ class _Console(ConsoleProgram):
                 stream = await self._attempt(user, reactor, options)
             except KubeConfigError as error:
                 # exec-standalone writes the file when it is ready.
-                self._session.problem = self._problem = one_line(str(error))
-                if error.remedy:
-                    # The remedy first, because a long path would fill the row.
-                    self._problem = one_line(f"{error.remedy}: {error.reason}")
+                self._hindered(str(error))
             except APIError as error:
                 if error.code < 500:
                     now = reactor.seconds()
                     not_ready_since = not_ready_since or now
                     if error.code not in _NOT_READY or now - not_ready_since > NOT_READY_SECONDS:
                         raise
-                self._problem = one_line(explain(error)).removeprefix("cannot reach ")
-                self._session.problem = self._problem
+                self._hindered(explain(error))
             else:
                 self._stopped = ""
                 return stream
+
+    def _hindered(self, problem: str) -> None:
+        """Take note why no session opens yet; the user reads each problem once."""
+        self._session.problem = one_line(problem).removeprefix("cannot reach ")
+        if self._session.problem not in self._problems:
+            self._problems.add(self._session.problem)
+            self._inform(f"still waiting: {self._session.problem}")
 
     @property
     def step(self) -> str:
@@ -665,10 +720,10 @@ class _Console(ConsoleProgram):
             return super().progress(seconds)
         from twisted_exec.wire.control_messages import keys_counted
 
-        line, problem = f"waiting for the server, {seconds} s", self._problem
+        line = f"waiting for the server, {seconds} s"
         if count := self._session.discarded_keys:
             line += f"; {keys_counted(count)} will not be sent"
-        return f"{line}: {problem}" if problem else line
+        return line
 
     def _attempt(
         self, user: ConsoleUser, reactor: Any, options: StreamOptions

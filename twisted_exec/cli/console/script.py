@@ -6,13 +6,8 @@ considers only the current line and new output.
 
 ``--run`` runs one command in the shell of a machine (:class:`ShellRun`), a POSIX shell that waits
 at its prompt.  It types a probe, which prints a mark, and then the command between two marks; the
-second has its exit code.  The shell compares two copies of the command, and does not run it if
-they differ: a line may lose what is typed.  If no mark comes, the command is never typed: a login prompt would take
-it for a user's name.
-
-A mark is an operating system command (OSC) with a number that no terminal knows. (Not an APC, which
-tmux takes for a title.) The shell's ``printf`` makes its Escape characters, so the echo of a typed
-line contains no mark.
+second has its exit code (:mod:`twisted_exec.wire.shell_run`).  If no mark comes, the command is never typed: a login
+prompt would take it for a user's name.
 
 All viewers see the marks in the same order.  So of several runs at one shell, the first whose probe
 is answered goes on, and the others fail.
@@ -31,8 +26,10 @@ from twisted_exec.api.patterns import Search
 from twisted_exec.cli.console.session import NOT_SENT, TIMED_OUT_CODE, Outcome, Timers
 from twisted_exec.cli.messages import FAILED_CODE
 from twisted_exec.console.floor import RoleNotices
+from twisted_exec.wire.control_messages import is_gap
 from twisted_exec.wire.escape_sequences import PlainLines, Stripper
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
+from twisted_exec.wire.shell_run import MARK, WAKE, command_lines, mark, probe, probe_mark
 from twisted_exec.wire.terminal_modes import Modes
 
 if TYPE_CHECKING:
@@ -52,7 +49,6 @@ EXPECT_SECONDS = 60.0
 
 _HELD_BYTES = 16 << 10
 _SHOWN_CHARACTERS = 60
-_SKIPPED = re.compile(r"\d+ bytes skipped")
 
 
 class Driven(Protocol):
@@ -73,7 +69,10 @@ class Script:
     :ivar is_over: the script has nothing left to do.
     :ivar waiting: what the script waits for, for the message after ``--timeout``.
     :ivar remedy: how to end a command that goes on.
+    :ivar nonce: of ``--run``, for the server; empty for other scripts.
     """
+
+    nonce = ""
 
     def __init__(self, clock: IReactorTime) -> None:
         self._session: Driven | None = None
@@ -135,7 +134,7 @@ class Script:
             self._fail(OCCUPIED_CODE, notice.text.replace("~f or ", ""))
         elif self._notices.interruption:
             self._interrupted(self._notices.interruption)
-        elif notice.kind is None and _SKIPPED.fullmatch(notice.text):
+        elif notice.kind is None and is_gap(notice.text):
             self.skipped(notice.text)
 
     def _interrupted(self, why: str) -> None:
@@ -363,12 +362,6 @@ MAY_GO_ON = "the command may still run in the console"
 
 PROBE_SECONDS = 10.0
 """Time for a shell to answer the probe."""
-MOST_COMMAND_BYTES = 16 << 10
-"""Limit of a command as it is typed."""
-
-_LINE_BYTES = 900
-"""Size of a typed line: busybox takes 1023 bytes, a terminal without line editing 4095."""
-
 
 _MOST_ECHO_BYTES = 256 << 10
 _LOGIN = re.compile(
@@ -395,24 +388,18 @@ _QUESTION = re.compile(
 """A question with its answers, such as ``[Y/n]`` or ``(yes/no/[fingerprint])?``, or the pager ``more``: Enter answers."""
 _PROMPT = re.compile(rb"(?:[$#>]|(?<!\d)%)[ \t]*\Z")  # not the 33% of a pager
 """The prompt of a shell, which may be on the alternate screen, as in tmux."""
-_MARK = 28747
-"""The number of the OSC."""
-_ANY_MARK = re.compile(rb"\x1b\]%d;([RBE][0-9a-f]{8})[:\x1b]" % _MARK)
+_ANY_MARK = re.compile(rb"\x1b\]%d;([RBE][0-9a-f]{8})[:\x1b]" % MARK)
 _MARK_BYTES = 18
-_ANY_RUN = re.compile(rb"\x1b\]%d;[^\x1b]*\x1b\\" % _MARK)
+_ANY_RUN = re.compile(rb"\x1b\]%d;[^\x1b]*\x1b\\" % MARK)
 _DRAWN = re.compile(rb"\x1b\[[\d;]*[Hf]|\x1b\[\?1049")
 """Sequences of programs that draw a whole screen."""
-_KILL_LINE = b"\x15"
-_PLAIN = frozenset(
-    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789 +,-./:;<=>?@_|&()[]{}#*$~^"
-)
 
 
 class ShellRun(Script):
     """
     Runs one command in the shell of a machine.
 
-    :param command: see :func:`typed_command`.
+    :param command: see :func:`.command_lines`.
     :param force: run it also in a shell that another run has.
     :param remedy: for the user of a program that does not end.
     :param machine: for messages.
@@ -431,12 +418,13 @@ class ShellRun(Script):
         self._is_forced, self.remedy, self._machine = force, remedy, machine
         self._tail = self._holder = b""  # the mark of the run that has the shell
         self._has_waited = False  # for the number of sessions
-        self._nonce = secrets.token_hex(4).encode()  # short: other viewers see what is typed
-        self._lines = typed_command(command, self._nonce.decode())
-        self._probe = _mark(b"R" + self._nonce)
-        self._start = _mark(b"B" + self._nonce)
-        self._lost = _mark(b"L" + self._nonce)
-        self._end = re.compile(rb"\x1b\]%d;E%s:(\d{1,3})\x1b\\" % (_MARK, self._nonce))
+        self.nonce = secrets.token_hex(4)  # short: an earlier server leaves it on screens
+        self._nonce = self.nonce.encode()
+        self._lines = [line + b"\r" for line in command_lines(command, self.nonce)]
+        self._probe = probe_mark(self.nonce)
+        self._start = mark(b"B" + self._nonce)
+        self._lost = mark(b"L" + self._nonce)
+        self._end = re.compile(rb"\x1b\]%d;E%s:(\d{1,3})\x1b\\" % (MARK, self._nonce))
         self._buffer = b""
         self._modes = Modes()
         self._receive: Callable[[bytes], bytes] = self._ignore
@@ -450,12 +438,12 @@ class ShellRun(Script):
     def _look_for_runs(self, data: bytes) -> None:
         window = self._tail + data
         self._tail = window[1 - _MARK_BYTES :]
-        for mark in _ANY_MARK.findall(window):
-            if mark.startswith(b"E"):
+        for found in _ANY_MARK.findall(window):
+            if found.startswith(b"E"):
                 self._holder = b""
-            elif mark.startswith(b"B") or not self._holder.startswith(b"R"):
+            elif found.startswith(b"B") or not self._holder.startswith(b"R"):
                 # An answered probe shows that an earlier command has ended.
-                self._holder = mark
+                self._holder = found
 
     def _is_occupied(self) -> bool:
         if self._is_forced or self._holder[1:] in (b"", self._nonce):
@@ -484,7 +472,7 @@ class ShellRun(Script):
             return
         self.waiting = "no shell answered"
         # The line may have text of another user, which must not run.
-        self._type(_KILL_LINE + b"\r")
+        self._type(WAKE)
         self._receive = self._wake
         self._timers.after("quiet", SETTLE_SECONDS * 2, self._ask)
         self._timers.after("limit", MOST_SETTLE_SECONDS, self._ask)
@@ -503,8 +491,7 @@ class ShellRun(Script):
         if self._cannot_answer() or self._is_occupied():
             return
         self._receive = self._answered
-        # One row on most screens: printf repeats its format for the second argument.
-        self._type(f" printf '{_printed(f'R{self._nonce.decode()}%s')}' '' ''\r".encode())
+        self._type(probe(self.nonce) + b"\r")
         self._timers.after("probe", PROBE_SECONDS, self._unanswered)
 
     def _answered(self, data: bytes) -> bytes:
@@ -512,16 +499,16 @@ class ShellRun(Script):
         if self._probe in self._buffer:
             self._timers.cancel("probe")
             if not self._is_occupied():
-                self._wait_for_prompt()
+                self._run()
         return b""
 
-    def _wait_for_prompt(self) -> None:
-        """Type the next line when the shell is quiet: it may discard what comes before its prompt."""
-        self._receive = self._await_prompt
+    def _wait_for_shell(self) -> None:
+        """Type the next line when the shell is quiet: it may not have read the one before."""
+        self._receive = self._await_quiet
         self._timers.after("quiet", SETTLE_SECONDS / 3, self._run)
         self._timers.after("limit", SETTLE_SECONDS * 2, self._run)
 
-    def _await_prompt(self, data: bytes) -> bytes:
+    def _await_quiet(self, data: bytes) -> bytes:
         self._timers.after("quiet", SETTLE_SECONDS / 3, self._run)
         return b""
 
@@ -557,7 +544,7 @@ class ShellRun(Script):
         self._timers.cancel("limit")
         line = self._lines.pop(0)
         if self._lines:
-            self._wait_for_prompt()
+            self._wait_for_shell()
         else:
             self._buffer = b""
             self._receive = self._await_start
@@ -599,7 +586,7 @@ class ShellRun(Script):
 
     def _held(self) -> int:
         size = len(self._buffer)
-        whole = b"\x1b]%d;E%s:" % (_MARK, self._nonce)
+        whole = b"\x1b]%d;E%s:" % (MARK, self._nonce)
         at = self._buffer.find(b"\x1b", max(0, size - len(whole) - len(b"255\x1b")))
         while at >= 0:
             tail = self._buffer[at:]
@@ -608,65 +595,6 @@ class ShellRun(Script):
                 return at
             at = self._buffer.find(b"\x1b", at + 1)
         return size - self._buffer.endswith(b"\r")
-
-
-def typed_command(command: str, nonce: str) -> list[bytes]:
-    """
-    Return the lines that run a command and print marks around its output.
-
-    The command runs in a subshell, so that its ``exit`` does not end the shell.
-
-    :raises ValueError: it is too long; the message is for the user.
-    """
-    octal = [_octal(byte) for byte in command.rstrip("\n").encode("utf-8", "surrogateescape")]
-    size = sum(map(len, octal))
-    if size > MOST_COMMAND_BYTES:
-        raise ValueError(
-            f"the command is too long: {size} bytes when typed, more than {MOST_COMMAND_BYTES}; "
-            "put it into a file on the machine"
-        )
-    # Twice, because a line may lose what is typed: only what has arrived whole is run.
-    assignments = [*_assignments("_te", octal), *_assignments("_tf", octal)]
-    # A character that both lack shows by the length, which shells count in bytes or in characters.
-    text = command.rstrip("\n")
-    lengths = ("${#_te}", str(len(text))) if text.isascii() else ("", "")
-    last = (
-        f' if [ "$_te/{lengths[0]}" = "$_tf/{lengths[1]}" ]; then '
-        # Without its own exit code, the last mark of a damaged line has no number.
-        f"_tc=; printf '{_printed(f'B{nonce}')}'; (eval \"${{_te?}}\"); _tc=$?; "
-        # printf repeats its format for the second exit code.
-        f"printf '{_printed(f'E{nonce}:%s')}' $_tc $_tc; "
-        f"else printf '{_printed(f'L{nonce}')}'; fi\r"
-    )
-    if sum(map(len, assignments)) + len(last) <= _LINE_BYTES:
-        return ["".join([*(f"{each};" for each in assignments), last]).encode()]
-    return [*(f"{each}\r".encode() for each in assignments), last.encode()]
-
-
-def _assignments(name: str, octal: Sequence[str]) -> list[str]:
-    """Return the lines that assign a text to a variable of the shell."""
-    lines, part, before = [], "", ""
-    for each in octal:
-        part += each
-        if len(part) >= _LINE_BYTES:
-            # The x, because a substitution drops newlines at its end.
-            lines.append(f" {name}={before}$(printf '{part}x')")
-            part, before = "", f"${{{name}%x}}"
-    return [*lines, f" {name}={before}$(printf '{part}')"]
-
-
-def _mark(text: bytes) -> bytes:
-    return b"\x1b]%d;%s\x1b\\" % (_MARK, text)
-
-
-def _printed(text: str) -> str:
-    return f"\\033]{_MARK};{text}\\033\\\\"
-
-
-def _octal(byte: int) -> str:
-    if byte == 0x25:
-        return "%%"  # shells differ in whether \045 begins a conversion
-    return chr(byte) if byte in _PLAIN else f"\\{byte:03o}"
 
 
 def _unix_lines(text: bytes) -> bytes:

@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import random
 import signal
-from collections.abc import Callable, Coroutine
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -30,17 +31,21 @@ from twisted_exec.cli.console.display import NO_TERMINAL, Display, UserTerminal
 from twisted_exec.cli.console.escape import DIALOGS, EscapeCommand, Escapes, SysRq, Typed
 from twisted_exec.cli.console.type_ahead import TypeAhead
 from twisted_exec.cli.messages import explain, one_line
-from twisted_exec.console.floor import NOBODY
+from twisted_exec.console.floor import NOBODY, understood
 from twisted_exec.kube.console import RecordingNews
 from twisted_exec.wire.control_messages import (
+    MESSAGE_CHARACTERS,
     SHUTTING_DOWN,
     Break,
     Ending,
+    Message,
     Role,
     dropped_keys,
     keys_discarded,
+    message_line,
 )
 from twisted_exec.wire.resume import NoticeKind, NoticeRole
+from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
 
 if TYPE_CHECKING:
     from twisted.python.failure import Failure
@@ -53,6 +58,7 @@ if TYPE_CHECKING:
         Sink,
         Source,
     )
+    from twisted_exec.cli.console.people import Company, Person
     from twisted_exec.cli.console.scrollback import Scrollback
     from twisted_exec.cli.console.status import Outage
     from twisted_exec.streaming.remotecommand.client import ConsoleStream
@@ -84,6 +90,18 @@ NO_BREAK = "this console has no BREAK; nothing was sent"
 WHICH_KEY = "SysRq: a letter or digit sends it (h lists them); any other key cancels"
 NO_JOB_CONTROL = "The shell has no job control: this program was not suspended."
 NOTHING_TO_ASK = "This session is read-only; open another without --read-only."
+NO_MESSAGES = (
+    "The machine runtime of this console passes no messages on: it is of an earlier release."
+)
+NO_MARKS = "A session that cannot be resumed sends no messages."
+NOT_LISTED = "names are for users who may list consolesessions"
+
+RECEIPT_SECONDS = 5.0
+"""Time for the runtime to say who gets a message."""
+NAMES_SECONDS = 1.0
+"""Time for the names of the viewers in the status."""
+_MOST_MESSAGES = 5
+"""Messages of other users that the status repeats."""
 
 _INTERRUPT = b"\x03"
 
@@ -128,6 +146,9 @@ class ConsoleSession:
     :param interactive: the input is a terminal.
     :param read_only: nothing that is typed is sent, and the menu cannot change the role.
     :param act: carries out the commands of the escape menu that need a dialog; ``None`` for none.
+    :param people: lists the sessions at the console, for the session with an id; ``None`` if nobody
+        can.
+    :param tells_company: tell the user at a terminal who joins and leaves.
     :param limited: end a script some time after the end of input if it has no other limit.
     :param quiet: leave out messages about the connection, and notices that the user is the writer.
     :param tell_recorded: gets messages about recordings, instead of the terminal.
@@ -148,6 +169,8 @@ class ConsoleSession:
         read_only: bool = False,
         script: SessionScript | None = None,
         act: Act | None = None,
+        people: Callable[[str], Awaitable[Sequence[Person]]] | None = None,
+        tells_company: bool = False,
         linger_seconds: float | None = None,
         limited: bool = True,
         quiet: bool = False,
@@ -163,6 +186,7 @@ class ConsoleSession:
         self._escapes = escapes if interactive else None
         self._read_only, self._takes_over = read_only, False
         self._discarded_since: float | None = None  # Ctrl-C, too
+        self._is_discarded = False  # the machine's side says so
         self._linger_seconds, self._is_limited = linger_seconds, limited
         self._script, self._watch_network = script, watch_network
         self._tell_recorded = tell_recorded or self._inform_recorded
@@ -190,6 +214,11 @@ class ConsoleSession:
         self._scrollback: Scrollback | None = None
         self._dialog: Dialog | None = None
         self._acting: Deferred[None] | None = None
+        self._people = people
+        self._tells_company = tells_company and interactive and terminal.shows_more and not quiet
+        self._company: Company | None = None
+        self._looking: Deferred[None] | None = None  # for the names in the status
+        self._messages: deque[tuple[float, str]] = deque(maxlen=_MOST_MESSAGES)
 
     def start(self, source: Source, sink: Sink, *, timeout_seconds: float | None = None) -> None:
         """
@@ -289,11 +318,14 @@ class ConsoleSession:
         if seconds is None or was_paused:
             pass  # answers that came meanwhile are read until the next look
         elif seconds >= NO_ANSWER_SECONDS:
-            leaves = f" ({self._how_to_leave})" if self._how_to_leave else ""
-            goes_on = self._is_silent and self._counts
-            show = self._display.count if goes_on else self._display.begin_count
+            line = f"no answer for {seconds:.0f} s"
+            if self._is_silent and self._counts:
+                self._display.count(line)
+            else:
+                leaves = f"; {self._how_to_leave}" if self._how_to_leave else ""
+                first = "" if self._is_silent else f"the server does not answer{leaves}\n"
+                self._display.begin_count(f"{first}{line}")
             self._is_silent = self._counts = True
-            show(f"no answer from the server for {seconds:.0f} s{leaves}")
         elif self._is_silent and not seconds:
             self._is_silent = False
             self._display.inform("the server answers again")
@@ -301,6 +333,7 @@ class ConsoleSession:
 
     def data_received(self, data: bytes) -> None:
         if self._outcome is None:
+            self._is_discarded = False  # the notice that input arrives again may be missing
             self.remember(data)
             self._display.output(data)
 
@@ -318,8 +351,13 @@ class ConsoleSession:
         if self._outcome is not None:
             return
         self._display.notice(notice)
-        if notice.kind is NoticeKind.DISCARDED and self._escapes is not None:
-            self._escapes.begin_line()  # the machine has nothing of the line
+        if self._company is not None:
+            self._company.heard(notice.text)
+        if notice.kind is NoticeKind.SAID:
+            self._messages.append((self._clock.seconds(), notice.text))
+        elif notice.kind is NoticeKind.RECEIPT:
+            self._timers.cancel("receipt")
+        self._is_discarded = understood(notice).kind is NoticeKind.DISCARDED
         if self._takes_over and notice.kind is NoticeKind.ROLE:
             self._takes_over = False
             if notice.role is not NoticeRole.WRITER and not notice.hint and self._dialog is None:
@@ -341,6 +379,20 @@ class ConsoleSession:
             self._display.inform(f"[twisted-exec: {writer}]")
         if news:
             self._tell_recorded(news)
+        if self._tells_company and self._people is not None:
+            if self._company is None:
+                # Imported here, because it asks the server, which a short session does not need.
+                from twisted_exec.cli.console.people import Company
+
+                self._company = Company(self._clock, self._look, self._tell_company)
+            self._company.changed(attendance.viewers)
+
+    async def _look(self) -> Sequence[Person]:
+        assert self._people is not None
+        return await self._people(getattr(self._stream, "session", ""))
+
+    def _tell_company(self, line: str) -> None:
+        self._display.inform(f"[twisted-exec: {line}]")
 
     def _inform_recorded(self, news: str) -> None:
         self._display.inform(f"This console is {news}.")
@@ -393,6 +445,8 @@ class ConsoleSession:
             return
         line = outage.end_line(seconds, getattr(self._stream, "missed_bytes", 0))
         if keys:
+            if self._escapes is not None:
+                self._escapes.begin_line()  # the machine has not all of the line
             self._display.tell(f"{line}; {keys}")
         elif outage.was_told:
             self._display.inform(line)
@@ -430,14 +484,12 @@ class ConsoleSession:
             data, leaves = leave.feed(data) if leave is not None else (data, False)
             self._type_into(self._dialog, data)
             if leaves:
-                self._end(Outcome())
+                self._leave()
             return
         if self._escapes is None:
             pieces: list[Typed] = [data]
         else:
-            discards = self._input is not None and self._input.discards
-            is_sent = not (discards or self._display.notices.is_off or self.is_observer)
-            pieces = self._escapes.feed(data, is_sent=is_sent)
+            pieces = self._escapes.feed(data, is_sent=self._is_sent)
         for piece in pieces:
             if self._outcome is not None:
                 return
@@ -445,6 +497,18 @@ class ConsoleSession:
                 self._type_into(self._dialog, piece)
             else:
                 self._do(piece)
+
+    @property
+    def _is_sent(self) -> bool:
+        """False if the machine gets nothing of what is typed now, as far as it is known."""
+        attendance = getattr(self._stream, "attendance", None)
+        return not (
+            (self._input is not None and self._input.discards)
+            or self._display.notices.is_off
+            or self.is_observer
+            or self._is_discarded
+            or (attendance is not None and attendance.withheld)
+        )
 
     def _do(self, typed: Typed) -> None:
         if isinstance(typed, bytes):
@@ -460,12 +524,12 @@ class ConsoleSession:
                 self._send(typed.key)
                 self._tell_sent(f"BREAK and {typed.key.decode()} sent")
         elif typed is EscapeCommand.LEAVE:
-            self._end(Outcome())
+            self._leave()
         elif typed is EscapeCommand.HELP:
             assert self._escapes is not None
             self._tell_about(self._escapes.help())
         elif typed is EscapeCommand.STATUS:
-            self._tell_about(self._status())
+            self._tell_status()
         elif typed is EscapeCommand.SUSPEND:
             self._suspend()
         elif typed in DIALOGS:
@@ -474,6 +538,9 @@ class ConsoleSession:
             self._open_dialog(typed, self._confirm_takeover)
         elif self._wish(_WISHES[typed]) and typed is EscapeCommand.BREAK:
             self._tell_sent("BREAK sent")
+
+    def _leave(self) -> None:
+        self._end(Outcome(line=self._terminal.farewell()))
 
     def _suspend(self) -> None:
         if self._terminal.suspend():
@@ -516,7 +583,7 @@ class ConsoleSession:
         act = act or self._act
         if act is None or self._terminal.draw is None:
             return
-        if self._read_only and command is EscapeCommand.POWER:
+        if self._read_only and command in (EscapeCommand.POWER, EscapeCommand.MESSAGE):
             self._display.tell(NOTHING_TO_ASK)
             return
         if self._scrollback is None:
@@ -544,9 +611,39 @@ class ConsoleSession:
         writer = self._display.notices.writer
         if command is EscapeCommand.POWER and self.is_observer and writer:
             dialog.tell(f"You are an observer; {writer} is the writer.")
+        if command is EscapeCommand.MESSAGE:
+            act = self._write_message
         acting = Deferred.fromCoroutine(act(command, dialog, self._scrollback))
         self._acting = acting.addCallbacks(self.go_to, self._refused, errbackArgs=(dialog,))
         acting.addBoth(lambda _: self._close_dialog(dialog))
+
+    async def _write_message(
+        self, _command: EscapeCommand, dialog: Dialog, _scrollback: Scrollback
+    ) -> None:
+        attendance, longest = getattr(self._stream, "attendance", None), MESSAGE_CHARACTERS
+        if attendance is not None:  # it follows the beginning of a session
+            longest = int(attendance.message_characters)
+        is_resumable = bool(getattr(self._stream, "is_resumable", False))
+        if not (longest and is_resumable):
+            dialog.tell(NO_MESSAGES if is_resumable else NO_MARKS)
+            # The user may have typed the message already: it must not reach the machine.
+            await dialog.line("Enter goes on: ")
+            return
+        if self._display.notices.is_denied:
+            dialog.tell(f"your message was not sent: {MAY_ONLY_OBSERVE}")
+            return
+        text = await dialog.line("Message to all viewers: ", longest=longest)
+        line = message_line(text or "")
+        if not line:
+            dialog.tell("Nothing was sent.")
+        elif self._stream is None or self._outage is not None:
+            dialog.tell("your message was not sent: the connection is lost")
+        else:
+            self._timers.after("receipt", RECEIPT_SECONDS, self._has_no_receipt, steady=True)
+            self._stream.say(Message(line))
+
+    def _has_no_receipt(self) -> None:
+        self._display.tell("your message may not have been sent: the server has not confirmed it")
 
     def _type_into(self, dialog: Dialog, data: bytes) -> None:
         if not dialog.typed(data) and _INTERRUPT in data and self._acting is not None:
@@ -596,7 +693,27 @@ class ConsoleSession:
         self._takes_over = wish is Role.WRITER
         return True
 
-    def _status(self) -> list[str]:
+    def _tell_status(self) -> None:
+        """Show the status, with the names of the viewers if the server lists them soon."""
+        attendance = getattr(self._stream, "attendance", None)
+        if self._people is None or attendance is None or self._outage is not None:
+            self._tell_about(self._status())
+            return
+        # Imported here, because the program starts faster without it.
+        from twisted_exec.cli.console.people import names_of
+
+        def tell(names: str) -> None:
+            if self._outcome is None:
+                self._tell_about(self._status(names))
+
+        def unnamed(failure: Failure) -> str:
+            error = failure.value
+            return NOT_LISTED if isinstance(error, APIError) and error.code == 403 else ""
+
+        looking = Deferred.fromCoroutine(self._look()).addTimeout(NAMES_SECONDS, self._clock)
+        self._looking = looking.addCallbacks(names_of, unnamed).addCallback(tell)
+
+    def _status(self, names: str = "") -> list[str]:
         # Imported here, because the program starts faster without it.
         from twisted_exec.cli.console.status import duration, status
 
@@ -611,6 +728,8 @@ class ConsoleSession:
             problem=self.problem,
             notices=self._display.notices,
             read_only=self._read_only,
+            names=names,
+            messages=[f"{duration(now - at)} ago: {text}" for at, text in self._messages],
         )
 
     def input_ended(self) -> None:
@@ -711,8 +830,11 @@ class ConsoleSession:
         if self._outcome is not None:
             return
         self._outcome = outcome
-        if self._acting is not None:
-            self._acting.cancel()
+        for work in (self._acting, self._looking):
+            if work is not None:
+                work.cancel()
+        if self._company is not None:
+            self._company.stop()
         if in_haste:
             # A server that is known to be silent does not take the last bytes either.
             seconds = 0 if self._is_silent else _FAREWELL_SECONDS

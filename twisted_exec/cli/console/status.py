@@ -12,7 +12,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted_exec.api.names import display_name
 from twisted_exec.console.floor import RoleNotices
 from twisted_exec.kube.console import recorded_for
-from twisted_exec.streaming.flow import round_trip_seconds
+from twisted_exec.streaming.flow import shortest_round_trip_seconds
 from twisted_exec.streaming.remotecommand.client import LOST
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ def status(
     problem: str,
     notices: RoleNotices,
     read_only: bool,
+    names: str = "",
+    messages: Sequence[str] = (),
 ) -> list[str]:
     """
     Return the status, one line per fact.
@@ -36,6 +38,8 @@ def status(
     :param outage: a line about the present loss of the connection, or the wait for a server that
         was stopped, if any.
     :param problem: why it is not connected yet, if known.
+    :param names: of the viewers, or why they are missing; may be empty.
+    :param messages: the last ones of other users, the newest last.
     """
     if stream is None or seconds is None:
         return [f"{outage or 'not connected yet'}{problem and f': {problem}'}"]
@@ -45,7 +49,7 @@ def status(
         "role": "observer" if read_only or notices.is_observer else "writer",
         "writer": _writer(notices, attendance),
         "withheld": attendance.withheld if attendance is not None else "",
-        "viewers": str(attendance.viewers) if attendance is not None else "",
+        "viewers": _viewers(attendance, names),
         "round trip": _round_trip(stream),
         "TCP": _tcp(getattr(stream, "transport", None)),
         "hops": _hops(getattr(stream, "round_trips", ())),
@@ -57,7 +61,14 @@ def status(
     if getattr(stream, "is_resumable", False):
         facts["resumable"] = _resumable(getattr(stream, "resumes", 0))
     lines = [f"  {name:<11} {fact}" for name, fact in facts.items() if fact]
+    lines += [f"  {each}" for each in messages]
     return [outage or f"connected for {duration(seconds)}", *lines]
+
+
+def _viewers(attendance: Attendance | None, names: str) -> str:
+    if attendance is None:
+        return ""
+    return f"{attendance.counted}: {names}" if names else attendance.counted
 
 
 def _writer(notices: RoleNotices, attendance: Attendance | None) -> str:
@@ -77,7 +88,7 @@ def _round_trip(stream: MachineStream) -> str:
 
 
 def _tcp(transport: Any) -> str:
-    seconds = round_trip_seconds(transport)
+    seconds = shortest_round_trip_seconds(transport)
     if seconds is None:
         return ""
     peer = transport.getPeer()
@@ -124,8 +135,8 @@ class Outage:
     """
     Tells the user about the loss, unless it ends soon.
 
-    :param tell: prints the first line.
-    :param count: writes over it with the seconds.
+    :param tell: prints the first lines.
+    :param count: writes over the last of them with the seconds.
     :param how_to_leave: such as ``~. leaves``; may be empty.
     """
 
@@ -179,16 +190,13 @@ class Outage:
 
     def _begin_line(self) -> None:
         self.was_told = True
-        self._tell(self._line(""))
+        leaves = f"; {self._how_to_leave}" if self._how_to_leave else ""
+        self._tell(f"connection lost{leaves}\nreconnecting")
         self._timer = self._clock.callLater(1, self._go_on)
 
     def _go_on(self) -> None:
-        self._count(self._line(f", {self._clock.seconds() - self._begun:.0f} s"))
+        self._count(f"reconnecting, {self._clock.seconds() - self._begun:.0f} s")
         self._timer = self._clock.callLater(1, self._go_on)
-
-    def _line(self, seconds: str) -> str:
-        hint = f" ({self._how_to_leave})" if self._how_to_leave else ""
-        return f"connection lost; reconnecting{seconds}{hint}"
 
 
 def duration(seconds: float) -> str:

@@ -316,9 +316,17 @@ def _labelled(targets: Sequence[FleetTarget], *, has_spaces: bool) -> list[Fleet
 
 
 def open_target(
-    target: FleetTarget, user: ConsoleUser, reactor: Any, options: argparse.Namespace
+    target: FleetTarget,
+    user: ConsoleUser,
+    reactor: Any,
+    options: argparse.Namespace,
+    run: str = "",
 ) -> Deferred[ConsoleStream]:
-    """Open the console of a selected machine, as :func:`.open_console` does."""
+    """
+    Open the console of a selected machine, as :func:`.open_console` does.
+
+    :param run: see :class:`.StreamOptions`.
+    """
     return open_console(
         target.cluster.config,
         target.namespace,
@@ -327,7 +335,7 @@ def open_target(
         reactor,
         ConsoleOptions(
             timeout_seconds=options.request_timeout or TIMEOUT_SECONDS,
-            stream=replace(CONSOLE, force=options.force),
+            stream=replace(CONSOLE, force=options.force, run=run),
             among=(target.dialect,),
             agent=target.cluster.agent,
             reason=options.reason,

@@ -65,7 +65,7 @@ from twisted_exec.spaces.interfaces import ISpaceConnection, ISpaceListener, Spa
 from twisted_exec.spaces.kubeconfigs import find_space
 from twisted_exec.streaming.interfaces import MACHINE_DELETED, POOL_DELETED, Ending
 from twisted_exec.streaming.sessions.endings import MachineKey
-from twisted_exec.streaming.sessions.guard import leave_to_successor
+from twisted_exec.streaming.sessions.guard import CONSOLE_SERVER, leave_to_successor
 from twisted_exec.tls.files import Reloading
 from twisted_exec.tls.unix import private_directory, runtime_directory
 
@@ -254,7 +254,7 @@ class BrokerHost(StreamHost):
 
     def retire(self, linger_seconds: float) -> Deferred[None]:
         return leave_to_successor(
-            self.streams.sessions, self._reactor, linger_seconds, "the machine broker"
+            self.streams.sessions, self._reactor, linger_seconds, CONSOLE_SERVER
         )
 
     def _deleted(self, entry: CachedMachine) -> None:
@@ -341,7 +341,6 @@ class BrokerStreamServer(TokenServer):
             audit,
             reactor,
             hop=HOP,
-            name="the machine broker",
             drain_seconds=settings.drain_seconds,
             limits=settings.sessions,
         )

@@ -349,6 +349,9 @@ class NotifyingAttachment:
     def wished(self, wish: Break | Role) -> None:
         self._inner.wished(wish)
 
+    def said(self, text: str) -> None:
+        self._inner.said(text)
+
     @property
     def bytes_to_machine(self) -> int:
         return int(self._inner.bytes_to_machine)
@@ -471,6 +474,10 @@ class KeptStream:
     def wished(self, wish: Break | Role) -> None:
         if self._is_present:
             self._inner.wished(wish)
+
+    def said(self, text: str) -> None:
+        if self._is_present:
+            self._inner.said(text)
 
     def input_refused(self) -> None:
         if self._is_present:

@@ -51,6 +51,7 @@ from twisted_exec.streaming.http.site import Request, Site
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending, IAttachment
 from twisted_exec.streaming.remotecommand.resumable import Resumption as StreamResumption
 from twisted_exec.streaming.remotecommand.serving import serve
+from twisted_exec.streaming.sessions.guard import STOPPING
 from twisted_exec.streaming.sessions.registry import Session as LiveSession
 from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.streaming.sessions.round_trips import RoundTripMetrics
@@ -240,7 +241,6 @@ class TokenServer(Service):
     A server with tokens in its URLs; subclasses add the routes.
 
     :param hop: name of this hop in audit records.
-    :param name: name of this hop in messages to users.
     :param rejoin_seconds: how long the stream of a client that cannot resume its session waits when
         its connection is lost; 0 to end it.
     :ivar health: the probes of ``/readyz``; the owner adds them.
@@ -257,7 +257,6 @@ class TokenServer(Service):
         reactor: Any,
         *,
         hop: str,
-        name: str,
         drain_seconds: float = 5.0,
         limits: SessionLimits | None = None,
         rejoin_seconds: int = REJOIN_SECONDS,
@@ -269,7 +268,7 @@ class TokenServer(Service):
         self.registry = new_registry(reactor)
         self.sessions = Sessions(Trail(audit, hop, reactor), SessionMetrics(self.registry), limits)
         RoundTripMetrics(self.registry, self.sessions)
-        self._reactor, self._drain_seconds, self._name = reactor, drain_seconds, name
+        self._reactor, self._drain_seconds = reactor, drain_seconds
         self._site = Site(
             self.make_routes(),
             reactor,
@@ -375,7 +374,7 @@ class TokenServer(Service):
         elif port is not None:
             await maybeDeferred(port.stopListening)
         self._site.drain()
-        ending = Ending(SHUTTING_DOWN, f"{self._name} is shutting down")
+        ending = Ending(SHUTTING_DOWN, STOPPING)
         await self.sessions.drain(self._reactor, self._drain_seconds, ending)
 
 

@@ -73,6 +73,7 @@ from twisted_exec.streaming.interfaces import (
 )
 from twisted_exec.streaming.remotecommand.carriers import choose_protocol
 from twisted_exec.streaming.remotecommand.resumable import Resumption as StreamResumption
+from twisted_exec.streaming.sessions.guard import STOPPING
 from twisted_exec.streaming.sessions.hop_messages import (
     RequestedResumption,
     forwarded_session_id,
@@ -512,7 +513,6 @@ class StreamServer(TokenServer):
             audit,
             reactor,
             hop="runtime",
-            name="the machine runtime",
             drain_seconds=drain_seconds,
             limits=limits,
             rejoin_seconds=rejoin_seconds,
@@ -532,5 +532,5 @@ class StreamServer(TokenServer):
         )
 
     async def _stop(self) -> None:
-        self.kept_sessions.close("the machine runtime is shutting down")
+        self.kept_sessions.close(STOPPING)
         await super()._stop()

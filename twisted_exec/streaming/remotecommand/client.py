@@ -36,7 +36,9 @@ from twisted_exec.streaming.remotecommand.carriers import (
 from twisted_exec.wire.channel import V4, V5, Channel
 from twisted_exec.wire.control_messages import (
     STATUS_LIMIT_BYTES,
+    Message,
     decode_ending,
+    encode_message,
     encode_size,
     encode_wish,
 )
@@ -61,6 +63,7 @@ class ConsoleStream(Protocol):
     def end_input(self) -> None: ...
     def resize(self, size: TerminalSize) -> None: ...
     def wish(self, wish: Break | Role) -> None: ...
+    def say(self, message: Message) -> None: ...
     def pause_output(self) -> None: ...
     def resume_output(self) -> None: ...
     def registerProducer(self, producer: Any, streaming: bool) -> None: ...
@@ -451,6 +454,14 @@ class ConsoleClient:
 
     def wish(self, wish: Break | Role) -> None:
         self.carrier.send(Channel.RESIZE, encode_wish(wish, self._size))
+
+    def say(self, message: Message) -> None:
+        """
+        Send a message to the other users of the console, which may be lost with the connection.
+
+        Only a server whose :class:`.Attendance` has a limit for it passes it on.
+        """
+        self.carrier.send(Channel.RESIZE, encode_message(message, self._size))
 
     def pause_output(self) -> None:
         """Stop delivery; the machine's end is held back."""

@@ -8,7 +8,6 @@ from twisted.internet.interfaces import IReactorTime
 
 from twisted_exec.streaming.interfaces import Ending
 from twisted_exec.streaming.remotecommand.client import ConsoleStream, ConsoleUser, Reopen
-from twisted_exec.streaming.remotecommand.resuming_client import ResumingClient
 from twisted_exec.wire.resume import Mark
 
 
@@ -33,6 +32,9 @@ class FirstUser:
             stream.hand_over(self._user)
             self._user.attached(stream)
             return
+        # Imported here: the program starts faster without it, and many servers cannot resume.
+        from twisted_exec.streaming.remotecommand.resuming_client import ResumingClient
+
         self.stream = resuming = ResumingClient(
             self._user, self._reopen, self._clock, limit_seconds=self._give_up_seconds
         )

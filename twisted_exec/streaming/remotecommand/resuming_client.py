@@ -32,7 +32,7 @@ from twisted_exec.streaming.remotecommand.client import (
 from twisted_exec.streaming.remotecommand.input_log import InputLog
 from twisted_exec.streaming.remotecommand.reconnecting import Reconnecting, Refused
 from twisted_exec.wire.channel import V5
-from twisted_exec.wire.control_messages import dropped_keys, encode_gap
+from twisted_exec.wire.control_messages import Message, dropped_keys, encode_gap
 from twisted_exec.wire.errors import LocalProtocolError, RemoteProtocolError
 from twisted_exec.wire.resume import (
     MARKS,
@@ -42,6 +42,7 @@ from twisted_exec.wire.resume import (
     EchoTime,
     Mark,
     Notice,
+    NoticeKind,
     Position,
     Resumable,
     Resume,
@@ -178,6 +179,11 @@ class ResumingClient:
 
     def wish(self, wish: Break | Role) -> None:
         self._put(wish)
+
+    def say(self, message: Message) -> None:
+        """Send a message to the other users of the console, unless the connection is lost."""
+        if self._state is _State.OPEN:
+            self._stream.say(message)
 
     def end_input(self) -> None:
         """
@@ -466,7 +472,9 @@ class ResumingClient:
         self._pace()
 
     def _refused(self, why: str) -> None:
-        self._finish(f"the session could not be resumed: {why}; open the console again")
+        sent, unsent = self._input.drop()
+        keys = f"; {dropped_keys(sent + unsent, unsent)}" if sent or unsent else ""
+        self._finish(f"the session could not be resumed: {why}; open the console again{keys}")
 
     # The end
 
@@ -573,7 +581,8 @@ class ResumableUser(ConsoleUser, Typing):
     """
     Further, optional callbacks of a user.
 
-    A user without ``notice`` and ``skipped`` gets these messages in the output.
+    A user without ``notice`` and ``skipped`` gets these messages in the output, but none of other
+    users of the console.
     """
 
     @property
@@ -627,7 +636,7 @@ class Messages:
     def notice(self, notice: Notice) -> None:
         if tell := getattr(self._user, "notice", None):
             tell(notice)
-        else:
+        elif notice.kind is not NoticeKind.SAID:  # in the output it could be the machine's
             self._user.data_received(notice.output)
 
     def placed(self, mark: At) -> None:

@@ -25,6 +25,7 @@ from twisted_exec.streaming.interfaces import (
     IAttachment,
     IAttachmentTransport,
     IEchoTransport,
+    IMessaging,
     IOperable,
     ITermsAttachment,
     TerminalSize,
@@ -38,8 +39,14 @@ from twisted_exec.streaming.sessions.stream import SessionStream
 from twisted_exec.streaming.sessions.time_limits import TimeLimits
 from twisted_exec.wire.channel import Channel
 from twisted_exec.wire.control_messages import Break as BreakMessage
-from twisted_exec.wire.control_messages import Role, SizeDecoder, encode_ending, wrapped_notice
-from twisted_exec.wire.resume import Notice, NoticeRole, not_sent
+from twisted_exec.wire.control_messages import (
+    Message,
+    Role,
+    SizeDecoder,
+    encode_ending,
+    wrapped_notice,
+)
+from twisted_exec.wire.resume import Notice, NoticeKind, NoticeRole, not_sent
 from twisted_exec.wire.session_terms import FULL, MAY_ONLY_OBSERVE, Right, Terms
 from twisted_exec.wire.stream_options import StreamOptions
 
@@ -47,10 +54,13 @@ if TYPE_CHECKING:
     pass
 
 __all__ = [
+    "MAY_NOT_SAY",
     "MAY_OBSERVE",
     "NO_BREAK",
+    "NO_MESSAGES",
     "NO_ROLES",
     "READ_ONLY",
+    "SAYS_NOTHING",
     "ConsoleServer",
     "InputQueue",
     "Item",
@@ -456,7 +466,10 @@ class UserInput:
 
     def control_received(self, data: bytes) -> None:
         for event in self._sizes.feed(data):
-            if not isinstance(event, TerminalSize):
+            if isinstance(event, Message):
+                self._used()
+                self._said(event.text)
+            elif not isinstance(event, TerminalSize):
                 self._used()
                 self._wished(event)
             elif not self._options.read_only:
@@ -524,6 +537,20 @@ class UserInput:
         else:
             self._settle(1)
             self._refuse()
+
+    def _said(self, text: str) -> None:
+        # Not behind the input: users talk about a machine that takes no input, too. And not counted: a
+        # runtime of an earlier release takes it for a size.
+        if self._is_closed or self._is_over:
+            return
+        if self._options.read_only:
+            self._tell_once(SAYS_NOTHING)
+        elif not self.takes_input:
+            self._tell_once(MAY_NOT_SAY)
+        elif IMessaging.providedBy(self._attachment):
+            self._attachment.said(text)
+        else:
+            self._tell_once(NO_MESSAGES)
 
     def _resize(self) -> None:
         self._next_size = self._clock.callLater(0, self._resize) if self._size is not None else None
@@ -644,6 +671,16 @@ READ_ONLY = Notice("you are an observer; what you type is not sent")
 
 MAY_OBSERVE = not_sent(MAY_ONLY_OBSERVE, NoticeRole.DENIED)
 """To a user without the right to drive who types."""
+
+SAYS_NOTHING = Notice("your message was not sent: this session only observes", NoticeKind.RECEIPT)
+"""To a user who sends a message in a ``readOnly=true`` session."""
+
+MAY_NOT_SAY = Notice(f"your message was not sent: {MAY_ONLY_OBSERVE}", NoticeKind.RECEIPT)
+"""To a user without the right to drive who sends a message."""
+
+NO_MESSAGES = Notice(
+    "your message was not sent: this console passes no messages on", NoticeKind.RECEIPT
+)
 
 NO_BREAK = Notice("this console has no BREAK")
 

@@ -38,6 +38,10 @@ from twisted_exec.streaming.sessions.endings import MachineKey, PoolKey
 from twisted_exec.streaming.sessions.registry import Session, Sessions
 from twisted_exec.tls.files import Replaceable
 
+CONSOLE_SERVER = "the server of this console"
+"""The poollet and the programs behind it, in reasons that users read: they need not know the programs."""
+STOPPING = f"{CONSOLE_SERVER} is shutting down"
+
 REVIEW_SECONDS = 15.0
 """Delegated decisions are cached for 10 s, so a revoked permission usually counts for at most 25 s."""
 HINT_SECONDS = 0.1

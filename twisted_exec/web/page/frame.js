@@ -119,6 +119,7 @@ export class Frame {
   count(view, number) {
     const element = this.#counts[view];
     element.hidden = !number;
+    element.title = `${number} ${COUNTED[view]}`;
     if (element.firstChild?.textContent !== String(number)) fill(element, String(number), h("span", { class: "visually-hidden" }, ` ${COUNTED[view]}`));
   }
 

@@ -114,9 +114,11 @@ test("marks for people are passed on, and unknown ones are ignored", () => {
   open(state);
   assert.deepEqual(state.receiveMark({ Notice: "hello", Kind: "message" }), { notice: { Notice: "hello", Kind: "message" } });
   assert.deepEqual(state.receiveMark({ Viewers: 2, Writer: "ada", Seconds: 4 }), {
-    viewers: { count: 2, writer: "ada", seconds: 4, recordings: null, withheld: "" },
+    viewers: { count: 2, lost: 0, writer: "ada", seconds: 4, recordings: null, withheld: "", message: 0 },
   });
-  const alone = { count: 1, writer: "", seconds: 0, withheld: "" };
+  const { lost, message } = state.receiveMark({ Viewers: 2, Lost: 1, Message: 200 }).viewers ?? {};
+  assert.deepEqual([lost, message], [1, 200]);
+  const alone = { count: 1, lost: 0, writer: "", seconds: 0, withheld: "", message: 0 };
   assert.deepEqual(state.receiveMark({ Viewers: 1 }), { viewers: { ...alone, recordings: null } });
   const recordings = [{ Input: "masked", User: "ada" }, { Input: "some", User: "x" }, { Input: "all" }, null];
   assert.deepEqual(state.receiveMark({ Viewers: 1, Recordings: recordings }), {

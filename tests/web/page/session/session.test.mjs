@@ -97,7 +97,7 @@ test("a session opens, types and shows", async () => {
   assert.deepEqual(page.told, [
     ["output", "login: "],
     ["notice", { Notice: "hello" }],
-    ["viewers", { count: 1, writer: "ada", seconds: 0, recordings: null, withheld: "" }],
+    ["viewers", { count: 1, lost: 0, writer: "ada", seconds: 0, recordings: null, withheld: "", message: 0 }],
     ["echo", 700],
   ]);
   page.session.sysrq("b");
@@ -117,6 +117,20 @@ test("a session opens, types and shows", async () => {
   page.session.send(bytes("late"));
   page.session.leave();
   assert.equal(page.saved, null);
+});
+
+test("a message to other users is no input, and is not sent during an outage nor behind it", async () => {
+  const page = await Page.open();
+  page.session.resize(80, 24);
+  const first = page.accept();
+  assert.equal(page.session.say("h\u00e9 \u{1f600}"), true);
+  assert.deepEqual(first.controls().at(-1), { Width: 80, Height: 24, Message: "h\u00e9 \u{1f600}" });
+  assert.equal(page.session.waiting, 0);
+  first.lose("gone");
+  assert.equal(page.session.say("lost"), false);
+  page.clock.advance(100);
+  page.accept({ ack: 0, at: 100 });
+  assert.ok(page.socket.controls().every((each) => !("Message" in each)));
 });
 
 test("a lost connection is resumed, first after a tenth of a second", async () => {

@@ -38,13 +38,16 @@ function panel(ending, { machine = null, readable = [], names = [] } = {}) {
     isEmpty: true,
     machine,
     maySwitch: machine !== null,
-    setPower: async (power) => powered.push(power),
+    setPower: async (power) => {
+      powered.push(power);
+      owner.switched = power;
+    },
     mayRead: async (part) => readable.includes(part),
     connectNow: () => powered.push("now"),
     reopen: (changes) => opened.push(changes),
     focus: () => {},
     waitsForApproval: () => {},
-    hasSwitchedOff: false,
+    switched: "",
   };
   const made = new Panel(owner);
   if (ending) made.show(ending, { drives: true }, false);
@@ -53,7 +56,8 @@ function panel(ending, { machine = null, readable = [], names = [] } = {}) {
   return { made, owner, opened, powered, announced, labels, primary };
 }
 
-test("a console whose machine is off shows why, leads to its log and screen, and opens when it starts", () => {
+test("a console whose machine is off shows why, leads to its log and screen, and opens when it starts", (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
   const { made, owner, opened, labels } = panel({ reason: "PoweredOff", code: 0, message: 'machine "vm" was powered off' });
   assert.ok(made.followsMachine);
   assert.match(made.element.text, /not runningIt was powered off\./);
@@ -62,7 +66,7 @@ test("a console whose machine is off shows why, leads to its log and screen, and
   assert.deepEqual(labels(), ["Log", "Screen"]);
   const seen = () => made.element.all("p").filter((each) => !each.hidden).map((each) => each.text).join(" ");
   assert.match(seen(), /^It is powered off\. .*opens as soon as.*may not power it on; users with the role “edit”/);
-  owner.hasSwitchedOff = true;
+  owner.switched = "Off";
   made.follow(OFF, false);
   assert.match(seen(), /^You have powered it off\. This console opens/);
   for (let each = 0; each < 2; each += 1) {
@@ -74,9 +78,12 @@ test("a console whose machine is off shows why, leads to its log and screen, and
   assert.equal(made.element.all("h3")[0].text, "The machine is not running");
   assert.match(seen(), /It was powered off\. Shutdown\. .*starts when it is powered off and then on/);
   made.follow(RUNNING, true);
+  assert.equal(made.element.all("h3")[0].text, "The machine is running");
+  t.mock.timers.tick(2000);
   assert.equal(opened.length, 1);
   made.hide();
   made.follow(RUNNING, true);
+  t.mock.timers.tick(2000);
   assert.equal(opened.length, 1);
 });
 
@@ -95,7 +102,8 @@ test("a warning before the first output is part of the panel that connects", () 
   made.hide();
 });
 
-test("a console whose machine has no pool yet follows its condition, leads to its events, and opens when it runs", async () => {
+test("a console whose machine has no pool yet follows its condition, leads to its events, and opens when it runs", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
   const { made, opened, labels } = panel({ reason: "NoMachinePool", message: "This machine does not run yet.", isSeen: true });
   for (const problem of ["not ready: 1 of 1 machinepools", 'class "gpu" does not exist']) {
     made.follow({ state: "Pending", problem, runs: false, isOff: false }, false);
@@ -109,6 +117,7 @@ test("a console whose machine has no pool yet follows its condition, leads to it
   await turn();
   assert.deepEqual(copied, ["twisted-exec doctor vm -n default"]);
   made.follow(RUNNING, true);
+  t.mock.timers.tick(2000);
   assert.equal(opened.length, 1);
   assert.ok(!labels().includes("Copy the command"));
 });
@@ -252,6 +261,19 @@ test("a machine that is off can be powered on by who may, and its console opens 
   assert.match(made.element.text, /^The machine is startingThis machine is off\.This console opens as soon/);
   made.follow(RUNNING, false);
   assert.equal(opened.length, 1);
+});
+
+test("the user who has powered a machine on opens its console before those who only wait, and is the writer", (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const [own, other] = ["On", ""].map((switched) => {
+    const made = panel({ reason: "PoweredOff", message: "This machine is off.", isSeen: true }, { machine: OFF });
+    made.owner.switched = switched;
+    for (let each = 0; each < 2; each += 1) made.made.follow(RUNNING, each === 0);
+    return made.opened;
+  });
+  assert.deepEqual([own.length, other.length], [1, 0]);
+  t.mock.timers.tick(2000);
+  assert.deepEqual([own.length, other.length], [1, 1]);
 });
 
 test("a console that connects shows the machine, for how long, and what is in the way", () => {

@@ -13,16 +13,16 @@ const KIND = { group: "compute.ironcore.dev", version: "v1alpha1", plural: "mach
 const WRITER = { isObserver: false, isDenied: false, writer: "" };
 
 function line(waiting, context = {}) {
-  const told = [];
+  const [news, told] = [[], []];
   const away = (isAway) => told.push(isAway);
-  const made = new StatusLine(context, { namespace: "default", name: "vm" }, { reconnect: () => {}, waiting: () => waiting, away });
+  const made = new StatusLine(context, { namespace: "default", name: "vm" }, { reconnect: () => {}, powerOn: () => {}, waiting: () => waiting, news: (text) => news.push(text), away });
   made.role(WRITER, true);
   made.state("open", { resumable: true });
   made.viewers({ count: 1, writer: "ada", seconds: 0, recordings: [{ user: "ada", input: "none" }] });
   made.stop();
   const shown = () => made.element.children.filter((each) => !each.hidden).map((each) => each.text).filter(Boolean);
   const outage = () => !made.outage.hidden && made.outage.text;
-  return { made, shown, outage, told };
+  return { made, shown, outage, told, news };
 }
 
 test("an outage is no time to type or to count viewers: the line says what becomes of keys", () => {
@@ -59,6 +59,51 @@ test("a server that is silent is not connected, until it answers", () => {
   made.quiet(null);
   assert.equal(outage(), false);
   assert.deepEqual(shown().slice(0, 2), ["Connected", "You can type"]);
+});
+
+test("a machine that is off can be powered on where its state is read, by a user who may, while the server answers", () => {
+  const { made, shown } = line(0);
+  const off = { state: "Shutdown", problem: "", isOff: true };
+  const stopped = () => shown().filter((each) => /^(Machine|Power)/.test(each));
+  made.machine(off, true);
+  assert.deepEqual(stopped(), ["Machine: Shutdown", "Power on"]);
+  made.machine(off, false);
+  assert.deepEqual(stopped(), ["Machine: Shutdown"]);
+  made.machine({ ...off, isOff: false }, true); // only powering it off and on starts it
+  assert.deepEqual(stopped(), ["Machine: Shutdown"]);
+  made.machine(off, true);
+  made.quiet(Date.now() - 6000);
+  assert.deepEqual(stopped(), ["Machine: Shutdown"]);
+});
+
+test("users who join are told, with the names of those that the server lists", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout", "setInterval"] });
+  const people = [["ada", "s-1"]];
+  const lists = [];
+  const list = async (path, { query }) => {
+    lists.push(query.fieldSelector);
+    return { items: people.map(([user, session, awaySince]) => ({ spec: { user, session, machine: "vm" }, status: { awaySince } })) };
+  };
+  const { made, shown, news } = line(0, { api: { list }, machines: new Machines([KIND]) });
+  made.state("open", { resumable: true }, "s-1");
+  const change = async (viewers) => {
+    made.viewers({ writer: "ada", seconds: 0, recordings: [], ...viewers });
+    for (let turn = 0; turn < 4; turn += 1) {
+      t.mock.timers.tick(3500);
+      await new Promise(setImmediate);
+    }
+    return [shown().find((each) => /viewer/.test(each)), news.splice(0)];
+  };
+  assert.deepEqual(await change({ count: 1 }), ["1 viewer: ada (you)", []]);
+  people.push(["bob", "s-2"]);
+  assert.deepEqual(await change({ count: 2 }), ["2 viewers: ada (you), bob", ["bob has joined"]]);
+  setTimeout(() => people[1].push("2026-01-01T00:00:00Z"), 5000); // the list has the loss later
+  assert.deepEqual(await change({ count: 2, lost: 1 }), ["1 viewer, 1 lost: ada (you), bob (lost)", []]);
+  people.pop();
+  assert.deepEqual(await change({ count: 1 }), ["1 viewer: ada (you)", ["bob has left"]]);
+  lists.length = 0;
+  assert.deepEqual(await change({ count: 500 }), ["500 viewers", []]);
+  assert.deepEqual(lists, []); // each of 500 pages would ask for 500 sessions
 });
 
 test("details follow the sessions, the role and the state until they are closed", async () => {

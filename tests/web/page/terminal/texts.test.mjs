@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { amount, anewText, attemptText, bannerText, demands, droppedKeys, endText, endingOf, explained, isForbidden, isMachineMissing, isMachineStopped, lostText, presentText, readOnlyText, recordedFor, recordingNews, requestOf, roleText, sentence, startText, stateText, stoppedText, viewerNames, waitingText, withRoles, writerText } from "../../../../twisted_exec/web/page/terminal/texts.js";
+import { amount, anewText, attemptText, bannerText, demands, droppedKeys, endText, endingOf, explained, isForbidden, isMachineMissing, isMachineStopped, lostText, presentText, readOnlyText, recordedFor, recordingNews, requestOf, roleText, sentence, startText, stateText, stoppedText, viewerCount, viewerNames, waitingText, withRoles, writerText } from "../../../../twisted_exec/web/page/terminal/texts.js";
 
 test("amounts have the units of all views", () => {
   assert.deepEqual([1, 5120, 34_683_237].map(amount), ["1 B", "5.0 KiB", "33 MiB"]);
@@ -105,6 +105,14 @@ test("a user finds the own session among the viewers", () => {
   assert.deepEqual(viewerNames(people), ["ada (you, 3)", "bob"]);
   assert.deepEqual(viewerNames(people.slice(2)), ["ada (you)", "bob"]);
   assert.deepEqual(viewerNames([{ user: "bob", isOwn: false }, ada, ada]), ["bob", "ada (2)"]);
+  const lost = [ada, { user: "bob", isOwn: false }, ada].map((each) => ({ ...each, away: "2026-01-01T00:00:00Z" }));
+  assert.deepEqual(viewerNames([...people, ...lost]), ["ada (you, 3)", "bob", "ada (lost, 2)", "bob (lost)"]);
+});
+
+test("sessions whose connections are lost are no viewers", () => {
+  assert.deepEqual([{ count: 1 }, { count: 3, lost: 0 }, { count: 4, lost: 3 }, { count: 1, lost: 1 }].map(viewerCount), [
+    "1 viewer", "3 viewers", "1 viewer, 3 lost", "0 viewers, 1 lost",
+  ]);
 });
 
 test("a machine that does not exist is told from a session that is over", () => {

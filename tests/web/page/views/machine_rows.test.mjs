@@ -37,7 +37,7 @@ test("a machine that its user has switched off has no fault", () => {
   assert.deepEqual([unasked, problem], ["bad", "powered off, as spec.power says"]);
   off.spec.power = "Off";
   const row = rowOf(off, KIND);
-  assert.deepEqual([row.health, row.severity, row.problem], ["off", "off", "powered off"]);
+  assert.deepEqual([row.health, row.problem], ["off", ""]);
   off.status.conditions.push({ type: "ConsoleHealthy", status: "False", reason: "Panic", message: 'at offset 5 the machine printed "x"' });
   assert.deepEqual([rowOf(off, KIND).severity, rowOf(off, KIND).problem], ["bad", 'Panic: "x"']);
 });
@@ -109,6 +109,10 @@ test("rows have the users and the recordings of their machines, and the filter f
   assert.deepEqual(rows.select("", byName).map((row) => [row.users, row.isRecorded]), [["ada (2), bob", false], ["", true], ["In use", false]]);
   assert.deepEqual(rows.select("ada", byName).map((row) => row.name), ["vm-1"]);
   assert.deepEqual(rows.select("recorded", byName).map((row) => row.name), ["vm-2"]);
+  const lost = [session("vm-1", "ada"), session("vm-1", "ada"), session("vm-1", "bob")];
+  rows.setSessions([session("vm-1", "ada"), ...lost.map((each) => ({ ...each, status: { awaySince: "2026-01-01T00:00:00Z" } }))]);
+  assert.equal(rows.select("vm-1", byName)[0].users, "ada, ada (lost, 2), bob (lost)");
+  rows.setSessions([session("vm-1", "bob"), session("vm-1", "ada"), session("vm-1", "ada")]);
   assert.equal(rows.longest(({ users }) => users), "ada (2), bob".length);
   rows.setSessions([]);
   assert.deepEqual(rows.select("ada", byName), []);

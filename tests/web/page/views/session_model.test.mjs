@@ -16,10 +16,10 @@ test("a user with several sessions is named once", () => {
 test("a filter finds sessions by their columns", () => {
   const spec = { user: "ada", caller: "proxy", machine: "vm-1", mode: "TakeOver", address: "192.0.2.4", session: "7777-id" };
   const session = (status) => sessionTexts(sessionRow({ metadata: METADATA, spec, status: { role: "Writer", ...status } }));
-  const found = ["", " ADA ", "team vm-1", "proxy", "taking over", "yes", "192.0.2"];
+  const found = ["", " ADA ", "team vm-1", "proxy", "take over", "writer", "192.0.2"];
   assertFinds(session({ resumable: true }), [...found, "connected", "can resume"], ["bob", "ada bob", "true", "7777", "thing"]);
   assertFinds(session({ resumable: true, awaySince: "2026-11-20T08:10:00Z" }), ["lost", "can resume"], ["connected", "2026"]);
-  assertFinds(session({ resumable: false, role: "Observer" }), ["connected", "no"], ["false", "yes", "resume"]);
+  assertFinds(session({ resumable: false, role: "Observer" }), ["connected", "observer"], ["false", "writer", "resume"]);
   const own = { ...sessionRow({ metadata: METADATA, spec, status: {} }), isOwn: true };
   assertFinds(sessionTexts(own), ["this page"], []);
 });
@@ -30,10 +30,10 @@ test("a session says who is connected, how, and who is away", () => {
     spec: { user: "ada", caller: "proxy", machine: "vm-1", mode: "TakeOver" },
     status: { role: "Writer", resumable: true, awaySince: "2026-11-20T08:10:00Z" },
   });
-  assert.deepEqual([row.mode, row.types, row.caller], ["Taking over", "Yes", "proxy"]);
+  assert.deepEqual([row.mode, row.role, row.caller], ["take over", "Writer", "proxy"]);
   assert.equal(connectionOf({ ...row, awayFor: "12s" }), "Lost 12s ago, can resume");
   const bare = sessionRow(object("y"));
-  assert.deepEqual([bare.user, bare.types, bare.away, bare.toMachine], ["", "", "", 0]);
+  assert.deepEqual([bare.user, bare.role, bare.away, bare.toMachine], ["", "", "", 0]);
   assert.equal(connectionOf(bare), "Connected");
 });
 

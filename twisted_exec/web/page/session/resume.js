@@ -34,8 +34,9 @@ const SESSION = /^[A-Za-z0-9._-]{1,64}$/;
  * @property {object} [placed] the next output begins here: {epoch, offset, end, exact}; end may be null.
  * @property {object} [gap] output is missing: {bytes, exact}; bytes is null if the amount is unknown.
  * @property {object} [notice] a message for people: the mark, with its kind.
- * @property {object} [viewers] {count, writer, seconds, recordings, withheld}; the writer is empty if there is none,
- *     recordings are [{input, user}], or null if the server does not know them.
+ * @property {object} [viewers] {count, lost, writer, seconds, recordings, withheld, message}; count includes the sessions whose
+ *     connections are lost, the writer is empty if there is none, recordings are [{input, user}], or null if the
+ *     server does not know them, message is the longest message to all viewers, 0 for none.
  * @property {number} [echo] microseconds.
  * @property {number} [ping] to be answered behind all input that waits.
  * @property {number} [pong] the answer to the page's own question.
@@ -195,8 +196,9 @@ export class SessionState {
       if (!isCount(count) || !isCount(seconds) || typeof writer !== "string") {
         throw new ProtocolError("a mark Viewers has no valid number or name");
       }
+      const [lost, message] = [mark.Lost, mark.Message].map((each) => (isCount(each) ? each : 0)); // an earlier release does not say
       const withheld = typeof mark.Withheld === "string" ? mark.Withheld : "";
-      return { viewers: { count, writer, seconds, recordings: recordings(mark.Recordings), withheld } };
+      return { viewers: { count, lost, writer, seconds, recordings: recordings(mark.Recordings), withheld, message } };
     }
     for (const [member, name] of [["Echo", "echo"], ["Ping", "ping"], ["Pong", "pong"]]) {
       if (member in mark) {

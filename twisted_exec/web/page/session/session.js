@@ -79,7 +79,7 @@ export class ConsoleSession {
    * @param {() => number} [options.random]
    * @param {any} [options.WebSocket]
    * @param {any} options.on callbacks, each optional: output(bytes), placed({epoch, offset, end, exact}),
-   *     gap({bytes, exact}), notice(mark), viewers({count, writer, seconds}), echo(microseconds),
+   *     gap({bytes, exact}), notice(mark), viewers({count, lost, writer, seconds}), echo(microseconds),
    *     uncertain({sent, unsent}), roundTrip(milliseconds), quiet(since): the server has not answered a question of
    *     that time, null: it has now; state(name, detail).
    */
@@ -152,6 +152,12 @@ export class ConsoleSession {
   /** Ask for a role: "drive", also to take over, or "observe". */
   role(name) {
     this.#put({ Role: ROLES[name] });
+  }
+
+  /** Send a message to the other users of the console, which is no input; return whether there is a connection for it. */
+  say(text) {
+    if (this.#isOpen) this.#transmit(channel.encodeControl({ ...(this.#size ?? { Width: 0, Height: 0 }), Message: text }));
+    return this.#isOpen;
   }
 
   /** Tell the size of the terminal. */

@@ -9,7 +9,8 @@ import { STOPPED } from "../session/session.js";
 import { save } from "../views/parts.js";
 import { Attachment, forget, savedSession } from "./attachment.js";
 import { Clipboard } from "./clipboard.js";
-import { chooseSysrq } from "./dialogs.js";
+import { NO_RECEIPT, RECEIPT_MILLISECONDS, messageLine } from "./company.js";
+import { askForMessage, chooseSysrq } from "./dialogs.js";
 import { buildFinder } from "./finder.js";
 import { KeyBar } from "./key_bar.js";
 import { Lifecycle } from "./lifecycle.js";
@@ -20,10 +21,11 @@ import { opening } from "./rights.js";
 import { Roles } from "./roles.js";
 import { Screen, load } from "./screen.js";
 import { StatusLine } from "./status_line.js";
-import { NO_POOL, POWERED_OFF, REVOKED, anewText, droppedKeys, endText, endingOf, isServerStopped, lostText, readOnlyText, recordingNews, sentence } from "./texts.js";
+import { NO_POOL, POWERED_OFF, REVOKED, anewText, droppedKeys, endText, endingOf, isServerStopped, lostText, readOnlyText, recordingNews, sentence, viewerCount } from "./texts.js";
 
 const ROLE_WARNING = "warning about-role"; // kind of a message
 const MESSAGE_MILLISECONDS = 10_000;
+const MOST_SAID = 3; // messages of other users that stay
 const SHUTDOWN = "Shutdown"; // the state of a machine that is off
 const PENDING = "Pending";
 
@@ -59,8 +61,12 @@ export class Console {
   #recordings = null; // those that the user knows of
   /** @type {MachineWatch | null} */
   #machine = null;
-  /** Whether the user has switched the machine off here, and not on again. */
-  hasSwitchedOff = false;
+  /**
+   * How the user has switched the machine here the last time; empty if never.
+   *
+   * @type {"" | "On" | "Off"}
+   */
+  switched = "";
   /** Whether the terminal has shown nothing yet. */
   isEmpty = true;
   /** @type {{text: string, kind: string} | null} */
@@ -83,6 +89,9 @@ export class Console {
   #banner;
   #message;
   #messageTimer;
+  // Messages of other users: not in the terminal, where a machine could print the same, nor in place of what the server says.
+  #said = h("div", { class: "said-list", role: "log", "aria-label": "Messages of other users" });
+  #receiptTimer;
   /** Whether the output that is in sight is old. */
   isAway = false;
   /** In its tab: the same. */
@@ -150,6 +159,7 @@ export class Console {
     this.#panel.release();
     this.#leaveMachine();
     clearTimeout(this.#messageTimer);
+    clearTimeout(this.#receiptTimer);
     this.#screen?.close();
     this.element.remove();
   }
@@ -194,7 +204,9 @@ export class Console {
     });
     this.#status = new StatusLine(this.context, this.place, {
       reconnect: () => this.connectNow(),
+      powerOn: () => this.switch(),
       waiting: () => this.#life.waiting + (this.#former?.unconfirmed.unsent ?? 0),
+      news: (text) => this.#tellCompany(text),
       away: (isAway) => this.#turnAway(isAway),
     });
     fill(
@@ -207,7 +219,7 @@ export class Console {
         this.#terminal,
         this.#newest,
         // Over the terminal: another size of it would be another size for the machine.
-        h("div", { class: "overlays" }, this.#finder, this.#status.outage, this.#message, this.#panel.element),
+        h("div", { class: "overlays" }, this.#finder, this.#status.outage, this.#message, this.#said, this.#panel.element),
       ),
       h("div", { class: "foot" }, this.#keys.element, this.#status.element),
     );
@@ -387,7 +399,7 @@ export class Console {
       const { machine } = watch;
       this.#know(machine);
       this.#showHealth(machine?.health);
-      this.#status.machine(machine);
+      this.#status.machine(machine, this.maySwitch);
       this.#panel.follow(machine, hasStarted, watch.isGone);
     }));
     this.#panel.follow(watch.machine, false, watch.isGone);
@@ -424,6 +436,9 @@ export class Console {
 
   #notice(mark) {
     if (mark.Kind === "banner") return; // shown above the terminal
+    if (mark.Kind === "said") return this.#showSaid(mark.Notice);
+    if (mark.Kind === "receipt") clearTimeout(this.#receiptTimer);
+    this.#status.heard(mark.Notice);
     const shown = this.#roles.read(mark);
     const isLoss = this.#hasDriven && this.#roles.isObserver;
     const [text, kind] = isLoss ? [lostText(this.#roles), ROLE_WARNING] : [sentence(shown), ""];
@@ -529,7 +544,7 @@ export class Console {
   async setPower(power) {
     const { api, machines } = this.context;
     await api.patch(machines.path(this.place.namespace, this.place.name), { spec: { power } });
-    this.hasSwitchedOff = power === "Off";
+    this.switched = power;
     if (power === "On") this.#screen?.terminal.scrollToBottom(); // there is what the user waits for now
   }
 
@@ -587,6 +602,52 @@ export class Console {
   /** The user waits for an approval since then, in milliseconds; null: no longer. */
   waitsForApproval(asked) {
     this.#status.state("ended", asked === null ? {} : { asked });
+  }
+
+  /** Whether the user may send messages to the others at the console. */
+  get mayWriteMessage() {
+    const { isReadOnly, longestMessage } = this.#status;
+    return this.isOpen && longestMessage > 0 && this.#rights.mayType && !isReadOnly && !this.#roles.isDenied;
+  }
+
+  /** Send a message to all viewers of the console. */
+  async writeMessage() {
+    const { longestMessage, viewersNow } = this.#status;
+    const text = messageLine((await askForMessage(this.place.name, viewerCount(viewersNow), longestMessage)) ?? "", longestMessage);
+    if (text && this.#life.session?.say(text)) {
+      clearTimeout(this.#receiptTimer);
+      this.#receiptTimer = setTimeout(() => this.#tell(NO_RECEIPT, "warning"), RECEIPT_MILLISECONDS);
+    } else if (text) this.#tell("Your message was not sent: the connection is lost.", "warning");
+    this.focus();
+  }
+
+  /** Show a message of another user until it is dismissed, or others follow. */
+  #showSaid(text) {
+    const shown = h(
+      "div",
+      { class: "message said" },
+      h("span", {}, printable(sentence(text))),
+      button("×", () => (shown.remove(), this.focus()), { class: "quiet icon", "aria-label": "Dismiss this message" }),
+    );
+    this.#said.append(shown);
+    while (this.#said.children.length > MOST_SAID) this.#said.firstElementChild?.remove();
+  }
+
+  /** Whether the user reads who joins and leaves. */
+  get tellsCompany() {
+    return this.context.preferences.get("company", true);
+  }
+
+  toggleCompany() {
+    this.context.preferences.set("company", !this.tellsCompany);
+    this.#tell(this.tellsCompany ? "You read who joins and leaves." : "You do not read who joins and leaves.", "");
+    this.focus();
+  }
+
+  /** Tell who has joined or left, but not in place of a warning. */
+  #tellCompany(text) {
+    const isWarned = !this.#message.hidden && this.#message.matches(".warning, .error");
+    if (this.tellsCompany && !isWarned) this.#tell(sentence(text), "");
   }
 
   sendBreak() {

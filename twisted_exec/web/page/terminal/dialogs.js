@@ -73,6 +73,31 @@ export function showText(name, text) {
   });
 }
 
+/**
+ * Ask for a message to all viewers of a console; resolves with its text, null without one.
+ *
+ * @param {string} name of the machine
+ * @param {string} to such as `2 viewers`
+ * @param {number} longest in characters
+ */
+export function askForMessage(name, to, longest) {
+  const field = h("input", { type: "text", autocomplete: "off", maxlength: longest, autofocus: true });
+  return ask(`Message to all viewers of ${printable(name)}`, (close) =>
+    h(
+      "form",
+      { class: "stack", onsubmit: (event) => (event.preventDefault(), close(field.value)) },
+      h("p", {}, `${to} at this console, with you. The machine does not get the message; the audit log has it.`),
+      h("label", { class: "field" }, h("span", {}, "Message"), field),
+      h(
+        "div",
+        { class: "actions" },
+        button("Cancel", () => close(null)),
+        button("Send", null, { type: "submit", class: "primary" }),
+      ),
+    ),
+  );
+}
+
 /** Ask for the letter of a SysRq. */
 export function chooseSysrq(name) {
   return ask(`SysRq for ${printable(name)}`, (close, dialog) => {

@@ -10,8 +10,10 @@ import { suggestion } from "./suggestion.js";
 import { MACHINE_DELETED, NOT_RUNNING, attemptText, demandTexts, demands, endText, endingOf, explained, isForbidden, isMachineMissing, isMachineStopped, isWithoutPool, requestOf, startText, stoppedText } from "./texts.js";
 
 const TERMINATING = "Terminating"; // the state of a machine that is being deleted
+const TURN_MILLISECONDS = 1500; // for the user who has powered the machine on: the first session is the writer
 const OPENS = "This console opens as soon as the machine runs.";
 const STARTING = "The machine is starting";
+const RUNNING = "The machine is running";
 const SERVER_IS_BACK = "The server answers again.";
 const TICK_MILLISECONDS = 1000;
 const PATIENCE_MILLISECONDS = 5000; // before the words of the server are shown
@@ -222,19 +224,25 @@ export class Panel {
     );
     let before = null;
     let isStarting = false; // it was powered on, and its state is still that from before
-    this.#followMachine = (machine, hasStarted) => {
+    let isOpening = false;
+    const open = () => this.#followMachine === follow && this.#owner.reopen();
+    const follow = (machine, hasStarted) => {
       const isStopped = machine?.runs === false;
       const isAsBefore = before?.state === machine?.state && (before?.isOff || (isStarting && before.problem === machine.problem));
       isStarting = isStopped && !machine.isOff && isAsBefore;
       before = machine;
       reason.hidden = isSeen || isStarting || (isStopped && machine.isOff); // its state says the same
-      const texts = isStopped && [stoppedText({ ...machine, isOwn: this.#owner.hasSwitchedOff }), OPENS, startText(machine, this.#owner.maySwitch)];
-      say(isStarting ? STARTING : NOT_RUNNING, isStarting ? OPENS : texts ? texts.filter(Boolean).join(" ") : "");
+      const texts = isStopped && [stoppedText({ ...machine, isOwn: this.#owner.switched === "Off" }), OPENS, startText(machine, this.#owner.maySwitch)];
+      say(isStarting ? STARTING : machine?.runs ? RUNNING : NOT_RUNNING, isStarting ? OPENS : texts ? texts.filter(Boolean).join(" ") : "");
       remedy.hidden = copy.hidden = isStarting || !(isStopped && machine.problem && !machine.isOff);
       this.#offer(again, machine?.runs === true);
       if (machine) this.#offer(power, mayPowerOn(machine));
-      if (hasStarted || (isSeen && machine?.runs)) this.#owner.reopen();
+      if (isOpening || !(hasStarted || (isSeen && machine?.runs))) return;
+      isOpening = true;
+      if (this.#owner.switched === "On") open();
+      else setTimeout(open, TURN_MILLISECONDS);
     };
+    this.#followMachine = follow;
     this.#offer(again, !isSeen);
   }
 

@@ -35,6 +35,7 @@ const DARK = {
   brightCyan: "#56d4dd",
   brightWhite: "#ffffff",
 };
+/** The first eight, but white, are as dark as text on white needs it, and as light as black on them does. */
 const LIGHT = {
   background: "#ffffff",
   foreground: "#1b1f24",
@@ -42,13 +43,13 @@ const LIGHT = {
   cursorAccent: "#ffffff",
   overviewRulerBorder: "#ffffff00",
   selectionBackground: "#b6d7f7",
-  black: "#1b1f24",
-  red: "#c0271d",
-  green: "#1a7f37",
-  yellow: "#8a5a00",
-  blue: "#0a5fbf",
-  magenta: "#8250df",
-  cyan: "#1b7c83",
+  black: "#000000",
+  red: "#df2f24",
+  green: "#1c873b",
+  yellow: "#a16a00",
+  blue: "#0e73e4",
+  magenta: "#8a55ec",
+  cyan: "#1d8289",
   white: "#6e7781",
   brightBlack: "#57606a",
   brightRed: "#d1382d",

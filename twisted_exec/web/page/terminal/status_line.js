@@ -5,7 +5,8 @@ import { button, fill, h, printable, renew } from "../dom.js";
 import { qualifiedName } from "../machines.js";
 import { Objects, listPath } from "../objects.js";
 import { skeleton } from "../views/parts.js";
-import { amount, isAway, presentText, recordedFor, roleText, viewerNames, waitingText, withRoles, writerText } from "./texts.js";
+import { Company, MOST_TOLD } from "./company.js";
+import { amount, isAway, presentText, recordedFor, roleText, viewerCount, viewerNames, waitingText, withRoles, writerText } from "./texts.js";
 
 const TICK_MILLISECONDS = 1000;
 const NAMES_MILLISECONDS = 700; // the object of a session appears a moment after it
@@ -17,6 +18,7 @@ export class StatusLine {
   #place;
   #state;
   #waiting;
+  #isPowerOffered = false;
   /** @type {{roles: any, mayType: boolean}} */
   #role = { roles: { isObserver: false, withheld: "" }, mayType: true };
   #facts;
@@ -26,11 +28,14 @@ export class StatusLine {
   #stateText;
   #reconnect;
   #machineText;
+  #powerOn;
   #roleText = h("span", { class: "role-text" });
   #viewers;
   #recordedFor;
   #recorded;
   #names;
+  #news;
+  #company = new Company();
   #speed;
   #details;
   /** Over the terminal, where the eye is, while its output is old; for screen readers the line below says the same. */
@@ -45,14 +50,15 @@ export class StatusLine {
   /**
    * @param {object} context of the page
    * @param {{namespace: string, name: string}} place
-   * @param {object} on `reconnect()`: at once; `waiting()` returns the number of keys that are not confirmed; `away(isAway)`:
-   *     the output in sight is old, or no longer
+   * @param {object} on `reconnect()`: at once; `powerOn()` the machine; `waiting()` returns the number of keys that are
+   *     not confirmed; `news(text)`: users have joined or left; `away(isAway)`: the output in sight is old, or no longer
    */
-  constructor(context, place, { reconnect, waiting, away }) {
+  constructor(context, place, { reconnect, powerOn, waiting, news, away }) {
     this.#away = away;
     this.#context = context;
     this.#place = place;
     this.#waiting = waiting;
+    this.#news = news;
     this.#state = { name: "connecting", detail: {}, at: Date.now(), silentSince: null };
     this.#facts = {};
     this.#offset = () => null;
@@ -60,9 +66,10 @@ export class StatusLine {
     this.#stateText = h("span", { class: "badge waiting" });
     this.#reconnect = button("Reconnect now", reconnect, { class: "small reconnect", hidden: true });
     this.#machineText = h("span", { class: "badge waiting", hidden: true });
+    this.#powerOn = button("Power on", powerOn, { class: "small power-on", hidden: true });
     this.#viewers = button("", () => this.showDetails(), {
       class: "quiet small viewers",
-      title: "Sessions at this console, with this one, and their users",
+      title: "Sessions at this console, with this one, and their users; lost: a user whose connection is lost may come back",
       hidden: true,
     });
     this.#recordedFor = h("span", { class: "recorded-for" });
@@ -80,6 +87,7 @@ export class StatusLine {
       this.#stateText,
       this.#reconnect,
       this.#machineText,
+      this.#powerOn,
       this.#roleText,
       this.#recorded,
       this.#viewers,
@@ -98,6 +106,7 @@ export class StatusLine {
   /** A new session begins. */
   begin(isReadOnly) {
     this.isReadOnly = isReadOnly;
+    this.#company = new Company();
     this.#facts = { columns: this.#facts.columns, rows: this.#facts.rows };
     this.#offset = () => null;
   }
@@ -119,22 +128,39 @@ export class StatusLine {
     this.#draw();
   }
 
-  /** @param {{state: string, problem: string}|null} machine null: unknown */
-  machine(machine) {
+  /**
+   * @param {{state: string, problem: string, isOff: boolean}|null} machine null: unknown
+   * @param {boolean} [maySwitch] whether the user may power it on and off
+   */
+  machine(machine, maySwitch = false) {
     const isStopped = machine !== null && machine.state !== "Running";
     this.#machineText.textContent = isStopped ? `Machine: ${printable(machine.state)}` : "";
     this.#machineText.title = printable(machine?.problem ?? "");
+    this.#isPowerOffered = isStopped && machine.isOff && maySwitch;
     this.#draw();
   }
 
   viewers(viewers) {
     this.#facts.viewers = { ...viewers, at: Date.now() };
     this.#recordedFor.textContent = `for ${printable(recordedFor(viewers.recordings ?? []))}`;
-    const count = viewers.count === 1 ? "1 viewer" : `${viewers.count} viewers`;
-    fill(this.#viewers, count, this.#names);
-    clearTimeout(this.#namesTimer);
-    this.#namesTimer = setTimeout(() => this.#nameViewers(), NAMES_MILLISECONDS);
+    fill(this.#viewers, viewerCount(viewers), this.#names);
+    this.#nameLater(5);
     this.#draw();
+  }
+
+  /** Take note of a notice about other users. */
+  heard(text) {
+    this.#company.heard(text);
+  }
+
+  /** The sessions at the console, as the server said last. */
+  get viewersNow() {
+    return this.#facts.viewers ?? { count: 1 };
+  }
+
+  /** The longest message to all viewers; 0 if the console passes none on. */
+  get longestMessage() {
+    return this.#facts.viewers?.message ?? 0;
   }
 
   /** The name of the user who types, as the server said last; empty if nobody does, or if it is unknown. */
@@ -161,13 +187,26 @@ export class StatusLine {
     this.#offset = offset;
   }
 
-  /** @param {number} attempts how often to look again: a session is listed for some seconds after its end */
-  async #nameViewers(attempts = 5) {
-    const names = await this.#people().catch(() => null);
-    if (!names?.length || this.#viewers.hidden) return;
-    if (attempts && names.length !== this.#facts.viewers?.count) {
-      clearTimeout(this.#namesTimer);
-      this.#namesTimer = setTimeout(() => this.#nameViewers(attempts - 1), 5 * NAMES_MILLISECONDS);
+  /** Not all pages of a console ask at the same time. */
+  #nameLater(attempts, milliseconds = NAMES_MILLISECONDS * (1 + Math.random())) {
+    clearTimeout(this.#namesTimer);
+    this.#namesTimer = setTimeout(() => this.#nameViewers(attempts), milliseconds);
+  }
+
+  /** @param {number} attempts how often to look again: the list follows some seconds behind an end or a loss */
+  async #nameViewers(attempts) {
+    const count = this.#facts.viewers?.count ?? 0;
+    const isCrowd = count > MOST_TOLD; // each of its pages would list all of them at each change
+    const names = isCrowd ? null : await this.#people().catch(() => null);
+    if (this.#viewers.hidden || count !== this.#facts.viewers?.count) return; // another look follows
+    const isCounted = !names || names.length === count;
+    const isCurrent = isCounted && (!names || names.filter(({ away }) => away).length === (this.#facts.viewers?.lost ?? 0));
+    if (attempts && !isCurrent) this.#nameLater(attempts - 1, 5 * NAMES_MILLISECONDS);
+    const news = isCounted || !attempts ? this.#company.news(count, names) : "";
+    if (news) this.#news(news);
+    if (!names?.length) {
+      this.#names.textContent = "";
+      return;
     }
     const text = viewerNames(names).map(printable).join(", ");
     this.#names.textContent = `: ${text}`;
@@ -257,7 +296,7 @@ export class StatusLine {
     const { missed } = this.#state.detail;
     if (missed) facts.push(["Output", `${amount(missed)} followed after the reconnection`]);
     if (this.#isOpen) {
-      facts.push(["Typing", writerText(viewers, Date.now(), this.#role.roles)], ["Viewers", viewers ? String(viewers.count) : "Unknown"]);
+      facts.push(["Typing", writerText(viewers, Date.now(), this.#role.roles)], ["Viewers", viewers ? viewerCount(viewers).replace(/ viewers?/, "") : "Unknown"]);
       if (viewers?.recordings) facts.push(["Recorded", viewers.recordings.length ? `For ${recordedFor(viewers.recordings)}` : "No"]);
     }
     return facts;
@@ -284,7 +323,10 @@ export class StatusLine {
     this.#drawOutage(kind, text);
     this.#drawDetails();
     // Where there is little room the styles depend on what is news: if all is good, only the role.
-    this.element.className = `status-line ${this.#machineText.textContent && kind === "good" ? "stopped" : kind} ${this.#state.name === "ended" ? "ended" : ""}`;
+    const isStopped = this.#machineText.textContent !== "";
+    const { isObserver, withheld } = this.#role.roles;
+    const others = { ended: this.#state.name === "ended", withheld: this.#isAnswering && !isStopped && !isObserver && withheld !== "" };
+    this.element.className = ["status-line", isStopped && kind === "good" ? "stopped" : kind, ...Object.keys(others).filter((each) => others[each])].join(" ");
     const { echo, roundTrip } = this.#facts;
     const speeds = [
       echo === undefined ? null : `Echo ${(echo / 1000).toFixed(1)} ms`,
@@ -321,6 +363,7 @@ export class StatusLine {
     this.#viewers.hidden = !this.#isAnswering || !viewers;
     this.#recorded.hidden = !this.#isOpen || !viewers?.recordings?.length;
     this.#machineText.hidden = !isStopped || this.#state.name === "ended";
+    this.#powerOn.hidden = !(this.#isAnswering && this.#isPowerOffered);
     this.#roleText.hidden = isStopped; // nothing reads what is typed
     const waiting = roles.isObserver ? "" : waitingText(this.#state, this.#waiting());
     const role = this.#isAnswering ? printable(roleText(roles, { mayType, isReadOnly: this.isReadOnly })) : "";

@@ -26,7 +26,7 @@ const HOST_AWAY = "host of the machine cannot be reached now";
 const DELETED_BY = /^(.+) deleted the console session \S+$/; // the name of the object tells the user nothing
 const DEMAND = /^(ConsolePolicy "[^"]+" requires )(.+)$/s;
 const MACHINE = /^\w+ "[^"]+"/; // of this console
-const FIRST_WORD = /^(a|an|from|machine|no|nothing|the|there|this|what|you)\b/; // others may be names
+const FIRST_WORD = /^(a|an|another|from|machine|message|no|nobody|nothing|somebody|the|there|this|what|you|your)\b/; // others may be names
 
 /**
  * Return `{kind, text}` of a state of a session; kind: good, waiting, bad or off.
@@ -138,13 +138,28 @@ export function roleText({ isObserver, isDenied, writer, isOwn, withheld }, { ma
   return writer === null ? "Observing; nobody types" : "Observing";
 }
 
-/** Return the name of each user at a console once, with the number of sessions: `ada (you, 2)`, which is first, and `bob (2)`. */
+/**
+ * Return the number of sessions at a console, without those whose connections are lost, and of these: `2 viewers, 1 lost`.
+ *
+ * @param {{count: number, lost?: number}} viewers
+ */
+export function viewerCount({ count, lost = 0 }) {
+  const present = Math.max(0, count - lost);
+  return `${present} ${present === 1 ? "viewer" : "viewers"}${lost ? `, ${lost} lost` : ""}`;
+}
+
+/**
+ * Return the name of each user at a console once, with the number of sessions: `ada (you, 2)`, which is first, `bob (2)`,
+ * and last those whose connections are lost, `eve (lost)`.
+ */
 export function viewerNames(people) {
   const you = people.find(({ isOwn }) => isOwn)?.user;
-  const others = people.filter(({ user }) => user !== you).map(({ user }) => user);
-  const count = people.length - others.length;
+  const here = people.filter(({ away }) => !away);
+  const others = here.filter(({ user }) => user !== you).map(({ user }) => user);
+  const count = here.length - others.length;
   const own = count ? [`${you} (you${count > 1 ? `, ${count}` : ""})`] : [];
-  return [...own, ...counted(others)];
+  const lost = people.filter(({ away }) => away).map(({ user }) => user);
+  return [...own, ...counted(others), ...counted(lost, "lost")];
 }
 
 /** Return for whom a console is recorded, and which input: `ada (input: masked), bob (input: all)`. */

@@ -242,6 +242,7 @@ class Workspace {
         ...(maySwitch && !machine?.isOff ? [{ key: "X", label: "Reset", action: () => console.reset() }] : []),
         ...(machines.has(kind, "recordings") ? [{ key: "k", label: "Record", action: () => console.record() }] : []),
         { key: "e", label: "Details", action: () => console.showDetails() },
+        { key: "j", label: console.tellsCompany ? "Do not tell who joins" : "Tell who joins", action: () => console.toggleCompany() },
         part("g", "Log", "logs"),
         part("d", "Screen", "screen"),
         part("R", "Recordings", "recordings"),
@@ -249,6 +250,7 @@ class Workspace {
       ]],
       ["Send", [
         { key: "b", label: "BREAK", action: () => console.sendBreak(), disabled: !drives },
+        { key: "M", label: "Message to viewers …", action: () => console.writeMessage(), disabled: !console.mayWriteMessage },
         { key: "s", label: "SysRq …", action: () => console.sysrq(), disabled: !drives },
         { key: "]", label: "Ctrl ]", action: () => console.type("\x1d"), disabled: !drives },
         { key: "z", label: "Terminal size (stty)", action: () => console.typeSize(), disabled: !drives },

@@ -6,7 +6,7 @@ import { listPath } from "../objects.js";
 import { age, zonedTime } from "../times.js";
 import { healthOf, healthTextsOf, matchOf, matchTextsOf, rowOf, sickSince, stateText, textsOf } from "./alert_model.js";
 import { ListView } from "./list_view.js";
-import { badge, copyButton, Table } from "./parts.js";
+import { badge, copyButton, listHead, Table } from "./parts.js";
 
 const OPTIONS = { plural: "consolealerts", role: "view", missing: "This server has no alerts: it is of an older release." };
 const MOST_MATCHES = 500;
@@ -44,14 +44,15 @@ class Alerts extends ListView {
     this.health = new Table("Consoles that are not healthy", this.#healthColumns());
     this.matched = new Table("Matches of alerts", this.#matchColumns());
     this.alerts = new Table("Alerts", alertColumns());
-    this.none = h("div", { class: "notice empty", hidden: true },
+    this.none = h("div", { hidden: true });
+    this.example = h("div", { class: "notice empty" },
       h("p", {}, "No alert looks at what machines print. This one finds kernel panics, lock-ups and failed boots of Linux:"),
       h("pre", { class: "mono scroll", tabindex: 0 }, EXAMPLE), copyButton("Copy the command", () => EXAMPLE));
     this.sections = h("div", {},
       h("section", {}, h("h2", {}, "Consoles that are not healthy"), this.problems.machines, this.health.element),
       h("section", {}, h("h2", {}, "Matches of the last hour"), this.problems.matches, this.matched.element),
       h("section", {}, h("h2", {}, "All alerts"), this.problem, this.alerts.element));
-    fill(container, h("div", { class: "page-head" }, h("h1", {}, "Alerts")), this.toolbar, this.news, this.none, this.sections);
+    fill(container, listHead(this.toolbar, "Alerts"), this.news, this.none, this.sections);
   }
 
   begin() {
@@ -89,15 +90,15 @@ class Alerts extends ListView {
     const now = Date.now();
     const unhealthy = [...this.#unhealthy].flatMap(([kind, objects]) => objects.map((machine) => this.#healthRow(kind, machine, now)));
     const isHealthKnown = this.#unhealthy.size === this.context.machines.kinds.length;
-    const isSearched = this.filter.value.trim() !== "";
-    const emptyText = (none) => (isSearched ? "Nothing here matches the filter." : none);
-    this.health.update(this.matching(unhealthy, healthTextsOf), this.emptyOf(isHealthKnown, emptyText("All consoles are healthy, as far as alerts say.")));
+    this.health.update(this.matching(unhealthy, healthTextsOf), this.emptyOf(isHealthKnown, this.noRows("unhealthy console", unhealthy.length, "All consoles are healthy, as far as alerts say.")));
     const found = this.matching(this.#matches ?? [], matchTextsOf).map((row) => ({ ...row, age: age(row.time, now) }));
-    this.matched.update(found, this.emptyOf(this.#matches, emptyText("No alert has matched in the last hour.")));
+    this.matched.update(found, this.emptyOf(this.#matches, this.noRows("matched line", this.#matches?.length ?? 0, "No alert has matched in the last hour.")));
     const alerts = this.matching(this.#alerts ?? [], textsOf).map((row) => ({ ...row, age: age(row.last, now) }));
-    this.alerts.update(alerts, this.emptyOf(this.#alerts, emptyText("There are no alerts.")));
+    this.alerts.update(alerts, this.emptyOf(this.#alerts, this.noRows("alert", this.#alerts?.length ?? 0, "There are no alerts.")));
     this.none.hidden = !isHealthKnown || unhealthy.length + (this.#matches?.length ?? 1) + (this.#alerts?.length ?? 1) > 0;
     this.sections.hidden = !this.none.hidden;
+    const none = this.noRows("alert", 0, this.example);
+    if (this.none.textContent !== none.textContent) fill(this.none, none);
   }
 
   #healthRow(kind, machine, now) {

@@ -45,7 +45,7 @@ class Events extends ListView {
     const all = this.#rows ?? [];
     const now = Date.now();
     const rows = this.matching(all, textsOf).map((row) => ({ ...row, age: age(row.time, now) }));
-    const empty = all.length ? this.noMatch("event") : "Nothing was reported about this machine in the last hour.";
+    const empty = this.noRows("event", all.length, "Nothing was reported about this machine in the last hour.");
     this.table.update(rows, this.#rows && empty);
   }
 }

@@ -4,7 +4,7 @@ import { button, fill, h, notice, printable } from "../dom.js";
 import { Objects, listPath, may } from "../objects.js";
 import { minute } from "../times.js";
 import { homeOf, matches, namespacesOf } from "./filter.js";
-import { emptyState, lacking, reachBySlash, reveal, toolbar, tellWaiting } from "./parts.js";
+import { countOf, emptyState, lacking, reachBySlash, reveal, toolbar, tellWaiting } from "./parts.js";
 
 const AGES_MILLISECONDS = 5000;
 const TYPED_MILLISECONDS = 400;
@@ -271,9 +271,20 @@ export class ListView {
     return this.hasProblem || !this.isServed ? "" : null;
   }
 
-  /** What is shown if the filter finds none of the objects. */
-  noMatch(noun) {
-    return emptyState(`No ${noun} matches the filter.`, "Clear the filter", () => this.clear(this.filter));
+  /**
+   * What is shown instead of rows: what hides them, with a button that shows them, or that there are none.
+   *
+   * @template {string | HTMLElement} None
+   * @param {string} noun
+   * @param {number} hidden by the filter.
+   * @param {None} none
+   * @returns {None | HTMLElement}
+   */
+  noRows(noun, hidden, none) {
+    if (hidden) return emptyState(`The filter hides ${countOf(hidden, hidden, noun)}.`, "Clear the filter", () => this.clear(this.filter));
+    const names = namespacesOf(this.namespaces.value).map(printable).join(", ");
+    if (!names || this.#hasFixedNamespace) return none;
+    return emptyState(`There are no ${noun}s in ${names}; other namespaces are not shown.`, "Show all namespaces", () => this.clear(this.namespaces));
   }
 
   /** Empty a field above the list, as its user would. */

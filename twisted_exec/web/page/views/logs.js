@@ -49,7 +49,7 @@ class LogView {
     this.window = new LogWindow(`Log of ${printable(name)}`, { hasColours: true, link: (offset) => `${base}?offset=${offset}` });
     const { window } = this;
     this.problem = h("div");
-    this.facts = h("p", { class: "dim log-facts", title: "The time of a line is that of its first byte: when it began" });
+    this.facts = h("p", { class: "dim log-facts", title: "The time of a line is that of its end; of its beginning, if it had no end yet when it appeared" });
     this.found = h("span", { class: "found", hidden: true });
     this.following = h("input", { type: "checkbox", disabled: true, onchange: () => this.#act(() => this.#followChanged()) });
     this.colours = h("input", { type: "checkbox", checked: true, onchange: () => this.#coloursChanged() });

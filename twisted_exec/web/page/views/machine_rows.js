@@ -27,7 +27,7 @@ export function rowOf(machine, kind) {
   const isSick = health?.isHealthy === false;
   const alert = isSick ? `${health?.reason}: ${health?.message.replace("The machine printed ", "")}` : "";
   const isOff = spec.power === "Off";
-  const isPoweredOff = isOff && status.state === "Shutdown"; // as its user has asked for it: no fault
+  const isPoweredOff = isOff && status.state === "Shutdown"; // as its user has asked for it: no fault, and its state says it
   const unready = isReady || isPoweredOff ? "" : ready.message || ready.reason || "";
   const fault = unready || alert;
   return {
@@ -39,9 +39,9 @@ export function rowOf(machine, kind) {
     state: metadata.deletionTimestamp ? "Terminating" : (status.state ?? "Unknown"),
     health: badgeOf(status.state, isReady && !isSick, metadata.deletionTimestamp),
     isSick,
-    problem: fault || (isPoweredOff ? "powered off" : ""),
+    problem: fault,
     offset: fault && fault === alert ? (health?.offset ?? null) : null, // of the line in the log that is the fault
-    severity: !fault ? "off" : status.state === "Pending" ? "waiting" : "bad",
+    severity: status.state === "Pending" ? "waiting" : "bad",
     pool: (spec.machinePoolRef ?? spec.fleetRef)?.name ?? "",
     line: condition(OUTPUT)?.message ?? "",
     created: metadata.creationTimestamp ?? "",
@@ -83,7 +83,7 @@ export function order(column, isDescending) {
 /** The rows of all kinds of machines. */
 export class Rows {
   #byKind = new Map();
-  #users = new Map(); // names by place
+  #users = new Map(); // names by place: {here, lost}, of those whose connections are lost
   #recorded = new Set(); // places
   /** @type {any[]} all rows, in the order of the last comparison. */
   #sorted = [];
@@ -105,9 +105,10 @@ export class Rows {
   /** @param {any[]} sessions all ConsoleSessions: who is at which machine. */
   setSessions(sessions) {
     this.#users = new Map();
-    for (const { spec, metadata } of sessions) {
+    for (const { spec, metadata, status } of sessions) {
       const place = this.#placeOf(spec, metadata);
-      this.#users.set(place, [...(this.#users.get(place) ?? []), spec.user]);
+      if (!this.#users.has(place)) this.#users.set(place, { here: [], lost: [] });
+      this.#users.get(place)[status?.awaySince ? "lost" : "here"].push(spec.user);
     }
     this.#complete();
   }
@@ -181,7 +182,8 @@ export class Rows {
   #complete() {
     for (const row of this.#all()) {
       // Who may not list sessions reads in the machine that there are some.
-      row.users = counted((this.#users.get(row.place) ?? []).sort()).join(", ") || (row.isInUse ? "In use" : "");
+      const { here = [], lost = [] } = this.#users.get(row.place) ?? {};
+      row.users = [...counted(here.sort()), ...counted(lost.sort(), "lost")].join(", ") || (row.isInUse ? "In use" : "");
       row.isRecorded = this.#recorded.has(row.place);
     }
     this.#isCurrent = false;

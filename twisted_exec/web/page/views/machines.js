@@ -6,7 +6,7 @@ import { age, zonedTime } from "../times.js";
 import { namespacesOf } from "./filter.js";
 import { ListView } from "./list_view.js";
 import { Rows, order, rowOf } from "./machine_rows.js";
-import { countOf, emptyState, field, skeleton, toolbar } from "./parts.js";
+import { countOf, emptyState, field, listHead, skeleton, toolbar } from "./parts.js";
 import { VisibleRows } from "./visible_rows.js";
 
 const NAMESPACES = "namespaces"; // in the store
@@ -59,7 +59,7 @@ class MachineList extends ListView {
   #texts = {
     name: (row) => this.context.machines.routeName(row.kind, row.name),
     namespace: (row) => row.namespace,
-    users: ({ users, isRecorded }) => (isRecorded ? `● ${users || "Recorded"}` : users),
+    users: ({ users, isRecorded }) => (isRecorded ? `● REC ${users}` : users),
     pool: (row) => row.pool,
   };
 
@@ -111,8 +111,10 @@ class MachineList extends ListView {
     );
     fill(
       container,
-      h("div", { class: "page-head" }, h("h1", {}, "Machines"), this.#status, this.#states),
-      toolbar(this.filter, [["Namespaces", this.namespaces], ["Labels", this.#selector], ["Sort by", this.#sorting]]),
+      listHead(
+        toolbar(this.filter, [["Namespaces", this.namespaces], ["Labels", this.#selector], ["Sort by", this.#sorting]]),
+        "Machines", this.#status, this.#states,
+      ),
       this.#suggestions,
       this.problem,
       this.#empty,
@@ -206,7 +208,7 @@ class MachineList extends ListView {
       cell("name", {}, nameLink(link(row.namespace, name), name)),
       text("namespace"),
       cell("state", {}, h("span", { class: `badge ${row.health}` }, printable(row.state))),
-      cell("users", { title: printable(row.users) }, row.isRecorded && h("span", { class: "recorded", title: "Recorded" }, h("span", { class: row.users ? "visually-hidden" : "" }, "Recorded ")), printable(row.users)),
+      cell("users", { title: printable(row.users) }, row.isRecorded && h("span", { class: "recorded", title: "Recorded" }, h("span", { "aria-hidden": "true" }, "REC"), h("span", { class: "visually-hidden" }, "Recorded ")), printable(row.users)),
       text("pool"),
       cell("line", { title: printable(row.problem || row.line) }, row.problem ? this.#problem(row, isPhone) : h("code", {}, printable(row.line))),
       cell("created", { title: zonedTime(row.created) }, ageText),
@@ -254,6 +256,7 @@ class MachineList extends ListView {
   #showActions(row) {
     const fault = this.#faultLink(row);
     ask(printable(row.name), (close) => [
+      h("p", {}, h("span", { class: `badge ${row.health}` }, printable(row.state))),
       row.problem && h("p", { class: `problem ${row.severity}` }, printable(row.problem)),
       row.users && h("p", { class: "dim" }, printable(row.users)),
       h("div", { class: "choices" }, fault && h("a", { href: fault, onclick: () => close(null) }, "Show the fault in the log"), this.#actions(row, () => close(null)), button("Cancel", () => close(null))),
@@ -305,8 +308,7 @@ class MachineList extends ListView {
     const total = this.#rows.size;
     const isUnknown = this.isLoading && !total;
     let empty = null;
-    if (total && !count) empty = this.noMatch("machine");
-    else if (!total && !this.isLoading && !this.hasProblem) empty = this.#noMachines();
+    if (total ? !count : !this.isLoading && !this.hasProblem) empty = this.#noMachines(total);
     // A screen reader would read the same notice again.
     if (this.#empty.textContent !== (empty?.textContent ?? "")) fill(this.#empty, empty);
     this.#skeleton.hidden = !isUnknown;
@@ -338,10 +340,9 @@ class MachineList extends ListView {
     this.filtered();
   }
 
-  #noMachines() {
-    if (this.#selector.value.trim()) return emptyState("No machine has these labels.", "Clear the labels", () => this.clear(this.#selector));
-    const [namespace] = namespacesOf(this.namespaces.value);
-    if (namespace) return emptyState(`There are no machines in ${printable(this.namespaces.value)}.`, "Show all namespaces", () => this.clear(this.namespaces));
-    return emptyState("There are no machines yet: they appear here as soon as they are created.");
+  /** @param {number} hidden by the filter. */
+  #noMachines(hidden) {
+    if (!hidden && this.#selector.value.trim()) return emptyState("No machine has these labels; others are not shown.", "Clear the labels", () => this.clear(this.#selector));
+    return this.noRows("machine", hidden, emptyState("There are no machines yet: they appear here as soon as they are created."));
   }
 }

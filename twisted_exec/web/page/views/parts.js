@@ -192,6 +192,11 @@ export function toolbar(filter, others) {
   return h("div", { class: "toolbar list-toolbar", role: "search" }, field("Filter", filter), others.length > 0 && [show, more]);
 }
 
+/** The head of a list: its title, with what is counted, and its fields. */
+export function listHead(toolbar, title, ...counts) {
+  return h("div", { class: "list-head" }, h("div", { class: "page-head" }, h("h1", {}, title), counts), toolbar);
+}
+
 /**
  * Controls that are behind a button where the page is narrow.
  *

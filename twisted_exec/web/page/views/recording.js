@@ -47,7 +47,7 @@ class RecordingView {
     this.clock = h("p", { class: "dim mono" });
     this.begin = h("p", { class: "begin dim", hidden: true });
     this.marks = h("ol", { class: "marks" });
-    this.marksFrame = h("section", { class: "marks-frame", hidden: true }, h("h2", {}, "Markers"), this.marks);
+    this.marksFrame = h("section", { class: "marks-frame", hidden: true }, h("h2", {}, "Markers"), h("p", { class: "dim" }, "Each is a dot in the timeline of the player."), this.marks);
     this.proof = h("section", { hidden: true });
     this.idle = h("input", { type: "checkbox", checked: true, onchange: () => this.#play(this.#now()) });
     this.keys = h("input", { type: "checkbox", onchange: () => this.#play(this.#now()) });

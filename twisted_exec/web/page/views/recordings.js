@@ -6,7 +6,7 @@ import { qualifiedName } from "../machines.js";
 import { itemPath, listPath } from "../objects.js";
 import { age, dateTime, duration, size, zone, zonedTime } from "../times.js";
 import { ListView } from "./list_view.js";
-import { badge, countOf, emptyState, Table, toolbar } from "./parts.js";
+import { badge, countOf, emptyState, listHead, Table, toolbar } from "./parts.js";
 import { recordingLink, showRecording } from "./recording.js";
 import { inputText, isEndable, rowOf, STATE_KINDS, textsOf } from "./recording_model.js";
 
@@ -48,8 +48,7 @@ class Recordings extends ListView {
     this.table = new Table("Console recordings", this.#columns());
     fill(
       container,
-      !machine && h("div", { class: "page-head" }, h("h1", {}, "Recordings"), this.count),
-      machine ? toolbar(this.filter, []) : this.toolbar,
+      machine ? toolbar(this.filter, []) : listHead(this.toolbar, "Recordings", this.count),
       this.problem, this.hint, this.table.element,
     );
   }
@@ -78,7 +77,7 @@ class Recordings extends ListView {
     }));
     const command = h("code", {}, `kubectl console ${printable(this.machine?.name ?? "NAME")} --record`);
     const none = ["There are no recordings: ", command, " makes one, and so does “Record” in Commands of a console."];
-    const empty = all.length ? this.noMatch("recording") : emptyState(none, !this.machine && "Choose a machine", "#/machines");
+    const empty = this.noRows("recording", all.length, emptyState(none, !this.machine && "Choose a machine", "#/machines"));
     this.table.update(rows, this.emptyOf(this.#rows, empty));
     this.count.textContent = this.#rows ? countOf(rows.length, all.length, "recording") : "";
     this.#showHint(new Set(all.map((row) => row.namespace)));

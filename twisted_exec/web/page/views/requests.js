@@ -6,7 +6,7 @@ import { itemPath, listPath } from "../objects.js";
 import { age, zonedTime } from "../times.js";
 import { selectorText } from "./alert_model.js";
 import { ListView } from "./list_view.js";
-import { badge, countOf, emptyState, field, Table } from "./parts.js";
+import { badge, countOf, emptyState, field, listHead, Table } from "./parts.js";
 import { demandOf, order, rowOf, STATE_KINDS, textsOf } from "./request_model.js";
 
 const OPTIONS = {
@@ -39,7 +39,7 @@ class Requests extends ListView {
     super(context, parameters, OPTIONS);
     this.count = h("span", { class: "dim" });
     this.table = new Table("Requests for approvals", this.#columns());
-    fill(container, h("div", { class: "page-head" }, h("h1", {}, "Requests"), this.count), this.toolbar, this.problem, this.table.element);
+    fill(container, listHead(this.toolbar, "Requests", this.count), this.problem, this.table.element);
   }
 
   begin() {
@@ -54,7 +54,7 @@ class Requests extends ListView {
     const now = Date.now();
     const all = (this.#requests ?? []).map((each) => rowOf(each, now, this.context.user, this.#sessions)).sort(order);
     const rows = this.matching(all, textsOf).map((row) => ({ ...row, ...this.rightsIn(row.namespace), age: age(row.since, now) }));
-    const empty = all.length ? this.noMatch("request") : emptyState("No user has asked for the approval that a ConsolePolicy may require.");
+    const empty = this.noRows("request", all.length, emptyState("No user has asked for the approval that a ConsolePolicy may require."));
     this.table.update(rows, this.emptyOf(this.#requests, empty));
     this.count.textContent = this.#requests ? countOf(rows.length, all.length, "request") : "";
   }

@@ -5,8 +5,7 @@
 /** Marks the sessions of this page. */
 export const THIS_PAGE = "this page";
 
-const MODES = { Drive: "Typing", TakeOver: "Taking over", Watch: "Observing" };
-const ROLES = { Writer: "Yes", Observer: "No" };
+const MODES = { Drive: "type", TakeOver: "take over", Watch: "observe" };
 
 /**
  * One session as a row.
@@ -25,7 +24,7 @@ export function rowOf(session) {
     machine: spec.machine ?? "",
     machineResource: spec.machineResource ?? "",
     mode: MODES[spec.mode] ?? spec.mode ?? "",
-    types: ROLES[status.role] ?? status.role ?? "",
+    role: status.role ?? "",
     away: status.awaySince ?? "",
     isResumable: status.resumable === true,
     address: spec.address ?? "",
@@ -63,11 +62,17 @@ function compare(first, second) {
  * Return each name once, with the number of its sessions if there are several: `["ada (2)", "bob"]`.
  *
  * @param {string[]} names of the users of sessions.
+ * @param {string} [note] before the number, also of a single session: `["ada (lost, 2)", "bob (lost)"]`.
  * @returns {string[]}
  */
-export function counted(names) {
-  const count = (name) => names.filter((each) => each === name).length;
-  return [...new Set(names)].map((name) => (count(name) > 1 ? `${name} (${count(name)})` : name));
+export function counted(names, note = "") {
+  /** @type {Map<string, number>} */
+  const counts = new Map();
+  for (const name of names) counts.set(name, (counts.get(name) ?? 0) + 1);
+  return [...counts].map(([name, count]) => {
+    const more = [note, count > 1 ? String(count) : ""].filter(Boolean).join(", ");
+    return more ? `${name} (${more})` : name;
+  });
 }
 
 /**
@@ -112,5 +117,5 @@ export function ownSessions(store) {
  * @returns {string[]}
  */
 export function textsOf(row) {
-  return [row.machine, row.namespace, row.user, row.caller, row.types, row.mode, connectionOf(row), row.address, row.isOwn ? THIS_PAGE : ""];
+  return [row.machine, row.namespace, row.user, row.caller, row.role, row.mode, connectionOf(row), row.address, row.isOwn ? THIS_PAGE : ""];
 }

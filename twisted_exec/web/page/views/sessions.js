@@ -5,7 +5,7 @@ import { button, fill, h, nameLink, printable } from "../dom.js";
 import { itemPath, listPath } from "../objects.js";
 import { age, size, zonedTime } from "../times.js";
 import { ListView } from "./list_view.js";
-import { badge, countOf, emptyState, Table } from "./parts.js";
+import { badge, countOf, emptyState, listHead, Table } from "./parts.js";
 import { connectionOf, endOf, order, ownSessions, rowOf, textsOf, THIS_PAGE } from "./session_model.js";
 
 const OPTIONS = {
@@ -35,7 +35,7 @@ class Sessions extends ListView {
     super(context, parameters, OPTIONS);
     this.count = h("span", { class: "dim" });
     this.table = new Table("Console sessions", this.#columns());
-    fill(container, h("div", { class: "page-head" }, h("h1", {}, "Sessions"), this.count), this.toolbar, this.problem, this.table.element);
+    fill(container, listHead(this.toolbar, "Sessions", this.count), this.problem, this.table.element);
   }
 
   begin() {
@@ -59,7 +59,7 @@ class Sessions extends ListView {
       age: age(row.since, now),
       awayFor: age(row.away, now),
     }));
-    const empty = all.length ? this.noMatch("session") : emptyState("No console is open.", "Choose a machine", "#/machines");
+    const empty = this.noRows("session", all.length, emptyState("No console is open.", "Choose a machine", "#/machines"));
     this.table.update(rows, this.emptyOf(this.#rows, empty));
     this.count.textContent = this.#rows ? countOf(rows.length, all.length, "session") : "";
   }
@@ -69,8 +69,7 @@ class Sessions extends ListView {
       { title: "Machine", cell: (row) => nameLink(this.machineLink(row), row.machine), class: "name" },
       { title: "Namespace", cell: (row) => row.namespace, class: "rare in-details" },
       { title: "User", cell: (row) => [printable(row.user), row.caller && h("span", { class: "dim" }, ` by ${printable(row.caller)}`), row.isOwn && h("span", { class: "dim" }, ` (${THIS_PAGE})`)], class: "plain" },
-      { title: "Types", cell: (row) => row.types || "Unknown" },
-      { title: "Asked for", cell: (row) => row.mode, class: "in-details" },
+      { title: "Role", cell: (row) => row.role || "Unknown", class: "plain" },
       { title: "Age", cell: (row) => h("span", { title: zonedTime(row.since) }, row.age), class: "plain" },
       { title: "Connection", cell: (row) => h("span", { title: connectionOf(row) }, badge(connectionOf(row).split(",")[0], row.away ? "waiting" : "good")), class: "plain" },
       { title: "From", cell: (row) => row.address, class: "rare in-details" },
@@ -104,7 +103,7 @@ class Sessions extends ListView {
 export function details(row) {
   const facts = [
     ["Namespace", row.namespace],
-    ["Asked for", row.mode],
+    ["Asked to", row.mode],
     ["Connection", connectionOf(row)],
     ["From", row.address],
     ["Client", row.agent],

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { cssColour, decoded, plain, runsOf, styled } from "../../../../../twisted_exec/web/page/views/log/text.js";
+import { decoded, plain, runsOf, styled } from "../../../../../twisted_exec/web/page/views/log/text.js";
 
 test("escape sequences are removed, whatever they ask for", () => {
   const cases = [
@@ -42,16 +42,6 @@ test("colours become styles and continue on the next line", () => {
   assert.deepEqual(styled({}, ">4;2"), {});
   assert.deepEqual(styled({}, "38;5"), {});
   assert.deepEqual(styled({}, "1;".repeat(10_000)), { bold: true });
-});
-
-test("only colours of the palette reach CSS", () => {
-  assert.equal(cssColour(1), "var(--ansi-1)");
-  assert.equal(cssColour(196), "rgb(255, 0, 0)");
-  assert.equal(cssColour(255), "rgb(238, 238, 238)");
-  assert.equal(cssColour("#01fe02"), "#01fe02");
-  for (const wrong of [256, -1, 1.5, "red", "#12345", "url(x)", "#000000;x", null, undefined, {}]) {
-    assert.equal(cssColour(wrong), null);
-  }
 });
 
 test("bytes that are not UTF-8 become the replacement character", () => {

@@ -1,7 +1,7 @@
 /**
  * Lines of a log that was requested with frames and timestamps.
  *
- * The server writes the time of its first byte before each line, so the offset of a line is known when these are taken
+ * The server writes a time before each line, so the offset of a line is known when these are taken
  * away again.
  */
 

@@ -56,10 +56,10 @@ export function redraw(row, options, most = MOST_CHARACTERS) {
   if (options.wanted) mark(row.element, options.wanted);
 }
 
-/** Return the text of a tooltip: the time of a line is that of its first byte, and a prompt may wait long for a user. */
+/** Return the text of a tooltip. */
 function timesOf({ line, next }) {
   const place = Number.isNaN(line.offset) ? "" : `, offset ${line.offset}`;
-  return `Began ${line.time}${next?.time ? `, the next line ${next.time}` : ""}${place}`;
+  return `${line.time}${next?.time ? `, the next line ${next.time}` : ""}${place}`;
 }
 
 /** Tell a row which line is behind it. */

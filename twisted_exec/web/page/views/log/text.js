@@ -136,24 +136,3 @@ function withoutReturns(runs) {
   if (runs.length && runs[0].text.startsWith("\n")) runs[0].text = runs[0].text.slice(1);
   return runs.filter((run) => run.text);
 }
-
-const LEVELS = [0, 95, 135, 175, 215, 255];
-
-/**
- * A colour as CSS.
- *
- * @param {any} colour a number from 0 to 255, or #rrggbb.
- * @returns {string | null} null for anything else.
- */
-export function cssColour(colour) {
-  if (typeof colour === "string") return /^#[0-9a-f]{6}$/i.test(colour) ? colour : null;
-  if (!Number.isInteger(colour) || colour < 0 || colour > 255) return null;
-  if (colour < 16) return `var(--ansi-${colour})`; // views.css
-  if (colour < 232) {
-    const at = colour - 16;
-    const parts = [Math.floor(at / 36), Math.floor(at / 6) % 6, at % 6].map((each) => LEVELS[each]);
-    return `rgb(${parts.join(", ")})`;
-  }
-  const grey = 8 + (colour - 232) * 10;
-  return `rgb(${grey}, ${grey}, ${grey})`;
-}

@@ -1,0 +1,398 @@
+"""
+Tests for :mod:`twisted_exec.cli.console.people`, in a session, and for messages between users.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.cli.console.test_outage import OutageCase, ResumableStream
+from tests.cli.console.test_session import FakeStream
+from twisted_exec.api.dialects import IRONCORE
+from twisted_exec.api.status import APIError, Forbidden, ServiceUnavailable, from_code
+from twisted_exec.cli.console.menu import MachineAccess
+from twisted_exec.cli.console.people import (
+    ATTEMPTS,
+    MOST_TOLD,
+    Company,
+    Person,
+    names_of,
+    people_at,
+)
+from twisted_exec.cli.console.session import NO_MARKS, NO_MESSAGES, NOT_LISTED, NOTHING_TO_ASK
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig
+from twisted_exec.wire.control_messages import Message
+from twisted_exec.wire.resume import Attendance, Notice, NoticeKind, NoticeRole
+
+ADA, BOB, EVE = Person("ada", is_own=True), Person("bob"), Person("eve")
+
+
+class ServedPeople:
+    """An API server's list of sessions."""
+
+    def __init__(self, *items: dict[str, Any]) -> None:
+        self.items, self.asked = items, ""
+
+    def list(self, resource: Any, namespace: str, *, field_selector: str, trim: Any) -> Any:
+        self.asked = f"{resource.plural} {namespace} {field_selector}"
+        return succeed({"items": [trim(each) for each in self.items]})
+
+
+class ServedAccess(MachineAccess):
+    """Access to the machine ``a``."""
+
+    served: ServedPeople
+
+    @asynccontextmanager
+    async def client(self) -> AsyncIterator[Any]:
+        yield self.served
+
+
+class NamesTests(SynchronousTestCase):
+    """The users at a console."""
+
+    def test_list(self) -> None:
+        """The sessions at this machine are listed; another kind of machine may have the same name."""
+        served = ServedPeople(
+            {
+                "spec": {
+                    "user": "ada",
+                    "session": "s1",
+                    "machineResource": "machines.compute.ironcore.dev",
+                }
+            },
+            {
+                "spec": {"user": "bob", "session": "s2"},
+                "status": {"awaySince": "2026-01-01T00:00:00Z"},
+            },
+            {"spec": {"user": "eve", "session": "s3", "machineResource": "instances.example.com"}},
+            {},
+        )
+        access = ServedAccess(ClientConfig("https://x", namespace="ns"), IRONCORE, "a", "", Clock())
+        object.__setattr__(access, "served", served)
+        people = self.successResultOf(Deferred.fromCoroutine(people_at(access, "s1")))
+        self.assertEqual(served.asked, "consolesessions ns spec.machine=a")
+        self.assertEqual(people, [ADA, Person("bob", is_lost=True), Person("")])
+
+    def test_names(self) -> None:
+        """Each user is named once, the own first, those whose connections are lost last."""
+        lost = Person("ada", is_lost=True)
+        for people, names in (
+            ([], ""),
+            ([BOB, ADA], "ada (you), bob"),
+            ([BOB, EVE, BOB, ADA, Person("ada")], "ada (you, 2), bob (2), eve"),
+            (
+                [ADA, lost, lost, Person("bob", is_lost=True)],
+                "ada (you), ada (lost, 2), bob (lost)",
+            ),
+            ([Person("x\x1b[31m\u202e"), Person("")], "somebody, x?[31m?"),
+        ):
+            self.assertEqual(names_of(people), names)
+        many = names_of(Person(f"u{number:04}") for number in range(1000))
+        self.assertTrue(many.endswith("u0011, and 988 more"), many)
+
+
+class CompanyCase(SynchronousTestCase):
+    """A console whose people the test sets."""
+
+    def setUp(self) -> None:
+        self.clock, self.said, self.looks = Clock(), [], 0
+        self.people: Sequence[Person] | APIError = [ADA]
+        self.company = Company(self.clock, self.look, self.said.append, jitter=lambda: 0.0)
+        self.arrive(ADA)
+
+    async def look(self) -> Sequence[Person]:
+        self.looks += 1
+        if isinstance(self.people, APIError):
+            raise self.people
+        return self.people
+
+    def arrive(self, *people: Person) -> list[str]:
+        """Let these people be at the console; return what the user reads."""
+        self.people = people
+        return self.change(len(people))
+
+    def change(self, count: int) -> list[str]:
+        """Let the server tell so many sessions."""
+        self.said.clear()
+        self.company.changed(count)
+        self.clock.pump([0.7] * 8)
+        return list(self.said)
+
+
+class CompanyTests(CompanyCase):
+    """Who joins and leaves."""
+
+    def test_names(self) -> None:
+        """A user who joins or leaves is named; the users at the beginning are not."""
+        self.assertEqual(self.arrive(ADA, BOB), ["bob has joined"])
+        self.assertEqual(self.arrive(ADA, BOB, EVE), ["eve has joined"])
+        self.assertEqual(self.arrive(ADA), ["bob and eve have left"])
+        crowd = [Person(f"u{number}") for number in range(6)]
+        self.assertEqual(self.arrive(ADA, *crowd), ["u0, u1, u2 and 3 more have joined"])
+        self.assertEqual(self.arrive(ADA, BOB), ["bob has joined; u0, u1, u2 and 3 more have left"])
+
+    def test_sessions(self) -> None:
+        """More sessions of a user who is here are no news, unless it is the user's own name."""
+        self.arrive(ADA, BOB)
+        self.assertEqual(self.arrive(ADA, BOB, BOB), [])
+        self.assertEqual(
+            self.arrive(ADA, BOB, BOB, Person("ada")), ["another session of yours has joined"]
+        )
+
+    def test_lost(self) -> None:
+        """A loss and a return are neither: the session goes on."""
+        self.arrive(ADA, BOB)
+        self.assertEqual(self.arrive(ADA, Person("bob", is_lost=True)), [])
+        self.assertEqual(self.arrive(ADA, BOB), [])
+
+    def test_late_list(self) -> None:
+        """The list is asked again until it has as many sessions as there are, but not for ever."""
+        self.looks = 0
+        self.company.changed(2)
+        self.clock.advance(0.7)
+        self.assertEqual((self.said, self.looks), ([], 1))
+        self.people = [ADA, BOB]
+        self.clock.advance(0.7)
+        self.assertEqual((self.said, self.looks), (["bob has joined"], 2))
+        self.looks = 0
+        self.assertEqual(self.change(3), [])
+        self.assertEqual(self.looks, ATTEMPTS)
+
+    def test_no_names(self) -> None:
+        """A user without the right to list sessions reads numbers."""
+        self.people = Forbidden("no")
+        self.assertEqual(self.change(2), ["somebody has joined (2 sessions)"])
+        self.assertEqual(self.change(1), ["somebody has left (1 session)"])
+        self.people = ServiceUnavailable("later")
+        self.assertEqual(self.change(3), ["somebody has joined (3 sessions)"])
+
+    def test_crowd(self) -> None:
+        """At a console with very many sessions no client lists them for each change."""
+        self.looks = 0
+        for count in (MOST_TOLD + 1, MOST_TOLD + 2, 5000, MOST_TOLD + 1):
+            self.assertEqual(self.change(count), [])
+        self.assertEqual(self.looks, 0)
+        self.assertEqual(self.arrive(ADA, BOB), [])
+        self.assertEqual(self.arrive(ADA, BOB, EVE), ["eve has joined"])
+
+    def test_heard(self) -> None:
+        """What a notice has said about a user is not said again."""
+        self.arrive(ADA, BOB)
+        self.company.heard("bob has left; this console has no writer (~f or --force takes over)")
+        self.assertEqual(self.arrive(ADA), [])
+
+    def test_strange_name(self) -> None:
+        """A name cannot carry control characters."""
+        self.assertEqual(self.arrive(ADA, Person("x\x1b]0;t\x07")), ["x?]0;t? has joined"])
+
+    def test_stop(self) -> None:
+        """Nothing is left of a session that ends meanwhile."""
+        self.company.changed(2)
+        self.company.stop()
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+
+class SaidStream(ResumableStream):
+    """A stream that records messages."""
+
+    def say(self, message: Message) -> None:
+        self.told.append(message)
+
+
+class PeopleCase(OutageCase):
+    """A session at a terminal with a server that lists sessions."""
+
+    def open(self, **more: Any) -> SaidStream:
+        self.listing: Any = [ADA, BOB]
+        self.sessions: list[str] = []
+
+        async def people(session: str) -> Any:
+            self.sessions.append(session)
+            return await (succeed(self.listing) if isinstance(self.listing, list) else self.listing)
+
+        self.drawn = b""
+        settings: dict[str, Any] = {
+            "act": self.fail,
+            "draw": self.draw,
+            "shows_more": True,
+            "tells_company": True,
+            "people": people,
+            **more,
+        }
+        self.begin(**settings)
+        stream = SaidStream()
+        stream.attendance = Attendance(2, message_characters=200)
+        self.session.attached(stream)
+        return stream
+
+    def draw(self, data: bytes) -> None:
+        self.drawn += data
+
+    def status(self) -> list[str]:
+        self.said.clear()
+        self.session.typed(b"~s")
+        return self.said[0].split("\n") if self.said else []
+
+
+class SessionTests(PeopleCase):
+    """People in a session."""
+
+    def test_status(self) -> None:
+        """``~s`` names the viewers, with the ids of the session that looks."""
+        self.open()
+        self.assertIn("  viewers     2: ada (you), bob", self.status())
+        self.assertEqual(self.sessions, ["3f2a"])
+
+    def test_status_without_the_right(self) -> None:
+        """RBAC decides: other users read the number, and why."""
+        self.open()
+        self.listing = fail(from_code(403, "no"))
+        self.assertIn(f"  viewers     2: {NOT_LISTED}", self.status())
+        self.listing = fail(ServiceUnavailable("no"))
+        self.assertIn("  viewers     2", self.status())
+
+    def test_slow_server(self) -> None:
+        """The status waits a second for the names, and never during an outage."""
+        self.open()
+        self.listing = Deferred()
+        self.assertEqual(self.status(), [])
+        self.clock.advance(1)
+        self.assertIn("  viewers     2", self.said[0].split("\n"))
+        self.session.outage("gone")
+        self.assertIn("  viewers     2", self.status())
+
+    def test_left(self) -> None:
+        """A user who leaves meanwhile reads nothing more."""
+        self.open()
+        self.listing = Deferred()
+        self.status()
+        self.session.typed(b"\x1d")
+        self.clock.advance(10)
+        self.assertEqual((self.said, self.clock.getDelayedCalls()), ([], []))
+
+    def test_company(self) -> None:
+        """A line says who joins; with --no-presence, --quiet or without a terminal there is none."""
+        for more, lines in (
+            ({}, ["[twisted-exec: bob has joined]"]),
+            ({"tells_company": False}, []),
+            ({"quiet": True}, []),
+            ({"interactive": False}, []),
+            ({"shows_more": False}, []),
+            ({"people": None}, []),
+        ):
+            self.open(**more)
+            self.listing = [ADA]
+            self.session.attendance_changed(Attendance(1))
+            self.clock.advance(1.5)
+            self.listing = [ADA, BOB]
+            self.session.attendance_changed(Attendance(2))
+            self.clock.advance(1.5)
+            self.assertEqual(self.said, lines, more)
+
+
+class MessageTests(PeopleCase):
+    """``~M``."""
+
+    def type(self, *pieces: bytes) -> str:
+        self.drawn = b""
+        for piece in pieces:
+            self.session.typed(piece)
+        return self.drawn.decode()
+
+    def messages(self, stream: SaidStream) -> list[str]:
+        return [each.text for each in stream.told if isinstance(each, Message)]
+
+    def test_sent(self) -> None:
+        """What the user types is sent as a message, and never as input."""
+        stream = self.open()
+        drawn = self.type(b"~M", b"I  reboot it: \xc3\xa9 ok\r")
+        self.assertIn("Message to all viewers: ", drawn)
+        self.assertEqual((self.messages(stream), stream.sent), (["I reboot it: \u00e9 ok"], b""))
+        self.session.notice(Notice('your message to 1 viewer: "x"', NoticeKind.RECEIPT))
+        self.clock.advance(60)
+        self.assertEqual(self.said, [])
+        self.session.typed(b"ls\r")
+        self.assertEqual(stream.sent, b"ls\r")
+
+    def test_cancelled(self) -> None:
+        """Nothing is sent without a text, or after Ctrl-C."""
+        stream = self.open()
+        for keys in (b"\r", b"   \r", b"hello\x03"):
+            self.assertIn("Nothing was sent.", self.type(b"~M", keys))
+        self.assertEqual((self.messages(stream), stream.sent), ([], b""))
+
+    def test_long(self) -> None:
+        """A message ends at the limit that the server has named."""
+        stream = self.open()
+        self.type(b"~M", b"x" * 300 + b"\r")
+        self.assertEqual(self.messages(stream), ["x" * 200])
+
+    def test_earlier_release(self) -> None:
+        """A runtime without messages is sent none, and its machine does not get what the user has typed."""
+        stream = self.open()
+        stream.attendance = Attendance(2)
+        drawn = " ".join(self.type(b"~M", b"hello\r").split())
+        self.assertIn(NO_MESSAGES, drawn)
+        self.assertEqual((self.messages(stream), stream.sent), ([], b""))
+
+    def test_not_resumable(self) -> None:
+        """A session without marks, which would get no receipt, sends none; nor does its machine get the text."""
+        self.open()
+        stream = FakeStream()
+        self.begin(act=self.fail, draw=self.draw)
+        self.session.attached(stream)
+        self.assertIn(NO_MARKS, self.type(b"~M", b"hello\r"))
+        self.assertEqual(stream.sent, b"")
+
+    def test_at_once(self) -> None:
+        """A message can be sent before the server has counted the sessions."""
+        stream = self.open()
+        stream.attendance = None
+        self.type(b"~M", b"hello\r")
+        self.assertEqual(self.messages(stream), ["hello"])
+
+    def test_observers(self) -> None:
+        """A user who may only observe reads why nothing can be sent."""
+        stream = self.open()
+        self.session.notice(Notice("x", NoticeKind.ROLE, NoticeRole.DENIED))
+        self.assertIn("your message was not sent: you may only observe", self.type(b"~M"))
+        stream = self.open(read_only=True)
+        self.type(b"~M")
+        self.assertEqual(self.said, [NOTHING_TO_ASK])
+        self.assertEqual(self.messages(stream), [])
+
+    def test_outage(self) -> None:
+        """During an outage nothing is sent; without a receipt the user reads that it may not have been."""
+        stream = self.open()
+        self.session.outage("gone")
+        self.assertIn("not sent: the connection is lost", self.type(b"~M", b"hello\r"))
+        self.assertEqual(self.messages(stream), [])
+        self.session.resumed(1, 0)
+        self.type(b"~M", b"hello\r")
+        self.said.clear()
+        self.clock.advance(5)
+        text = "your message may not have been sent: the server has not confirmed it"
+        self.assertEqual(self.said, [text])
+
+    def test_read(self) -> None:
+        """A message is a notice, which the status repeats with its age: what a machine prints is not there."""
+        self.open()
+        text = 'message from bob: "hello"'
+        self.session.data_received(f"\r\n[twisted-exec: {text}]\r\n".encode())
+        self.assertFalse([each for each in self.status() if "hello" in each])
+        self.session.notice(Notice(text, NoticeKind.SAID))
+        self.assertIn(f"[twisted-exec: {text}]".encode(), self.sink.written)
+        self.clock.advance(65)
+        self.assertEqual(self.status()[-1], f"  1 min 5 s ago: {text}")
+        for number in range(9):
+            self.session.notice(Notice(f'message from bob: "{number}"', NoticeKind.SAID))
+        self.assertEqual(
+            [each[-3:] for each in self.status()[-5:]], [f'"{n}"' for n in range(4, 9)]
+        )

@@ -1,0 +1,57 @@
+/** Who joins and leaves, and the text of messages. */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { Company, MOST_TOLD, messageLine } from "../../../../twisted_exec/web/page/terminal/company.js";
+
+const ada = { user: "ada", isOwn: true };
+const [bob, eve] = ["bob", "eve"].map((user) => ({ user, isOwn: false }));
+
+function company(...people) {
+  const made = new Company();
+  assert.equal(made.news(people.length, people), "");
+  return { made, news: (...now) => made.news(now.length, now) };
+}
+
+test("users who join and leave are named, those at the beginning are not", () => {
+  const { news } = company(ada);
+  assert.equal(news(ada, bob), "bob has joined");
+  assert.equal(news(ada, bob), "");
+  assert.equal(news(ada, bob, eve), "eve has joined");
+  assert.equal(news(ada), "bob and eve have left");
+  const crowd = [..."123456"].map((user) => ({ user, isOwn: false }));
+  assert.equal(news(ada, ...crowd), "1, 2, 3 and 3 more have joined");
+  assert.equal(news(ada, bob), "bob has joined; 1, 2, 3 and 3 more have left");
+});
+
+test("more sessions of a user are no news, but for the user's own name", () => {
+  const { news } = company(ada, bob);
+  assert.equal(news(ada, bob, bob), "");
+  assert.equal(news(ada, bob, bob, { user: "ada", isOwn: false }), "another session of yours has joined");
+});
+
+test("what a notice has said of a user is not said again", () => {
+  const { made, news } = company(ada, bob);
+  made.heard("bob has left; this console has no writer (~f or --force takes over)");
+  assert.equal(news(ada), "");
+});
+
+test("a user without the right to list sessions reads numbers, and at a crowded console nobody reads anything", () => {
+  const made = new Company();
+  assert.equal(made.news(1, null), "");
+  assert.equal(made.news(2, null), "somebody has joined (2 sessions)");
+  assert.equal(made.news(1, null), "somebody has left (1 session)");
+  assert.equal(made.news(1, null), "");
+  assert.equal(made.news(MOST_TOLD + 1, null), "");
+  assert.equal(made.news(MOST_TOLD, null), "");
+  assert.equal(made.news(MOST_TOLD - 1, null), "somebody has left (19 sessions)");
+});
+
+test("a message is one line of limited length", () => {
+  assert.equal(messageLine("  I\treboot \n it ", 200), "I reboot it");
+  assert.equal(messageLine(" \n", 200), "");
+  assert.equal(messageLine("\u{1f600}".repeat(300), 200), "\u{1f600}".repeat(200));
+  assert.equal(messageLine(`${"x".repeat(199)} y`, 200), "x".repeat(199));
+  assert.equal(messageLine("a\ud800", 200), "a\ufffd");
+});

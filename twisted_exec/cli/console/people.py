@@ -1,0 +1,198 @@
+"""
+The people at a console: their names, and who joins and leaves.
+
+Names come from the ConsoleSessions, so only users who may list these read them. Others read
+numbers.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
+
+from twisted_exec.api.names import display_name
+from twisted_exec.api.status import APIError
+
+if TYPE_CHECKING:
+    from twisted_exec.cli.console.menu import MachineAccess
+
+LOOK_SECONDS = 0.7
+"""The object of a session appears a moment after it; all clients do not look at the same time."""
+ATTEMPTS = 4
+"""Looks at the list until it has as many sessions as there are: an object outlives its session."""
+MOST_TOLD = 20
+"""At consoles with more sessions nobody reads who joins and leaves: each change costs a list per client."""
+
+_MOST_NAMES = 12
+_MOST_IN_LINE = 3
+_MOST_REMEMBERED = 8
+
+
+@dataclass(frozen=True)
+class Person:
+    """
+    One session at a console.
+
+    :param is_own: it is the session that looks.
+    :param is_lost: its connection is lost.
+    """
+
+    user: str
+    is_own: bool = False
+    is_lost: bool = False
+
+
+async def people_at(access: MachineAccess, session: str) -> Sequence[Person]:
+    """
+    List the sessions at a console.
+
+    :param session: the id of the session that looks.
+    :raises APIError: the user may not list sessions, or the server has none.
+    """
+    # Imported here, because most sessions list nobody.
+    from twisted_exec.api.kinds.sessions import CONSOLESESSIONS
+
+    resource = access.dialect.workload
+    machine_resource = f"{resource.plural}.{resource.group}"
+    async with access.client() as client:
+        listed = await client.list(
+            CONSOLESESSIONS.resource,
+            access.config.namespace,
+            field_selector=f"spec.machine={access.name}",
+            trim=_short,
+        )
+    return [
+        Person(spec["user"], bool(session) and spec["session"] == session, spec["away"])
+        for spec in listed["items"]
+        if spec["machineResource"] in ("", machine_resource)
+    ]
+
+
+def _short(session: dict[str, Any]) -> dict[str, Any]:
+    spec, status = session.get("spec") or {}, session.get("status") or {}
+    texts = {name: str(spec.get(name) or "") for name in ("user", "session", "machineResource")}
+    return {**texts, "away": bool(status.get("awaySince"))}
+
+
+def names_of(people: Iterable[Person]) -> str:
+    """
+    Return each user once, with the number of sessions: ``ada (you, 2), bob, eve (lost)``.
+
+    As ``viewerNames`` of the web console does; of many users only the first.
+    """
+    people = list(people)
+    own = next((each.user for each in people if each.is_own), None)
+    present = Counter(each.user for each in people if not each.is_lost)
+    lost = Counter(each.user for each in people if each.is_lost)
+    names = []
+    if own is not None and present[own]:
+        names.append(_counted(own, "you", present.pop(own)))
+    names += [_counted(user, "", present[user]) for user in sorted(present) if present[user]]
+    names += [_counted(user, "lost", lost[user]) for user in sorted(lost)]
+    if (more := len(names) - _MOST_NAMES) > 1:
+        names[_MOST_NAMES:] = [f"and {more} more"]
+    return ", ".join(names)
+
+
+def _counted(user: str, note: str, count: int) -> str:
+    more = ", ".join(filter(None, (note, str(count) if count > 1 else "")))
+    return display_name(user) + (f" ({more})" if more else "")
+
+
+class Company:
+    """
+    Tells a user who joins and leaves, at a console that is shared.
+
+    :param look: lists the people at the console; fails with an :class:`.APIError` without the right.
+    :param tell: gets a line.
+    """
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        look: Callable[[], Awaitable[Sequence[Person]]],
+        tell: Callable[[str], None],
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self._clock, self._look, self._tell, self._jitter = clock, look, tell, jitter
+        self._count = 0  # of sessions, as the server said last
+        self._told_count: int | None = None  # that the user knows of
+        self._people: Sequence[Person] | None = None  # at the last look
+        self._following: Deferred[None] | None = None
+        self._heard: deque[str] = deque(maxlen=_MOST_REMEMBERED)
+
+    def changed(self, count: int) -> None:
+        """Take note of the number of sessions at the console."""
+        self._count = count
+        if self._following is None and count != self._told_count:
+            self._following = Deferred.fromCoroutine(self._follow())
+            self._following.addErrback(lambda failure: failure.trap(CancelledError))
+
+    def heard(self, notice: str) -> None:
+        """Take note of a notice, which may say already that a user has left."""
+        self._heard.append(notice)
+
+    def stop(self) -> None:
+        if self._following is not None:
+            self._following.cancel()
+
+    async def _follow(self) -> None:
+        attempts = ATTEMPTS
+        while self._count != self._told_count:
+            await deferLater(self._clock, LOOK_SECONDS * (1 + self._jitter()))
+            count, people = self._count, None
+            if count <= MOST_TOLD:
+                with suppress(APIError):
+                    people = await self._look()
+            attempts -= 1
+            if people is None or len(people) == count or not attempts:
+                self._compare(count, people)
+                attempts = ATTEMPTS
+        self._following = None
+
+    def _compare(self, count: int, people: Sequence[Person] | None) -> None:
+        before, self._people = self._people, people
+        before_count, self._told_count = self._told_count, count
+        if before_count is None or max(count, before_count) > MOST_TOLD:
+            return
+        if people is not None and before is not None:
+            self._tell_names(before, people, is_complete=len(people) == count)
+        elif count != before_count:
+            act = "joined" if count > before_count else "left"
+            sessions = "1 session" if count == 1 else f"{count} sessions"
+            self._tell(f"somebody has {act} ({sessions})")
+
+    def _tell_names(
+        self, before: Sequence[Person], people: Sequence[Person], *, is_complete: bool
+    ) -> None:
+        old, new = (Counter(each.user for each in some) for some in (before, people))
+        own = next((each.user for each in people if each.is_own), None)
+        joined = [display_name(user) for user in new if user not in old]
+        left = [display_name(user) for user in old if user not in new]
+        if own is not None and is_complete and new[own] > old[own] > 0:
+            joined.insert(0, "another session of yours")
+        left = [name for name in left if not self._has_read_of(name)]
+        changes = [_clause(names, act) for names, act in ((joined, "joined"), (left, "left"))]
+        if line := "; ".join(filter(None, changes)):
+            self._tell(line)
+
+    def _has_read_of(self, name: str) -> bool:
+        return any(each.startswith(f"{name} has left;") for each in self._heard)
+
+
+def _clause(names: Sequence[str], act: str) -> str:
+    if not names:
+        return ""
+    more = len(names) - _MOST_IN_LINE
+    shown = [*names[:_MOST_IN_LINE], f"{more} more"] if more > 0 else names
+    if len(shown) == 1:
+        return f"{shown[0]} has {act}"
+    return f"{', '.join(shown[:-1])} and {shown[-1]} have {act}"

@@ -1,0 +1,78 @@
+/** Who joins and leaves a console, and messages between its users, without a DOM. The wording is that of kubectl console. */
+
+/** At consoles with more sessions nobody reads who joins and leaves: each change costs a list per page. */
+export const MOST_TOLD = 20;
+/** Time for the machine runtime to say who gets a message. */
+export const RECEIPT_MILLISECONDS = 5000;
+export const NO_RECEIPT = "Your message may not have been sent: the server has not confirmed it.";
+
+const MOST_IN_LINE = 3;
+const MOST_REMEMBERED = 8;
+
+/**
+ * @typedef {object} Person one session at the console
+ * @property {string} user
+ * @property {boolean} isOwn it is the session of this page
+ */
+
+/** What a user knows of the others at a console. */
+export class Company {
+  /** @type {number | null} */
+  #count = null;
+  /** @type {Person[] | null} */
+  #people = null;
+  /** @type {string[]} */
+  #heard = [];
+
+  /** Take note of a notice, which may say already that a user has left. */
+  heard(text) {
+    this.#heard = [...this.#heard, text].slice(-MOST_REMEMBERED);
+  }
+
+  /**
+   * Return a line about who has joined and left since the last call; empty if nobody has.
+   *
+   * @param {number} count of all sessions
+   * @param {Person[] | null} people null without the right to list them
+   */
+  news(count, people) {
+    const [before, known] = [this.#count, this.#people];
+    this.#count = count;
+    this.#people = people;
+    if (before === null || Math.max(before, count) > MOST_TOLD) return "";
+    if (people && known) return this.#names(known, people, people.length === count);
+    if (before === count) return "";
+    return `somebody has ${count > before ? "joined" : "left"} (${count} ${count === 1 ? "session" : "sessions"})`;
+  }
+
+  #names(before, people, isComplete) {
+    const of = (some) => some.map(({ user }) => user);
+    const count = (some, user) => of(some).filter((each) => each === user).length;
+    const others = (some, known) => [...new Set(of(some))].filter((user) => !of(known).includes(user));
+    const joined = others(people, before).map((user) => user || "somebody");
+    const left = others(before, people).map((user) => user || "somebody").filter((name) => !this.#heard.some((each) => each.startsWith(`${name} has left;`)));
+    const own = people.find(({ isOwn }) => isOwn)?.user;
+    const isTwice = own !== undefined && isComplete && count(before, own) > 0 && count(people, own) > count(before, own);
+    if (isTwice) joined.unshift("another session of yours");
+    return [clause(joined, "joined"), clause(left, "left")].filter(Boolean).join("; ");
+  }
+}
+
+function clause(names, act) {
+  const more = names.length - MOST_IN_LINE;
+  const shown = more > 0 ? [...names.slice(0, MOST_IN_LINE), `${more} more`] : names;
+  if (!shown.length) return "";
+  if (shown.length === 1) return `${shown[0]} has ${act}`;
+  return `${shown.slice(0, -1).join(", ")} and ${shown.at(-1)} have ${act}`;
+}
+
+/**
+ * Return the text of a message as it is sent: one line of at most so many characters.
+ *
+ * @param {string} text
+ * @param {number} longest
+ */
+export function messageLine(text, longest) {
+  const line = text.trim().split(/\s+/u).join(" ").replace(/[\ud800-\udfff]/gu, "\ufffd"); // what is no character alone
+  return [...line].slice(0, longest).join("").trimEnd();
+}
