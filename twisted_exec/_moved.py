@@ -52,6 +52,7 @@ _RENAMED = {
     "kube.exec:open_console": "kube.console:open_console",
     "kube.following:FollowedConfig": "kube.kubeconfig.reloading:ReloadingConfig",
     "kube.following:FollowedFiles": "kube.kubeconfig.reloading:ReloadingFiles",
+    "kube.watch:Backoff": "control.backoff:Backoff",
     "wire.com_port:Event": "wire.telnet:PortEvent",
 }
 """Names with another new path than their module has in ``_MOVED``, or with a new name: ``PATH:NAME``, old and new."""

@@ -20,9 +20,10 @@ from twisted_exec.api.status import (
     Unauthorized,
 )
 from twisted_exec.api.times import timestamp
+from twisted_exec.control.queue import WorkQueue
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.console_endpoint import ConsoleEndpoint
-from twisted_exec.kube.informers import Reflector, WorkQueue
+from twisted_exec.kube.informers import Reflector
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Material
 from twisted_exec.kube.kubeconfig.loader import load
 from twisted_exec.kube.kubeconfig.reloading import ReloadingConfig

@@ -18,7 +18,7 @@ from twisted_exec.api.times import timestamp
 from twisted_exec.apiserver.controllers.event_recorder import OURSELVES, WARNING, Reports
 from twisted_exec.apiserver.serving.query import WriteOptions
 from twisted_exec.apiserver.serving.verbs import RequestTarget, Verbs
-from twisted_exec.kube.informers import WorkQueue
+from twisted_exec.control.queue import WorkQueue
 from twisted_exec.program.tasks import ShortTurns
 from twisted_exec.storage.follower import Followed, StoreFollower, listed_as_added
 from twisted_exec.storage.history import Key, key_of

@@ -159,6 +159,7 @@ class APITestCase(SynchronousTestCase):
         for follower in (*self.parts.followers, self.parts.leading):
             follower.startService()
             self.addCleanup(follower.stopService)
+        self.clock.advance(0)  # the controllers see their first writes
         self.addCleanup(self.check_stored)
         self.server = MemoryServer(self.parts.dispatcher, self.clock)
         self.server.site.requestFactory = APIRequest

@@ -26,7 +26,7 @@ from twisted_exec.auth.delegated import PermissionWatch
 from twisted_exec.journal.store import JournalMetrics, JournalStore
 from twisted_exec.nodeserver.leaves.registry import LeafMetrics
 from twisted_exec.poollet.alerts import AlertMetrics
-from twisted_exec.poollet.machines import actor, config, plan
+from twisted_exec.poollet.machines import actor, config, loop, plan
 from twisted_exec.program.audit import SUBJECT_KEYS, Trail
 from twisted_exec.program.interfaces import IAuditSink
 from twisted_exec.program.metrics import (
@@ -104,6 +104,7 @@ class ObservingPageTests(SynchronousTestCase):
         """Return a registry with every metric of ours, and labels where a metric has some."""
         registry = MetricsRegistry(Clock())
         register_build(registry)
+        registry.queues.of("scheduler")
         SessionMetrics(registry).refused(403)
         LatencyMetrics(registry)
         self.register_round_trips(registry)
@@ -158,6 +159,7 @@ class ObservingPageTests(SynchronousTestCase):
             config.IGNITION_NOT_READY,
             config.UNSUPPORTED,
             plan.CLASS_NOT_READY,
+            loop.FAILED,
         )
         for reason in (*actor.FAILURES.values(), *lacking):
             self.assertIn(f"``{reason}``", table)

@@ -17,7 +17,7 @@ from twisted_exec.api.kinds.validation import CONDITIONS
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.schema import struct
 from twisted_exec.api.status import ServiceUnavailable
-from twisted_exec.kube.informers import FIRST_PAUSE_SECONDS
+from twisted_exec.control.backoff import FIRST_PAUSE_SECONDS
 from twisted_exec.program.tasks import REST_SECONDS, TURN_SECONDS
 
 

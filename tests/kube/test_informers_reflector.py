@@ -12,23 +12,11 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api import kinds
 from twisted_exec.api.status import Expired, Forbidden, TooManyRequests, Unauthorized
-from twisted_exec.kube.informers import LONGEST_PAUSE_SECONDS, Backoff, Reflector
+from twisted_exec.control.backoff import LONGEST_PAUSE_SECONDS
+from twisted_exec.kube.informers import Reflector
 from twisted_exec.testing.cluster import MemoryCluster, unreachable
 
 MACHINES = kinds.MACHINES.resource
-
-
-class BackoffTests(SynchronousTestCase):
-    """Tests for :class:`Backoff`."""
-
-    def test_doubles_with_jitter_up_to_a_limit(self) -> None:
-        """Each pause is between half and all of a value that doubles until the limit."""
-        backoff = Backoff(1.0, 8.0, random.Random(7))
-        for whole in (1, 2, 4, 8, 8, 8):
-            pause = backoff.pause()
-            self.assertTrue(whole / 2 <= pause <= whole, pause)
-        backoff.reset()
-        self.assertLessEqual(backoff.pause(), 1)
 
 
 class ReflectorTests(SynchronousTestCase):

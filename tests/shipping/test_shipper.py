@@ -13,6 +13,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.control.support import WithoutJitter
 from tests.journal.support import LateJournal, SlowDisk, close_segments
 from tests.retained import instances
 from tests.shipping.doubles import MemoryBatch, MemorySink
@@ -38,7 +39,7 @@ class ShipperCase(SynchronousTestCase):
         self.registry = CollectorRegistry()
         metrics = ShippingMetrics(self.registry)
         shipper = Shipper(
-            self.sink, self.clock, metrics.of("memory"), random_part=lambda: 1.0, **options
+            self.sink, self.clock, metrics.of("memory"), rng=WithoutJitter(), **options
         )
         metrics.watch("memory", shipper)
         shipper.start()

@@ -13,7 +13,7 @@ from zope.interface import implementer
 
 from twisted_exec.api.kinds import NAMESPACES, SECRETS
 from twisted_exec.api.spaces import LOCAL, PROVIDERS, SPACES, namespace_of
-from twisted_exec.kube.informers import Listeners
+from twisted_exec.control.listeners import Listeners
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.spacemanager.interfaces import (
     ISpaceProvider,

@@ -35,7 +35,7 @@ class ManagerCase(SynchronousTestCase):
         self.loops: list[Loop] = []
         self.directory = os.path.abspath(self.mktemp())
 
-    def make_loop(self, providers: IProviders, around: ProviderContext) -> Loop:
+    def make_loop(self, providers: IProviders, around: ProviderContext, *_: object) -> Loop:
         made = Loop(self.hub.cluster)
         self.loops.append(made)
         return made

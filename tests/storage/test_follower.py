@@ -10,8 +10,8 @@ from twisted.trial.unittest import TestCase
 
 from tests.contracts.storage import MACHINES, machine
 from twisted_exec.api.resource import Resource
+from twisted_exec.control.backoff import LONGEST_PAUSE_SECONDS
 from twisted_exec.storage.follower import (
-    LONGEST_PAUSE_SECONDS,
     Followed,
     StoreFollower,
     listed_as_added,
@@ -128,8 +128,8 @@ class StoreFollowerTests(TestCase):
             self.storage.listing = fail(OSError("gone"))
             self.clock.advance(pauses[-1])
         self.assertLess(pauses[0], 2)
-        self.assertGreaterEqual(min(pauses[-3:]), LONGEST_PAUSE_SECONDS)
-        self.assertLessEqual(max(pauses), LONGEST_PAUSE_SECONDS + 1)
+        self.assertGreaterEqual(min(pauses[-3:]), LONGEST_PAUSE_SECONDS / 2)
+        self.assertLessEqual(max(pauses), LONGEST_PAUSE_SECONDS)
         self.assertEqual(len(self.flushLoggedErrors(OSError)), 1)
         self.follower.stopService()
 

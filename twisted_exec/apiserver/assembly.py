@@ -80,6 +80,7 @@ from twisted_exec.auth.console_rights import (
 from twisted_exec.auth.gate import Gate, GatedDispatcher, GatedRoutes, GatePolicy, users_of
 from twisted_exec.auth.interfaces import IAuthenticator, IAuthorizer, User
 from twisted_exec.auth.rules import Attributes
+from twisted_exec.control.metrics import WorkQueueMetrics
 from twisted_exec.kube.leases import LeaderServices
 from twisted_exec.program.audit import Trail
 from twisted_exec.program.config_file import ConfigError
@@ -211,12 +212,22 @@ class ControlPlane(Protocol):
         """Begin to observe changes; called while there are sessions."""
 
     def followers(
-        self, registry: KindRegistry, verbs: Verbs, reactor: Any, now: Callable[[], float]
+        self,
+        registry: KindRegistry,
+        verbs: Verbs,
+        reactor: Any,
+        now: Callable[[], float],
+        metrics: WorkQueueMetrics,
     ) -> list[Service]:
         """Return the services that follow the store on each server, to be started after it."""
 
     def leader_controllers(
-        self, registry: KindRegistry, verbs: Verbs, reactor: Any, now: Callable[[], float]
+        self,
+        registry: KindRegistry,
+        verbs: Verbs,
+        reactor: Any,
+        now: Callable[[], float],
+        metrics: WorkQueueMetrics,
     ) -> list[Service]:
         """Return the controllers that run on the leader only; called for each term."""
 
@@ -380,12 +391,15 @@ class _Server:
             replica,
             exclusive=is_exclusive(storage),
             machines=[dialect.workload for dialect in dialects if dialect.conditions],
+            metrics=context.metrics.queues,
         )
         workloads = [Workload.of_dialect(dialect) for dialect in dialects]
         if kubelets is not None:
             workloads.append(PODS_OF_NODES)
         self.followers: list[Service] = [
-            *control_plane.followers(self._registry, self.verbs, reactor, now),
+            *control_plane.followers(
+                self._registry, self.verbs, reactor, now, context.metrics.queues
+            ),
             *self._restrictions.graphs,
             self._policies,
             requests,
@@ -456,20 +470,33 @@ class _Server:
     def _leader_controllers(self) -> list[Service]:
         dialects, storage, verbs = self._dialects, self._storage, self.verbs
         settings, reactor, now = self._settings, self._context.reactor, self._context.now
-        services = self._control_plane.leader_controllers(self._registry, verbs, reactor, now)
-        services += [PoolHeartbeats(storage, dialect, reactor, now) for dialect in dialects]
+        metrics = self._context.metrics.queues
+        services = self._control_plane.leader_controllers(
+            self._registry, verbs, reactor, now, metrics
+        )
+        services += [
+            PoolHeartbeats(storage, dialect, reactor, now, metrics) for dialect in dialects
+        ]
         consoles = DeletedConsoles(
-            dialects, storage, verbs, reactor, now, days=settings.deleted_console_days
+            dialects,
+            storage,
+            verbs,
+            reactor,
+            now,
+            days=settings.deleted_console_days,
+            metrics=metrics,
         )
         services += [
             consoles,
-            ConsoleRequests(dialects, storage, verbs, reactor, now),
+            ConsoleRequests(dialects, storage, verbs, reactor, now, metrics),
             ConsoleRecordingsController(
-                dialects, storage, reactor, now, Reports(verbs, "console-recordings", now)
+                dialects, storage, reactor, now, Reports(verbs, "console-recordings", now), metrics
             ),
         ]
         if settings.scheduling:
-            services += [Scheduler(dialect, storage, verbs, reactor, now) for dialect in dialects]
+            services += [
+                Scheduler(dialect, storage, verbs, reactor, now, metrics) for dialect in dialects
+            ]
         return services
 
     def _make_rest(self, verbs: Verbs, watches: Watches) -> REST:

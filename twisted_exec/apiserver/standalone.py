@@ -39,6 +39,7 @@ from twisted_exec.apiserver.signers import CLIENT
 from twisted_exec.auth.gate import Gate, GatedRoutes
 from twisted_exec.auth.interfaces import IRulesAuthorizer, User
 from twisted_exec.auth.rbac import RBACAuthorizer, bootstrap_objects
+from twisted_exec.control.metrics import WorkQueueMetrics
 from twisted_exec.program.health import Health
 from twisted_exec.storage.interfaces import MEMORY, IStorage
 from twisted_exec.tls import pem
@@ -106,24 +107,34 @@ class StandaloneControlPlane:
         return [NamespaceGuard(), Escalation(self._rbac, self.storage), rights]
 
     def followers(
-        self, registry: KindRegistry, verbs: Verbs, reactor: Any, now: Callable[[], float]
+        self,
+        registry: KindRegistry,
+        verbs: Verbs,
+        reactor: Any,
+        now: Callable[[], float],
+        metrics: WorkQueueMetrics,
     ) -> list[Service]:
         objects, namespaces = self._system_objects()
-        self._system = SystemObjects(self.storage, verbs, objects, namespaces, reactor)
+        self._system = SystemObjects(self.storage, verbs, objects, namespaces, reactor, metrics)
         return [self._rules, self._voided, self._exposed, self._system]
 
     def leader_controllers(
-        self, registry: KindRegistry, verbs: Verbs, reactor: Any, now: Callable[[], float]
+        self,
+        registry: KindRegistry,
+        verbs: Verbs,
+        reactor: Any,
+        now: Callable[[], float],
+        metrics: WorkQueueMetrics,
     ) -> list[Service]:
         services: list[Service] = [
-            RoleAggregation(self.storage, reactor),
-            NamespaceLifecycle(self.storage, registry, verbs, reactor),
-            EventExpiry(self.storage, reactor, now),
-            TokenExpiry(self.storage, reactor, now),
+            RoleAggregation(self.storage, reactor, metrics),
+            NamespaceLifecycle(self.storage, registry, verbs, reactor, metrics, now),
+            EventExpiry(self.storage, reactor, now, metrics=metrics),
+            TokenExpiry(self.storage, reactor, now, metrics),
         ]
         if self._authorities:
             arguments = (self._dialects, self._authorities, reactor, now)
-            more = (self._signing_seconds, self._own_names)
+            more = (self._signing_seconds, self._own_names, metrics)
             services.append(Signer(self.storage, verbs, self.authorizer, *arguments, *more))
         return services
 

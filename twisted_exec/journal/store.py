@@ -24,6 +24,7 @@ from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 
 from twisted_exec.api.names import listed
+from twisted_exec.control.runs import SingleRun
 from twisted_exec.journal import front
 from twisted_exec.journal.directories import (
     Directories,
@@ -52,7 +53,7 @@ from twisted_exec.journal.writer import JournalWriter, Sealer
 from twisted_exec.program.descriptors import descriptor_limit
 from twisted_exec.program.disk_thread import DiskThread
 from twisted_exec.program.disk_thread import Files as DiskFiles
-from twisted_exec.program.tasks import ShortTurns, SingleRun, ends_within
+from twisted_exec.program.tasks import ShortTurns, ends_within
 from twisted_exec.tls.unix import private_directory
 
 FORMAT = "1"

@@ -13,12 +13,13 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 
+from twisted_exec.control.runs import SingleRun
 from twisted_exec.journal.files import JournalFiles as OutputFiles
 from twisted_exec.journal.journal import Journal, Writing
 from twisted_exec.journal.records import FAST_LEVEL, LEVEL, Damaged
 from twisted_exec.journal.segments import seal
 from twisted_exec.program.disk_thread import Files, Unanswered
-from twisted_exec.program.tasks import ShortTurns, SingleRun
+from twisted_exec.program.tasks import ShortTurns
 
 WRITE_SECONDS = 0.1
 """Output is written to files after this time, or sooner if there is much."""

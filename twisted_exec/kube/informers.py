@@ -1,5 +1,5 @@
 """
-Local copies of resources that follow the API server, and the work queues that they feed.
+Local copies of resources that follow the API server.
 
 A reflector keeps a local copy of one resource current by list and watch. Events only say when to
 look at the copy: several changes may arrive as one. Source of the rules:
@@ -9,12 +9,10 @@ look at the copy: several changes may arrive as one. Source of the rules:
 from __future__ import annotations
 
 import random
-from collections import deque
-from collections.abc import Awaitable, Callable, Hashable, Iterator
-from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Any
 
-from twisted.internet.defer import CancelledError, Deferred, DeferredList, succeed
+from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
@@ -23,13 +21,11 @@ from zope.interface import Interface, implementer
 
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, Expired, Forbidden, NotFound, Unauthorized
+from twisted_exec.control.backoff import LONGEST_PAUSE_SECONDS, Backoff
 from twisted_exec.kube.interfaces import IKubeClient, Object
 
 __path__: list[str] = []  # for the old path kube.informers.reflector, see _moved
 
-
-FIRST_PAUSE_SECONDS = 0.5
-LONGEST_PAUSE_SECONDS = 30.0
 
 # Pause if a server ends every watch at once, or calls the version that it just returned too old.
 SHORT_WATCH_SECONDS = 1.0
@@ -55,28 +51,6 @@ def key_of(obj: Object) -> Key:
     """Return namespace and name of an object."""
     metadata = obj["metadata"]
     return metadata.get("namespace", ""), metadata["name"]
-
-
-class Backoff:
-    """Exponential back-off up to a limit, with random parts."""
-
-    def __init__(
-        self,
-        first_seconds: float = FIRST_PAUSE_SECONDS,
-        longest_seconds: float = LONGEST_PAUSE_SECONDS,
-        rng: random.Random | None = None,
-    ) -> None:
-        self._first = self._next = first_seconds
-        self._longest = longest_seconds
-        self._random = rng or random.Random()
-
-    def reset(self) -> None:
-        self._next = self._first
-
-    def pause(self) -> float:
-        """Return how many seconds to wait now."""
-        seconds, self._next = self._next, min(self._next * 2, self._longest)
-        return seconds * (0.5 + self._random.random() / 2)
 
 
 @implementer(IStore)
@@ -363,180 +337,3 @@ def _explained(refused: APIError) -> str:
     if refused.code == Unauthorized.code and refused.message == Unauthorized.reason:
         return "the API server does not accept this program's credentials; replace them"
     return refused.message
-
-
-LONGEST_RETRY_SECONDS = 60.0
-MAX_WORKERS = 8
-SLICE = 50
-"""Number of workers to start per turn of the reactor."""
-
-K = TypeVar("K", bound=Hashable)
-
-
-@dataclass
-class _Work:
-    backoff: Backoff = field(
-        default_factory=lambda: Backoff(FIRST_PAUSE_SECONDS, LONGEST_RETRY_SECONDS)
-    )
-    busy: bool = False
-    running: Deferred[None] | None = None
-    """The running worker, to cancel it; ``None`` while the worker starts."""
-    again: bool = False
-    """Whether the key was added again since the worker started."""
-    timer: IDelayedCall | None = None
-    failures: int = 0
-
-
-class WorkQueue(Generic[K]):
-    """
-    A queue of keys with one worker per key at a time, a limit for all, and back-off for keys that
-    fail.
-
-    :param work: handles one key; called again with back-off after a failure.
-    :param refused: called after an API error of a key.
-    """
-
-    _log = Logger()
-
-    def __init__(
-        self,
-        work: Callable[[K], Awaitable[None]],
-        clock: IReactorTime,
-        refused: Callable[[K, APIError, int], None] = lambda *_: None,
-    ) -> None:
-        self._do, self._clock, self._told = work, clock, refused
-        self._work: dict[K, _Work] = {}
-        self._waiting: deque[tuple[K, _Work]] = deque()
-        self._at_work = 0
-        self._next_turn: IDelayedCall | None = None
-        self._is_beginning = self._stopped = False
-
-    def __len__(self) -> int:
-        return len(self._work)
-
-    def add(self, key: K) -> None:
-        """
-        Queue a key, once.
-
-        A key that failed lately waits for its back-off.
-        """
-        if self._stopped:
-            return
-        work = self._work.setdefault(key, _Work())
-        if work.busy:
-            work.again = True
-        elif work.timer is None:
-            self._begin(key, work)
-
-    def hurry(self, key: K) -> None:
-        """Queue a key without its back-off, because the cause of its failure has changed."""
-        work = self._work.get(key)
-        if work is not None and work.timer is not None and not self._stopped:
-            work.backoff.reset()
-            work.timer.reset(0.0)
-        else:
-            self.add(key)
-
-    def stop(self) -> Deferred[None]:
-        """Cancel all workers; fires when they have ended."""
-        self._stopped = True
-        self._waiting.clear()
-        calls = [self._next_turn, *(work.timer for work in self._work.values())]
-        for call in calls:
-            if call is not None and call.active():
-                call.cancel()
-        ending = [work.running for work in self._work.values() if work.running is not None]
-        for running in ending:
-            running.cancel()
-        done: Deferred[None] = DeferredList(ending).addCallback(lambda _: None)
-        return done
-
-    def _begin(self, key: K, work: _Work) -> None:
-        work.timer, work.again, work.busy = None, False, True
-        self._waiting.append((key, work))
-        if self._next_turn is None:
-            self._begin_some()
-
-    def _begin_some(self) -> None:
-        self._next_turn = None
-        if self._is_beginning:
-            return
-        self._is_beginning, begun = True, 0
-        while self._waiting and self._at_work < MAX_WORKERS and begun < SLICE:
-            key, work = self._waiting.popleft()
-            self._at_work += 1
-            begun += 1
-            done = Deferred.fromCoroutine(self._one(key))
-            work.running = done
-            done.addBoth(self._ended, key, work)
-        self._is_beginning = False
-        if begun == SLICE and self._waiting:
-            self._next_turn = self._clock.callLater(0, self._begin_some)
-
-    async def _one(self, key: K) -> None:
-        await self._do(key)
-
-    def _ended(self, result: object, key: K, work: _Work) -> None:
-        work.running, work.busy = None, False
-        self._at_work -= 1
-        if self._stopped:
-            return
-        self._settle(key, work, result)
-        if self._waiting and self._next_turn is None:
-            self._begin_some()
-
-    def _settle(self, key: K, work: _Work, result: object) -> None:
-        if isinstance(result, Failure):
-            self._failed(key, work, result)
-        elif work.again:
-            work.timer = self._clock.callLater(0, self._begin, key, work)
-            work.failures = 0
-            work.backoff.reset()
-        else:
-            del self._work[key]
-
-    def _failed(self, key: K, work: _Work, failure: Failure) -> None:
-        if failure.check(CancelledError):
-            return
-        work.failures += 1
-        if isinstance(failure.value, APIError):
-            self._told(key, failure.value, work.failures)
-        else:
-            self._log.failure("work on {key} failed", failure, key=key)
-        work.timer = self._clock.callLater(work.backoff.pause(), self._begin, key, work)
-
-
-class Listeners:
-    """Callbacks for changes of one thing."""
-
-    _log = Logger()
-
-    def __init__(self, what: str) -> None:
-        self._what = what
-        self._each: dict[object, Callable[..., None]] = {}
-
-    def __len__(self) -> int:
-        return len(self._each)
-
-    def add(self, changed: Callable[..., None]) -> Callable[[], None]:
-        """Add a callback; return a function that removes it."""
-        token = object()
-        self._each[token] = changed
-
-        def end() -> None:
-            self._each.pop(token, None)
-
-        return end
-
-    def clear(self) -> None:
-        self._each.clear()
-
-    def tell(self, *arguments: Any) -> None:
-        """Call the callbacks, except those that an earlier one removed."""
-        for token, changed in list(self._each.items()):
-            if token not in self._each:
-                continue
-            try:
-                changed(*arguments)
-            except Exception:
-                self._log.failure("who follows {what} failed", what=self._what)

@@ -24,7 +24,7 @@ from twisted_exec.api.kinds.events import cut_message, new_event
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import AlreadyExists, APIError, Forbidden, NotFound, one_line
 from twisted_exec.api.times import timestamp
-from twisted_exec.kube.informers import Backoff
+from twisted_exec.control.backoff import Backoff
 from twisted_exec.kube.interfaces import IKubeClient, Object
 
 MAX_KEPT = 1024

@@ -33,10 +33,10 @@ from twisted_exec.api.kinds.certificates import (
     certificate_of,
 )
 from twisted_exec.api.status import APIError, Forbidden, NotFound
-from twisted_exec.kube.informers import Backoff
+from twisted_exec.control.backoff import Backoff
+from twisted_exec.control.runs import BackgroundTask
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
-from twisted_exec.program.tasks import BackgroundTask
 from twisted_exec.tls import pem
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import read_file

@@ -19,13 +19,15 @@ from twisted.logger import Logger
 
 from twisted_exec.api.kinds.machine_pods import EXPOSED_LABEL, PODS
 from twisted_exec.api.status import AlreadyExists, APIError, Conflict, NotFound
-from twisted_exec.kube.informers import Key, Reflector, WorkQueue, key_of
+from twisted_exec.control.metrics import UNREAD, WorkQueueMetrics
+from twisted_exec.control.queue import WorkQueue
+from twisted_exec.control.runs import StoppingParts
+from twisted_exec.kube.informers import Key, Reflector, key_of
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.nodeserver.interfaces import ILeaf, ILeaves, LeafNode
 from twisted_exec.nodeserver.nodes.plan import KEPT_BY, LEAF
 from twisted_exec.nodeserver.ownership import MACHINE, MACHINE_UID
 from twisted_exec.nodeserver.syncer.plan import desired_status, is_status_current
-from twisted_exec.program.tasks import StoppingParts
 
 _OF_CONTAINER = ("name", "image", "stdin", "tty")
 _NO_IMAGE = "none"
@@ -121,10 +123,19 @@ class MachinePods(Service):
 
     _log = Logger()
 
-    def __init__(self, client: IKubeClient, leaves: ILeaves, clock: Any, keeper: str) -> None:
+    def __init__(
+        self,
+        client: IKubeClient,
+        leaves: ILeaves,
+        clock: Any,
+        keeper: str,
+        metrics: WorkQueueMetrics = UNREAD,
+    ) -> None:
         self._client, self._leaves, self._clock, self._keeper = client, leaves, clock, keeper
         self._machines: dict[str, tuple[ILeaf, Reflector]] = {}
-        self._queue: WorkQueue[Key] = WorkQueue(self._look, clock, self._failed)
+        self._queue: WorkQueue[Key] = WorkQueue(
+            self._look, clock, self._failed, metrics=metrics.of("machine-pods")
+        )
         self._stopping = StoppingParts()
         self._unfollow: Callable[[], None] = lambda: None
         self._pods = Reflector(

@@ -32,11 +32,12 @@ from twisted_exec.api import quantity
 from twisted_exec.api.names import listed
 from twisted_exec.api.selectors import LabelSelector, parse_labels
 from twisted_exec.api.status import APIError, ServiceUnavailable
+from twisted_exec.control.runs import SingleRun
 from twisted_exec.journal.interfaces import Event, EventKind
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.program.disk_thread import DiskThread, Files, Unanswered
 from twisted_exec.program.options import ProgramOption, ProgramOptions, size
-from twisted_exec.program.tasks import ShortTurns, SingleRun, ends_within
+from twisted_exec.program.tasks import ShortTurns, ends_within
 from twisted_exec.recording.chain import MILLISECOND, Info
 from twisted_exec.recording.signatures import HeadSigner, UnusableCertificate
 from twisted_exec.recording.signer_files import SignerFiles

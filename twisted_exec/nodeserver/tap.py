@@ -106,17 +106,28 @@ def _leader(
 
     def make() -> list[Service]:
         services: list[Service] = []
+        metrics = server().registry.queues
         if endpoint.upkeep != NONE:
             published = replace(
                 endpoint, port=endpoint.port or getattr(server().address, "port", 0)
             )
             root = RootProbe(config.current, reactor, endpoint.keeper)
             services.append(
-                NodeController(client, registry.leaves, published, reactor, time.time, root=root)
+                NodeController(
+                    client,
+                    registry.leaves,
+                    published,
+                    reactor,
+                    time.time,
+                    root=root,
+                    metrics=metrics,
+                )
             )
-        services.append(MachinePods(client, registry.leaves, reactor, endpoint.keeper))
+        services.append(MachinePods(client, registry.leaves, reactor, endpoint.keeper, metrics))
         if mirrors:
-            services.append(Syncer(client, registry.leaves, registry.roots, reactor))
+            services.append(
+                Syncer(client, registry.leaves, registry.roots, reactor, metrics=metrics)
+            )
         return services
 
     where = {"namespace": options["namespace"], "lease": options["lease"]}

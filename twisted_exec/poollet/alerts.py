@@ -32,9 +32,10 @@ from twisted_exec.api.kinds.events import cut_message, new_event
 from twisted_exec.api.selectors import LabelSelector
 from twisted_exec.api.status import AlreadyExists, APIError, one_line
 from twisted_exec.api.times import timestamp
+from twisted_exec.control.backoff import Backoff
 from twisted_exec.iri.interfaces import IConsoleAlerts
 from twisted_exec.iri.protos import console_pb2 as pb
-from twisted_exec.kube.informers import Backoff, Reflector
+from twisted_exec.kube.informers import Reflector
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.recorder import EventLimit
 from twisted_exec.poollet.runtime_controller import WAIT_SECONDS, RuntimeController, RuntimeReports

@@ -15,23 +15,24 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from twisted.internet.defer import Deferred, TimeoutError
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 
 from twisted_exec import build
 from twisted_exec.api.conditions import with_conditions
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.status import APIError, Conflict, GatewayTimeout, NotFound
 from twisted_exec.api.times import timestamp
+from twisted_exec.control.backoff import Backoff
+from twisted_exec.control.loop import PokedLoop
+from twisted_exec.control.metrics import QueueMetrics
+from twisted_exec.control.queue import Again
 from twisted_exec.iri.interfaces import IMachineRuntime
 from twisted_exec.iri.protos import machine_pb2 as pb
-from twisted_exec.kube.informers import Backoff
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.leases import Lease
 from twisted_exec.poollet.class_matching import offered_for as offered_for
 from twisted_exec.poollet.machines.conditions import READY
-from twisted_exec.program.tasks import BackgroundTask
 
 HEARTBEAT_SECONDS = 10.0
 LOOK_SECONDS = 5.0
@@ -74,7 +75,7 @@ def _own_address() -> str:
     return "" if address.is_loopback or address.is_link_local else host_address
 
 
-class Pool(BackgroundTask):
+class Pool:
     """
     Keeps one MachinePool registered and up to date.
 
@@ -100,6 +101,7 @@ class Pool(BackgroundTask):
         on_current: Callable[[], None] = lambda: None,
         on_offer: Callable[[], None] = lambda: None,
         now: Callable[[], float] = time.time,
+        metrics: QueueMetrics | None = None,
     ) -> None:
         self._client, self._runtime, self._clock, self._now = client, runtime, clock, now
         self._dialect, self.name, self._provider_id = dialect, name, provider_id
@@ -111,15 +113,26 @@ class Pool(BackgroundTask):
         self._addresses: Sequence[Address] = ()
         self._port = 0
         self._next_beat = 0.0
-        self._backoff = Backoff(longest_seconds=HEARTBEAT_SECONDS)
-        self._timer: IDelayedCall | None = None
+        self._loop = PokedLoop(
+            self._look,
+            clock,
+            LOOK_SECONDS,
+            soon_seconds=SOON_SECONDS,
+            refused=self._refused,
+            backoff=lambda: Backoff(longest_seconds=HEARTBEAT_SECONDS),
+            metrics=metrics,
+        )
         self.problem = "the pool is not registered yet"
         self.runtime_problem = "the machine runtime has not answered yet"
 
     def start(self, addresses: Sequence[Address], port: int) -> None:
         """Register the pool and keep it up to date until :meth:`stop`."""
         self._addresses, self._port = addresses, port
-        self._begin(self._run())
+        self._loop.start()
+
+    def stop(self) -> Deferred[None]:
+        """Stop; fires when nothing is under way."""
+        return self._loop.stop()
 
     async def retire(self) -> None:
         """Set Ready to False, because the poollet stops."""
@@ -147,25 +160,15 @@ class Pool(BackgroundTask):
     def poke(self) -> None:
         """Write the status soon, because something in it has changed."""
         self._next_beat = 0.0
-        if self._timer is not None and self._timer.active():
-            left = self._timer.getTime() - self._clock.seconds()
-            if left > SOON_SECONDS:
-                self._timer.reset(SOON_SECONDS)
+        self._loop.poke()
 
-    async def _run(self) -> None:
-        while True:
-            well = await self._look()
-            if well:
-                self._backoff.reset()
-            await self._sleep(LOOK_SECONDS if well else self._backoff.pause())
+    async def _look(self) -> None:
+        """
+        Ask the runtime and write changes to the API server.
 
-    async def _sleep(self, seconds: float) -> None:
-        sleeping: Deferred[None] = Deferred(lambda _: timer.cancel())
-        timer = self._timer = self._clock.callLater(seconds, sleeping.callback, None)
-        await sleeping
-
-    async def _look(self) -> bool:
-        """Ask the runtime and write changes to the API server. Return whether both succeeded."""
+        :raises Again: the runtime does not answer.
+        :raises APIError: the API server does not.
+        """
         answered = not self.runtime_problem
         try:
             offered = await self._ask_runtime()
@@ -174,18 +177,17 @@ class Pool(BackgroundTask):
             offered = None
             self._runtime_answers(error.message)
         news = self._offers(offered) or answered != (offered is not None)
-        if not (news or self.problem or self._clock.seconds() >= self._next_beat):
-            return offered is not None
-        # Set first: a change during the write gets a write of its own.
-        self._next_beat = self._clock.seconds() + HEARTBEAT_SECONDS - _EARLY_SECONDS
-        try:
+        if news or self.problem or self._clock.seconds() >= self._next_beat:
+            # Set first: a change during the write gets a write of its own.
+            self._next_beat = self._clock.seconds() + HEARTBEAT_SECONDS - _EARLY_SECONDS
             await self._write_status(offered)
-        except APIError as error:
-            self._pool_is_current(error.message)
-            return False
-        self._pool_is_current("")
-        await self.lease.renew()
-        return offered is not None
+            self._pool_is_current("")
+            await self.lease.renew()
+        if offered is None:
+            raise Again
+
+    def _refused(self, error: APIError, failures: int) -> None:
+        self._pool_is_current(error.message)
 
     def _offers(self, offered: pb.StatusResponse | None) -> bool:
         if offered is None or offered == self.offered:
@@ -287,10 +289,6 @@ class Pool(BackgroundTask):
             "capacity": _replacement_patch(pool.get("capacity") or {}, capacity),
             "allocatable": _replacement_patch(pool.get("allocatable") or {}, free),
         }
-
-    def _crashed(self, failure: Failure) -> None:
-        self.problem = "keeping the pool current failed; see the log"
-        self._log.failure("keeping pool {name} current failed", failure, name=self.name)
 
 
 def _replacement_patch(existing: Mapping[str, Any], desired: Mapping[str, Any]) -> Object:

@@ -20,7 +20,8 @@ from twisted.python.failure import Failure
 from zope.interface.interface import InterfaceClass
 
 from twisted_exec.api.status import APIError, NotImplementedByBackend
-from twisted_exec.kube.informers import Backoff, Reflector
+from twisted_exec.control.backoff import Backoff
+from twisted_exec.kube.informers import Reflector
 
 SEND_DELAY_SECONDS = 0.2
 """Changes within this time are sent together."""

@@ -151,6 +151,7 @@ class Poollet(Service):
             now=now,
             report=self.recorder.record,
             class_of=self._class_of,
+            metrics=self.registry.queues,
         )
         self.alerts = AlertController(
             self._client,
@@ -196,6 +197,7 @@ class Poollet(Service):
             on_current=self._tell_ready,
             on_offer=self.loop.look_at_all,
             now=now,
+            metrics=self.registry.queues.of("pool"),
         )
 
     def _add_probes(self) -> None:
@@ -290,8 +292,8 @@ class Poollet(Service):
 
     async def _rest(self) -> None:
         """Stop everything that acts for the pool; sessions and their reviews go on."""
-        self.runtime_events.stop()
         stopping = [
+            self.runtime_events.stop(),
             self.alerts.stop(),
             self.recordings.stop(),
             self.registration.stop(),

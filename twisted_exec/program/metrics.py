@@ -20,6 +20,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
 from twisted_exec import COMMIT, __version__
+from twisted_exec.control.metrics import WorkQueueMetrics
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 """The media type of :func:`metrics_text`."""
@@ -38,6 +39,7 @@ class MetricsRegistry(CollectorRegistry):
 
     def __init__(self, clock: IReactorTime | None = None) -> None:
         super().__init__()
+        self.queues = WorkQueueMetrics(self)
         self._clock = clock
         if clock is not None:
             self._lag = Gauge(

@@ -1,4 +1,4 @@
-"""Coroutines of services: methods that return a Deferred, background work, and parts that stop."""
+"""Coroutines of services: methods that return a Deferred, and turns of the reactor."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ from collections.abc import Callable, Coroutine, Iterable
 from functools import partial, wraps
 from typing import Any, ParamSpec, TypeVar
 
-from twisted.internet.defer import CancelledError, Deferred, DeferredList, succeed
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.internet.task import deferLater
-from twisted.logger import Logger
-from twisted.python.failure import Failure
 
 from twisted_exec.api.status import APIError
 
@@ -64,30 +62,6 @@ def each_alone(
             act(each)
         except Exception:
             failed(each)
-
-
-class BackgroundTask:
-    """Mixin: runs at most one coroutine in the background."""
-
-    _running: Deferred[None] | None = None
-
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        self._running = Deferred.fromCoroutine(work).addErrback(self._ended)
-
-    def stop(self) -> Deferred[None]:
-        """Cancel the coroutine; fires when it has ended."""
-        running, self._running = self._running, None
-        if running is None:
-            return succeed(None)
-        running.cancel()
-        return running
-
-    def _ended(self, failure: Failure) -> None:
-        if not failure.check(CancelledError):
-            self._crashed(failure)
-
-    def _crashed(self, failure: Failure) -> None:
-        raise NotImplementedError
 
 
 TURN_SECONDS = 0.002
@@ -215,60 +189,3 @@ class SharedTurns:
             self._waiting[user] = turns  # behind all others
         self._schedule()
         turn()
-
-
-class SingleRun:
-    """Work of which at most one run is active."""
-
-    _log = Logger()
-
-    def __init__(self, run: Callable[[], Coroutine[Any, Any, None]], what: str) -> None:
-        self._run, self._what = run, what
-        self._is_active = False
-        self._waiting: list[Deferred[None]] = []
-
-    def start(self) -> None:
-        """Begin a run, unless one is active."""
-        if not self._is_active:
-            self._is_active = True
-            Deferred.fromCoroutine(self._run()).addErrback(self._failed).addBoth(self._over)
-
-    def _failed(self, failure: Failure) -> None:
-        self._log.failure("{what} failed", failure=failure, what=self._what)
-
-    def _over(self, _: object) -> None:
-        self._is_active = False
-        waiting, self._waiting = self._waiting, []
-        for waiter in waiting:
-            waiter.callback(None)
-
-    def ended(self) -> Deferred[None]:
-        """Wait for the active run, if there is one."""
-        waiter: Deferred[None] = Deferred()
-        if self._is_active:
-            self._waiting.append(waiter)
-        else:
-            waiter.callback(None)
-        return waiter
-
-
-class StoppingParts:
-    """The parts of a running service that are stopping."""
-
-    _log = Logger()
-
-    def __init__(self) -> None:
-        self._under_way: set[Deferred[Any]] = set()
-
-    def __len__(self) -> int:
-        return len(self._under_way)
-
-    def add(self, stopping: Deferred[Any]) -> None:
-        """Add a part by the Deferred of its stop; a failure is logged."""
-        self._under_way.add(stopping)
-        stopping.addErrback(lambda failure: self._log.failure("while stopping", failure))
-        stopping.addBoth(lambda _: self._under_way.discard(stopping))
-
-    def over(self) -> Deferred[Any]:
-        """Fires when the parts added so far have stopped."""
-        return DeferredList(list(self._under_way))

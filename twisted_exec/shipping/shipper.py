@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -27,6 +27,7 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from twisted_exec.control.backoff import Backoff
 from twisted_exec.program.disk_thread import Unanswered
 from twisted_exec.program.tasks import ShortTurns
 from twisted_exec.shipping.config import ShippingConfig
@@ -69,11 +70,10 @@ class Shipper:
         newest: bool = False,
         plain: bool = False,
         max_age_seconds: float = 0.0,
-        random_part: Callable[[], float] = random.random,
+        rng: random.Random | None = None,
     ) -> None:
         self.sink, self._clock, self._metrics = sink, clock, metrics
         self._newest, self._plain, self._max_age_seconds = newest, plain, max_age_seconds
-        self._random_part = random_part
         self.sources: set[ShippedJournal] = set()
         self._unopened: deque[ShippedJournal] = deque()
         self._ready: dict[ShippedJournal, None] = {}
@@ -81,7 +81,7 @@ class Shipper:
         self._unsaved: set[ShippedJournal] = set()
         self._most_bytes = sink.batch_bytes
         self._accepted_since_drop = False
-        self._delay_seconds = 0.0
+        self._backoff = Backoff(_FIRST_DELAY_SECONDS, _LONGEST_DELAY_SECONDS, rng)
         self._rewinds = 0
         self._wake: Deferred[None] | None = None
         self._tasks: list[Deferred[None]] = []
@@ -197,7 +197,7 @@ class Shipper:
             self._wake = None
             if call is not None and call.active():
                 call.cancel()
-        if self._delay_seconds == 0:
+        if not self.problem:
             await deferLater(self._clock, GATHER_SECONDS)
 
     def _partials_due(self) -> None:
@@ -290,7 +290,7 @@ class Shipper:
                 count=receipt.rejected,
                 why=receipt.message,
             )
-        self._delay_seconds = 0.0
+        self._backoff.reset()
         self._accepted_since_drop = True
         self._most_bytes = min(self.sink.batch_bytes, self._most_bytes * 2)
 
@@ -329,10 +329,7 @@ class Shipper:
     async def _pause(self, error: SinkError) -> None:
         self._metrics.failed(error.kind)
         self._note_problem(str(error))
-        doubled = max(_FIRST_DELAY_SECONDS, self._delay_seconds * 2)
-        self._delay_seconds = min(doubled, _LONGEST_DELAY_SECONDS)
-        # Many runtimes would otherwise come back together.
-        wait = self._delay_seconds * (0.5 + self._random_part() / 2)
+        wait = self._backoff.pause()
         await deferLater(
             self._clock, max(wait, min(error.retry_seconds, _LONGEST_REQUESTED_SECONDS))
         )

@@ -10,23 +10,26 @@ before its creation. So a physical space is gone after two answers without it, r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.defer import Deferred, DeferredList
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 
 from twisted_exec.api.status import APIError, BadGateway, InternalError, NotFound
-from twisted_exec.kube.informers import Backoff, WorkQueue
-from twisted_exec.program.tasks import BackgroundTask
+from twisted_exec.control.backoff import Backoff
+from twisted_exec.control.loop import PokedLoop
+from twisted_exec.control.queue import WorkQueue
 from twisted_exec.spacemanager.descs import LISTED, NOT_YET, ProviderConditions, refused
 from twisted_exec.spacemanager.interfaces import ISpaceProvider, Physical, SpaceInfo
 
 PACE_SECONDS = 30.0
 SOON_SECONDS = 0.5
 """Minimum interval between lists, whatever the hints."""
+AT_ONCE_SECONDS = 0.01
+"""Hints within this time cause a single list."""
 CONFIRM_SECONDS = 2.0
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 30.0
 """Limits of the back-off after failed lists."""
@@ -44,7 +47,7 @@ class _Entry:
     turn: int
 
 
-class ProviderCopy(BackgroundTask):
+class ProviderCopy:
     """
     Maintains the copy of one provider's list.
 
@@ -78,26 +81,26 @@ class ProviderCopy(BackgroundTask):
         ] = {}  # request times of the first answers without a space
         self._gone: set[Physical] = set()
         self._first_list = self._last_list = 0.0
-        self._backoff = Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
-        self._timer: IDelayedCall | None = None
+        self._loop = PokedLoop(
+            self._list,
+            clock,
+            PACE_SECONDS,
+            soon_seconds=SOON_SECONDS,
+            refused=self._refused,
+            backoff=lambda: Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS),
+        )
         self._began = -SOON_SECONDS
-        self._poked = False
         self._gets: WorkQueue[Physical] = WorkQueue(self._get, clock)
         self._unwatch: Callable[[], None] = lambda: None
 
     def start(self) -> None:
         self._unwatch = self._provider.watch(self.look_again)
-        self._begin(self._run())
+        self._loop.start()
 
-    def stop(self) -> Deferred[None]:
+    def stop(self) -> Deferred[Any]:
         """Stop requests; the copy stays."""
         self._unwatch()
-        return Deferred.fromCoroutine(self._stop(super().stop()))
-
-    async def _stop(self, running: Deferred[None]) -> None:
-        gets = self._gets.stop()
-        await running
-        await gets
+        return DeferredList([self._loop.stop(), self._gets.stop()])
 
     def spaces(self) -> Mapping[Physical, SpaceInfo]:
         """Return the copy, which is read-only."""
@@ -119,13 +122,8 @@ class ProviderCopy(BackgroundTask):
             if self.looks.well:  # otherwise the next successful list has it
                 self._gets.add(physical)
             return
-        self._poked = True
-        timer = self._timer
-        if timer is None or not timer.active() or self._is_failing:
-            return
-        soon = max(0.0, self._began + SOON_SECONDS - self._clock.seconds())
-        if timer.getTime() - self._clock.seconds() > soon:
-            timer.reset(soon)
+        due = self._began + SOON_SECONDS - self._clock.seconds()
+        self._loop.poke(max(AT_ONCE_SECONDS, due))
 
     def _may_get(self, physical: Physical) -> bool:
         since = self._clock.seconds() - self._got.get(physical, -SOON_SECONDS)
@@ -147,51 +145,34 @@ class ProviderCopy(BackgroundTask):
         self._gone.discard(physical)
         self.look_again(physical)
 
-    @property
-    def _is_failing(self) -> bool:
-        return self.looks is not NOT_YET and not self.looks.well
-
-    async def _run(self) -> None:
-        while True:
-            self._poked, self._began = False, self._clock.seconds()
-            await self._sleep(await self._list())
-
-    async def _sleep(self, seconds: float) -> None:
-        sleeping: Deferred[None] = Deferred(lambda _: timer.cancel())
-        timer = self._timer = self._clock.callLater(seconds, sleeping.callback, None)
-        await sleeping
-
-    async def _list(self) -> float:
+    async def _list(self) -> float | None:
         turn, at = self._next_turn(), self._clock.seconds()
+        self._began = at
         self._got.clear()
-        try:
-            listed = await self._provider.list_spaces()
-            if len(listed) > MAX_SPACES:
-                raise BadGateway(
-                    f"it lists {len(listed)} physical spaces; more than {MAX_SPACES} are not taken"
-                )
-            spaces = {info.physical: info for info in listed}
-        except APIError as error:
-            self._looked(refused(error))
-            return self._backoff.pause()
-        except CancelledError:
-            raise
-        except Exception:  # the provider returned something else than a list
-            self._log.failure("provider {name}: its list makes no sense", name=self._name)
-            why = f'what provider "{self._name}" lists makes no sense; see the log of the manager'
-            self._looked(refused(InternalError(why)))
-            return LONGEST_PAUSE_SECONDS
-        self._backoff.reset()
-        changed = self._take(spaces, turn, at)
+        listed = await self._provider.list_spaces()
+        changed = self._take(self._by_physical(listed), turn, at)
         was_listed, self.listed = self.listed, True
         self._looked(LISTED)
         if not was_listed:
             self._changed(None)
         for physical in changed if was_listed else ():
             self._changed(physical)
-        if self._poked:
-            return SOON_SECONDS
-        return CONFIRM_SECONDS if self._absent else PACE_SECONDS
+        return CONFIRM_SECONDS if self._absent else None
+
+    def _by_physical(self, listed: Sequence[SpaceInfo]) -> Mapping[Physical, SpaceInfo]:
+        try:
+            if len(listed) > MAX_SPACES:
+                raise BadGateway(
+                    f"it lists {len(listed)} physical spaces; more than {MAX_SPACES} are not taken"
+                )
+            return {info.physical: info for info in listed}
+        except (TypeError, AttributeError):  # the provider returned something else than a list
+            self._log.failure("provider {name}: its list makes no sense", name=self._name)
+            why = f'what provider "{self._name}" lists makes no sense; see the log of the manager'
+            raise InternalError(why) from None
+
+    def _refused(self, error: APIError, failures: int) -> None:
+        self._looked(refused(error))
 
     def _is_named(self, physical: Physical) -> bool:
         fits = all(len(each) <= MAX_NAME for each in (physical.name, physical.parent))
@@ -287,9 +268,6 @@ class ProviderCopy(BackgroundTask):
                 else looks.credentials.message,
             )
         self._changed(None)
-
-    def _crashed(self, failure: Failure) -> None:
-        self._log.failure("provider {name}: listing ended unexpectedly", failure, name=self._name)
 
 
 def _same(before: SpaceInfo, info: SpaceInfo) -> bool:

@@ -23,10 +23,12 @@ from twisted_exec.api.spaces import (
 )
 from twisted_exec.api.status import AlreadyExists, APIError, Conflict, NotFound
 from twisted_exec.api.times import timestamp
-from twisted_exec.kube.informers import Listeners, Reflector, WorkQueue
+from twisted_exec.control.listeners import Listeners
+from twisted_exec.control.queue import WorkQueue
+from twisted_exec.control.runs import StoppingParts
+from twisted_exec.kube.informers import Reflector
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.recorder import Recorder
-from twisted_exec.program.tasks import StoppingParts
 from twisted_exec.spacemanager.descs import events_for, is_ours, namespace_for, status_of
 from twisted_exec.spacemanager.interfaces import (
     IProviders,

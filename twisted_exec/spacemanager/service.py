@@ -21,6 +21,7 @@ from zope.interface import implementer
 from twisted_exec.api import times
 from twisted_exec.api.kinds import LEASES
 from twisted_exec.api.status import APIError, Forbidden, NotFound, ServiceUnavailable
+from twisted_exec.control.metrics import WorkQueueMetrics
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.leases import LeaderElected
 from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
@@ -107,7 +108,7 @@ class ISpaceController(Protocol):
     def stopService(self) -> object: ...
 
 
-MakeLoop = Callable[[IProviders, ProviderContext], ISpaceController]
+MakeLoop = Callable[[IProviders, ProviderContext, WorkQueueMetrics], ISpaceController]
 
 
 @implementer(IHandsOver)
@@ -173,7 +174,7 @@ class SpaceManager(AsyncService):
         )
         environment = ProviderEnvironment(context, self._makers, self._calls)
         providers = ProviderRegistry(environment, socket.gethostname())
-        loop: Any = self._make_loop(providers, context)
+        loop: Any = self._make_loop(providers, context, self.registry.queues)
         providers.spaces = loop
         self._state = providers, loop
         # Stopped in reverse order: the controller of Spaces uses the providers.

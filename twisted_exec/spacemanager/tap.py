@@ -13,6 +13,7 @@ from twisted.python.usage import UsageError
 
 from twisted_exec.api.names import dns_label, dns_subdomain
 from twisted_exec.api.spaces import CLUSTERPROFILE, KCP, KIND, KUBEFLEX, LOCAL, PROVIDER_TYPES
+from twisted_exec.control.metrics import WorkQueueMetrics
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig.loader import KubeConfigError
 from twisted_exec.kube.kubeconfig.reloading import ReloadingConfig
@@ -67,9 +68,18 @@ def _maker(module: str, options: Mapping[str, Any]) -> MakeProvider:
     return make
 
 
-def space_loop(providers: IProviders, around: ProviderContext) -> ISpaceController:
+def space_loop(
+    providers: IProviders, around: ProviderContext, metrics: WorkQueueMetrics
+) -> ISpaceController:
     """Return the controller of Spaces."""
-    return SpaceLoop(around.hub, providers, around.reactor, around.now, host=socket.gethostname())
+    return SpaceLoop(
+        around.hub,
+        providers,
+        around.reactor,
+        around.now,
+        host=socket.gethostname(),
+        metrics=metrics,
+    )
 
 
 def makeService(options: Options) -> IService:

@@ -28,9 +28,9 @@ from zope.interface import implementer
 from twisted_exec.api.kinds.secrets import SECRETS
 from twisted_exec.api.spaces import PROVIDERS
 from twisted_exec.api.status import APIError, GatewayTimeout, InternalError
+from twisted_exec.control.runs import StoppingParts
 from twisted_exec.kube.informers import Reflector
 from twisted_exec.kube.interfaces import Object
-from twisted_exec.program.tasks import StoppingParts
 from twisted_exec.spacemanager.descs import (
     NOT_YET,
     DescSecret,

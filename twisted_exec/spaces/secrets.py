@@ -16,9 +16,9 @@ from twisted.internet.interfaces import IDelayedCall
 
 from twisted_exec.api.kinds.secrets import SECRETS
 from twisted_exec.api.spaces import KUBECONFIG_KEY, SPACE_LABEL
+from twisted_exec.control.runs import StoppingParts
 from twisted_exec.kube.informers import Reflector, key_of
 from twisted_exec.kube.interfaces import IKubeClient, Object
-from twisted_exec.program.tasks import StoppingParts
 from twisted_exec.spaces.space_view import SecretRef
 
 SETTLE_SECONDS = 0.2

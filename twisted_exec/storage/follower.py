@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from twisted.application.internet import backoffPolicy
 from twisted.application.service import Service
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
@@ -18,11 +17,8 @@ from twisted.python.failure import Failure
 
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError
+from twisted_exec.control.backoff import Backoff
 from twisted_exec.storage.interfaces import ADDED, Event, IStorage, IWatch, Listing
-
-LONGEST_PAUSE_SECONDS = 30.0
-"""Longest pause between two lists that fail, apart from a random part."""
-_pause_seconds = backoffPolicy(0.5, LONGEST_PAUSE_SECONDS, 2.0)
 
 
 @dataclass(frozen=True)
@@ -33,12 +29,15 @@ class Followed:
     :param changed: called for each change after the start, in order.
     :param listed: called once with the listed objects; ``None`` skips the list.
     :param namespace: empty for all.
+    :param lost: called if the store has missed changes, before those that follow. Without it the
+        differences come as changes.
     """
 
     resource: Resource
     changed: Callable[[Event], None]
     listed: Callable[[Listing], None] | None = None
     namespace: str = ""
+    lost: Callable[[], None] | None = None
 
 
 def listed_as_added(changed: Callable[[Event], None]) -> Callable[[Listing], None]:
@@ -63,7 +62,7 @@ class StoreFollower(Service):
 
     def __init__(self, storage: IStorage, clock: IReactorTime | None = None) -> None:
         self._storage, self._list_clock = storage, clock
-        self._watches: list[IWatch] = []
+        self._watches: dict[int, IWatch] = {}
         self._pauses: list[Deferred[None]] = []
 
     def followed(self) -> Iterable[Followed]:
@@ -77,10 +76,8 @@ class StoreFollower(Service):
         """
         super().startService()
         followed = tuple(self.followed())
-        self._watches = [
-            self._storage.watch(each.resource, None, each.changed, each.namespace)
-            for each in followed
-        ]
+        for number, each in enumerate(followed):
+            self._watch(number, each)
         for each in followed:
             if each.listed is not None:
                 listing = Deferred.fromCoroutine(self._list(each, each.listed))
@@ -88,15 +85,29 @@ class StoreFollower(Service):
 
     def stopService(self) -> Deferred[None] | None:
         super().stopService()
-        watches, self._watches = self._watches, []
-        for watch in watches:
+        watches, self._watches = self._watches, {}
+        for watch in watches.values():
             watch.stop()
         for pause in list(self._pauses):
             pause.cancel()
         return None
 
+    def _watch(self, number: int, followed: Followed) -> None:
+        def lost() -> None:
+            self._watch(number, followed)
+            if followed.lost is not None:
+                followed.lost()
+
+        self._watches[number] = self._storage.watch(
+            followed.resource,
+            None,
+            followed.changed,
+            followed.namespace,
+            None if followed.lost is None else lost,
+        )
+
     async def _list(self, followed: Followed, listed: Callable[[Listing], None]) -> None:
-        failures, reason = 0, ""
+        backoff, reason = Backoff(), ""
         while True:
             try:
                 # A stale list holds exactly the objects that watches have been told of: a fresh one could be
@@ -111,8 +122,7 @@ class StoreFollower(Service):
                 if str(problem) != reason:
                     reason = str(problem)
                     self._cannot_list(Failure(), followed.resource)
-            await self._pause(_pause_seconds(failures))
-            failures += 1
+            await self._pause(backoff.pause())
         if self.running:
             listed(listing)
 

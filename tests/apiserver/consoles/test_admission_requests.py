@@ -7,18 +7,20 @@ from __future__ import annotations
 from typing import Any
 from unittest import skipUnless
 
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import CancelledError, Deferred, fail
 
 from tests.apiserver.consoles.policies_support import COMPUTE, REQUESTS, PolicyTestCase
 from tests.apiserver.support import EPOCH, EVENTS, MACHINES, MERGE, RBAC
-from twisted_exec.api import patterns
+from twisted_exec.api import kinds, patterns
 from twisted_exec.api.dialects import DEFAULT
-from twisted_exec.api.kinds import CONSOLEREQUESTS
+from twisted_exec.api.kinds import CONSOLEREQUESTS, Object
+from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import Forbidden, GatewayTimeout, ServiceUnavailable
 from twisted_exec.api.times import timestamp
 from twisted_exec.apiserver.consoles import admission
 from twisted_exec.apiserver.consoles.policies import ConsolePolicies
 from twisted_exec.apiserver.interfaces import Applicant
+from twisted_exec.control.backoff import FIRST_PAUSE_SECONDS
 from twisted_exec.wire.session_terms import Right, Terms
 
 AS = "Impersonate-User"
@@ -668,6 +670,29 @@ class EventTests(PolicyTestCase):
         }
         expected = [(r, k, m) for r, m in messages.items() for k in ("ConsoleRequest", "Machine")]
         self.assertEqual(events, sorted(expected))
+
+    def test_machine_unreadable(self) -> None:
+        """An Event of the machine is recorded later if the store does not answer at first."""
+        get, broken = self.storage.get, [True]
+
+        def breaking(resource: Resource, *key: str, **more: Any) -> Deferred[Object]:
+            if broken and resource == kinds.MACHINES.resource:
+                return fail(ServiceUnavailable("the store is away"))
+            return get(resource, *key, **more)
+
+        self.request()
+        before = len(self.events())
+        status = {"approved": True, "decidedBy": "bob"}
+        approved = {**self.stored(CONSOLEREQUESTS, "r"), "status": status}
+        self.storage.get = breaking  # type: ignore[method-assign]
+        self.successResultOf(self.storage.update(CONSOLEREQUESTS.resource, approved))
+        self.assertEqual(len(self.events()), before)
+        broken.clear()
+        self.clock.advance(FIRST_PAUSE_SECONDS)
+        self.assertEqual(
+            [kind for reason, kind, _ in self.events() if reason == "ConsoleApproved"],
+            ["ConsoleRequest", "Machine"],
+        )
 
     def test_removed(self) -> None:
         """Requests are deleted a week after their end."""

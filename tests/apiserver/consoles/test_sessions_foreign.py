@@ -98,6 +98,7 @@ class LeaseTests(ObjectsCase):
         others, _ = self.server("two")
         Carried(others, 9).begin()
         self.begin()
+        self.pass_time(LEASE_SECONDS)
         kept = self.kept()
         self.pass_time(10 * LEASE_SECONDS)
         self.assertEqual(len(self.stored()), 2)

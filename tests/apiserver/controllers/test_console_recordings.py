@@ -20,7 +20,10 @@ class ConsoleRecordingsTests(RecordingTestCase):
     """A machine with a recording that the server made for its sessions."""
 
     def make_shared(self) -> None:
-        made = self.make("r", "admin")
+        self.make_shared_as("r")
+
+    def make_shared_as(self, name: str) -> None:
+        made = self.make(name, "admin")
         joined = {"endsWithSessions": True, "lastSessionTime": timestamp(self.clock.seconds())}
         made["spec"] |= {**joined, "policies": ["p"]}
         self.successResultOf(self.storage.update(CONSOLERECORDINGS.resource, made))
@@ -127,3 +130,14 @@ class ConsoleRecordingsTests(RecordingTestCase):
         self.patch({"spec": {"ended": True}})
         self.pass_time(DAY + EXPIRED_SECONDS + 2 * LOOK_SECONDS)
         self.refused(404, "GET", f"{RECORDINGS}/r")
+
+    def test_broken(self) -> None:
+        """A recording that cannot be understood holds up no other."""
+        for name in ("q", "r"):
+            self.make_shared_as(name)
+        broken = self.stored(CONSOLERECORDINGS, "q")
+        broken["spec"]["lastSessionTime"] = "yesterday"
+        self.successResultOf(self.storage.update(CONSOLERECORDINGS.resource, broken))
+        self.pass_time(3 * LOOK_SECONDS)
+        self.assertEqual(self.state(), "Ending")
+        self.assertTrue(self.flushLoggedErrors(ValueError))

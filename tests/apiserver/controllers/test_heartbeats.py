@@ -173,6 +173,28 @@ class PoolHeartbeatsTests(APITestCase):
         self.pass_time(LOOK_SECONDS)
         self.assertEqual(self.ready()[0], "Unknown")
 
+    def test_one_cannot_be_written(self) -> None:
+        """A pool that cannot be written holds up no other."""
+        update = self.storage.update
+
+        def refusing(resource: Resource, obj: Object) -> Deferred[Object]:
+            if obj["metadata"]["name"] == "pool-a":
+                return fail(ServiceUnavailable("the object is too large"))
+            return update(resource, obj)
+
+        self.make_pool("pool-b")
+        self.answer(
+            "PATCH",
+            f"{POOLS}/pool-b/status",
+            {"status": {"conditions": [READY]}},
+            content_type=MERGE,
+        )
+        self.storage.update = refusing  # type: ignore[method-assign]
+        self.pass_time(SILENCE_SECONDS)
+        self.assertEqual(self.ready()[0], "True")
+        other = condition_of(self.stored(kinds.MACHINEPOOLS, "pool-b"), "Ready")
+        self.assertEqual(other["status"], "Unknown")
+
 
 class DialectsTests(APITestCase):
     """Pools of several dialects."""

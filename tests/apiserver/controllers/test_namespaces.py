@@ -74,9 +74,32 @@ class NamespaceTests(APITestCase):
         self.assertFalse(self.gone())
         told = self.refused(403, "POST", INSIDE, machine("b"))
         self.assertIn("because it is being terminated", told)
+        self.assertEqual(
+            self.conditions(),
+            {
+                "NamespaceDeletionContentFailure": ("False", "ContentDeleted"),
+                "NamespaceContentRemaining": ("True", "SomeResourcesRemain"),
+                "NamespaceFinalizersRemaining": ("True", "SomeFinalizersRemain"),
+            },
+        )
+        self.assertIn(
+            "machines.compute.ironcore.dev has 1", self.message("NamespaceContentRemaining")
+        )
+        self.assertIn("x/y in 1", self.message("NamespaceFinalizersRemaining"))
+        version = self.storage.version()
+        self.clock.advance(60)
+        self.assertEqual(self.storage.version(), version, "nothing has changed")
         free = {"metadata": {"finalizers": None}}
         self.answer("PATCH", f"{INSIDE}/a", free, content_type=MERGE)
         self.assertTrue(self.gone())
+
+    def conditions(self) -> dict[str, tuple[str, str]]:
+        found = self.stored(kinds.NAMESPACES, "lab")["status"]["conditions"]
+        return {each["type"]: (each["status"], each["reason"]) for each in found}
+
+    def message(self, name: str) -> str:
+        found = self.stored(kinds.NAMESPACES, "lab")["status"]["conditions"]
+        return next(str(each["message"]) for each in found if each["type"] == name)
 
     def test_finalizer_cannot_be_taken(self) -> None:
         """No update takes away what keeps a namespace until it is empty."""
@@ -160,6 +183,10 @@ class NamespaceTests(APITestCase):
         with capturedLogs() as logged:
             self.answer("DELETE", f"{NAMESPACES}/lab")
         self.assertIn("cannot empty namespace lab: not now", map(formatEvent, logged))
+        failed = "NamespaceDeletionContentFailure"
+        self.assertEqual(self.conditions()[failed], ("True", "ContentDeletionFailed"))
+        why = "Failed to delete: machines.compute.ironcore.dev: not now"
+        self.assertEqual(self.message(failed), why)
         refuse.clear()
         self.clock.advance(5)
         self.assertTrue(self.gone())

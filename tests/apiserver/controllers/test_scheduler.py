@@ -9,16 +9,20 @@ from typing import Any
 
 from twisted.internet.defer import Deferred, fail
 from twisted.internet.task import Clock
+from twisted.logger import capturedLogs, formatEvent
+from twisted.trial.unittest import SynchronousTestCase
 
 from tests.apiserver.controllers.test_placement import READY
 from tests.apiserver.support import CLASSES, MACHINES, MERGE, POOLS, APITestCase
+from tests.control.support import WithoutJitter
 from tests.retained import instances
 from twisted_exec.api.dialects import IRONCORE
-from twisted_exec.api.kinds import Object
+from twisted_exec.api.kinds import EVENTS, NAMESPACES, Object
 from twisted_exec.api.resource import Resource
-from twisted_exec.api.status import APIError
+from twisted_exec.api.status import APIError, Forbidden
 from twisted_exec.apiserver.controllers import scheduler
 from twisted_exec.apiserver.controllers.scheduler import (
+    AT_ONCE,
     MISSING_SECONDS,
     SOON_SECONDS,
     TELL_SECONDS,
@@ -411,6 +415,137 @@ class SchedulerTests(APITestCase):
         self.assertEqual(self.pool_of("vm-2"), "pool-a")
 
 
+class FullStorage(MemoryStorage):
+    """A store in which some namespaces have no room for the status of a machine, nor for Events."""
+
+    full: frozenset[str] = frozenset()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.refused = 0
+
+    def update(self, resource: Resource, obj: Object) -> Deferred[Object]:
+        return self._refusal(obj) or super().update(resource, obj)
+
+    def create(self, resource: Resource, obj: Object) -> Deferred[Object]:
+        is_event = resource == EVENTS.resource
+        return (self._refusal(obj) if is_event else None) or super().create(resource, obj)
+
+    def _refusal(self, obj: Object) -> Deferred[Object] | None:
+        if obj["metadata"]["namespace"] not in self.full:
+            return None
+        self.refused += 1
+        name = obj["metadata"]["name"]
+        return fail(Forbidden(f'machines "{name}" is forbidden: exceeded quota'))
+
+
+class FullNamespacesTests(SynchronousTestCase):
+    """Machines in namespaces whose objects cannot be written."""
+
+    def setUp(self) -> None:
+        self.clock, self.storage = Clock(), FullStorage()
+        verbs = Verbs(self.storage, [], self.clock.seconds)
+        self.scheduler = Scheduler(IRONCORE, self.storage, verbs, self.clock, self.clock.seconds)
+        for name in ("a", "b", "c"):
+            body = {"metadata": {"name": name, "uid": f"uid-of-{name}"}}
+            self.successResultOf(self.storage.create(NAMESPACES.resource, body))
+
+    def make(self, namespace: str, pool: str = "", count: int = 100) -> None:
+        for number in range(count):
+            spec = {"machineClassRef": {"name": "small"}}
+            machine = {
+                "apiVersion": IRONCORE.workload.api_version,
+                "kind": "Machine",
+                "metadata": {
+                    "name": f"vm-{number}",
+                    "namespace": namespace,
+                    "uid": f"{namespace}-{number}",
+                },
+                "spec": {**spec, **({"machinePoolRef": {"name": pool}} if pool else {})},
+            }
+            self.successResultOf(self.storage.create(IRONCORE.workload, machine))
+
+    def make_pool(self) -> None:
+        pool = {"metadata": {"name": "pool-a", "uid": "p"}, "status": {"state": "Ready"}}
+        pool["status"] |= {"allocatable": {SMALL: 1000}}
+        self.successResultOf(self.storage.create(IRONCORE.pool, pool))
+
+    def start(self) -> None:
+        self.scheduler.startService()
+        self.addCleanup(self.scheduler.stopService)
+        self.clock.advance(SOON_SECONDS)
+
+    def machines(self, namespace: str) -> list[Object]:
+        return list(self.successResultOf(self.storage.list(IRONCORE.workload, namespace)).items)
+
+    def waiting(self, namespace: str) -> int:
+        """Return how many machines show why they wait."""
+        shown = [each.get("status", {}).get("conditions") for each in self.machines(namespace)]
+        return len([each for each in shown if each])
+
+    def test_missing_pool(self) -> None:
+        """
+        One line of the log for each namespace and cause, and few attempts; all machines have their
+        condition when there is room.
+        """
+        for namespace in "abc":
+            self.make(namespace, "pool-z")
+        self.storage.full = frozenset("ab")
+        with capturedLogs() as logged:
+            self.start()
+            self.clock.pump([1.0] * 600)
+        texts = sorted(formatEvent(each).partition(": ")[0] for each in logged)
+        self.assertEqual(len(texts), 4, texts)
+        self.assertEqual(set(texts), {"namespace a", "namespace b"})
+        self.assertLess(self.storage.refused, 2 * 2 * (AT_ONCE + 30))
+        self.assertEqual([self.waiting(each) for each in "abc"], [0, 0, 100])
+        self.assertEqual(len(self.clock.getDelayedCalls()), 1)
+        self.storage.full = frozenset("b")
+        self.clock.pump([1.0] * 61)
+        self.assertEqual([self.waiting(each) for each in "abc"], [100, 0, 100])
+
+    def test_binding(self) -> None:
+        """Machines that cannot be bound hold up none in other namespaces, and are bound later."""
+        self.make_pool()
+        self.make("a")
+        self.make("b")
+        self.storage.full = frozenset("a")
+        self.start()
+        self.clock.pump([0.1] * 5)
+        bound = [each["spec"].get("machinePoolRef") for each in self.machines("b")]
+        self.assertEqual(bound, [{"name": "pool-a"}] * 100)
+        self.assertEqual(self.storage.refused, 1)
+        self.storage.full = frozenset()
+        self.clock.pump([0.1] * 20)
+        bound = [each["spec"].get("machinePoolRef") for each in self.machines("a")]
+        self.assertEqual(bound, [{"name": "pool-a"}] * 100)
+
+    def test_broken_plan(self) -> None:
+        """A machine whose plan raises has an Event, is tried again, and holds up no other."""
+        plan, broken = scheduler.plan, [True]
+
+        def breaking(dialect: Any, machine: Object, *rest: Any) -> scheduler.Placement:
+            if broken and machine["metadata"]["name"] == "vm-1":
+                raise ZeroDivisionError
+            return plan(dialect, machine, *rest)
+
+        self.patch(scheduler, "plan", breaking)
+        self.make_pool()
+        self.make("a", count=3)
+        self.start()
+        self.clock.pump([1.0] * 120)
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+        bound = [each["spec"].get("machinePoolRef") for each in self.machines("a")]
+        self.assertEqual(bound, [{"name": "pool-a"}, None, {"name": "pool-a"}])
+        events = self.successResultOf(self.storage.list(EVENTS.resource)).items
+        (event,) = [each for each in events if each["involvedObject"]["name"] == "vm-1"]
+        self.assertEqual((event["reason"], event["count"]), ("FailedScheduling", 1))
+        broken.clear()
+        self.clock.pump([1.0] * 61)
+        bound = [each["spec"].get("machinePoolRef") for each in self.machines("a")]
+        self.assertEqual(bound, [{"name": "pool-a"}] * 3)
+
+
 class SlowClock(Clock):
     """Each look at the clock takes three milliseconds."""
 
@@ -450,7 +585,8 @@ class NotWritableTests(APITestCase):
         """It is tried again, ever less often, until it can be written; one line each time."""
         clock, storage = Clock(), BrokenStorage()
         verbs = Verbs(storage, [], clock.seconds)
-        scheduler = Scheduler(IRONCORE, storage, verbs, clock, clock.seconds)
+        rng = WithoutJitter()
+        scheduler = Scheduler(IRONCORE, storage, verbs, clock, clock.seconds, rng=rng)
         pool = {"metadata": {"name": "pool-a", "uid": "p"}, "status": {"state": "Ready"}}
         pool["status"] |= {"allocatable": {SMALL: 1}}
         machine = {

@@ -24,6 +24,7 @@ from twisted_exec.apiserver.controllers import signer
 from twisted_exec.apiserver.controllers.signer import CAPair
 from twisted_exec.apiserver.restriction.agents import LIMIT_REQUESTS
 from twisted_exec.apiserver.signers import CLIENT, NODE_CLIENT, NODE_SERVING, SERVING
+from twisted_exec.control.queue import LONGEST_RETRY_SECONDS
 from twisted_exec.tls.pki import Authority
 
 REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
@@ -273,6 +274,37 @@ class ManyTests(SigningTestCase):
         self.clock.advance(signer.LOOK_SECONDS)
         self.assertEqual(len(read), 20)
         self.assertEqual(len(self.events()), 20)
+
+
+class BrokenPlanTests(SigningTestCase):
+    """A request whose decision raises."""
+
+    def test_reported(self) -> None:
+        """It has an Event and is tried again; it holds up no other."""
+        plan, broken = signer.plan, [True]
+
+        def breaking(csr: Object, *rest: Any) -> signer.Step:
+            if broken and csr["metadata"]["name"] == "one":
+                raise ZeroDivisionError
+            return plan(csr, *rest)
+
+        self.patch(signer, "plan", breaking)
+        self.make()
+        told = base64.b64encode(request(names=[ADDRESS]).public_bytes(Encoding.PEM)).decode()
+        spec = {"request": told, "signerName": SERVING, "usages": list(SERVER_USAGES)}
+        body = {"metadata": {"name": "two"}, "spec": spec}
+        self.answer("POST", REQUESTS, body, user="pool-a", code=201)
+        other = self.answer("GET", f"{REQUESTS}/two")
+        self.assertIn("certificate", other["status"])
+        self.clock.pump([1.0] * 60)
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+        self.assertEqual(
+            [each for each in self.events() if each[0] != "Issued"],
+            [("NotProcessed", "the signer failed; the log of the API server says more")],
+        )
+        broken.clear()
+        self.clock.advance(LONGEST_RETRY_SECONDS)
+        self.certificate()
 
 
 class SignerTests(SigningTestCase):

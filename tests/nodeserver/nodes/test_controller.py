@@ -35,7 +35,6 @@ from twisted_exec.nodeserver.nodes.probe import PROBE_SECONDS, LeafProbe, RootPr
 from twisted_exec.nodeserver.nodes.status import Address
 from twisted_exec.nodeserver.nodes.worker import (
     BEAT_SECONDS,
-    FAILED_SECONDS,
     LONGEST_SECONDS,
     TELL_SECONDS,
     PublishedEndpoint,
@@ -403,7 +402,7 @@ class NodeTests(UpkeepTestCase):
             self.pass_time(BEAT_SECONDS)
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
         self.assertEqual(list(upkeep.problems), [NAME])
-        self.pass_time(FAILED_SECONDS)
+        self.pass_time(BEAT_SECONDS)
         self.assertEqual(upkeep.problems, {})
         self.assertEqual(self.node()["status"]["capacity"], {"cpu": "8"})
 

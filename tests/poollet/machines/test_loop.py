@@ -15,7 +15,7 @@ from twisted_exec.api.status import Conflict, Forbidden, ServiceUnavailable
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.kube.informers import Reflector
 from twisted_exec.poollet.machines.config import Unread
-from twisted_exec.poollet.machines.loop import RELIST_SECONDS, Loop
+from twisted_exec.poollet.machines.loop import FAILED, RELIST_SECONDS, SOON_SECONDS, Loop
 from twisted_exec.testing.cluster import MemoryCluster, unreachable
 
 
@@ -123,7 +123,7 @@ class LoopTests(SynchronousTestCase):
         self.classes_known = True
         self.loop.look_at_all()
         self.loop.look_at_all()
-        self.clock.advance(0)
+        self.clock.advance(SOON_SECONDS)
         self.assertEqual(len(self.runtime.machines), 2)
 
     def test_told_and_stopped(self) -> None:
@@ -403,6 +403,8 @@ class LoopTests(SynchronousTestCase):
         self.start()
         self.create()
         self.assertEqual(len(self.flushLoggedErrors(LookupError)), 1)
+        why = "the poollet failed; its log says more"
+        self.assertEqual(self.reports, [("vm", "Warning", FAILED, why)])
         self.patch(self.runtime, "create_machine", real)
         self.turn(6)
         self.assertEqual(self.get()["status"]["state"], "Running")

@@ -10,6 +10,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.contracts.recording_store import RecordingStoreContract, stored, text_of
+from tests.control.support import WithoutJitter
 from twisted_exec.recording.stores.interfaces import StoreError
 from twisted_exec.recording.stores.uploads import LONGEST_DELAY_SECONDS, UploadMetrics, Uploads
 
@@ -48,7 +49,7 @@ class UploadsTests(SynchronousTestCase):
         """Uploads, as after a start."""
         self.registry = CollectorRegistry()
         return Uploads(
-            self.store, self.clock, UploadMetrics().register(self.registry), random_part=lambda: 1.0
+            self.store, self.clock, UploadMetrics().register(self.registry), rng=WithoutJitter()
         )
 
     def metric(self, name: str, **labels: str) -> float:

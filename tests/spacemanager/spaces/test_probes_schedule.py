@@ -8,7 +8,7 @@ import random
 from typing import Any
 
 from twisted.internet.defer import Deferred
-from twisted.internet.task import Clock
+from twisted.internet.task import Clock, deferLater
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.retained import entries
@@ -30,6 +30,7 @@ class ProbesTests(SynchronousTestCase):
 
     async def probe(self, contents: Any, what: str) -> ProbeResult:
         self.probed.append(contents)
+        await deferLater(self.clock, 0)
         return ProbeResult("digest", VALID, ANSWERS, "v1")
 
     def look(self, *, was_well: bool, is_away: bool = False) -> ProbeResult | None:

@@ -9,7 +9,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.retained import entries
-from twisted_exec.kube.informers import MAX_WORKERS
+from twisted_exec.control.queue import MAX_WORKERS
 from twisted_exec.spacemanager.interfaces import Physical
 from twisted_exec.spacemanager.spaces.loop import RESYNC_SECONDS, Discovered, SpaceQueues, Work
 

@@ -19,7 +19,8 @@ from twisted.python.failure import Failure
 from twisted_exec.api.kinds import NAMESPACES, Object
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, ServiceUnavailable
-from twisted_exec.kube.informers import Backoff, Reflector
+from twisted_exec.control.backoff import Backoff
+from twisted_exec.kube.informers import Reflector
 from twisted_exec.kube.interfaces import IKubeClient
 
 REGISTRATION = "admissionregistration.k8s.io"

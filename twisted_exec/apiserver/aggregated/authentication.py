@@ -36,7 +36,8 @@ from twisted_exec.auth.interfaces import (
     User,
 )
 from twisted_exec.auth.x509 import HeaderNames, RequestHeaderAuthenticator, X509Authenticator
-from twisted_exec.kube.informers import Backoff, Reflector
+from twisted_exec.control.backoff import Backoff
+from twisted_exec.kube.informers import Reflector
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.program.metrics import state_gauge
 from twisted_exec.program.tasks import as_deferred

@@ -49,6 +49,7 @@ from twisted_exec.auth.delegated import DelegatedAuthenticator, DelegatedAuthori
 from twisted_exec.auth.gate import Gate, GatedRoutes
 from twisted_exec.auth.interfaces import Decision, IAuthenticator, IAuthorizer, User
 from twisted_exec.auth.rules import Attributes, Rule
+from twisted_exec.control.metrics import WorkQueueMetrics
 from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.program.health import Health
 from twisted_exec.program.metrics import state_gauge
@@ -138,12 +139,22 @@ class Behind:
             self._changes.want()
 
     def followers(
-        self, registry: KindRegistry, verbs: Verbs, reactor: Any, now: Callable[[], float]
+        self,
+        registry: KindRegistry,
+        verbs: Verbs,
+        reactor: Any,
+        now: Callable[[], float],
+        metrics: WorkQueueMetrics,
     ) -> list[Service]:
         return [self.trust, self._hosted, self._admission]
 
     def leader_controllers(
-        self, registry: KindRegistry, verbs: Verbs, reactor: Any, now: Callable[[], float]
+        self,
+        registry: KindRegistry,
+        verbs: Verbs,
+        reactor: Any,
+        now: Callable[[], float],
+        metrics: WorkQueueMetrics,
     ) -> list[Service]:
         """Return none: the host empties namespaces and expires Events."""
         return []

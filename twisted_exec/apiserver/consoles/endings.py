@@ -4,16 +4,15 @@ Endings of the API server's sessions: the machine or the Pod is gone, or its poo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-
-from twisted.application.service import Service
 
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import NODE_PODS, NODES, Object
 from twisted_exec.api.resource import Resource
-from twisted_exec.storage.interfaces import DELETED, Event, IStorage, IWatch
+from twisted_exec.storage.follower import Followed, StoreFollower
+from twisted_exec.storage.interfaces import DELETED, Event, IStorage
 from twisted_exec.streaming.sessions.endings import POD_ENDINGS, EndingRules, MachineKey, PoolKey
 from twisted_exec.streaming.sessions.guard import SessionGuard
 
@@ -36,29 +35,19 @@ class Workload:
 PODS_OF_NODES = Workload(NODE_PODS.resource, NODES.resource, POD_ENDINGS)
 
 
-class ObjectEndings(Service):
+class ObjectEndings(StoreFollower):
     """Ends sessions when their machine or its pool goes."""
 
     def __init__(
         self, storage: IStorage, guard: SessionGuard, workloads: Sequence[Workload]
     ) -> None:
-        self._storage, self._guard, self._workloads = storage, guard, workloads
-        self._watches: list[IWatch] = []
+        super().__init__(storage)
+        self._guard, self._workloads = guard, workloads
 
-    def startService(self) -> None:
-        super().startService()
+    def followed(self) -> Iterator[Followed]:
         for workload in self._workloads:
-            self._follow(workload.machines, partial(self._machine_changed, workload))
-            self._follow(workload.pools, partial(self._pool_changed, workload))
-
-    def stopService(self) -> None:
-        super().stopService()
-        watches, self._watches = self._watches, []
-        for watch in watches:
-            watch.stop()
-
-    def _follow(self, resource: Resource, changed: Callable[[Event], None]) -> None:
-        self._watches.append(self._storage.watch(resource, None, changed))
+            yield Followed(workload.machines, partial(self._machine_changed, workload))
+            yield Followed(workload.pools, partial(self._pool_changed, workload))
 
     def _machine_changed(self, workload: Workload, event: Event) -> None:
         ending = workload.rules.machine_ending(*_change(event))

@@ -14,13 +14,10 @@ import copy
 import math
 import uuid
 from collections.abc import Callable, Sequence
-from typing import Any
 
-from twisted.internet.defer import Deferred, DeferredList
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
-from twisted.internet.task import LoopingCall
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 
 from twisted_exec.api import names
 from twisted_exec.api.conditions import writers_of
@@ -39,7 +36,10 @@ from twisted_exec.apiserver.interfaces import IAdmission
 from twisted_exec.apiserver.serving.query import WriteOptions
 from twisted_exec.apiserver.serving.verbs import Verbs, check_namespace
 from twisted_exec.auth.interfaces import User
-from twisted_exec.program.tasks import SharedTurns, ShortTurns
+from twisted_exec.control.backoff import Backoff
+from twisted_exec.control.metrics import UNREAD, QueueMetrics, WorkQueueMetrics
+from twisted_exec.control.queue import WorkQueue
+from twisted_exec.program.tasks import SharedTurns
 from twisted_exec.storage.follower import Followed, StoreFollower, listed_as_added
 from twisted_exec.storage.history import key_of
 from twisted_exec.storage.interfaces import DELETED, Event, IStorage, Listing
@@ -56,6 +56,7 @@ class SessionRecord:
 
     :ivar gone: UID of the last object that was deleted by others.
     :ivar away_since: when the connection was lost; ``None`` while the user is connected.
+    :ivar away_until: when the user can no longer come back, in seconds of the reactor's clock.
     """
 
     def __init__(self, session: Session) -> None:
@@ -64,15 +65,16 @@ class SessionRecord:
         self.name = ""
         self.stored: Object | None = None
         self.live = True
-        self.delay: IDelayedCall | None = None
         self.gone = ""
-        self.working: Deferred[None] | None = None
         self.renewed_at = 0.0
         self.away_since: float | None = None
-        self.wait: IDelayedCall | None = None
+        self.away_until = math.inf
         self._written: tuple[object, ...] | None = None  # in the last write, also if that failed
         self._before: _Counts = (0, 0)  # bytes of former connections
         self._former = ""  # the id of the former connection
+
+    def __repr__(self) -> str:
+        return f"session {self.id}"
 
     @property
     def id(self) -> str:
@@ -94,27 +96,15 @@ class SessionRecord:
 
     def go_on(self, session: Session) -> None:
         """The user has resumed the session over another connection."""
-        self.stop_waiting_for_user()
         if self.away_since is None:
             self._before = self._counts()
-        self.away_since, self._former, self.session = None, self.id, session
+        self.away_since, self.away_until = None, math.inf
+        self._former, self.session = self.id, session
 
-    def lost(self, now: float) -> None:
+    def lost(self, now: float, until: float) -> None:
         """The connection is lost, and the user may come back."""
         self._before = self._counts()
-        self.away_since = now
-
-    def stop_waiting_for_user(self) -> None:
-        """Cancel :attr:`wait`."""
-        wait, self.wait = self.wait, None
-        if wait is not None and wait.active():
-            wait.cancel()
-
-    def stop_waiting(self) -> None:
-        """Cancel :attr:`delay`."""
-        delay, self.delay = self.delay, None
-        if delay is not None:
-            delay.cancel()
+        self.away_since, self.away_until = now, until
 
     def _counts(self) -> _Counts:
         to_machine, to_user = (0, 0) if self.away_since is not None else self.session.counts()
@@ -240,12 +230,28 @@ class ForeignObjects:
     """
 
     def __init__(
-        self, storage: IStorage, clock: IReactorTime, failed: Callable[[Failure], None]
+        self,
+        storage: IStorage,
+        clock: IReactorTime,
+        is_own: Callable[[Object], bool],
+        refused: Callable[[object, APIError, int], None],
+        metrics: QueueMetrics,
     ) -> None:
-        self._storage, self._clock, self._failed = storage, clock, failed
+        self._storage, self._clock, self._is_own = storage, clock, is_own
         self._expiry: dict[_Key, float] = {}
         self._absent: dict[_Key, str] = {}  # the sessions of absent users
         self._resumed_here: dict[str, Session] = {}  # by the id of the previous session
+        self._queue: WorkQueue[_Key] = WorkQueue(self._check, clock, refused, metrics=metrics)
+
+    def start(self) -> None:
+        """Delete objects from now on."""
+        self._queue.start()
+
+    def stop(self) -> Deferred[None]:
+        """Forget all objects."""
+        self._expiry.clear()
+        self._absent.clear()
+        return self._queue.stop()
 
     def note(self, obj: Object, *, expires: bool = False) -> None:
         """
@@ -257,7 +263,9 @@ class ForeignObjects:
         seconds = obj.get("status", {}).get("leaseDurationSeconds")
         if not isinstance(seconds, int) or seconds <= 0:
             seconds = int(LEASE_RENEWALS * RENEW_SECONDS)
-        self._expiry[key] = self._clock.seconds() + (0 if expires else seconds)
+        seconds = 0 if expires else seconds
+        self._expiry[key] = self._clock.seconds() + seconds
+        self._queue.add_after(key, seconds)
         if is_absent(obj):
             absent = obj["spec"].get("session", "")
             self._absent[key] = absent
@@ -270,24 +278,30 @@ class ForeignObjects:
         """Take note of a deletion."""
         self._expiry.pop(key_of(obj), None)
         self._absent.pop(key_of(obj), None)
+        self._queue.forget(key_of(obj))
 
-    def clear(self) -> None:
-        """Forget all objects."""
-        self._expiry.clear()
-        self._absent.clear()
+    async def _check(self, key: _Key) -> float | None:
+        session = self._resumed_here.get(self._absent.get(key, ""))
+        if session is not None:
+            await self._remove_absent(key, session)
+        until = self._expiry.get(key)
+        if until is None:
+            return None
+        seconds = until - self._clock.seconds()
+        if seconds <= 0:
+            await self._delete_expired(key, until)
+            return None
+        return seconds
 
-    async def delete_expired(self, is_own: Callable[[Object], bool]) -> None:
-        """Delete the objects that were not renewed."""
-        now = self._clock.seconds()
-        for key in [key for key, until in self._expiry.items() if until <= now]:
-            until = self._expiry.get(key)
-            try:
-                obj = await self._storage.get(_RESOURCE, *key)
-                if not is_own(obj) and self._expiry.get(key) == until:
-                    await self._storage.delete(_RESOURCE, obj)
-            except (NotFound, Conflict):
-                pass
-            self._expiry.pop(key, None)
+    async def _delete_expired(self, key: _Key, until: float) -> None:
+        try:
+            obj = await self._storage.get(_RESOURCE, *key)
+            if not self._is_own(obj) and self._expiry.get(key) == until:
+                await self._storage.delete(_RESOURCE, obj)
+        except (NotFound, Conflict):
+            pass
+        if self._expiry.get(key) == until:
+            del self._expiry[key]
 
     # Users who were at another server before.
 
@@ -298,7 +312,7 @@ class ForeignObjects:
         self._resumed_here[session.resumes] = session
         keys = (key for key, absent in self._absent.items() if absent == session.resumes)
         if (key := next(keys, None)) is not None:
-            Deferred.fromCoroutine(self._remove_absent(key, session)).addErrback(self._failed)
+            self._queue.hurry(key)
 
     async def _remove_absent(self, key: _Key, session: Session) -> None:
         try:
@@ -319,6 +333,7 @@ class ForeignObjects:
 RENEWALS_PER_SECOND = 20
 """Limit for all renewals together: with many sessions the interval becomes longer."""
 LOOK_SECONDS = 5.0
+"""Longest pause before another attempt to write an object."""
 CREATE_SECONDS = 0.25
 """Delay before the object of a new session is created."""
 MOST_PREDECESSORS = 256
@@ -326,6 +341,8 @@ MOST_PREDECESSORS = 256
 
 _ATTEMPTS = 5
 _STOP_SECONDS = 3.0
+_WORKERS = 64
+"""Objects that are written concurrently: a store writes many in one transaction."""
 
 
 class SessionObjects(StoreFollower):
@@ -351,6 +368,7 @@ class SessionObjects(StoreFollower):
         *,
         exclusive: bool = False,
         machines: Sequence[Resource] = (),
+        metrics: WorkQueueMetrics = UNREAD,
     ) -> None:
         super().__init__(storage, clock)
         self._machines = tuple(machines)
@@ -361,11 +379,19 @@ class SessionObjects(StoreFollower):
         self._records: dict[Session, SessionRecord] = {}
         self._named: dict[tuple[str, str], SessionRecord] = {}
         self._resumable: dict[str, SessionRecord] = {}  # by the id of the session
-        self._foreign = ForeignObjects(storage, clock, self._trouble)
+        self._queue: WorkQueue[SessionRecord] = WorkQueue(
+            self._keep,
+            clock,
+            self._refused,
+            workers=_WORKERS,
+            backoff=lambda: Backoff(longest_seconds=LOOK_SECONDS),
+            metrics=metrics.of("console-sessions"),
+        )
+        self._foreign = ForeignObjects(
+            storage, clock, self._is_own, self._refused, metrics.of("foreign-console-sessions")
+        )
         self._predecessors: tuple[str, ...] = ()
-        self._loop = LoopingCall(self.look)
-        self._loop.clock = clock
-        self._troubled = False
+        self._problem = ""
         self._pace = WritePace(clock)
         sessions.watcher = self
 
@@ -390,22 +416,25 @@ class SessionObjects(StoreFollower):
         return before.reason if before and (before.user, before.uid) == (user, uid) else ""
 
     def startService(self) -> None:
+        self._queue.start()
+        self._foreign.start()
         super().startService()
-        self._loop.start(LOOK_SECONDS, now=False)
 
     def stopService(self) -> Deferred[None]:
         super().stopService()
-        self._loop.stop()
-        self._foreign.clear()
+        foreign = self._foreign.stop()
         for record in list(self._records.values()):
-            record.stop_waiting()
-            record.stop_waiting_for_user()
-            if not record.live or record.away_since is not None:
-                self._work(record)
-        working = [each.working for each in self._records.values() if each.working is not None]
-        waiting: Deferred[Any] = DeferredList([_done(each) for each in working], consumeErrors=True)
-        waiting.addTimeout(_STOP_SECONDS, self._clock)
-        return waiting.addBoth(lambda _: None)
+            if record.live and record.away_since is None:
+                self._queue.forget(record)
+            else:
+                self._queue.hurry(record)
+        return Deferred.fromCoroutine(self._finish(foreign))
+
+    async def _finish(self, foreign: Deferred[None]) -> None:
+        drained = self._queue.drained()
+        await drained.addTimeout(_STOP_SECONDS, self._clock).addErrback(lambda _: None)
+        await self._queue.stop()
+        await foreign
 
     def followed(self) -> tuple[Followed, ...]:
         machines = listed_as_added(self._machine_changed)
@@ -418,8 +447,6 @@ class SessionObjects(StoreFollower):
         for obj in listing.items:
             is_stale = self._is_exclusive and obj["spec"].get("replica") not in self._predecessors
             self._foreign.note(obj, expires=is_stale)
-        if self._is_exclusive:
-            self.look()
 
     # Callbacks of the server's sessions
 
@@ -432,16 +459,11 @@ class SessionObjects(StoreFollower):
             record.go_on(session)
         else:
             record = SessionRecord(session)
-            record.delay = self._clock.callLater(CREATE_SECONDS, self._lasted, record)
             self._foreign.resumed(session)
         self._records[session] = record
         if session.resumable_seconds:
             self._resumable[record.id] = record
-        self._work(record)
-
-    def _lasted(self, record: SessionRecord) -> None:
-        record.delay = None
-        self._work(record)
+        self._queue.add_after(record, CREATE_SECONDS if record.stored is None else 0.0)
 
     def ended(self, session: Session) -> None:
         self._foreign.ended(session)
@@ -454,57 +476,52 @@ class SessionObjects(StoreFollower):
             self._end(record)
 
     def _lost(self, record: SessionRecord) -> None:
-        record.lost(self._now())
-        if self.running:
-            seconds = record.session.resumable_seconds
-            record.wait = self._clock.callLater(seconds, self._end, record)
-        if record.delay is None:
-            self._work_later(record)
+        record.lost(self._now(), self._clock.seconds() + record.session.resumable_seconds)
+        is_shown = record.stored is not None
+        self._queue.add_after(record, self._delay_of(record) if is_shown else CREATE_SECONDS)
 
     def _end(self, record: SessionRecord) -> None:
         record.live = False
-        record.stop_waiting_for_user()
-        record.stop_waiting()
-        self._work_later(record)
+        self._queue.add_after(record, self._delay_of(record))
 
-    def _work_later(self, record: SessionRecord) -> None:
-        seconds = self._pace.delay() if record.stored is not None and self.running else 0.0
-        if seconds:
-            record.delay = self._clock.callLater(seconds, self._lasted, record)
-        else:
-            self._work(record)
+    def _delay_of(self, record: SessionRecord) -> float:
+        return self._pace.delay() if record.stored is not None and self.running else 0.0
 
     # Writes for one record
 
-    def _work(self, record: SessionRecord) -> None:
-        if record.working is None and record.delay is None:
-            working = Deferred.fromCoroutine(self._bring_about(record))
-            if not working.called:
-                record.working = working
-            working.addBoth(self._worked, record)
-
-    async def _bring_about(self, record: SessionRecord) -> None:
+    async def _keep(self, record: SessionRecord) -> float | None:
+        if record.live and record.away_until <= self._clock.seconds():
+            record.live = False
+            if seconds := self._delay_of(record):
+                return seconds
         if record.live and record.stored is None:
             await self._create(record)
-        elif record.live and record.stored is not None and self._is_stale(record):
+        while record.live and record.stored is not None and self._needs_write(record):
             await self._renew(record)
-        if not record.live and record.stored is not None:
+        if record.live:
+            return self._next_look(record)
+        if record.stored is not None:
             await self._remove(record.stored)
             record.stored = None
+        self._records.pop(record.session, None)
+        if self._resumable.get(record.id) is record:
+            del self._resumable[record.id]
+        self._unname(record)
+        self._queue.forget(record)
+        return None
 
-    def _worked(self, result: object, record: SessionRecord) -> None:
-        record.working = None
-        if isinstance(result, Failure):
-            self._trouble(result)  # the next round tries again
-        elif record.live and record.stored is not None and self._is_stale(record):
-            self._work(record)  # it changed meanwhile
-        elif not record.live and record.stored is not None:
-            self._work(record)  # it ended meanwhile
-        elif not record.live:
-            self._records.pop(record.session, None)
-            if self._resumable.get(record.id) is record:
-                del self._resumable[record.id]
-            self._unname(record)
+    def _needs_write(self, record: SessionRecord) -> bool:
+        is_due = record.renewed_at + self._renew_seconds <= self._clock.seconds()
+        return self._is_stale(record) or bool(is_due and self.running)
+
+    def _next_look(self, record: SessionRecord) -> float | None:
+        if not self.running:
+            return None
+        now = self._clock.seconds()
+        renewal = LOOK_SECONDS
+        if record.stored is not None:
+            renewal = record.renewed_at + self._renew_seconds - now
+        return max(0.0, min(renewal, record.away_until - now))
 
     async def _create(self, record: SessionRecord) -> None:
         for attempt in range(_ATTEMPTS):
@@ -520,7 +537,7 @@ class SessionObjects(StoreFollower):
             except (NotFound, Forbidden):
                 return  # the namespace is being deleted, and the session will end too
             else:
-                self._trouble(None)
+                self._problem = ""
                 # The object may have been seen and deleted before its creation is acknowledged.
                 record.stored = stored if stored["metadata"]["uid"] != record.gone else None
                 return
@@ -588,6 +605,8 @@ class SessionObjects(StoreFollower):
         if record.away_since is None:
             if is_ended:
                 record.session.end(Ending(SESSION_DELETED, _deleted_by(event.obj)))
+            elif event.type == DELETED:
+                self._queue.add_after(record, LOOK_SECONDS)  # unless the session ends soon
         elif is_ended or event.type == DELETED:
             self._end(record)  # or it was resumed at another server
 
@@ -603,8 +622,8 @@ class SessionObjects(StoreFollower):
         else:
             self._writers[uid] = writers
         for record in list(self._records.values()):
-            if record.session.subject.uid == uid:
-                self._work(record)
+            if record.session.subject.uid == uid and record.stored is not None:
+                self._queue.add(record)
 
     def _end_absent(self, uid: str) -> None:
         for record in list(self._records.values()):
@@ -627,47 +646,13 @@ class SessionObjects(StoreFollower):
             return None
         return record if record.describes(obj) else None
 
-    # Periodic work
+    def _is_own(self, obj: Object) -> bool:
+        return self._record_of(obj) is not None
 
-    def look(self) -> Deferred[None]:
-        """Renew our objects, and delete expired ones of others."""
-        return Deferred.fromCoroutine(self._look()).addErrback(self._trouble)
-
-    async def _look(self) -> None:
-        due = self._clock.seconds() - self._renew_seconds
-        turns = ShortTurns(self._clock)
-        for record in list(self._records.values()):
-            await turns.breathe()
-            if not self.running:
-                return
-            if record.working is not None or record.delay is not None:
-                continue
-            if record.stored is None or not record.live:
-                self._work(record)
-            elif record.renewed_at <= due:
-                await self._renew(record)
-        await self._foreign.delete_expired(lambda obj: self._record_of(obj) is not None)
-
-    # Errors
-
-    def _trouble(self, failure: Failure | None) -> None:
-        if failure is not None and not failure.check(APIError):
-            self._log.failure("cannot write console sessions", failure)
-        elif failure is not None and not self._troubled and self.running:
-            why = failure.getErrorMessage()
-            self._log.warn("cannot write console sessions: {why}", why=why)
-        self._troubled = failure is not None
-
-
-def _done(working: Deferred[None]) -> Deferred[None]:
-    done: Deferred[None] = Deferred()
-
-    def fired(result: Any) -> Any:
-        done.callback(None)
-        return result
-
-    working.addBoth(fired)
-    return done
+    def _refused(self, key: object, error: APIError, failures: int) -> None:
+        if not self._problem and self.running:
+            self._log.warn("cannot write console sessions: {why}", why=error.message)
+        self._problem = error.message
 
 
 def _deleted_by(obj: Object) -> str:

@@ -10,24 +10,23 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Sequence
 
-from twisted.application.service import Service
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import CLUSTERROLES, Kind, Object
 from twisted_exec.api.status import AlreadyExists, APIError, Conflict, NotFound, ServiceUnavailable
 from twisted_exec.api.users import MASTERS
-from twisted_exec.apiserver.controllers.coalescing import CoalescedRuns
 from twisted_exec.apiserver.controllers.namespaces import PERMANENT, ensure_namespaces
 from twisted_exec.apiserver.serving.query import MANAGER, WriteOptions
 from twisted_exec.apiserver.serving.verbs import RequestTarget, Verbs, check_size
 from twisted_exec.auth.interfaces import User
 from twisted_exec.auth.rbac import Permissions, RBACObjects
-from twisted_exec.kube.informers import Backoff
-from twisted_exec.storage.follower import Followed, StoreFollower, log_failure
-from twisted_exec.storage.interfaces import DELETED, Event, IStorage, IWatch
+from twisted_exec.control.loop import PokedLoop
+from twisted_exec.control.metrics import UNREAD, WorkQueueMetrics
+from twisted_exec.storage.follower import Followed, StoreFollower
+from twisted_exec.storage.interfaces import DELETED, Event, IStorage
 
 AUTOUPDATE = "rbac.authorization.kubernetes.io/autoupdate"
 
@@ -54,7 +53,7 @@ async def bootstrap(
     return created
 
 
-class SystemObjects(Service):
+class SystemObjects(StoreFollower):
     """
     Creates the system objects again when the store may have lost them.
 
@@ -70,25 +69,25 @@ class SystemObjects(Service):
         objects: Sequence[Object],
         namespaces: Sequence[str],
         clock: IReactorTime,
+        metrics: WorkQueueMetrics = UNREAD,
     ) -> None:
-        self._storage, self._verbs, self._clock = storage, verbs, clock
-        self._objects, self._namespaces = objects, namespaces
-        self._runs = CoalescedRuns(self._run, self._failed, self._ask)
-        self._backoff = Backoff()
-        self._watch: IWatch | None = None
-        self._retry: IDelayedCall | None = None
+        super().__init__(storage, clock)
+        self._verbs, self._objects, self._namespaces = verbs, objects, namespaces
+        self._loop = PokedLoop(
+            self._run, clock, refused=self._refused, metrics=metrics.of("system-objects")
+        )
         self._may_lack_objects = False
 
     def startService(self) -> None:
+        self._loop.start(None)
         super().startService()
-        self._follow()
 
-    def stopService(self) -> None:
+    def stopService(self) -> Deferred[None]:
         super().stopService()
-        if self._watch is not None:
-            self._watch.stop()
-        if self._retry is not None and self._retry.active():
-            self._retry.cancel()
+        return self._loop.stop()
+
+    def followed(self) -> tuple[Followed, ...]:
+        return (Followed(kinds.NAMESPACES.resource, self._changed, lost=self._loop.poke),)
 
     def probe(self) -> None:
         """
@@ -99,40 +98,24 @@ class SystemObjects(Service):
         if self._may_lack_objects:
             raise ServiceUnavailable("the store has lost system namespaces or roles")
 
-    def _follow(self) -> None:
-        self._watch = self._storage.watch(
-            kinds.NAMESPACES.resource, None, self._changed, "", self._changes_lost
-        )
-
     def _changed(self, event: Event) -> None:
         name = event.obj["metadata"]["name"]
         if event.type == DELETED and name in PERMANENT:
             self._log.error("another program deleted namespace {name} from the store", name=name)
-            self._ask()
-
-    def _changes_lost(self) -> None:
-        self._follow()
-        self._ask()
-
-    def _ask(self) -> None:
-        if self.running:
-            self._runs.ask()
+            self._loop.poke()
 
     async def _run(self) -> None:
         self._may_lack_objects = True
         created = await bootstrap(self._storage, self._verbs, self._objects, self._namespaces)
         self._may_lack_objects = False
-        self._backoff.reset()
         self._log.info(
             "the system objects are complete: created {count} namespaces, roles and bindings again",
             count=created,
         )
 
-    def _failed(self, failure: Failure) -> None:
-        if not self.running:
-            return
-        log_failure(self._log, "cannot create the system objects again", failure)
-        self._retry = self._clock.callLater(self._backoff.pause(), self._ask)
+    def _refused(self, error: APIError, failures: int) -> None:
+        message = "cannot create the system objects again: {why}"
+        self._log.warn(message, why=error.message)
 
 
 async def _ensure(storage: IStorage, verbs: Verbs, desired: Object) -> bool:
@@ -171,9 +154,6 @@ def _completed(stored: Object, desired: Object) -> Object:
     return result
 
 
-_RETRY_SECONDS = 5.0
-
-
 class RoleAggregation(StoreFollower):
     """
     Writes ``rules`` of ClusterRoles that have an ``aggregationRule``, for people who read them.
@@ -181,30 +161,27 @@ class RoleAggregation(StoreFollower):
 
     _log = Logger()
 
-    def __init__(self, storage: IStorage, clock: IReactorTime) -> None:
+    def __init__(
+        self, storage: IStorage, clock: IReactorTime, metrics: WorkQueueMetrics = UNREAD
+    ) -> None:
         super().__init__(storage, clock)
-        self._clock = clock
-        self._retry: IDelayedCall | None = None
-        self._passes = CoalescedRuns(self._gather, self._failed, self._look)
+        self._loop = PokedLoop(
+            self._gather, clock, refused=self._refused, metrics=metrics.of("role-aggregation")
+        )
 
     def startService(self) -> None:
         super().startService()
-        self._look()
+        self._loop.start()
 
-    def stopService(self) -> None:
+    def stopService(self) -> Deferred[None]:
         super().stopService()
-        if self._retry is not None and self._retry.active():
-            self._retry.cancel()
+        return self._loop.stop()
 
     def followed(self) -> tuple[Followed, ...]:
         return (Followed(CLUSTERROLES.resource, self._changed),)
 
     def _changed(self, event: Event) -> None:
-        self._look()
-
-    def _look(self) -> None:
-        if self.running:
-            self._passes.ask()
+        self._loop.poke()
 
     async def _gather(self) -> None:
         roles = (await self._storage.list(CLUSTERROLES.resource)).items
@@ -227,8 +204,6 @@ class RoleAggregation(StoreFollower):
         except APIError:
             return  # changed meanwhile (that triggers the next run), or the store is read-only
 
-    def _failed(self, failure: Failure) -> None:
-        if self.running:
-            log_failure(self._log, "cannot write the rules of aggregated cluster roles", failure)
-            if self._retry is None or not self._retry.active():
-                self._retry = self._clock.callLater(_RETRY_SECONDS, self._look)
+    def _refused(self, error: APIError, failures: int) -> None:
+        message = "cannot write the rules of aggregated cluster roles: {why}"
+        self._log.warn(message, why=error.message)

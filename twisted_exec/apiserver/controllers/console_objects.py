@@ -4,11 +4,14 @@ Controllers of console objects: ConsoleRequests, ConsoleRecordings and DeletedCo
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
 from functools import partial
+from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, DeferredList
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
@@ -18,6 +21,7 @@ from twisted_exec.api.kinds import (
     CONSOLEREQUESTS,
     CONSOLESESSIONS,
     DELETEDCONSOLES,
+    Kind,
     Object,
     machine_kind,
 )
@@ -25,22 +29,28 @@ from twisted_exec.api.kinds.consolerecordings import CLOSED, FAILED, end_of, end
 from twisted_exec.api.kinds.consolerequests import expiry
 from twisted_exec.api.kinds.sessions import name_of
 from twisted_exec.api.resource import Resource
-from twisted_exec.api.status import AlreadyExists, Conflict, Forbidden, NotFound
+from twisted_exec.api.status import AlreadyExists, APIError, Conflict, Forbidden, NotFound
 from twisted_exec.api.times import seconds, timestamp
-from twisted_exec.apiserver.controllers.coalescing import CoalescedRuns
 from twisted_exec.apiserver.controllers.event_recorder import NORMAL, OURSELVES, WARNING, Reports
 from twisted_exec.apiserver.controllers.expiry import ExpiryCandidates, ExpiryController, delete_all
 from twisted_exec.apiserver.serving.query import MANAGER, WriteOptions
 from twisted_exec.apiserver.serving.verbs import RequestTarget, Verbs
+from twisted_exec.control.metrics import UNREAD, WorkQueueMetrics
+from twisted_exec.control.queue import WorkQueue
 from twisted_exec.storage.follower import Followed, listed_as_added
 from twisted_exec.storage.history import Key, key_of
 from twisted_exec.storage.interfaces import ADDED, DELETED, Event, IStorage, Listing
 
 RETENTION_DAYS = 7
 """Days for which a request is kept after its end."""
-_MOST_EVENTS = 1000
 
 _DAY_SECONDS = 86_400
+
+ReadOnlyObject = Mapping[str, Any]
+
+
+_Message = tuple[Object, str, str, str]
+"""An object, and the level, reason and text of an Event about it."""
 
 
 class ConsoleRequests(ExpiryController):
@@ -52,6 +62,7 @@ class ConsoleRequests(ExpiryController):
     """
 
     _log = Logger()
+    controller = "console-requests"
     trouble = "cannot update console requests"
 
     def __init__(
@@ -61,21 +72,29 @@ class ConsoleRequests(ExpiryController):
         verbs: Verbs,
         clock: IReactorTime,
         now: Callable[[], float],
+        metrics: WorkQueueMetrics = UNREAD,
     ) -> None:
-        super().__init__(storage, clock)
+        super().__init__(storage, clock, metrics)
         self._now = now
         self._machines = {each.workload.qualified: machine_kind(each) for each in dialects}
         self._reports = Reports(verbs, "console-requests", now)
         self._ends: dict[Key, float] = {}
         self._expired = ExpiryCandidates[Key](clock)
-        self._unreported: deque[tuple[Object, str, str, str]] = deque(maxlen=_MOST_EVENTS)
-        self._runs = CoalescedRuns(self._report, self._failed, self._report_soon)
+        self._unreported: dict[Key, list[_Message]] = {}
+        self._queue: WorkQueue[Key] = WorkQueue(
+            self._report, clock, metrics=metrics.of(self.controller)
+        )
 
-    def stopService(self) -> None:
-        super().stopService()
+    def startService(self) -> None:
+        self._queue.start()
+        super().startService()
+
+    def stopService(self) -> Deferred[None]:
+        stopping = [super().stopService(), self._queue.stop()]
         self._ends.clear()
         self._expired.clear()
         self._unreported.clear()
+        return DeferredList(stopping).addCallback(lambda _: None)
 
     def followed(self) -> list[Followed]:
         listed = listed_as_added(self._noted)
@@ -94,29 +113,35 @@ class ConsoleRequests(ExpiryController):
 
     def _changed(self, event: Event) -> None:
         self._noted(event)
-        if event.type != DELETED:
+        key, message = key_of(event.obj), None
+        if event.type == DELETED:
+            self._unreported.pop(key, None)
+        else:
             message = _message(event)
-            if message is not None:
-                self._unreported.append((event.obj, *message))
-                self._runs.ask()
+        if message is not None:
+            self._unreported.setdefault(key, []).append((event.obj, *message))
+            self._queue.add(key)
 
-    def _report_soon(self) -> None:
-        self._runs.ask()
+    async def _report(self, key: Key) -> None:
+        while messages := self._unreported.get(key):
+            request, level, reason, message = messages[0]
+            reported = [(CONSOLEREQUESTS, request), *await self._machine_of(request)]
+            for kind, obj in reported:
+                await self._reports.tell(kind, obj, level, reason, message)
+            del messages[0]
+        self._unreported.pop(key, None)
 
-    async def _report(self) -> None:
-        while self._unreported and self.running:
-            request, level, reason, message = self._unreported.popleft()
-            await self._reports.tell(CONSOLEREQUESTS, request, level, reason, message)
-            spec, namespace = request["spec"], request["metadata"]["namespace"]
-            kind = self._machines.get(spec.get("machineResource", ""))
-            if kind is None:
-                continue
-            try:
-                machine = await self._storage.get(kind.resource, namespace, spec["machine"])
-            except NotFound:
-                continue
-            if machine["metadata"]["uid"] == spec.get("machineUID"):
-                await self._reports.tell(kind, machine, level, reason, message)
+    async def _machine_of(self, request: Object) -> list[tuple[Kind, Object]]:
+        spec = request["spec"]
+        kind = self._machines.get(spec.get("machineResource", ""))
+        if kind is None:
+            return []
+        namespace = request["metadata"]["namespace"]
+        try:
+            machine = await self._storage.get(kind.resource, namespace, spec["machine"])
+        except NotFound:
+            return []
+        return [(kind, machine)] if machine["metadata"]["uid"] == spec.get("machineUID") else []
 
     async def _look(self) -> None:
         oldest = self._now() - RETENTION_DAYS * _DAY_SECONDS
@@ -153,6 +178,49 @@ UNCLOSED_SECONDS = 300.0
 NOT_CLOSED = "RecordingNotClosed"
 
 
+@dataclass(frozen=True)
+class Surroundings:
+    """
+    What the controller knows of a recording's machine.
+
+    :param without_seconds: since when it has no session.
+    """
+
+    has_machine: bool
+    has_sessions: bool
+    without_seconds: float
+
+
+class Unclosed(Enum):
+    """A step: report that the runtime has not closed the recording."""
+
+    REPORT = auto()
+
+
+def plan(recording: ReadOnlyObject, around: Surroundings, now: float) -> str | Unclosed | None:
+    """
+    Decide what to do with a recording.
+
+    :param now: seconds since the epoch.
+    :return: why to end it, or the report; ``None`` for nothing.
+    """
+    spec, ended = recording["spec"], recording["spec"].get("endedTime")
+    if recording.get("status", {}).get("phase") in (CLOSED, FAILED):
+        return None
+    if spec.get("ended"):
+        is_late = ended and now - seconds(ended) >= UNCLOSED_SECONDS
+        return Unclosed.REPORT if is_late else None
+    if not around.has_machine:
+        return "the machine was deleted"
+    if not spec.get("endsWithSessions") or around.has_sessions:
+        return None
+    # The object of a session comes a moment after the session, which is noted in the recording.
+    joined_seconds = now - seconds(spec["lastSessionTime"])
+    if min(joined_seconds, around.without_seconds) < GRACE_SECONDS:
+        return None
+    return f"no session has been open for {GRACE_SECONDS:.0f} seconds"
+
+
 class ConsoleRecordingsController(ExpiryController):
     """
     The controller of ConsoleRecordings; runs on the leader only.
@@ -163,6 +231,7 @@ class ConsoleRecordingsController(ExpiryController):
     """
 
     _log = Logger()
+    controller = "console-recordings"
     trouble = "cannot update console recordings"
 
     def __init__(
@@ -172,8 +241,9 @@ class ConsoleRecordingsController(ExpiryController):
         clock: IReactorTime,
         now: Callable[[], float],
         reports: Reports,
+        metrics: WorkQueueMetrics = UNREAD,
     ) -> None:
-        super().__init__(storage, clock)
+        super().__init__(storage, clock, metrics)
         self._now, self._reports = now, reports
         self._unclosed: set[str] = set()
         """UIDs of recordings with an Event; a new leader repeats it."""
@@ -187,14 +257,22 @@ class ConsoleRecordingsController(ExpiryController):
         """When the last session left a machine, by the monotonic clock."""
         self._unlisted: set[Resource] = set()
         self._expired = ExpiryCandidates[Key](clock)
+        self._queue: WorkQueue[Key] = WorkQueue(
+            self._carry_out, clock, self._waits, metrics=metrics.of(self.controller)
+        )
 
-    def stopService(self) -> None:
-        super().stopService()
+    def startService(self) -> None:
+        self._queue.start()
+        super().startService()
+
+    def stopService(self) -> Deferred[None]:
+        stopping = [super().stopService(), self._queue.stop()]
         for facts in (self._recordings, self._sessions, self._numbers, self._without_since):
             facts.clear()
         self._machines.clear()
         self._unclosed.clear()
         self._expired.clear()
+        return DeferredList(stopping).addCallback(lambda _: None)
 
     def followed(self) -> list[Followed]:
         followed = [
@@ -249,25 +327,28 @@ class ConsoleRecordingsController(ExpiryController):
         self._without_since = {
             uid: self._without_since.get(uid, now) for uid in machines if uid not in self._numbers
         }
-        for recording in open_:
-            if why := self._why_to_end(recording):
-                await self._end(recording, why)
-        for recording in list(self._recordings.values()):
-            await self._report_unclosed(recording)
+        for key, recording in self._recordings.items():
+            if recording.get("status", {}).get("phase") not in (CLOSED, FAILED):
+                self._queue.add(key)
         await self._delete_expired()
 
-    def _why_to_end(self, recording: Object) -> str:
-        spec = recording["spec"]
-        uid = spec.get("machineUID", "")
-        if uid not in self._machines:
-            return "the machine was deleted"
-        if not spec.get("endsWithSessions") or uid in self._numbers:
-            return ""
-        # The object of a session comes a moment after the session, which is noted in the recording.
-        is_joined = self._now() - seconds(spec["lastSessionTime"]) < GRACE_SECONDS
-        if is_joined or self._clock.seconds() - self._without_since[uid] < GRACE_SECONDS:
-            return ""
-        return f"no session has been open for {GRACE_SECONDS:.0f} seconds"
+    async def _carry_out(self, key: Key) -> None:
+        recording = self._recordings.get(key)
+        if recording is None:
+            return
+        uid, now = recording["spec"].get("machineUID", ""), self._clock.seconds()
+        without = now - self._without_since.get(uid, now)
+        around = Surroundings(uid in self._machines, uid in self._numbers, without)
+        step = plan(recording, around, self._now())
+        if step is Unclosed.REPORT:
+            await self._report_unclosed(recording)
+        elif step is not None:
+            await self._end(recording, step)
+
+    def _waits(self, key: Key, error: APIError, failures: int) -> None:
+        if failures == 1:
+            name = "/".join(key)
+            self._log.warn("recording {name} waits: {why}", name=name, why=error.message)
 
     async def _end(self, recording: Object, why: str) -> None:
         spec = ended_spec(recording["spec"], self._now(), why)
@@ -278,18 +359,16 @@ class ConsoleRecordingsController(ExpiryController):
             pass  # a session has just joined it, or it was deleted
 
     async def _report_unclosed(self, recording: Object) -> None:
-        uid, status = recording["metadata"]["uid"], recording.get("status", {})
-        ended = recording["spec"].get("endedTime")
-        if status.get("phase") in (CLOSED, FAILED) or not ended or uid in self._unclosed:
+        uid, ended = recording["metadata"]["uid"], recording["spec"]["endedTime"]
+        if uid in self._unclosed:
             return
-        if self._now() - seconds(ended) >= UNCLOSED_SECONDS:
-            self._unclosed.add(uid)
-            pool = recording["spec"].get("pool", "")
-            message = (
-                f"the recording ended at {ended}, and its runtime has not closed it: nothing is proven about output "
-                f'after the newest head in its status; check the poollet and the runtime of pool "{pool}"'
-            )
-            await self._reports.tell(CONSOLERECORDINGS, recording, WARNING, NOT_CLOSED, message)
+        self._unclosed.add(uid)
+        pool = recording["spec"].get("pool", "")
+        message = (
+            f"the recording ended at {ended}, and its runtime has not closed it: nothing is proven about output "
+            f'after the newest head in its status; check the poollet and the runtime of pool "{pool}"'
+        )
+        await self._reports.tell(CONSOLERECORDINGS, recording, WARNING, NOT_CLOSED, message)
 
     async def _delete_expired(self) -> None:
         now = self._now()
@@ -326,6 +405,7 @@ class DeletedConsoles(ExpiryController):
     """
 
     _log = Logger()
+    controller = "deleted-consoles"
     trouble = "cannot update the consoles of deleted machines"
 
     def __init__(
@@ -338,21 +418,29 @@ class DeletedConsoles(ExpiryController):
         *,
         days: int = DEFAULT_DAYS,
         most_objects: int = MOST_OBJECTS,
+        metrics: WorkQueueMetrics = UNREAD,
     ) -> None:
-        super().__init__(storage, clock)
+        super().__init__(storage, clock, metrics)
         self._dialects, self._verbs = dialects, verbs
         self._now, self._days = now, days
         self._most_objects = most_objects
-        self._missing: deque[Object] = deque()
+        self._missing: dict[Key, Object] = {}
         self._expiries: dict[Key, float] = {}  # oldest first
         self._expired = ExpiryCandidates[Key](clock)
-        self._runs = CoalescedRuns(self._create_missing, self._failed, self._create_soon)
+        self._queue: WorkQueue[Key] = WorkQueue(
+            self._create, clock, self._not_created, metrics=metrics.of(self.controller)
+        )
 
-    def stopService(self) -> None:
-        super().stopService()
+    def startService(self) -> None:
+        self._queue.start()
+        super().startService()
+
+    def stopService(self) -> Deferred[None]:
+        stopping = [super().stopService(), self._queue.stop()]
         self._missing.clear()
         self._expiries.clear()
         self._expired.clear()
+        return DeferredList(stopping).addCallback(lambda _: None)
 
     def followed(self) -> list[Followed]:
         own = Followed(DELETEDCONSOLES.resource, self._changed, listed_as_added(self._changed))
@@ -376,45 +464,41 @@ class DeletedConsoles(ExpiryController):
         if not ending or not pool or self._days <= 0:
             return
         metadata = machine["metadata"]
-        if (metadata["namespace"], name_of(machine)) in self._expiries:
+        key = metadata["namespace"], name_of(machine)
+        if key in self._expiries:
             return
         deleted_at = metadata.get("deletionTimestamp") or timestamp(self._now())
-        self._missing.append(
-            {
-                "metadata": {"name": name_of(machine), "namespace": metadata["namespace"]},
-                "spec": {
-                    "machine": metadata["name"],
-                    "machineResource": dialect.workload.qualified,
-                    "machineUID": metadata["uid"],
-                    "pool": pool,
-                    "deletionTime": deleted_at,
-                    "expirationTime": timestamp(self._now() + self._days * _DAY_SECONDS),
-                },
-            }
-        )
-        self._runs.ask()
+        self._missing[key] = {
+            "metadata": {"name": key[1], "namespace": key[0]},
+            "spec": {
+                "machine": metadata["name"],
+                "machineResource": dialect.workload.qualified,
+                "machineUID": metadata["uid"],
+                "pool": pool,
+                "deletionTime": deleted_at,
+                "expirationTime": timestamp(self._now() + self._days * _DAY_SECONDS),
+            },
+        }
+        self._queue.add(key)
 
-    def _create_soon(self) -> None:
-        self._runs.ask()
-
-    async def _create_missing(self) -> None:
-        while self._missing and self.running:
-            draft = self._missing[0]
-            target = RequestTarget(DELETEDCONSOLES, draft["metadata"]["namespace"])
-            try:
-                await self._verbs.create(OURSELVES, target, draft, _OPTIONS)
-            except (AlreadyExists, NotFound, Forbidden):
-                pass  # made before, or the namespace is being deleted, or is full
-            if self._missing and self._missing[0] is draft:
-                self._missing.popleft()
+    async def _create(self, key: Key) -> None:
+        draft = self._missing.get(key)
+        if draft is None:
+            return
+        try:
+            await self._verbs.create(
+                OURSELVES, RequestTarget(DELETEDCONSOLES, key[0]), draft, _OPTIONS
+            )
+        except (AlreadyExists, NotFound, Forbidden):
+            pass  # made before, or the namespace is being deleted, or is full
+        self._missing.pop(key, None)
         if len(self._expiries) > self._most_objects:
-            await self._look()
+            self._loop.poke()
 
-    def look(self) -> Deferred[None]:
-        """Create what could not be created, and delete expired objects."""
-        if self._missing:
-            self._runs.ask()
-        return super().look()
+    def _not_created(self, key: Key, error: APIError, failures: int) -> None:
+        if failures == 1:
+            name, message = "/".join(key), "the console of deleted machine {name} waits: {why}"
+            self._log.warn(message, name=name, why=error.message)
 
     async def _look(self) -> None:
         now = self._now()

@@ -43,20 +43,9 @@ class Reports:
         self._verbs, self._component, self._now = verbs, component, now
 
     async def tell(self, kind: Kind, obj: Object, level: str, reason: str, message: str) -> None:
-        """
-        Record an Event about an object. An API error is only logged.
-
-        :param level: :data:`NORMAL` or :data:`WARNING`.
-        :param reason: CamelCase word for programs.
-        """
-        event = self._event(kind, obj, level, reason, message[:_LONGEST_MESSAGE])
-        target = RequestTarget(EVENTS, event["metadata"]["namespace"], event["metadata"]["name"])
+        """Record an Event as :meth:`record`; an API error is only logged."""
         try:
-            try:
-                await self._verbs.patch(OURSELVES, target, self._again, _OPTIONS)
-            except NotFound:
-                where = RequestTarget(EVENTS, target.namespace)
-                await self._verbs.create(OURSELVES, where, event, _OPTIONS)
+            await self.record(kind, obj, level, reason, message)
         except APIError as error:
             self._log.info(
                 "cannot record an event for {name}: {reason}: {text} ({error})",
@@ -65,6 +54,22 @@ class Reports:
                 text=message,
                 error=error,
             )
+
+    async def record(self, kind: Kind, obj: Object, level: str, reason: str, message: str) -> None:
+        """
+        Record an Event about an object.
+
+        :param level: :data:`NORMAL` or :data:`WARNING`.
+        :param reason: CamelCase word for programs.
+        :raises APIError: the store does not take it.
+        """
+        event = self._event(kind, obj, level, reason, message[:_LONGEST_MESSAGE])
+        target = RequestTarget(EVENTS, event["metadata"]["namespace"], event["metadata"]["name"])
+        try:
+            await self._verbs.patch(OURSELVES, target, self._again, _OPTIONS)
+        except NotFound:
+            where = RequestTarget(EVENTS, target.namespace)
+            await self._verbs.create(OURSELVES, where, event, _OPTIONS)
 
     def _again(self, old: Object) -> Object:
         return {**old, "count": old.get("count", 1) + 1, "lastTimestamp": timestamp(self._now())}

@@ -6,10 +6,8 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, ClassVar, Generic, TypeVar
 
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
-from twisted.internet.task import LoopingCall
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 
 from twisted_exec.api.encoded import json_of
 from twisted_exec.api.kinds import EVENT_SECONDS, EVENTS, SECRETS
@@ -17,12 +15,16 @@ from twisted_exec.api.kinds.events import written
 from twisted_exec.api.kinds.secrets import NAMESPACE, SECRET_TYPE, is_expired, values_of
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, Conflict, NotFound
+from twisted_exec.control.loop import PokedLoop
+from twisted_exec.control.metrics import UNREAD, WorkQueueMetrics
 from twisted_exec.program.tasks import settled
-from twisted_exec.storage.follower import Followed, StoreFollower, log_failure
+from twisted_exec.storage.follower import Followed, StoreFollower
 from twisted_exec.storage.history import Key, key_of
 from twisted_exec.storage.interfaces import DELETED, Event, IStorage, Listing
 
 LOOK_SECONDS = 60.0
+SOON_SECONDS = 1.0
+"""From a cause for an early look to this look."""
 EXPIRED_SECONDS = 3600.0
 """Time for which an expired object is kept."""
 
@@ -35,38 +37,45 @@ class ExpiryController(StoreFollower):
 
     Subclasses implement :meth:`_look`.
 
+    :cvar controller: its name, for metrics.
     :cvar trouble: for the log, such as "cannot delete expired events".
     """
 
+    controller: ClassVar[str]
     trouble: ClassVar[str]
     looks_at_start: ClassVar[bool] = False
 
-    def __init__(self, storage: IStorage, clock: IReactorTime) -> None:
+    def __init__(
+        self, storage: IStorage, clock: IReactorTime, metrics: WorkQueueMetrics = UNREAD
+    ) -> None:
         super().__init__(storage, clock)
         self._clock = clock
-        self._loop = LoopingCall(self.look)
-        self._loop.clock = clock
+        self._loop = PokedLoop(
+            self._look,
+            clock,
+            LOOK_SECONDS,
+            soon_seconds=SOON_SECONDS,
+            refused=self._refused,
+            metrics=metrics.of(self.controller),
+        )
 
     def followed(self) -> Iterable[Followed]:
         return ()
 
     def startService(self) -> None:
+        self._loop.start(0.0 if self.looks_at_start else LOOK_SECONDS)
         super().startService()
-        self._loop.start(LOOK_SECONDS, now=self.looks_at_start)
 
-    def stopService(self) -> None:
+    def stopService(self) -> Deferred[None]:
         super().stopService()
-        self._loop.stop()
-
-    def look(self) -> Deferred[None]:
-        """Delete expired objects. Never fails."""
-        return Deferred.fromCoroutine(self._look()).addErrback(self._failed)
+        return self._loop.stop()
 
     async def _look(self) -> None:
         raise NotImplementedError
 
-    def _failed(self, failure: Failure) -> None:
-        log_failure(self._log, self.trouble, failure)
+    def _refused(self, error: APIError, failures: int) -> None:
+        if failures == 1:
+            self._log.warn("{trouble}: {why}", trouble=self.trouble, why=error.message)
 
 
 class ExpiryCandidates(Generic[K]):
@@ -104,7 +113,6 @@ async def delete_all(storage: IStorage, resource: Resource, keys: Iterable[Key])
 MOST_BYTES = 16 << 20
 """Limit of the size of all Events together, as JSON."""
 
-_SOON_SECONDS = 1.0
 _Key = tuple[str, str]
 _Life = tuple[float, int]
 """Expiry (by the reactor's clock) and size in bytes."""
@@ -118,11 +126,18 @@ class TokenExpiry(ExpiryController):
     """
 
     _log = Logger()
+    controller = "token-expiry"
     trouble = "cannot delete expired bootstrap tokens"
     looks_at_start = True
 
-    def __init__(self, storage: IStorage, clock: IReactorTime, now: Callable[[], float]) -> None:
-        super().__init__(storage, clock)
+    def __init__(
+        self,
+        storage: IStorage,
+        clock: IReactorTime,
+        now: Callable[[], float],
+        metrics: WorkQueueMetrics = UNREAD,
+    ) -> None:
+        super().__init__(storage, clock, metrics)
         self._now = now
         self._expired = ExpiryCandidates[str](clock)
 
@@ -149,6 +164,7 @@ class EventExpiry(ExpiryController):
     """
 
     _log = Logger()
+    controller = "event-expiry"
     trouble = "cannot delete expired events"
 
     def __init__(
@@ -157,21 +173,18 @@ class EventExpiry(ExpiryController):
         clock: IReactorTime,
         now: Callable[[], float],
         most_bytes: int = MOST_BYTES,
+        metrics: WorkQueueMetrics = UNREAD,
     ) -> None:
-        super().__init__(storage, clock)
+        super().__init__(storage, clock, metrics)
         self._now = now
         self._most_bytes, self._bytes = most_bytes, 0
         # Sorted by expiry: each write moves its Event to the end.
         self._lives: dict[_Key, _Life] = {}
-        self._soon: IDelayedCall | None = None
 
-    def stopService(self) -> None:
-        super().stopService()
-        if self._soon is not None:
-            self._soon.cancel()
-            self._soon = None
+    def stopService(self) -> Deferred[None]:
         self._lives.clear()
         self._bytes = 0
+        return super().stopService()
 
     def followed(self) -> tuple[Followed, ...]:
         return (Followed(EVENTS.resource, self._changed, self._listed),)
@@ -204,12 +217,8 @@ class EventExpiry(ExpiryController):
         self._bytes -= size
 
     def _check_room(self) -> None:
-        if self._bytes > self._most_bytes and self._soon is None:
-            self._soon = self._clock.callLater(_SOON_SECONDS, self._make_room)
-
-    def _make_room(self) -> None:
-        self._soon = None
-        self.look()
+        if self._bytes > self._most_bytes:
+            self._loop.poke()
 
     async def _look(self) -> None:
         for key, life in self._over():

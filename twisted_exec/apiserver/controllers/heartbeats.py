@@ -8,32 +8,34 @@ is silent.  Pools without a Ready condition are left alone.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
-from twisted.application.service import Service
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 
 from twisted_exec.api.conditions import condition_of
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import LEASES, Kind, Object, machine_kind, pool_kind
 from twisted_exec.api.managedfields import WriteOrigin, updated
-from twisted_exec.api.status import APIError
+from twisted_exec.api.status import APIError, Conflict, NotFound
 from twisted_exec.api.times import timestamp
 from twisted_exec.apiserver.serving.query import MANAGER
+from twisted_exec.control.backoff import Backoff
+from twisted_exec.control.metrics import UNREAD, WorkQueueMetrics
+from twisted_exec.control.queue import WorkQueue
 from twisted_exec.program.tasks import ShortTurns
-from twisted_exec.storage.interfaces import DELETED, Event, IStorage, IWatch
+from twisted_exec.storage.follower import Followed, StoreFollower
+from twisted_exec.storage.interfaces import DELETED, Event, IStorage, Listing
 
 SILENCE_SECONDS = 50.0
 LOOK_SECONDS = 5.0
+"""Longest pause before another attempt to write."""
 
 _REASON = "MachinePoolStatusUnknown"
 
 
-class PoolHeartbeats(Service):
+class PoolHeartbeats(StoreFollower):
     """
     Sets conditions of pools whose poollets are silent, and of their machines, to Unknown.
 
@@ -43,41 +45,50 @@ class PoolHeartbeats(Service):
     _log = Logger()
 
     def __init__(
-        self, storage: IStorage, dialect: Dialect, clock: IReactorTime, now: Callable[[], float]
+        self,
+        storage: IStorage,
+        dialect: Dialect,
+        clock: IReactorTime,
+        now: Callable[[], float],
+        metrics: WorkQueueMetrics = UNREAD,
     ) -> None:
-        self._storage, self._dialect, self._clock, self._now = storage, dialect, clock, now
+        super().__init__(storage, clock)
+        self._dialect, self._clock, self._now = dialect, clock, now
         self._last_heartbeats: dict[str, float] = {}
-        self._done: set[str] = set()  # silent pools that need no more writes
-        self._watches: list[IWatch] = []
-        self._loop = LoopingCall(self.look)
-        self._loop.clock = clock
+        # One at a time: each reads all machines.
+        self._queue: WorkQueue[str] = WorkQueue(
+            self._check,
+            clock,
+            self._refused,
+            workers=1,
+            backoff=lambda: Backoff(longest_seconds=LOOK_SECONDS),
+            metrics=metrics.of("pool-heartbeats"),
+        )
 
     def startService(self) -> None:
+        self._queue.start()
         super().startService()
-        watch = self._storage.watch
-        self._watches = [watch(self._dialect.pool, None, self._pool_changed)]
-        if leases := self._dialect.lease_namespace:
-            self._watches.append(watch(LEASES.resource, None, self._lease_changed, leases))
-        Deferred.fromCoroutine(self._begin()).addErrback(self._failed)
-        self._loop.start(LOOK_SECONDS, now=False)
 
-    def stopService(self) -> None:
+    def stopService(self) -> Deferred[None]:
         super().stopService()
-        for watch in self._watches:
-            watch.stop()
-        self._loop.stop()
         self._last_heartbeats.clear()
-        self._done.clear()
+        return self._queue.stop()
 
-    async def _begin(self) -> None:
-        for pool in (await self._storage.list(self._dialect.pool, stale=True)).items:
-            self._last_heartbeats.setdefault(pool["metadata"]["name"], self._clock.seconds())
+    def followed(self) -> Iterator[Followed]:
+        yield Followed(self._dialect.pool, self._pool_changed, self._pools_listed)
+        if leases := self._dialect.lease_namespace:
+            yield Followed(LEASES.resource, self._lease_changed, namespace=leases)
+
+    def _pools_listed(self, listing: Listing) -> None:
+        for pool in listing.items:
+            if pool["metadata"]["name"] not in self._last_heartbeats:
+                self._heard(pool["metadata"]["name"])
 
     def _pool_changed(self, event: Event) -> None:
         name = event.obj["metadata"]["name"]
         if event.type == DELETED:
             self._last_heartbeats.pop(name, None)
-            self._done.discard(name)
+            self._queue.forget(name)
             return
         new = condition_of(event.obj, "Ready")
         has_changed = event.previous is None or new != condition_of(event.previous, "Ready")
@@ -91,20 +102,24 @@ class PoolHeartbeats(Service):
 
     def _heard(self, name: str) -> None:
         self._last_heartbeats[name] = self._clock.seconds()
-        self._done.discard(name)
+        self._queue.add_after(name, SILENCE_SECONDS)
 
     def _is_silent(self, name: str) -> bool:
         last = self._last_heartbeats.get(name)
         return last is not None and last <= self._clock.seconds() - SILENCE_SECONDS
 
-    def look(self) -> Deferred[None]:
-        """Mark silent pools. Never fails."""
-        return Deferred.fromCoroutine(self._look()).addErrback(self._failed)
-
-    async def _look(self) -> None:
-        for name in [*filter(self._is_silent, self._last_heartbeats)]:
-            if name not in self._done:
-                await self._mark(name)
+    async def _check(self, name: str) -> float | None:
+        last = self._last_heartbeats.get(name)
+        if last is None:
+            return None
+        seconds = last + SILENCE_SECONDS - self._clock.seconds()
+        if seconds > 0:
+            return seconds
+        try:
+            await self._mark(name)
+        except (Conflict, NotFound):
+            return LOOK_SECONDS  # another program writes it, too, or it is gone
+        return None
 
     async def _mark(self, name: str) -> None:
         pool = await self._storage.get(self._dialect.pool, "", name)
@@ -113,8 +128,6 @@ class PoolHeartbeats(Service):
             if self._dialect.conditions:
                 await self._mark_machines(name)
             await self._mark_pool(name)
-        if self._is_silent(name):
-            self._done.add(name)
 
     async def _mark_machines(self, pool: str) -> None:
         workload, turns = self._dialect.workload, ShortTurns(self._clock)
@@ -160,7 +173,7 @@ class PoolHeartbeats(Service):
             new["metadata"]["managedFields"] = entries
         await self._storage.update(kind.resource, new)
 
-    def _failed(self, failure: Failure) -> None:
-        # Changed or deleted meanwhile, or the store is read-only: the next run follows soon.
-        if not failure.check(APIError):
-            self._log.failure("cannot check the heartbeats of pools", failure)
+    def _refused(self, name: str, error: APIError, failures: int) -> None:
+        if failures == 1:
+            pool = f'{self._dialect.pool_noun} "{name}"'
+            self._log.warn("{pool} cannot be marked as silent: {why}", pool=pool, why=error.message)

@@ -5,31 +5,36 @@ Namespaces: keep the permanent ones, empty and remove deleted ones.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 
 from twisted.internet import defer
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from twisted_exec.api.conditions import ConditionValue, with_conditions
 from twisted_exec.api.kinds import NAMESPACES, Kind, Object
-from twisted_exec.api.status import AlreadyExists, Conflict, Forbidden, NotFound
+from twisted_exec.api.status import AlreadyExists, APIError, Conflict, Forbidden, NotFound
+from twisted_exec.api.times import timestamp
 from twisted_exec.api.users import MASTERS
 from twisted_exec.apiserver.interfaces import DELETE, Change, IAdmission
 from twisted_exec.apiserver.serving.query import MANAGER, WriteOptions
 from twisted_exec.apiserver.serving.registry import KindRegistry
 from twisted_exec.apiserver.serving.verbs import RequestTarget, Verbs
 from twisted_exec.auth.interfaces import User
-from twisted_exec.storage.follower import Followed, StoreFollower, listed_as_added, log_failure
+from twisted_exec.control.metrics import UNREAD, WorkQueueMetrics
+from twisted_exec.control.queue import WorkQueue
+from twisted_exec.storage.follower import Followed, StoreFollower, listed_as_added
 from twisted_exec.storage.interfaces import Event, IStorage, IWatch
 
 PERMANENT = ("default", "kube-system")
 """Namespaces that the server creates, and that nobody may delete."""
 
 _OURSELVES = User("system:apiserver", (MASTERS,))
-_RETRY_SECONDS = 5.0
 
 
 @implementer(IAdmission)
@@ -45,20 +50,66 @@ class NamespaceGuard:
         return defer.succeed(None)
 
 
+@dataclass
+class Remains:
+    """What is left of the content of a namespace after its deletion was asked for."""
+
+    objects: Counter[str] = field(default_factory=Counter)
+    """Numbers of objects by resource."""
+    finalizers: Counter[str] = field(default_factory=Counter)
+    """Numbers of these objects by finalizer."""
+    failures: dict[str, APIError] = field(default_factory=dict)
+    """By resource: why objects could not be deleted."""
+
+
+def plan(remains: Remains) -> dict[str, ConditionValue]:
+    """
+    Return the conditions of a namespace that is being deleted, as Kubernetes has them.
+
+    Source: ``pkg/controller/namespace/deletion/status_condition_utils.go``.
+    """
+    failed = ("False", "ContentDeleted", "All content is deleted, or waits for finalizers")
+    remaining = ("False", "ContentRemoved", "All content successfully removed")
+    finalized = ("False", "ContentHasNoFinalizers", "No finalizers remain")
+    if remains.failures:
+        why = "; ".join(f"{what}: {e.message}" for what, e in sorted(remains.failures.items()))
+        failed = ("True", "ContentDeletionFailed", f"Failed to delete: {why}")
+    if remains.objects:
+        listed = ", ".join(f"{what} has {n}" for what, n in sorted(remains.objects.items()))
+        text = f"Some resources are remaining: {listed}"
+        remaining = ("True", "SomeResourcesRemain", text)
+    if remains.finalizers:
+        listed = ", ".join(f"{each} in {n}" for each, n in sorted(remains.finalizers.items()))
+        text = f"Some content in the namespace has finalizers remaining: {listed}"
+        finalized = ("True", "SomeFinalizersRemain", text)
+    return {
+        "NamespaceDeletionContentFailure": failed,
+        "NamespaceContentRemaining": remaining,
+        "NamespaceFinalizersRemaining": finalized,
+    }
+
+
 class NamespaceLifecycle(StoreFollower):
     """
     Empties namespaces that are being deleted, then removes them.
 
     :param verbs: without admission: permission to delete a namespace includes its content.
+    :param now: seconds since the epoch.
     """
 
     _log = Logger()
 
     def __init__(
-        self, storage: IStorage, registry: KindRegistry, verbs: Verbs, clock: IReactorTime
+        self,
+        storage: IStorage,
+        registry: KindRegistry,
+        verbs: Verbs,
+        clock: IReactorTime,
+        metrics: WorkQueueMetrics = UNREAD,
+        now: Callable[[], float] = time.time,
     ) -> None:
         super().__init__(storage, clock)
-        self._clock = clock
+        self._now = now
         self._kinds = [
             kind
             for kind in registry.kinds
@@ -66,21 +117,23 @@ class NamespaceLifecycle(StoreFollower):
         ]
         self._verbs = verbs
         self._terminating: dict[str, list[IWatch]] = {}
-        self._looking: set[str] = set()
-        self._again: set[str] = set()
-        self._retries: dict[str, IDelayedCall] = {}
+        self._queue: WorkQueue[str] = WorkQueue(
+            self._empty, clock, self._refused, metrics=metrics.of("namespaces")
+        )
+
+    def startService(self) -> None:
+        self._queue.start()
+        super().startService()
 
     def followed(self) -> list[Followed]:
         listed = listed_as_added(self._namespace_event)
         return [Followed(NAMESPACES.resource, self._namespace_event, listed)]
 
-    def stopService(self) -> None:
+    def stopService(self) -> Deferred[None]:
         super().stopService()
         for name in list(self._terminating):
             self._forget(name)
-        for retry in self._retries.values():
-            retry.cancel()
-        self._retries.clear()
+        return self._queue.stop()
 
     def _namespace_event(self, event: Event) -> None:
         if event.type == "DELETED":
@@ -89,7 +142,7 @@ class NamespaceLifecycle(StoreFollower):
             self._notice(event.obj)
 
     def _content_event(self, event: Event) -> None:
-        self._look(event.obj["metadata"]["namespace"])
+        self._queue.add(event.obj["metadata"]["namespace"])
 
     def _notice(self, namespace: Object) -> None:
         name = namespace["metadata"]["name"]
@@ -101,43 +154,50 @@ class NamespaceLifecycle(StoreFollower):
                 self._storage.watch(kind.resource, None, self._content_event, name)
                 for kind in self._kinds
             ]
-        self._look(name)
+        self._queue.add(name)
 
     def _forget(self, name: str) -> None:
         for watch in self._terminating.pop(name, ()):
             watch.stop()
+        self._queue.forget(name)
 
-    def _look(self, name: str) -> None:
-        if not self.running:
-            return
-        if name in self._looking:
-            self._again.add(name)
-            return
-        self._looking.add(name)
-        Deferred.fromCoroutine(self._empty(name)).addBoth(self._looked, name)
-
-    def _looked(self, result: object, name: str) -> None:
-        self._looking.discard(name)
-        if name in self._again:
-            self._again.discard(name)
-            self._look(name)
-        elif isinstance(result, Failure):
-            log_failure(self._log, "cannot empty namespace {name}", result, name=name)
-            self._retries[name] = self._clock.callLater(_RETRY_SECONDS, self._retry, name)
-
-    def _retry(self, name: str) -> None:
-        del self._retries[name]
-        self._look(name)
+    def _refused(self, name: str, error: APIError, failures: int) -> None:
+        if failures == 1:
+            self._log.warn("cannot empty namespace {name}: {why}", name=name, why=error.message)
 
     async def _empty(self, name: str) -> None:
-        left = 0
+        remains = Remains()
         for kind in self._kinds:
-            for obj in (await self._storage.list(kind.resource, name)).items:
-                if not self.running:
-                    return  # another server finishes it
-                left += not await self._delete(kind, obj)
-        if not left:
+            try:
+                await self._empty_of(kind, name, remains)
+            except APIError as error:  # the other kinds follow all the same
+                remains.failures[kind.resource.qualified] = error
+        if remains.objects or remains.failures:
+            await self._show(name, remains)
+        else:
             await self._finish(name)
+        for failure in remains.failures.values():
+            raise failure
+
+    async def _empty_of(self, kind: Kind, name: str, remains: Remains) -> None:
+        for obj in (await self._storage.list(kind.resource, name)).items:
+            if not await self._delete(kind, obj):
+                remains.objects[kind.resource.qualified] += 1
+                remains.finalizers.update(obj["metadata"].get("finalizers", ()))
+
+    async def _show(self, name: str, remains: Remains) -> None:
+        """Write why the namespace is still there."""
+        try:
+            old = await self._storage.get(NAMESPACES.resource, "", name)
+            status = old.get("status", {})
+            before, moment = status.get("conditions", []), timestamp(self._now())
+            conditions = with_conditions(before, plan(remains), moment)
+            if conditions != before:
+                changed = {**old, "status": {**status, "conditions": conditions}}
+                target = RequestTarget(NAMESPACES, "", name, "status")
+                await self._verbs.update(_OURSELVES, target, changed, WriteOptions(manager=MANAGER))
+        except (NotFound, Conflict):
+            return  # changed meanwhile; that event triggers the next run
 
     async def _delete(self, kind: Kind, obj: Object) -> bool:
         metadata = obj["metadata"]

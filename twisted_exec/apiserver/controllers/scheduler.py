@@ -13,8 +13,9 @@ machines; the pool's runtime then refuses the second.
 from __future__ import annotations
 
 import json
+import random
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from heapq import heappop, heappush, nsmallest
@@ -22,8 +23,8 @@ from itertools import product
 from math import inf
 from typing import Any
 
-from twisted.internet.defer import Deferred, gatherResults
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.defer import CancelledError, Deferred, gatherResults
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -34,12 +35,14 @@ from twisted_exec.api.kinds import Object, machine_kind
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, Conflict, NotFound
 from twisted_exec.api.times import timestamp
-from twisted_exec.apiserver.controllers.coalescing import CoalescedRuns
 from twisted_exec.apiserver.controllers.event_recorder import NORMAL, OURSELVES, WARNING, Reports
 from twisted_exec.apiserver.serving.query import WriteOptions
 from twisted_exec.apiserver.serving.verbs import RequestTarget, Verbs
+from twisted_exec.control.backoff import Backoff, Backoffs
+from twisted_exec.control.loop import PokedLoop
+from twisted_exec.control.metrics import UNREAD, WorkQueueMetrics
 from twisted_exec.program.tasks import ShortTurns
-from twisted_exec.storage.follower import Followed, StoreFollower, listed_as_added, log_failure
+from twisted_exec.storage.follower import Followed, StoreFollower, listed_as_added
 from twisted_exec.storage.history import Key, key_of
 from twisted_exec.storage.interfaces import DELETED, Event, IStorage, Listing
 
@@ -57,6 +60,16 @@ _MOST_NAMED = 20
 _FIRST_RETRY_SECONDS = 1.0
 _LAST_RETRY_SECONDS = 60.0
 
+_BIND, _CONDITION, _EVENT = (
+    "machines cannot be assigned to pools",
+    "conditions of machines cannot be written",
+    "Events of machines cannot be recorded",
+)
+"""What the store may refuse in a namespace."""
+
+_Hold = tuple[str, str]
+"""One of these, and the namespace."""
+
 
 class Scheduler(StoreFollower):
     """
@@ -64,6 +77,7 @@ class Scheduler(StoreFollower):
 
     :param verbs: without admissions.
     :param now: seconds since the epoch.
+    :param rng: for the random part of back-off.
     """
 
     _log = Logger()
@@ -75,6 +89,8 @@ class Scheduler(StoreFollower):
         verbs: Verbs,
         clock: IReactorTime,
         now: Callable[[], float],
+        metrics: WorkQueueMetrics = UNREAD,
+        rng: random.Random | None = None,
     ) -> None:
         super().__init__(storage, clock)
         self._dialect, self._verbs = dialect, verbs
@@ -98,10 +114,22 @@ class Scheduler(StoreFollower):
         """A heap of machines for the first run after a time."""
         self._all_may_fit = False
         """A waiting machine may have a place now, or another reason: the next run is for all of them."""
-        self._passes = CoalescedRuns(self._pass, self._failed, partial(self._look_in, SOON_SECONDS))
-        self._call: IDelayedCall | None = None
-        self._turns: tuple[ShortTurns, ...] = ()
-        self._retry_seconds = _FIRST_RETRY_SECONDS
+        self._held: dict[_Hold, dict[Key, None]] = {}
+        """Machines whose write was refused, or waits since others were refused."""
+        self._refusals: Backoffs[_Hold | Key] = Backoffs(
+            clock, lambda: Backoff(_FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS, rng)
+        )
+        self._loop = PokedLoop(
+            self._run, clock, soon_seconds=SOON_SECONDS, metrics=metrics.of("scheduler")
+        )
+
+    def startService(self) -> None:
+        self._loop.start(None)
+        super().startService()
+
+    def stopService(self) -> Deferred[None]:
+        super().stopService()
+        return self._loop.stop()
 
     def followed(self) -> list[Followed]:
         changed: list[tuple[Resource, Callable[[Event], None]]] = [
@@ -113,16 +141,6 @@ class Scheduler(StoreFollower):
             Followed(self._dialect.workload_class, self._class_changed, self._classes_listed),
             *followed,
         ]
-
-    def stopService(self) -> None:
-        super().stopService()
-        self._cancel()
-        for turns in self._turns:
-            turns.stop()
-
-    def _cancel(self) -> None:
-        if self._call is not None and self._call.active():
-            self._call.cancel()
 
     def _pool_changed(self, event: Event) -> None:
         name = event.obj["metadata"]["name"]
@@ -170,10 +188,11 @@ class Scheduler(StoreFollower):
             self._changed[key] = None
         else:
             self._reported.pop(key, None)
+            self._refusals.succeeded(key)
         if key not in self._stray:
             self._stray_since.pop(key, None)
         if is_pending:
-            self._look_in(SOON_SECONDS)
+            self._poke()
         if before == place:
             return
         if place:
@@ -186,43 +205,30 @@ class Scheduler(StoreFollower):
 
     def _look_at_all(self) -> None:
         self._all_may_fit = True
-        self._look_in(SOON_SECONDS)
+        self._poke()
 
     def _look_at_later(self, key: Key, seconds: float) -> None:
         heappush(self._later, (self._clock.seconds() + seconds, key))
-        self._look_in(seconds)
 
-    def _look_in(self, seconds: float) -> None:
-        if not self.running or not (self._waiting or self._stray):
-            return
-        if self._call is not None and self._call.active():
-            if self._call.getTime() <= self._clock.seconds() + seconds:
-                return
-            self._call.cancel()
-        self._call = self._clock.callLater(seconds, self._passes.ask)
+    def _poke(self) -> None:
+        if self._waiting or self._stray:
+            self._loop.poke()
 
-    def _failed(self, failure: Failure) -> None:
-        log_failure(self._log, "placing machines failed", failure)
-        self._retry()
-
-    def _retry(self) -> None:
-        self._look_in(self._retry_seconds)
-        self._retry_seconds = min(2 * self._retry_seconds, _LAST_RETRY_SECONDS)
-
-    async def _pass(self) -> None:
+    async def _run(self) -> float | None:
         keys = self._due()
-        is_done = False
         try:
-            is_done = await self._place(keys)
-        finally:
-            if not is_done:
-                self._changed |= dict.fromkeys(keys)
-        if is_done:
-            self._retry_seconds = _FIRST_RETRY_SECONDS
-            if self._later:
-                self._look_in(max(0.0, self._later[0][0] - self._clock.seconds()))
-        else:
-            self._retry()
+            await self._place(keys)
+        except Exception:
+            self._changed |= dict.fromkeys(keys)
+            raise
+        return self._next_run()
+
+    def _next_run(self) -> float | None:
+        """Return the seconds to the next run, if nothing changes."""
+        seconds = [self._refusals.wait_seconds(hold) for hold in self._held]
+        if self._later:
+            seconds.append(self._later[0][0] - self._clock.seconds())
+        return max(SOON_SECONDS, min(seconds)) if seconds else None
 
     def _due(self) -> Sequence[Key]:
         due, self._changed = self._changed, {}
@@ -232,30 +238,70 @@ class Scheduler(StoreFollower):
         now = self._clock.seconds()
         while self._later and self._later[0][0] <= now:
             due[heappop(self._later)[1]] = None
+        due |= dict.fromkeys(self._probes())
         waiting = sorted((self._waiting[key] for key in due if key in self._waiting), key=turn_of)
         return [*map(key_of, waiting), *(key for key in due if key in self._stray)]
 
-    async def _place(self, keys: Sequence[Key]) -> bool:
+    def _probes(self) -> Iterator[Key]:
+        """Take one machine of each namespace whose back-off is over: it shows whether others can be written."""
+        for hold in list(self._held):
+            if self._refusals.wait_seconds(hold) > 0:
+                continue
+            held = self._held[hold]
+            while held:
+                key, _ = held.popitem()
+                if key in self._waiting or key in self._stray:
+                    yield key
+                    break
+            if not held:
+                del self._held[hold]
+
+    async def _place(self, keys: Sequence[Key]) -> None:
         turns, urgent = ShortTurns(self._clock), ShortTurns(self._clock, is_urgent=True)
-        self._turns = turns, urgent
         is_urgent = False
         # Earlier placements of this run count for later ones.
         assumed, pools = Counter(self._bound), list(self._pools.values())
         nowhere: dict[str, Placement] = {}  # by requirements, since the last placement that fit
-        writing: list[Deferred[Any]] = []
-        for key in keys:
-            await (urgent if is_urgent else turns).breathe()
-            if not self.running:
-                break
-            decided = self._decide(key, pools, assumed, nowhere)
-            if decided is not None:
-                is_urgent = bool(decided[1].pool)  # most are when many machines are created
-                writing.append(Deferred.fromCoroutine(self._carry_out(*decided)))
-            if len(writing) >= AT_ONCE:
-                if not all(await gatherResults(writing)):
-                    return False
-                writing = []
-        return all(await gatherResults(writing))
+        writing: list[Deferred[None]] = []
+        try:
+            for key in keys:
+                await (urgent if is_urgent else turns).breathe()
+                try:
+                    decided = self._decide(key, pools, assumed, nowhere)
+                except Exception:
+                    writing.append(self._begin(key, self._report_bug(key, Failure())))
+                    continue
+                if decided is not None:
+                    is_urgent = bool(decided[1].pool)  # most are when many machines are created
+                    writing.append(self._begin(key, self._carry_out(*decided)))
+                if len(writing) >= AT_ONCE:
+                    await gatherResults(writing)
+                    writing = []
+            await gatherResults(writing)
+        finally:
+            for each in writing:
+                each.addErrback(lambda failure: failure.trap(CancelledError))
+                each.cancel()
+
+    def _begin(self, key: Key, work: Coroutine[Any, Any, None]) -> Deferred[None]:
+        return Deferred.fromCoroutine(self._one(key, work))
+
+    async def _one(self, key: Key, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except CancelledError:
+            raise
+        except Exception:
+            await self._report_bug(key, Failure())
+
+    async def _report_bug(self, key: Key, failure: Failure) -> None:
+        """Report a machine for which this program fails, and try again later: it holds up no other."""
+        is_new = self._refusals.failed(key, repr(failure.value))
+        self._look_at_later(key, self._refusals.wait_seconds(key))
+        machine = self._waiting.get(key) or self._stray.get(key)
+        if is_new and machine is not None:
+            self._log.failure("scheduling {name} failed", failure, name="/".join(key))
+            await self._tell(machine, WARNING, FAILED, _BUG)
 
     def _decide(
         self,
@@ -304,48 +350,50 @@ class Scheduler(StoreFollower):
         ]
         return json.dumps(requirements, sort_keys=True)
 
-    async def _carry_out(self, machine: Object, placement: Placement) -> bool:
+    async def _carry_out(self, machine: Object, placement: Placement) -> None:
         if not placement.pool:
-            await self._leave(machine, placement)
-            await self._show_missing_pool(machine, placement)
-            return True
-        try:
+            await self._explain(machine, placement)
+        elif not self._is_held(_BIND, machine):
             await self._bind(machine, placement.pool)
-        except (Conflict, NotFound):
-            # The machine changed meanwhile, so the next run has it.  Its place may go to another machine.
-            self._look_at_all()
-        except APIError as error:
-            self._log.error("{name} waits: {error}", name=_named(machine), error=error)
-            return False
-        return True
 
     async def _bind(self, machine: Object, pool: str) -> None:
         spec = {**machine["spec"], self._dialect.pool_reference: {"name": pool}}
         target = RequestTarget(self._kind, *key_of(machine))
         options = WriteOptions(manager=COMPONENT)
-        bound = await self._verbs.update(OURSELVES, target, {**machine, "spec": spec}, options)
+        try:
+            bound = await self._verbs.update(OURSELVES, target, {**machine, "spec": spec}, options)
+        except (Conflict, NotFound):
+            # The machine changed meanwhile, so the next run has it.  Its place may go to another machine.
+            self._look_at_all()
+            return
+        except APIError as error:
+            self._refused(_BIND, machine, error)
+            return
+        self._allowed(_BIND, machine)
         self._log.info("machine {name} is assigned to pool {pool}", name=_named(machine), pool=pool)
         await self._set_condition(bound, Placement(pool))
         message = f'placed in {self._dialect.pool_noun} "{pool}"'
-        await self._reports.tell(self._kind, bound, NORMAL, "Scheduled", message)
+        await self._tell(bound, NORMAL, "Scheduled", message)
 
-    async def _leave(self, machine: Object, placement: Placement) -> None:
+    async def _explain(self, machine: Object, placement: Placement) -> None:
+        """Say why a machine waits: in its condition, and in an Event if that is new."""
         key, now = key_of(machine), self._clock.seconds()
         before, last, reported = self._reported.get(key, (-inf, -inf, None))
-        if reported == placement:
-            return
-        if now - before < TELL_SECONDS:
+        is_new, is_free = reported != placement, not self._dialect.pool_name(machine)
+        if is_new and now - before < TELL_SECONDS:
             self._look_at_later(key, before + TELL_SECONDS - now)
             return
-        self._reported[key] = last, now, placement
-        if reported is None and shows(machine, placement):
-            return  # by an earlier process, with an Event
-        is_free = not self._dialect.pool_name(machine)
-        if is_free and not await self._set_condition(machine, placement):
+        if is_new:
+            self._reported[key] = last, now, placement
+        is_repeated = reported is None and shows(machine, placement)  # by an earlier process
+        if not is_free:
+            await self._show_missing_pool(machine, placement)
+        elif not await self._set_condition(machine, placement):
             self._reported.pop(key, None)
             return
-        message = placement.message if is_free else placement.message + self._existing()
-        await self._reports.tell(self._kind, machine, WARNING, placement.reason, message)
+        if is_new and not is_repeated:
+            message = placement.message if is_free else placement.message + self._existing()
+            await self._tell(machine, WARNING, placement.reason, message)
 
     async def _show_missing_pool(self, machine: Object, placement: Placement) -> None:
         key, now = key_of(machine), self._clock.seconds()
@@ -358,8 +406,9 @@ class Scheduler(StoreFollower):
             await self._set_condition(machine, placement)
 
     async def _set_condition(self, machine: Object, placement: Placement) -> bool:
+        """Write the condition Ready; return false if the machine has changed meanwhile."""
         changed = with_decision(self._dialect, machine, placement, timestamp(self._now()))
-        if changed is None:
+        if changed is None or self._is_held(_CONDITION, machine):
             return True
         target = RequestTarget(self._kind, *key_of(machine), "status")
         try:
@@ -367,12 +416,50 @@ class Scheduler(StoreFollower):
         except (Conflict, NotFound):
             return False
         except APIError as error:  # the Event and the log report the decision, too
-            self._log.info(
-                "{name}: its condition Ready cannot be written: {error}",
-                name=_named(machine),
-                error=error,
-            )
+            self._refused(_CONDITION, machine, error)
+        else:
+            self._allowed(_CONDITION, machine)
         return True
+
+    async def _tell(self, machine: Object, level: str, reason: str, message: str) -> None:
+        """Record an Event, unless the namespace had no room for one lately."""
+        hold = _EVENT, key_of(machine)[0]
+        if self._refusals.wait_seconds(hold) > 0:
+            return
+        try:
+            await self._reports.record(self._kind, machine, level, reason, message)
+        except APIError as error:
+            self._log_refusal(hold, error)
+        else:
+            self._refusals.succeeded(hold)
+
+    def _is_held(self, what: str, machine: Object) -> bool:
+        """Return whether a write waits for the back-off of its namespace; then it follows later."""
+        key = key_of(machine)
+        hold = what, key[0]
+        is_held = self._refusals.wait_seconds(hold) > 0
+        if is_held:
+            self._held.setdefault(hold, {})[key] = None
+        return is_held
+
+    def _refused(self, what: str, machine: Object, error: APIError) -> None:
+        key = key_of(machine)
+        self._held.setdefault((what, key[0]), {})[key] = None
+        self._log_refusal((what, key[0]), error)
+
+    def _log_refusal(self, hold: _Hold, error: APIError) -> None:
+        what, namespace = hold
+        if self._refusals.failed(hold, f"{error.code} {error.reason}"):
+            message = "namespace {namespace}: {what}: {error}"
+            self._log.warn(message, namespace=namespace, what=what, error=error.message)
+
+    def _allowed(self, what: str, machine: Object) -> None:
+        """The store has taken a write: those that waited follow."""
+        hold = what, key_of(machine)[0]
+        self._refusals.succeeded(hold)
+        if held := self._held.pop(hold, None):
+            self._changed |= held
+            self._poke()
 
 
 def _named(machine: Object) -> str:
@@ -386,6 +473,7 @@ Bound = Counter[tuple[str, str]]
 OUT_OF_CAPACITY = "OutOfCapacity"
 FAILED = "FailedScheduling"
 _READY = "Ready"
+_BUG = "the scheduler failed; the log of the API server says more"
 
 _UNTOLD = 1_000_000
 """Room of a pool that reports class names without amounts."""

@@ -11,14 +11,12 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from enum import Enum, auto
 from typing import Any
 
-from twisted.application.service import Service
-from twisted.internet.defer import Deferred, succeed
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
-from twisted.internet.task import LoopingCall
+from twisted.internet.defer import CancelledError, Deferred, succeed
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from twisted_exec.api import times
@@ -33,8 +31,7 @@ from twisted_exec.api.kinds.certificates import (
     certificate_of,
     request_of,
 )
-from twisted_exec.api.status import APIError, Conflict, Forbidden, NotFound
-from twisted_exec.apiserver.controllers.coalescing import CoalescedRuns
+from twisted_exec.api.status import APIError, Conflict, Forbidden, NotFound, ServiceUnavailable
 from twisted_exec.apiserver.controllers.event_recorder import NORMAL, OURSELVES, WARNING, Reports
 from twisted_exec.apiserver.interfaces import CREATE, UPDATE, Change, IAdmission
 from twisted_exec.apiserver.serving.query import MANAGER, WriteOptions
@@ -57,8 +54,10 @@ from twisted_exec.apiserver.signers import (
 )
 from twisted_exec.auth.interfaces import IAuthorizer, User
 from twisted_exec.auth.rules import Attributes
-from twisted_exec.storage.follower import log_failure
-from twisted_exec.storage.interfaces import Event, IStorage, IWatch
+from twisted_exec.control.metrics import UNREAD, WorkQueueMetrics
+from twisted_exec.control.queue import WorkQueue
+from twisted_exec.storage.follower import Followed, StoreFollower, listed_as_added
+from twisted_exec.storage.interfaces import DELETED, Event, IStorage
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import Reloading
 from twisted_exec.tls.pki import Authority
@@ -118,8 +117,10 @@ DECIDED_SECONDS = 3600.0
 PENDING_SECONDS = 24 * 3600.0
 DEFAULT_LIFE_SECONDS = 365 * 24 * 3600.0
 
-_RETRY_SECONDS = 5.0
 _OPTIONS = WriteOptions(manager=MANAGER)
+_FAILED = "the signer failed; the log of the API server says more"
+
+ReadOnlyObject = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,44 @@ class CAPair:
         return Reloading([self.certificate, self.key], parsed, clock)
 
 
-class Signer(Service):
+class Step(Enum):
+    """What to do with a request."""
+
+    DELETE = auto()
+    SIGN = auto()
+    """It is approved."""
+    REVIEW = auto()
+    """Approve it, or say why people must decide."""
+    NOTHING = auto()
+
+
+def plan(csr: ReadOnlyObject, signers: Collection[str], now: float) -> Step:
+    """
+    Decide what to do with a request.
+
+    :param signers: names of the signers that this server has.
+    :param now: seconds since the epoch.
+    """
+    moments = [each.get("lastUpdateTime") for each in csr.get("status", {}).get("conditions", [])]
+    created = csr["metadata"]["creationTimestamp"]
+    newest = max(map(times.seconds, filter(None, [created, *moments])))
+    if now - newest > (DECIDED_SECONDS if _is_decided(csr) else PENDING_SECONDS):
+        return Step.DELETE
+    if csr["spec"]["signerName"] not in signers or _is_decided(csr):
+        return Step.NOTHING
+    return Step.SIGN if condition_of(csr, APPROVED) else Step.REVIEW
+
+
+@dataclass
+class _Request:
+    csr: Object
+    shape: tuple[str, RequestedSubject] | None = None
+    """The problem that no approval changes, and the subject."""
+    message: str = ""
+    """The last Event: why the request waits."""
+
+
+class Signer(StoreFollower):
     """
     Approves, signs and removes CertificateSigningRequests.
 
@@ -154,6 +192,7 @@ class Signer(Service):
     :param own_names: the API server's own names in certificates of the CA that signs serving
         certificates.
     :param now: seconds since the epoch.
+    :param metrics: of the program's queues.
     """
 
     _log = Logger()
@@ -169,8 +208,10 @@ class Signer(Service):
         now: Callable[[], float],
         life_seconds: float = DEFAULT_LIFE_SECONDS,
         own_names: Callable[[], Collection[str]] = frozenset,
+        metrics: WorkQueueMetrics = UNREAD,
     ) -> None:
-        self._storage, self._verbs = storage, verbs
+        super().__init__(storage, clock)
+        self._verbs = verbs
         self._dialects, self._authorities = dialects, authorities
         self._signers: Mapping[str, ISigner] = {
             SERVING: PoolletServing(dialects, storage, own_names),
@@ -178,136 +219,105 @@ class Signer(Service):
             NODE_SERVING: NodeServing(storage, own_names),
             NODE_CLIENT: NodeClient(authorizer),
         }
-        self._clock, self._now, self._life_seconds = clock, now, life_seconds
+        self._now, self._life_seconds = now, life_seconds
         self._reports = Reports(verbs, "signer", now)
-        self._pending_reasons: dict[str, str] = {}
-        self._shapes: dict[str, tuple[str, RequestedSubject]] = {}
-        self._left: dict[str, int] = {}  # the round in which a request was left pending
-        self._round = 0
-        self._watches: list[IWatch] = []
-        self._passes = CoalescedRuns(self._pass, self._failed, self._look)
-        self._retry: IDelayedCall | None = None
-        self._loop = LoopingCall(self._look_anew)
-        self._loop.clock = clock
+        self._requests: dict[str, _Request] = {}
+        self._queue: WorkQueue[str] = WorkQueue(self._look, clock, metrics=metrics.of("signer"))
 
     def startService(self) -> None:
+        self._queue.start()
         super().startService()
-        watch = self._storage.watch
-        self._watches = [watch(CERTIFICATESIGNINGREQUESTS.resource, None, self._changed)]
-        for reporting in (*(dialect.pool for dialect in self._dialects), NODES.resource):
-            self._watches.append(watch(reporting, None, self._addresses_changed))
-        self._loop.start(LOOK_SECONDS)
 
-    def stopService(self) -> None:
+    def stopService(self) -> Deferred[None]:
         super().stopService()
-        for each in self._watches:
-            each.stop()
-        self._watches.clear()
-        self._loop.stop()
-        if self._retry is not None and self._retry.active():
-            self._retry.cancel()
+        self._requests.clear()
+        return self._queue.stop()
+
+    def followed(self) -> list[Followed]:
+        resource = CERTIFICATESIGNINGREQUESTS.resource
+        requests = Followed(resource, self._changed, listed_as_added(self._changed))
+        reporting = (*(dialect.pool for dialect in self._dialects), NODES.resource)
+        return [requests, *(Followed(each, self._addresses_changed) for each in reporting)]
 
     def _changed(self, event: Event) -> None:
-        self._look()
+        csr, name = event.obj, event.obj["metadata"]["name"]
+        known = self._requests.get(name)
+        if event.type == DELETED:
+            self._requests.pop(name, None)
+            self._queue.forget(name)
+            return
+        if known is None or known.csr["metadata"]["uid"] != csr["metadata"]["uid"]:
+            self._requests[name] = _Request(csr)
+        else:
+            known.csr = csr
+        self._queue.add(name)
 
     def _addresses_changed(self, event: Event) -> None:
         before = addresses_of(event.previous or {})
         if addresses_of(event.obj) != before:
-            self._look_anew()
+            for name in self._requests:
+                self._queue.hurry(name)
 
-    def _look_anew(self) -> None:
-        self._round += 1
-        self._look()
+    async def _look(self, name: str) -> float | None:
+        request = self._requests.get(name)
+        if request is None:
+            return None
+        try:
+            await self._process(request)
+        except (Conflict, NotFound):
+            pass  # changed meanwhile; that change triggers the next run
+        except CancelledError:
+            raise
+        except Exception as error:
+            message = str(error) if isinstance(error, APIError) else _FAILED
+            await self._tell_once(request, "NotProcessed", message)
+            raise
+        return LOOK_SECONDS
 
-    def _look(self) -> None:
-        if self.running:
-            self._passes.ask()
-
-    def _failed(self, failure: Failure) -> None:
-        log_failure(self._log, "cannot process certificate signing requests", failure)
-        self._look_later()
-
-    def _look_later(self) -> None:
-        if self.running and (self._retry is None or not self._retry.active()):
-            self._retry = self._clock.callLater(_RETRY_SECONDS, self._look)
-
-    async def _pass(self) -> None:
-        requests = (await self._storage.list(CERTIFICATESIGNINGREQUESTS.resource)).items
-        names = {csr["metadata"]["name"] for csr in requests}
-        self._pending_reasons = {
-            name: shape for name, shape in self._pending_reasons.items() if name in names
-        }
-        uids = {csr["metadata"]["uid"] for csr in requests}
-        self._shapes = {uid: shape for uid, shape in self._shapes.items() if uid in uids}
-        self._left = {uid: left for uid, left in self._left.items() if uid in uids}
-        for csr in requests:
-            try:
-                await self._one(csr)
-            except (Conflict, NotFound):
-                continue  # changed meanwhile; that change triggers the next run
-            except (APIError, TLSConfigError) as error:
-                name = csr["metadata"]["name"]
-                self._log.error("request {name} waits: {error}", name=name, error=error)
-                self._look_later()
-
-    async def _one(self, csr: Object) -> None:
-        if self._is_over(csr):
+    async def _process(self, request: _Request) -> None:
+        csr = request.csr
+        step = plan(csr, self._authorities, self._now())
+        if step is Step.DELETE:
             target = RequestTarget(CERTIFICATESIGNINGREQUESTS, "", csr["metadata"]["name"])
             await self._verbs.delete(OURSELVES, target, _OPTIONS, {"uid": csr["metadata"]["uid"]})
-            return
-        if csr["spec"]["signerName"] not in self._authorities or _is_decided(csr):
-            return
-        uid, (problem, subject) = csr["metadata"]["uid"], self._shape(csr)
-        this_round = self._round  # addresses may change while we await below
-        if condition_of(csr, APPROVED):
-            await self._sign(csr, problem)
-        elif self._left.get(uid) == this_round:
-            return  # nothing changed that could affect this request
-        elif problem:
-            self._left[uid] = this_round
-            await self._leave(csr, f"{problem}; it cannot be signed so, even when it is approved")
+        elif step is Step.SIGN:
+            await self._sign(csr, self._shape(request)[0])
+        elif step is Step.REVIEW:
+            await self._review(request)
+
+    async def _review(self, request: _Request) -> None:
+        csr, (problem, subject) = request.csr, self._shape(request)
+        if problem:
+            message = f"{problem}; it cannot be signed so, even when it is approved"
+            await self._tell_once(request, "NotApproved", message)
         elif problem := await self._signers[csr["spec"]["signerName"]].refusal(csr, subject):
-            self._left[uid] = this_round
             name = csr["metadata"]["name"]
-            await self._leave(csr, f"{problem}; kubectl certificate approve {name}, or deny it")
+            message = f"{problem}; kubectl certificate approve {name}, or deny it"
+            await self._tell_once(request, "NotApproved", message)
         else:
             await self._approve(csr)
 
-    def _shape(self, csr: Object) -> tuple[str, RequestedSubject]:
-        uid = csr["metadata"]["uid"]
-        if uid not in self._shapes:
-            subject = NOBODY
+    def _shape(self, request: _Request) -> tuple[str, RequestedSubject]:
+        if request.shape is None:
+            csr, subject = request.csr, NOBODY
             try:
-                request = request_of(csr)
-                problem = self._signers[csr["spec"]["signerName"]].shape_problem(csr, request)
-                subject = subject if problem else subject_of(request)
+                asked = request_of(csr)
+                problem = self._signers[csr["spec"]["signerName"]].shape_problem(csr, asked)
+                subject = subject if problem else subject_of(asked)
             except ValueError as error:
                 problem = str(error)
-            self._shapes[uid] = problem, subject
-        return self._shapes[uid]
-
-    def _is_over(self, csr: Object) -> bool:
-        moments = [
-            each.get("lastUpdateTime") for each in csr.get("status", {}).get("conditions", [])
-        ]
-        newest = max(
-            map(times.seconds, filter(None, [csr["metadata"]["creationTimestamp"], *moments]))
-        )
-        limit = DECIDED_SECONDS if _is_decided(csr) else PENDING_SECONDS
-        return self._now() - newest > limit
+            request.shape = problem, subject
+        return request.shape
 
     async def _approve(self, csr: Object) -> None:
         message = "requested by its subject, or by a user who may request such certificates"
         await self._tell(csr, "approval", APPROVED, "AutoApproved", message)
 
-    async def _leave(self, csr: Object, message: str) -> None:
-        name = csr["metadata"]["name"]
-        if self._pending_reasons.get(name) != message:
-            self._pending_reasons[name] = message
-            self._log.info("request {name} waits: {why}", name=name, why=message)
-            await self._reports.tell(
-                CERTIFICATESIGNINGREQUESTS, csr, WARNING, "NotApproved", message
-            )
+    async def _tell_once(self, request: _Request, reason: str, message: str) -> None:
+        if request.message != message:
+            request.message, csr = message, request.csr
+            self._log.warn("request {name} waits: {why}", name=csr["metadata"]["name"], why=message)
+            await self._reports.tell(CERTIFICATESIGNINGREQUESTS, csr, WARNING, reason, message)
 
     async def _sign(self, csr: Object, problem: str) -> None:
         if problem:
@@ -317,10 +327,9 @@ class Signer(Service):
         subject = subject_of(request)
         seconds = min(spec.get("expirationSeconds", self._life_seconds), self._life_seconds)
         signer = spec["signerName"]
-        certificate = (
-            self._authorities[signer]
-            .get()
-            .certify(
+        try:
+            authority = self._authorities[signer].get()
+            certificate = authority.certify(
                 request.public_key(),
                 subject.common_name,
                 self._signers[signer].organizations(subject),
@@ -328,7 +337,8 @@ class Signer(Service):
                 now=datetime.fromtimestamp(self._now(), UTC),
                 life=timedelta(seconds=seconds),
             )
-        )
+        except TLSConfigError as error:
+            raise ServiceUnavailable(str(error)) from error
         encoded = base64.b64encode(certificate).decode("ascii")
         await self._write(csr, "status", {"certificate": encoded})
         self._log.info(
@@ -363,5 +373,5 @@ class Signer(Service):
         await self._verbs.update(OURSELVES, target, body, _OPTIONS)
 
 
-def _is_decided(csr: Object) -> bool:
+def _is_decided(csr: ReadOnlyObject) -> bool:
     return bool(certificate_of(csr) or condition_of(csr, DENIED) or condition_of(csr, FAILED))

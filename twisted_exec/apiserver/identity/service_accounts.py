@@ -13,8 +13,6 @@ import json
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
-from twisted.application.service import Service
-
 from twisted_exec.api import fields, strategy, times
 from twisted_exec.api.kinds import SERVICEACCOUNTS, TOKENREQUESTS, Object
 from twisted_exec.api.kinds.secrets import SECRET_TYPE
@@ -29,35 +27,22 @@ from twisted_exec.auth.gate import Gate, GatedRoutes
 from twisted_exec.auth.jwt import ALGORITHMS, SigningKey
 from twisted_exec.auth.rules import Attributes
 from twisted_exec.auth.tokens import BOUND, TokenIssuer
-from twisted_exec.storage.interfaces import ADDED, DELETED, Event, IStorage, IWatch
+from twisted_exec.storage.follower import Followed, StoreFollower
+from twisted_exec.storage.interfaces import ADDED, DELETED, Event, IStorage
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.responses import respond, respond_json
 from twisted_exec.streaming.http.routes import not_found
 from twisted_exec.streaming.http.site import Request
 
 
-class TokenInvalidation(Service):
+class TokenInvalidation(StoreFollower):
     """Calls back when a credential may have become invalid."""
 
     changed: Callable[[], None] = staticmethod(lambda: None)
 
-    def __init__(self, storage: IStorage) -> None:
-        self._storage = storage
-        self._watches: list[IWatch] = []
-
-    def startService(self) -> None:
-        super().startService()
-        watch = self._storage.watch
-        self._watches = [
-            watch(kind.resource, None, self._happened)
-            for kind in (SERVICEACCOUNTS, *BOUND.values())
-        ]
-
-    def stopService(self) -> None:
-        super().stopService()
-        for each in self._watches:
-            each.stop()
-        self._watches.clear()
+    def followed(self) -> list[Followed]:
+        followed = (SERVICEACCOUNTS, *BOUND.values())
+        return [Followed(kind.resource, self._happened) for kind in followed]
 
     def _happened(self, event: Event) -> None:
         is_deleted = event.type == DELETED or "deletionTimestamp" in event.obj["metadata"]

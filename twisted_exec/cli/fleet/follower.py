@@ -4,7 +4,6 @@ One machine of a fleet: its log, opened again for as long as that may help.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from enum import Enum
 from typing import Any
@@ -18,6 +17,7 @@ from twisted_exec.api.status import APIError, NotFound
 from twisted_exec.cli.fleet.output import Lane, Positions
 from twisted_exec.cli.fleet.targets import FleetTarget
 from twisted_exec.cli.messages import explain
+from twisted_exec.control.backoff import Backoff
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
 from twisted_exec.kube.logs import MachineLog
 from twisted_exec.streaming.text.resumption import FINAL, ResumedLog
@@ -87,7 +87,7 @@ class Follower:
 
     async def run(self) -> None:
         """Follow the log; cancelling ends it."""
-        wait = FIRST_WAIT_SECONDS
+        backoff = Backoff(FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS)
         while True:
             await self._turns.acquire()
             self._has_turn = True
@@ -100,7 +100,7 @@ class Follower:
                     self._become(FollowerState.REFUSED, self._explain(error))
                     return
                 if self._was_open:
-                    wait = FIRST_WAIT_SECONDS
+                    backoff.reset()
                 self._become(FollowerState.RETRYING, self._explain(error))
             except _NoPosition:
                 self._become(
@@ -115,8 +115,7 @@ class Follower:
                 self._release()
                 self._log = self.lane.source = None
             # Spread, because an API server that comes back meets the whole fleet.
-            await deferLater(self._clock, wait * random.uniform(1, 1.5))
-            wait = min(wait * 2, LONGEST_WAIT_SECONDS)
+            await deferLater(self._clock, backoff.pause())
 
     def _options(self) -> LogOptions:
         at = self._position

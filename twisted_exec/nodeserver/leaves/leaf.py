@@ -27,8 +27,10 @@ from twisted_exec.api.status import (
     NotFound,
     ServiceUnavailable,
 )
+from twisted_exec.control.listeners import Listeners
+from twisted_exec.control.runs import StoppingParts
 from twisted_exec.kube.client import REFUSAL_CODES, LateCredentials, MakeKubeClient, named
-from twisted_exec.kube.informers import Key, Listeners, Reflector, key_of
+from twisted_exec.kube.informers import Key, Reflector, key_of
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
 from twisted_exec.kube.kubeconfig.loader import load_inline
@@ -45,7 +47,7 @@ from twisted_exec.nodeserver.leaves.spec import (
 )
 from twisted_exec.nodeserver.objects import SharedParts
 from twisted_exec.nodeserver.ownership import DEFAULT_ROOT, MACHINES, OwnershipRule, trimmed
-from twisted_exec.program.tasks import StoppingParts, as_deferred
+from twisted_exec.program.tasks import as_deferred
 
 ASK_SECONDS = CONNECT_SECONDS
 """Timeout for requesting one Pod from a leaf."""

@@ -21,8 +21,9 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from twisted_exec.api.status import APIError, NotFound
+from twisted_exec.control.listeners import Listeners
+from twisted_exec.control.runs import StoppingParts
 from twisted_exec.kube.client import MakeKubeClient, kube_client_factory
-from twisted_exec.kube.informers import Listeners
 from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
 from twisted_exec.nodeserver import PROGRAM
@@ -35,7 +36,6 @@ from twisted_exec.nodeserver.leaves.spec import ISource, LeafSpec
 from twisted_exec.nodeserver.ownership import DEFAULT_ROOT
 from twisted_exec.nodeserver.root_pods import RootPods
 from twisted_exec.program.options import OPTION, ProgramOption, Required
-from twisted_exec.program.tasks import StoppingParts
 from twisted_exec.tls.files import Expiry
 
 

@@ -15,6 +15,8 @@ from twisted.logger import Logger
 
 from twisted_exec.api.kinds.nodes import NODES
 from twisted_exec.api.status import APIError, Conflict, NotFound
+from twisted_exec.control.metrics import UNREAD, WorkQueueMetrics
+from twisted_exec.control.runs import StoppingParts
 from twisted_exec.kube.informers import Reflector
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.recorder import Recorder
@@ -26,9 +28,9 @@ from twisted_exec.nodeserver.nodes.probe import (
     AT_ONCE,
     LeafProbe,
     LeafWatch,
-    ProbeLoop,
     ProbeOf,
     RootProbe,
+    probe_loop,
 )
 from twisted_exec.nodeserver.nodes.status import Address, addresses_of, is_virtual, root_family
 from twisted_exec.nodeserver.nodes.worker import (
@@ -37,7 +39,6 @@ from twisted_exec.nodeserver.nodes.worker import (
     NodeWorker,
     PublishedEndpoint,
 )
-from twisted_exec.program.tasks import StoppingParts
 
 GRACE_SECONDS = 60.0
 """Delay before a Node without a leaf is deleted: sources of leaves are re-read now and then."""
@@ -64,6 +65,7 @@ class NodeController(Service):
         *,
         root: RootProbe,
         probe_of: ProbeOf = LeafProbe,
+        metrics: WorkQueueMetrics = UNREAD,
     ) -> None:
         self._client, self._leaves, self._published = client, leaves, published
         self._clock, self._probe_of = clock, probe_of
@@ -92,8 +94,9 @@ class NodeController(Service):
             self._watches.__getitem__,
             self._root_family,
             self.record,
+            metrics.of("nodes"),
         )
-        self._removing = ProbeLoop(self._remove, clock, writing, BEAT_SECONDS)
+        self._removing = probe_loop(self._remove, clock, writing, BEAT_SECONDS)
         self._unfollow: Callable[[], None] = lambda: None
 
     def startService(self) -> None:

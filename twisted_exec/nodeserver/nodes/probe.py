@@ -21,16 +21,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 from urllib.parse import quote
 
-from twisted.internet.defer import CancelledError, Deferred, DeferredSemaphore
+from twisted.internet.defer import Deferred, DeferredSemaphore
 from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import deferLater
-from twisted.logger import Logger
-from twisted.python.failure import Failure
 
 from twisted_exec.api.conditions import ConditionValue
 from twisted_exec.api.kinds.machine_pods import PODS
 from twisted_exec.api.kinds.nodes import NODES
 from twisted_exec.api.status import APIError, NotFound, from_status, one_line
+from twisted_exec.control.loop import PokedLoop
 from twisted_exec.kube.informers import Reflector
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
 from twisted_exec.kube.kubeconfig.connection import endpoint, host_header, identity_headers
@@ -40,7 +38,7 @@ from twisted_exec.nodeserver import PROGRAM
 from twisted_exec.nodeserver.interfaces import ILeaf
 from twisted_exec.nodeserver.kubelet_api.routes import Hop, Route
 from twisted_exec.nodeserver.nodes.status import UNPROBED, Address, trimmed
-from twisted_exec.program.tasks import BackgroundTask, as_deferred
+from twisted_exec.program.tasks import as_deferred
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http import responses
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest, upgrade
@@ -312,40 +310,21 @@ AT_ONCE = 8
 """Limit of concurrent probes."""
 
 
-class ProbeLoop(BackgroundTask):
-    """Repeats a probe."""
+def probe_loop(
+    look: Callable[[], Awaitable[None]],
+    clock: IReactorTime,
+    slots: DeferredSemaphore,
+    seconds: float = PROBE_SECONDS,
+) -> PokedLoop:
+    """Return a loop that repeats a probe when one of the slots is free."""
 
-    _log = Logger()
+    async def once() -> None:
+        await look()
 
-    def __init__(
-        self,
-        look: Callable[[], Awaitable[None]],
-        clock: IReactorTime,
-        slots: DeferredSemaphore,
-        seconds: float = PROBE_SECONDS,
-    ) -> None:
-        self._look, self._clock, self._slots, self._seconds = look, clock, slots, seconds
+    async def in_slot() -> None:
+        await slots.run(lambda: Deferred.fromCoroutine(once()))
 
-    def start(self, after_seconds: float = 0.0) -> None:
-        self._begin(self._run(after_seconds))
-
-    async def _run(self, after_seconds: float) -> None:
-        if after_seconds:
-            await deferLater(self._clock, after_seconds)
-        while True:
-            await self._slots.run(lambda: Deferred.fromCoroutine(self._once()))
-            await deferLater(self._clock, self._seconds)
-
-    async def _once(self) -> None:
-        try:
-            await self._look()
-        except CancelledError:
-            raise
-        except Exception:  # a bug; the next probe may fare better
-            self._log.failure("a probe failed")
-
-    def _crashed(self, failure: Failure) -> None:
-        self._log.failure("repeating a probe ended", failure)
+    return PokedLoop(in_slot, clock, seconds)
 
 
 class LeafProbeResult:
@@ -401,7 +380,7 @@ class LeafWatch:
             on_change=lambda before, after: changed(),
         )
         self.result = LeafProbeResult(probe_of(leaf, clock), clock, changed)
-        self._looking = ProbeLoop(self.result.look, clock, slots)
+        self._looking = probe_loop(self.result.look, clock, slots)
 
     def start(self) -> None:
         # A leaf of machines has no nodes that we may read; asking would be refused and logged.

@@ -6,17 +6,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from twisted.internet.defer import CancelledError, Deferred, DeferredSemaphore
-from twisted.internet.interfaces import IDelayedCall
+from twisted.internet.defer import Deferred, DeferredList, DeferredSemaphore
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 
 from twisted_exec.api.conditions import ConditionValue
 from twisted_exec.api.kinds import ADDRESS_TYPES
 from twisted_exec.api.kinds.nodes import LEASE_NAMESPACE, NODES
 from twisted_exec.api.status import APIError, Conflict
 from twisted_exec.api.times import timestamp
-from twisted_exec.kube.informers import Backoff
+from twisted_exec.control.backoff import Backoff
+from twisted_exec.control.loop import PokedLoop
+from twisted_exec.control.metrics import QueueMetrics
+from twisted_exec.control.queue import Again
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.leases import Lease
 from twisted_exec.nodeserver import PROGRAM
@@ -35,7 +36,7 @@ from twisted_exec.nodeserver.nodes.plan import (
     plan,
     writers,
 )
-from twisted_exec.nodeserver.nodes.probe import LeafWatch, ProbeLoop, RootProbe
+from twisted_exec.nodeserver.nodes.probe import LeafWatch, RootProbe, probe_loop
 from twisted_exec.nodeserver.nodes.status import (
     EXEC_READY,
     LEAF,
@@ -49,12 +50,10 @@ from twisted_exec.nodeserver.nodes.status import (
     not_chosen,
     publication_order,
 )
-from twisted_exec.program.tasks import BackgroundTask
 
 BEAT_SECONDS = 10.0
 TELL_SECONDS = 300.0
 """Interval of status updates without changes."""
-FAILED_SECONDS = 300.0
 """Pause after a look failed with an unexpected exception."""
 SOON_SECONDS = 0.1
 SETTLE_SECONDS = 1.0
@@ -102,9 +101,10 @@ class NodeContext:
     leaf: Callable[[str], LeafWatch]
     family: Callable[[], int]
     record: Callable[[Object, str, str, str], None]
+    metrics: QueueMetrics | None = None
 
 
-class NodeWorker(BackgroundTask):
+class NodeWorker:
     """Keeps one Node."""
 
     _log = Logger()
@@ -118,53 +118,33 @@ class NodeWorker(BackgroundTask):
         self._uid = self._address_told = self._closed = ""
         self._is_ours = False
         self._features_known = True
-        self._backoff = Backoff(longest_seconds=BEAT_SECONDS)
-        self._timer: IDelayedCall | None = None
-        self._poked = False
+        self._loop = PokedLoop(
+            self._look,
+            self._clock,
+            BEAT_SECONDS,
+            soon_seconds=SOON_SECONDS,
+            refused=self._refused,
+            backoff=lambda: Backoff(longest_seconds=BEAT_SECONDS),
+            metrics=context.metrics,
+        )
         namespace = LEASE_NAMESPACE if self._published.upkeep == FULL else ""
         self.lease = Lease(context.client, namespace, node.name, context.now, holder=node.name)
-        self._renewing = ProbeLoop(self._renew, self._clock, context.writing, BEAT_SECONDS)
-        self._looking = ProbeLoop(self._probe_from_root, self._clock, context.probing)
+        self._renewing = probe_loop(self._renew, self._clock, context.writing, BEAT_SECONDS)
+        self._looking = probe_loop(self._probe_from_root, self._clock, context.probing)
 
     def start(self) -> None:
-        self._begin(self._run())
+        self._loop.start()
 
-    def stop(self) -> Deferred[None]:
+    def stop(self) -> Deferred[Any]:
         """Stop; fires when nothing is under way."""
-        return Deferred.fromCoroutine(self._stop(super().stop()))
-
-    async def _stop(self, running: Deferred[None]) -> None:
-        for ending in (running, self._looking.stop(), self._renewing.stop()):
-            await ending
+        parts = (self._loop, self._looking, self._renewing)
+        return DeferredList([each.stop() for each in parts])
 
     def poke(self) -> None:
         """Look soon: something has changed."""
-        self._poked = True
-        timer = self._timer
-        if timer is None or not timer.active() or self.problem:
-            return  # it looks anyway, or a back-off is running
-        if timer.getTime() - self._clock.seconds() > SOON_SECONDS:
-            timer.reset(SOON_SECONDS)
+        self._loop.poke()
 
-    async def _run(self) -> None:
-        while True:
-            self._poked = False
-            try:
-                pause = await self._look()
-            except CancelledError:
-                raise
-            except Exception:  # a bug; the next look may fare better
-                self.problem = "keeping the node failed; see the log"
-                self._log.failure("keeping node {name} failed", name=self.node.name)
-                pause = FAILED_SECONDS
-            await self._sleep(pause if self.problem or not self._poked else SOON_SECONDS)
-
-    async def _sleep(self, seconds: float) -> None:
-        sleeping: Deferred[None] = Deferred(lambda _: timer.cancel())
-        timer = self._timer = self._clock.callLater(seconds, sleeping.callback, None)
-        await sleeping
-
-    async def _look(self) -> float:
+    async def _look(self) -> None:
         observed = self._context.observed(self.node.name)
         if observed is not None and self._contest.is_reported(observed, self._clock.seconds()):
             self._report_conflict(observed)
@@ -173,20 +153,16 @@ class NodeWorker(BackgroundTask):
         planned = plan(desired, observed, timestamp(self._context.now()), beat=beat)
         if planned.problem:
             self._give_up(planned.problem, observed)
-            return BEAT_SECONDS
+            return
         self._report_address(observed, desired)
         self._report_ready(desired)
         try:
             await self._context.writing.run(
                 lambda: Deferred.fromCoroutine(self._do(planned, observed))
             )
-        except APIError as error:
-            if error.code == Conflict.code:  # the watch will deliver the newer Node
-                return SOON_SECONDS + self._backoff.pause()
-            self._failed(error)
-            return max(self._backoff.pause(), float(error.retry_after_seconds or 0))
+        except Conflict:  # the watch will deliver the newer Node
+            raise Again from None
         self._note_success(planned)
-        return BEAT_SECONDS
 
     async def _do(self, planned: NodePlan, observed: Object | None) -> None:
         node = observed
@@ -269,7 +245,6 @@ class NodeWorker(BackgroundTask):
         return publication_order(self._published.own, shared, self._context.family())
 
     def _note_success(self, planned: NodePlan) -> None:
-        self._backoff.reset()
         if self.problem:
             self._log.info("node {name} is registered", name=self.node.name)
             self.problem = ""
@@ -279,7 +254,7 @@ class NodeWorker(BackgroundTask):
             self._renewing.start()
             self._looking.start(SETTLE_SECONDS)
 
-    def _failed(self, error: APIError) -> None:
+    def _refused(self, error: APIError, failures: int) -> None:
         if error.message != self.problem:
             self._log.warn("node {name}: {why}", name=self.node.name, why=error.message)
         self.problem = error.message
@@ -334,9 +309,6 @@ class NodeWorker(BackgroundTask):
         own = self._published.own[0] if self._published.own else None
         self.way = await self._context.root.look(self.node.name, own, self._published.port)
         self.poke()
-
-    def _crashed(self, failure: Failure) -> None:
-        self._log.failure("keeping node {name} ended", failure, name=self.node.name)
 
 
 ADDRESS_CONFLICT = 3

@@ -19,6 +19,8 @@ from twisted.python.failure import Failure
 
 from twisted_exec.api.kinds.machine_pods import PODS
 from twisted_exec.api.status import NotFound
+from twisted_exec.control.metrics import UNREAD, WorkQueueMetrics
+from twisted_exec.control.runs import StoppingParts
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.recorder import Recorder
 from twisted_exec.nodeserver import PROGRAM
@@ -26,7 +28,6 @@ from twisted_exec.nodeserver.interfaces import ILeaves, IRootPods
 from twisted_exec.nodeserver.syncer.form import references
 from twisted_exec.nodeserver.syncer.objects import RootObjects
 from twisted_exec.nodeserver.syncer.worker import LeafWorker, Report, SyncContext
-from twisted_exec.program.tasks import StoppingParts
 
 TICK_SECONDS = 1.0
 """Interval of checks whether a leaf needs a sweep; checks and sweeps read memory only."""
@@ -50,6 +51,7 @@ class Syncer(Service):
         host: str = "",
         tell: Report | None = None,
         now: Callable[[], float] = time.time,
+        metrics: WorkQueueMetrics = UNREAD,
     ) -> None:
         self._client, self._leaves, self._roots, self._clock = client, leaves, roots, clock
         self._recorder: Recorder | None = None
@@ -59,7 +61,14 @@ class Syncer(Service):
             )
         self._originals = RootObjects(client, clock, self._objects_changed)
         self._context = SyncContext(
-            client, leaves, roots, self._originals, clock, tell or self._record, now
+            client,
+            leaves,
+            roots,
+            self._originals,
+            clock,
+            tell or self._record,
+            now,
+            metrics.of("synced-objects"),
         )
         self._syncs: dict[str, LeafWorker] = {}
         self._swept: dict[str, int] = {}

@@ -14,7 +14,8 @@ from twisted_exec.api.kinds.machine_pods import PODS
 from twisted_exec.api.kinds.node_pods import CONTAINER_LISTS
 from twisted_exec.api.status import AlreadyExists, APIError, Conflict, NotFound
 from twisted_exec.api.times import timestamp
-from twisted_exec.kube.informers import WorkQueue
+from twisted_exec.control.metrics import QueueMetrics
+from twisted_exec.control.queue import WorkQueue
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.nodeserver.interfaces import ILeaf, ILeaves, IRootPods, LeafNode, LeafPod
 from twisted_exec.nodeserver.ownership import NAME, NAMESPACE, UID
@@ -55,6 +56,7 @@ class SyncContext:
     clock: Any
     tell: Report = lambda *_: None
     now: Callable[[], float] = time.time
+    metrics: QueueMetrics | None = None
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,9 @@ class LeafWorker:
     def __init__(self, leaf: ILeaf, context: SyncContext) -> None:
         self.leaf, self._context, self.unswept = leaf, context, True
         self._labels = leaf.marks({"metadata": {"uid": "", "name": "", "namespace": ""}})["labels"]
-        self.queue: WorkQueue[Key] = WorkQueue(self._look, context.clock, self._failed)
+        self.queue: WorkQueue[Key] = WorkQueue(
+            self._look, context.clock, self._failed, metrics=context.metrics
+        )
         self._copies = Copies(
             leaf.client,
             context.originals,

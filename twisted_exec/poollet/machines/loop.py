@@ -12,17 +12,18 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from twisted.internet.defer import CancelledError, Deferred, DeferredList, DeferredSemaphore
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
-from twisted.internet.task import LoopingCall
+from twisted.internet.defer import CancelledError, Deferred, DeferredList
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 
 from twisted_exec.api.status import APIError
 from twisted_exec.api.times import timestamp
+from twisted_exec.control.backoff import Backoff
+from twisted_exec.control.loop import PokedLoop
+from twisted_exec.control.metrics import UNREAD, WorkQueueMetrics
+from twisted_exec.control.queue import Again, WorkQueue
 from twisted_exec.iri.interfaces import IMachineRuntime
 from twisted_exec.iri.protos import machine_pb2 as pb
-from twisted_exec.kube.informers import Backoff
 from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.poollet.machines.actions import Action, Delete, MachinePlan, PatchStatus
 from twisted_exec.poollet.machines.actor import (
@@ -42,26 +43,24 @@ from twisted_exec.poollet.machines.reference_cache import ReferenceCache
 
 RELIST_SECONDS = 5.0
 FIRST_PAUSE_SECONDS = 0.2
+SOON_SECONDS = 0.01
 MAX_ROUNDS = 12
 MAX_WORKERS = 16
 AWAY_SECONDS = 15.0
 """Silence of the runtime after which Machines report Ready as Unknown."""
 _MAY_BE_AWAY = (502, 503, 504)
+FAILED = "ReconcileFailed"
+"""Reason of an Event about a Machine for which the poollet fails."""
 UNSEEN_SECONDS = 10.0
 """How long a new machine may be missing from listings before it is created again."""
 
 
 @dataclass
-class _Work:
-    backoff: Backoff
-    running: bool = False
-    working: Deferred[Any] | None = None
-    again: bool = False
-    """The Machine has changed since the worker began."""
-    timer: IDelayedCall | None = None
-    failed: bool = False
-    """The timer is a back-off after a failure."""
+class _Progress:
+    """What the loop knows of one Machine."""
+
     away: bool = False
+    """The runtime did not answer about it."""
     trouble: str = ""
     """The runtime's last refusal, for the Machine's condition."""
     logged_problem: str = ""
@@ -90,6 +89,7 @@ class Loop:
     now: Callable[[], float] = time.time
     """Seconds since the epoch, for conditions."""
     report: Report = lambda *_: None
+    metrics: WorkQueueMetrics = UNREAD
     class_of: Callable[[str], tuple[str, str]] = lambda name: (name, "")
     config: MachineConfig | None = None
     """Set once the runtime has reported its name; the loop does nothing before."""
@@ -98,15 +98,11 @@ class Loop:
     observed: dict[str, list[pb.Machine]] = field(default_factory=dict)
     """The runtime's machines by UID of their Machine, as last listed."""
     _machines_by_uid: dict[str, Object] = field(default_factory=dict)
-    _work: dict[str, _Work] = field(default_factory=dict)
+    _progress: dict[str, _Progress] = field(default_factory=dict)
     _settled: dict[str, tuple[Object, list[pb.Machine]]] = field(default_factory=dict)
     """Machines in their desired state, with the machines observed then."""
     _silent_since: float | None = None
-    _ticker: LoopingCall | None = None
     _stopped: bool = False
-    _listing: Deferred[None] | None = None
-    _sweeping: IDelayedCall | None = None
-    _slots: DeferredSemaphore = field(default_factory=lambda: DeferredSemaphore(MAX_WORKERS))
 
     _log = Logger()
 
@@ -114,33 +110,33 @@ class Loop:
         self.reference_cache = ReferenceCache(
             self.client, self.clock, self.look_again, self.class_of
         )
+        self._queue: WorkQueue[str] = WorkQueue(
+            self._reconcile,
+            self.clock,
+            workers=MAX_WORKERS,
+            backoff=lambda: Backoff(FIRST_PAUSE_SECONDS),
+            metrics=self.metrics.of("machines"),
+        )
+        self._listing = PokedLoop(
+            self._relist, self.clock, self.relist_seconds, metrics=self.metrics.of("machine-lists")
+        )
+        self._sweeping = PokedLoop(self._sweep, self.clock, soon_seconds=SOON_SECONDS)
 
     def start(self, config: MachineConfig) -> None:
         self.config, self._stopped = config, False
         self._machines_by_uid = {machine["metadata"]["uid"]: machine for machine in self.machines()}
-        self._ticker = LoopingCall(self._tick)
-        self._ticker.clock = self.clock
-        self._ticker.start(self.relist_seconds).addErrback(self._failed)
+        self._queue.start()
+        self._sweeping.start(None)
+        self._listing.start()
 
     def stop(self) -> Deferred[Any]:
         """Cancel all work; fires when none is left."""
         # Reflectors stop later: their last changes must not start new work.
         self._stopped = True
-        if self._ticker is not None and self._ticker.running:
-            self._ticker.stop()
-        if self._sweeping is not None:
-            self._sweeping.cancel()
-            self._sweeping = None
-        ending = [self._listing] if self._listing is not None else []
-        for work in self._work.values():
-            if work.timer is not None and work.timer.active():
-                work.timer.cancel()
-            if work.running and work.working is not None:
-                ending.append(work.working)
-        self._work.clear()
-        for each in ending:
-            each.cancel()
-        return DeferredList([*ending, self.reference_cache.stop()])
+        parts = (self._listing, self._sweeping, self._queue, self.reference_cache)
+        ending = [each.stop() for each in parts]
+        self._progress.clear()
+        return DeferredList(ending)
 
     def changed(self, before: Object | None, after: Object | None) -> None:
         """Handle a change of a Machine (reflector listener)."""
@@ -162,34 +158,20 @@ class Loop:
     def look_at_all(self) -> None:
         """Plan all Machines again, because something they depend on has changed."""
         self._settled.clear()
-        for uid, work in list(self._work.items()):
-            if work.running or (work.timer is not None and not work.away):
+        for uid, progress in list(self._progress.items()):
+            if uid in self._queue and not progress.away:
                 self._wake(uid, eager=True)
-        # Machines that could not be planned yet have no worker. One sweep covers any number of
-        # changes.
-        if not (self.problem or self._stopped or self._sweeping):
-            self._sweeping = self.clock.callLater(0, self._sweep_now)
-
-    def _sweep_now(self) -> None:
-        self._sweeping = None
-        self._sweep()
+        # Machines that could not be planned yet do not wait. One sweep covers any number of changes.
+        if not self.problem:
+            self._sweeping.poke()
 
     @property
     def is_busy(self) -> bool:
-        return any(work.running for work in self._work.values())
+        return any(map(self._queue.is_running, self._progress))
 
     def machine_of(self, uid: str) -> list[pb.Machine]:
         """Return the runtime's machines of a Machine, as last listed."""
         return self.observed.get(uid, [])
-
-    def _tick(self) -> Deferred[None] | None:
-        if self._listing is None:
-            self._listing = Deferred.fromCoroutine(self._relist())
-            self._listing.addErrback(self._ended).addBoth(self._listed)
-        return None
-
-    def _listed(self, _: object) -> None:
-        self._listing = None
 
     async def _relist(self) -> None:
         assert self.config is not None
@@ -201,7 +183,7 @@ class Loop:
             return
         self.problem, self._silent_since = "", None
         self.observed = observed
-        self._sweep()
+        await self._sweep()
         await listing.clean_up(observed)
 
     def _runtime_silent(self, why: str) -> None:
@@ -220,7 +202,7 @@ class Loop:
         since = self._silent_since
         return since is not None and self.clock.seconds() - since >= AWAY_SECONDS
 
-    def _sweep(self) -> None:
+    async def _sweep(self) -> None:
         machines = {machine["metadata"]["uid"]: machine for machine in self.machines()}
         # Set before any worker wakes: in one process its changes come back at once.
         self._machines_by_uid = machines
@@ -230,27 +212,29 @@ class Loop:
             if settled is not None and settled[0] is machine and settled[1] == observed:
                 continue
             self._look(uid, machine, observed)
-        for uid in [uid for uid in self._work if uid not in machines]:
-            if not self._work[uid].running:
+        for uid in [uid for uid in self._progress if uid not in machines]:
+            if not self._queue.is_running(uid):
                 self._forget(uid)
         for uid in [uid for uid in self._settled if uid not in machines]:
             del self._settled[uid]
 
     def _look(self, uid: str, machine: Object, observed: list[pb.Machine]) -> None:
-        work = self._work.get(uid)
-        if work is not None and observed:
-            work.created_id = ""
-        if work is not None and (work.running or work.timer is not None):
-            if work.away and not work.running:
+        progress = self._progress.get(uid)
+        if progress is not None and observed:
+            progress.created_id = ""
+        if uid in self._queue:
+            if progress is not None and progress.away and not self._queue.is_running(uid):
                 self._wake(uid, eager=True)
             return
-        if self._is_settled(machine, observed, work):
+        if self._is_settled(machine, observed, progress):
             self._settled[uid] = (machine, observed)
         else:
             self._settled.pop(uid, None)
             self._wake(uid)
 
-    def _is_settled(self, machine: Object, observed: list[pb.Machine], work: _Work | None) -> bool:
+    def _is_settled(
+        self, machine: Object, observed: list[pb.Machine], work: _Progress | None
+    ) -> bool:
         try:
             planned = self._planned(machine, observed, work, {})
         except Exception:
@@ -260,16 +244,15 @@ class Loop:
         return not (planned.actions or planned.reads)
 
     def _forget(self, uid: str) -> None:
-        work = self._work.pop(uid)
-        if work.timer is not None and work.timer.active():
-            work.timer.cancel()
+        self._queue.forget(uid)
+        self._progress.pop(uid, None)
         self.reference_cache.forget(uid)
 
     def _planned(
         self,
         machine: Object,
         observed: Sequence[pb.Machine],
-        work: _Work | None,
+        work: _Progress | None,
         secrets: dict[Key, Object | str],
     ) -> MachinePlan:
         assert self.config is not None
@@ -296,86 +279,46 @@ class Loop:
     def _wake(self, uid: str, *, eager: bool = False) -> None:
         if self.config is None or self._stopped:
             return
-        work = self._work.setdefault(uid, _Work(Backoff(FIRST_PAUSE_SECONDS)))
+        self._progress.setdefault(uid, _Progress())
         if eager:
-            work.backoff.reset()
-        if work.running:
-            work.again = work.again or eager
+            self._queue.hurry(uid)
+        elif not self._queue.is_running(uid):  # else it is a write of its own
+            self._queue.add(uid)
+
+    async def _reconcile(self, uid: str) -> None:
+        """Plan and act until nothing is left to do."""
+        machine, work = self._machines_by_uid.get(uid), self._progress.get(uid)
+        if machine is None or work is None:
             return
-        if work.timer is not None:
-            if work.failed and not eager:
-                return
-            work.timer.cancel()
-            work.timer = None
-        # Set before the work begins: in one process its own changes come back at once.
-        work.running, work.again = True, False
-        working = work.working = self._slots.run(
-            lambda: Deferred.fromCoroutine(self._reconcile(uid, work))
-        )
-        working.addCallbacks(
-            lambda pause: self._done(uid, work, pause),
-            lambda failure: self._crashed(uid, work, failure),
-        )
-
-    def _done(self, uid: str, work: _Work, pause: float | None) -> None:
-        work.running, work.working = False, None
-        if self._work.get(uid) is not work:
-            return
-        if work.again:
-            self._wake(uid)
-        elif pause is not None:
-            work.timer = self.clock.callLater(pause, self._due, uid, work)
-
-    def _crashed(self, uid: str, work: _Work, failure: Failure) -> None:
-        if failure.check(CancelledError):
-            work.running = False
-            return
-        self._log.failure("reconciling machine {uid} failed", failure, uid=uid)
-        self._done(uid, work, work.backoff.pause())
-
-    def _due(self, uid: str, work: _Work) -> None:
-        work.timer = None
-        if self._work.get(uid) is work:
-            self._wake(uid)
-
-    async def _reconcile(self, uid: str, work: _Work) -> float | None:
-        """
-        Plan and act until nothing is left to do.
-
-        :return: seconds until the next look, or ``None`` to wait for a change.
-        """
-        machine = self._machines_by_uid.get(uid)
-        if machine is None:
-            return None
-        work.failed = work.away = False
+        work.away = False
         try:
             planned = await self._rounds(machine, work)
         except Gone:
-            return None  # the watch will report the deletion
+            return  # the watch will report the deletion
         except _Away as away:
             self._log_problem(machine, work, away.problem, "RuntimeUnreachable")
             await self._report_unreachable(machine, away.problem)
-            work.failed = work.away = True
-            return work.backoff.pause()
+            work.away = True
+            raise Again from None
         except APIError as error:
             if isinstance(error, RefusedAction):
                 work.trouble = error.message
                 if error.event:
                     self.report(machine, "Warning", error.event, error.message)
             self._log_problem(machine, work, error.message)
-            work.failed = True
-            return max(work.backoff.pause(), float(error.retry_after_seconds or 0))
-        if planned.waits:
-            work.failed = True  # only time or a change elsewhere will help
-            return work.backoff.pause()
-        if planned.actions:
-            return work.backoff.pause()  # acted, yet still not in the desired state: wait
+            raise
+        except CancelledError:
+            raise
+        except Exception:
+            self._log_problem(machine, work, "the poollet failed; its log says more", FAILED)
+            raise
+        if planned.waits or planned.actions:
+            # Only time or a change elsewhere will help, or it acted and is not in the desired state.
+            raise Again
         if planned.unsettled:
-            return min(work.backoff.pause(), self.relist_seconds)
-        work.backoff.reset()
-        return None
+            raise Again(self.relist_seconds)
 
-    async def _rounds(self, machine: Object, work: _Work) -> MachinePlan:
+    async def _rounds(self, machine: Object, work: _Progress) -> MachinePlan:
         before: tuple[Action, ...] = ()
         secrets: dict[Key, Object | str] = {}
         uid = machine["metadata"]["uid"]
@@ -415,7 +358,7 @@ class Loop:
         finalizers = machine["metadata"].get("finalizers") or ()
         return not self.problem and self.config.dialect.finalizer not in finalizers
 
-    async def _act(self, machine: Object, action: Action, work: _Work) -> Done:
+    async def _act(self, machine: Object, action: Action, work: _Progress) -> Done:
         try:
             done = await self._actor().act(machine, action)
         except RefusedAction as refused:
@@ -444,7 +387,7 @@ class Loop:
             with contextlib.suppress(Gone, APIError):
                 await self._actor().act(machine, action)
 
-    async def _observe(self, uid: str, work: _Work) -> list[pb.Machine]:
+    async def _observe(self, uid: str, work: _Progress) -> list[pb.Machine]:
         assert self.config is not None
         if self._is_away():
             raise _Away(self.problem)
@@ -474,7 +417,9 @@ class Loop:
         assert self.config is not None
         return ActionRunner(self.client, self.runtime, self.config, self.report)
 
-    def _log_problem(self, machine: Object, work: _Work, problem: str, reason: str = "") -> None:
+    def _log_problem(
+        self, machine: Object, work: _Progress, problem: str, reason: str = ""
+    ) -> None:
         if problem == work.logged_problem:
             return
         work.logged_problem = problem
@@ -482,13 +427,6 @@ class Loop:
             self._log.warn("machine {name}: {why}", name=label(machine), why=problem)
             if reason:
                 self.report(machine, "Warning", reason, problem)
-
-    def _ended(self, failure: Failure) -> None:
-        if not failure.check(CancelledError):
-            self._log.failure("listing the runtime's machines failed", failure)
-
-    def _failed(self, failure: Failure) -> None:
-        self._log.failure("the reconcile loop stopped", failure)
 
 
 class _Away(Exception):

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from math import inf
 
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.status import APIError, NotImplementedByBackend
+from twisted_exec.control.loop import PokedLoop
 from twisted_exec.iri.interfaces import IMachineRuntime
 from twisted_exec.iri.protos import event_pb2
 from twisted_exec.iri.protos import machine_pb2 as pb
@@ -48,38 +48,30 @@ class RuntimeEvents:
     """Time of the newest event so far, in the runtime's unit."""
     _forwarded: Counter[bytes] = field(default_factory=Counter)
     """Events at the time ``_since``, which the next listing repeats."""
-    _ticker: LoopingCall | None = None
-    _looking: Deferred[None] | None = None
     _problem: str = ""
 
     _log = Logger()
 
+    def __post_init__(self) -> None:
+        self._loop = PokedLoop(self._look, self.clock, LOOK_SECONDS)
+
     def start(self) -> None:
-        self._ticker = LoopingCall(self._look)
-        self._ticker.clock = self.clock
-        self._ticker.start(LOOK_SECONDS)
+        self._loop.start()
 
-    def stop(self) -> None:
-        if self._ticker is not None and self._ticker.running:
-            self._ticker.stop()
-        if self._looking is not None:
-            self._looking.cancel()
+    def stop(self) -> Deferred[None]:
+        """Stop; fires when nothing is under way."""
+        return self._loop.stop()
 
-    def _look(self) -> None:
-        if self._looking is None and self.synced():
-            self._looking = Deferred.fromCoroutine(self._ask())
-            self._looking.addErrback(self._failed).addBoth(self._looked)
+    async def _look(self) -> float | None:
+        return await self._ask() if self.synced() else None
 
-    def _looked(self, _: object) -> None:
-        self._looking = None
-
-    async def _ask(self) -> None:
+    async def _ask(self) -> float | None:
+        """:return: :data:`math.inf` if the runtime keeps no events."""
         event_filter = pb.EventFilter(events_from_time=self._since)
         try:
             listed = await self.runtime.list_events(pb.ListEventsRequest(filter=event_filter))
         except APIError as error:
-            self._refused(error)
-            return
+            return self._refused(error)
         self._problem = ""
         by_uid = {machine["metadata"]["uid"]: machine for machine in self.machines()}
         for event in self._new(listed.events):
@@ -89,6 +81,7 @@ class RuntimeEvents:
                 type = spec.type if spec.type in ("Normal", "Warning") else "Normal"
                 at = _seconds(spec.event_time)
                 self.recorder.record(machine, type, spec.reason[:128], spec.message, at=at)
+        return None
 
     def _new(self, events: Iterable[event_pb2.Event]) -> list[event_pb2.Event]:
         ordered = sorted(events, key=lambda event: event.spec.event_time)[-MAX_EVENTS:]
@@ -108,17 +101,14 @@ class RuntimeEvents:
             self._forwarded[event.SerializeToString(deterministic=True)] += 1
         return new
 
-    def _refused(self, error: APIError) -> None:
-        if error.code == NotImplementedByBackend.code and self._ticker is not None:
+    def _refused(self, error: APIError) -> float | None:
+        if error.code == NotImplementedByBackend.code:
             self._log.info("the machine runtime keeps no events")
-            self._ticker.stop()
-        elif error.message != self._problem:
+            return inf
+        if error.message != self._problem:
             self._log.debug("the machine runtime's events: {why}", why=error.message)
             self._problem = error.message
-
-    def _failed(self, failure: Failure) -> None:
-        if not failure.check(CancelledError):
-            self._log.failure("listing the runtime's events failed", failure)
+        return None
 
 
 def _seconds(event_time: int) -> float:

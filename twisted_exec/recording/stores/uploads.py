@@ -19,7 +19,8 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from twisted_exec.program.tasks import BackgroundTask
+from twisted_exec.control.backoff import Backoff
+from twisted_exec.control.runs import BackgroundTask
 from twisted_exec.recording.stores.interfaces import (
     KINDS,
     ReadText,
@@ -88,13 +89,13 @@ class Uploads(BackgroundTask):
         clock: IReactorTime,
         metrics: UploadMetrics,
         *,
-        random_part: Callable[[], float] = random.random,
+        rng: random.Random | None = None,
     ) -> None:
         self.backend = store
-        self._clock, self._metrics, self._random_part = clock, metrics, random_part
+        self._clock, self._metrics = clock, metrics
         self._jobs: dict[str, _Job] = {}
         self._current: tuple[_Job, Deferred[Any]] | None = None
-        self._delay_seconds = 0.0
+        self._backoff = Backoff(FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS, rng)
         self._is_working = self.is_stopped = False
         self.problem = ""
         self.failing: Callable[[str, str], object] = lambda name, why: None
@@ -181,7 +182,7 @@ class Uploads(BackgroundTask):
         if self._jobs.get(job.name) is job:
             del self._jobs[job.name]
         self._count()
-        self._delay_seconds = 0.0
+        self._backoff.reset()
         if self.problem:
             self.problem = ""
             self._log.info("{url} stores recordings again", url=self.backend.url)
@@ -206,11 +207,7 @@ class Uploads(BackgroundTask):
         job.is_unreadable = kind == _READING
         if job.is_unreadable and not self._next().is_unreadable:
             return
-        self._delay_seconds = min(
-            max(FIRST_DELAY_SECONDS, self._delay_seconds * 2), LONGEST_DELAY_SECONDS
-        )
-        # Many runtimes would otherwise come back together.
-        await deferLater(self._clock, self._delay_seconds * (0.5 + self._random_part() / 2))
+        await deferLater(self._clock, self._backoff.pause())
 
 
 def _fire(done: Deferred[Any], result: Any) -> Any:

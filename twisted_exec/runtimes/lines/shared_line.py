@@ -33,6 +33,7 @@ from twisted_exec.api.status import APIError, message_of
 from twisted_exec.console.floor import notice
 from twisted_exec.console.interfaces import IRecoveringTransport
 from twisted_exec.console.line import ReadRateLimit
+from twisted_exec.control.backoff import Backoff
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.program.config_file import Reader
 from twisted_exec.program.tasks import as_deferred
@@ -150,7 +151,8 @@ class SharedLine:
         self._producer: Any = None
         self._size: TerminalSize | None = None
         self._paused = self._closing = False
-        self._opened_at = self._delay_seconds = 0.0
+        self._opened_at = 0.0
+        self._backoff = Backoff(timing.first_delay_seconds, timing.longest_delay_seconds)
         self._opening: Deferred[Any] | None = None
         self._settling: IDelayedCall | None = None  # open again, but not yet back
         self._is_unsteady = False
@@ -348,7 +350,7 @@ class SharedLine:
         if self._producer is not None:
             self._producer.resumeProducing()  # the lost connection may have paused it
         if not self._is_unsteady:
-            self._delay_seconds = 0.0
+            self._backoff.reset()
         opening = Deferred.fromCoroutine(self._try_again(why))
         self._opening = None if opening.called else opening
         opening.addErrback(lambda failure: failure.trap(CancelledError))
@@ -356,9 +358,7 @@ class SharedLine:
 
     async def _try_again(self, why: str) -> None:
         while not self._closing:
-            doubled = max(self._timing.first_delay_seconds, self._delay_seconds * 2)
-            self._delay_seconds = min(doubled, self._timing.longest_delay_seconds)
-            await deferLater(self._clock, self._delay_seconds)
+            await deferLater(self._clock, self._backoff.pause())
             try:
                 async with self._attempt:
                     link = await self._open()

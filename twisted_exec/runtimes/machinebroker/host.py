@@ -26,11 +26,11 @@ from zope.interface import implementer
 
 from twisted_exec.api.status import APIError, ServiceUnavailable
 from twisted_exec.auth.console_rights import LOG, SCREEN
+from twisted_exec.control.backoff import Backoff
 from twisted_exec.iri.request_cache import StreamLinks
 from twisted_exec.iri.revisions import IRONCORE
 from twisted_exec.iri.target import MutualTLS
 from twisted_exec.kube.client import LateCredentials, MakeKubeClient
-from twisted_exec.kube.informers import Backoff
 from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.program.descriptors import SessionLimits

@@ -16,13 +16,14 @@ from twisted.logger import Logger
 
 from twisted_exec.api.kinds.consolerecordings import CANNOT_BE_RECORDED
 from twisted_exec.api.status import ServiceUnavailable
+from twisted_exec.control.runs import SingleRun
 from twisted_exec.iri.protos import console_pb2 as pb
 from twisted_exec.journal.interfaces import EventKind
 from twisted_exec.journal.journal import Journal
 from twisted_exec.journal.snapshot import Snapshot
 from twisted_exec.journal.store import JournalStore
 from twisted_exec.program.disk_thread import Files
-from twisted_exec.program.tasks import ShortTurns, SingleRun
+from twisted_exec.program.tasks import ShortTurns
 from twisted_exec.recording.chain import InvalidRecording
 from twisted_exec.recording.ranges import JournalPosition, MissingOutput, RangeReader
 from twisted_exec.recording.signatures import HeadSigner, UnusableCertificate

@@ -27,12 +27,13 @@ from twisted_exec.api.kinds.consolerecordings import CANNOT_BE_RECORDED
 from twisted_exec.api.names import listed
 from twisted_exec.api.status import BadRequest, Conflict, NotFound, ServiceUnavailable
 from twisted_exec.console.interfaces import IConsoleRecorder
+from twisted_exec.control.runs import SingleRun
 from twisted_exec.iri.protos import console_pb2 as pb
 from twisted_exec.journal.journal import Journal
 from twisted_exec.journal.store import JournalStore
 from twisted_exec.program.disk_thread import DiskThread, Unanswered
 from twisted_exec.program.options import OPTION, ProgramOption, size
-from twisted_exec.program.tasks import ShortTurns, SingleRun, ends_within
+from twisted_exec.program.tasks import ShortTurns, ends_within
 from twisted_exec.recording.chain import InvalidRecording
 from twisted_exec.recording.ranges import Range, render
 from twisted_exec.recording.signatures import HeadSigner

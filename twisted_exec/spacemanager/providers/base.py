@@ -9,9 +9,10 @@ from typing import Any
 from twisted.internet.defer import Deferred, DeferredList, succeed
 
 from twisted_exec.api.resource import Resource
-from twisted_exec.kube.informers import Listeners, Reflector
+from twisted_exec.control.listeners import Listeners
+from twisted_exec.control.runs import StoppingParts
+from twisted_exec.kube.informers import Reflector
 from twisted_exec.kube.interfaces import IKubeClient, Object
-from twisted_exec.program.tasks import StoppingParts
 from twisted_exec.spacemanager.interfaces import Physical, SpaceInfo, SpaceRequest
 
 MAX_OBJECTS = 100_000

@@ -35,11 +35,11 @@ from twisted_exec.api.status import (
     NotFound,
     ServiceUnavailable,
 )
+from twisted_exec.control.runs import BackgroundTask, StoppingParts
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
 from twisted_exec.kube.kubeconfig.loader import load_inline
 from twisted_exec.kube.transport import HTTPTransport, Request
 from twisted_exec.program.process_groups import kill_group
-from twisted_exec.program.tasks import BackgroundTask, StoppingParts
 from twisted_exec.spacemanager.interfaces import (
     BROKEN,
     BUILDING,

@@ -35,8 +35,8 @@ from twisted_exec.api.status import (
     one_line,
 )
 from twisted_exec.api.yaml_reader import FILE, parse_yaml
+from twisted_exec.control.runs import StoppingParts
 from twisted_exec.program.process_groups import kill_group, leading
-from twisted_exec.program.tasks import StoppingParts
 from twisted_exec.spacemanager.interfaces import Physical, ProviderSpec
 from twisted_exec.spacemanager.providers.cluster import wrong_secret
 from twisted_exec.tls.errors import TLSConfigError

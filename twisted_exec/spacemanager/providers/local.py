@@ -34,11 +34,12 @@ from twisted_exec.api.status import (
     NotFound,
     ServiceUnavailable,
 )
+from twisted_exec.control.backoff import Backoff
+from twisted_exec.control.runs import StoppingParts
 from twisted_exec.kube.client import KubeClient
-from twisted_exec.kube.informers import Backoff
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError, Material
 from twisted_exec.kube.kubeconfig.loader import load, written
-from twisted_exec.program.tasks import StoppingParts, as_deferred
+from twisted_exec.program.tasks import as_deferred
 from twisted_exec.spacemanager.interfaces import (
     BROKEN,
     BUILDING,

@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, DeferredList
-from twisted.internet.interfaces import IDelayedCall
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from zope.interface import implementer
@@ -23,10 +22,13 @@ from zope.interface import implementer
 from twisted_exec.api import spaces
 from twisted_exec.api.kinds.secrets import SECRETS
 from twisted_exec.api.status import AlreadyExists, NotFound
-from twisted_exec.kube.informers import Key, Listeners, Reflector, WorkQueue, key_of
+from twisted_exec.control.listeners import Listeners
+from twisted_exec.control.metrics import UNREAD, QueueMetrics, WorkQueueMetrics
+from twisted_exec.control.queue import WorkQueue
+from twisted_exec.control.runs import StoppingParts
+from twisted_exec.kube.informers import Key, Reflector, key_of
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.recorder import Recorder
-from twisted_exec.program.tasks import StoppingParts
 from twisted_exec.spacemanager.interfaces import (
     GOING,
     IProviders,
@@ -69,6 +71,7 @@ class SpaceLoop(Service):
     :param record: records messages for users, by default as Events.
     :param probe: probes a kubeconfig, by default with real requests.
     :param now: seconds since the epoch.
+    :param metrics: of the program's queues.
     """
 
     _log = Logger()
@@ -84,6 +87,7 @@ class SpaceLoop(Service):
         record: Record | None = None,
         probe: Probe | None = None,
         rng: random.Random | None = None,
+        metrics: WorkQueueMetrics = UNREAD,
     ) -> None:
         self._hub, self._providers, self._clock = hub, providers, clock
         self._random = rng or random.Random()
@@ -94,7 +98,9 @@ class SpaceLoop(Service):
             )
             record = self._recorder.record
         self._probe = probe or prober(clock)
-        self._probes = ProbeSchedule(self._probe, clock, self._probed, self._random)
+        self._probes = ProbeSchedule(
+            self._probe, clock, self._probed, self._random, metrics.of("space-probes")
+        )
         self._spaces = Reflector(hub, spaces.SPACES, clock, on_change=self._space_changed)
         self._secrets = Reflector(
             hub,
@@ -117,7 +123,9 @@ class SpaceLoop(Service):
             self._probes,
             record,
         )
-        self._queues = SpaceQueues(self._work, clock, self._has_provider, self._random)
+        self._queues = SpaceQueues(
+            self._work, clock, self._has_provider, self._random, metrics.of("spaces")
+        )
         self._memory: dict[Key, SpaceMemory] = {}
         self._begun = False
         self._unfollow: Callable[[], None] = lambda: None
@@ -374,15 +382,18 @@ class SpaceQueues:
         clock: Any,
         is_there: Callable[[str], bool],
         rng: random.Random,
+        metrics: QueueMetrics | None = None,
     ) -> None:
         self._work, self._clock, self._is_there, self._random = work, clock, is_there, rng
+        self._metrics = metrics
         self._queues: dict[str, WorkQueue[Work]] = {}
-        self._timers: dict[Key, IDelayedCall] = {}
+        self._delayed: dict[Key, str] = {}
+        """The queues in which Spaces wait for their next look."""
         self._stopping = StoppingParts()
         self._stopped = False
 
     def __len__(self) -> int:
-        return sum(len(queue) for queue in self._queues.values())
+        return sum(queue.unsettled for queue in self._queues.values())
 
     def add(self, provider: str, work: Work, *, hurry: bool = False) -> None:
         """
@@ -390,7 +401,9 @@ class SpaceQueues:
 
         :param hurry: skip the back-off after failures.
         """
-        queue = self._queue(provider, "" if isinstance(work, Discovered) else work[0])
+        if self._stopped:
+            return
+        queue = self._queues[self._open(provider, "" if isinstance(work, Discovered) else work[0])]
         if hurry:
             queue.hurry(work)
         else:
@@ -401,14 +414,16 @@ class SpaceQueues:
         if self._stopped:
             return
         spread = RESYNC_SECONDS * self._random.uniform(0.8, 1.2)
-        pause = spread if seconds is None else min(seconds, spread)
-        self.forget(key)
-        self._timers[key] = self._clock.callLater(pause, self._due, provider, key)
+        name = self._open(provider, key[0])
+        if self._delayed.get(key, name) != name:
+            self.forget(key)
+        self._delayed[key] = name
+        self._queues[name].add_after(key, spread if seconds is None else min(seconds, spread))
 
     def forget(self, key: Key) -> None:
-        timer = self._timers.pop(key, None)
-        if timer is not None:
-            timer.cancel()
+        queue = self._queues.get(self._delayed.pop(key, ""))
+        if queue is not None:
+            queue.forget(key)
 
     def drop(self, provider: str) -> None:
         if provider in self._queues and not self._is_there(provider):
@@ -417,21 +432,16 @@ class SpaceQueues:
     def stop(self) -> Deferred[Any]:
         """Stop all queues; fires when no work is under way."""
         self._stopped = True
-        for key in list(self._timers):
-            self.forget(key)
         ending = [queue.stop() for queue in self._queues.values()]
         return DeferredList([*ending, self._stopping.over()])
 
-    def _due(self, provider: str, key: Key) -> None:
-        del self._timers[key]
-        self.add(provider, key)
-
-    def _queue(self, provider: str, namespace: str) -> WorkQueue[Work]:
+    def _open(self, provider: str, namespace: str) -> str:
+        """Return the name of the queue for a Space, which exists then."""
         name = provider if provider and self._is_there(provider) else f"/{namespace}"
         if name not in self._queues:
             self._tidy()
-            self._queues[name] = WorkQueue(self._work, self._clock)
-        return self._queues[name]
+            self._queues[name] = WorkQueue(self._work, self._clock, metrics=self._metrics)
+        return name
 
     def _tidy(self) -> None:
         """Remove idle queues of namespaces: deleted namespaces would accumulate."""

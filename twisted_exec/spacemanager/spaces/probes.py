@@ -13,17 +13,18 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from twisted.internet.defer import CancelledError, Deferred, DeferredList, DeferredSemaphore
-from twisted.internet.interfaces import IDelayedCall
+from twisted.internet.defer import Deferred, DeferredList
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 
 from twisted_exec.api.conditions import ConditionValue
 from twisted_exec.api.kinds.reviews import SELFSUBJECTACCESSREVIEWS, SELFSUBJECTREVIEWS
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.spaces import VIEWPOINTS
 from twisted_exec.api.status import APIError, one_line
-from twisted_exec.kube.informers import Backoff, Key
+from twisted_exec.control.backoff import Backoff
+from twisted_exec.control.metrics import QueueMetrics
+from twisted_exec.control.queue import Again, WorkQueue
+from twisted_exec.kube.informers import Key
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
 from twisted_exec.kube.transport import HTTPTransport, Request
 from twisted_exec.spacemanager import PROGRAM
@@ -142,13 +143,9 @@ class _Entry:
     contents: Contents
     what: str
     provider: str
-    backoff: Backoff
     in_no_hurry: bool = False
     was_away: bool = False
-    repeat: bool = False
     result: ProbeResult | None = None
-    timer: IDelayedCall | None = None
-    running: Deferred[None] | None = None
 
 
 class ProbeSchedule:
@@ -167,11 +164,13 @@ class ProbeSchedule:
         clock: Any,
         changed: Callable[[Key], None],
         rng: random.Random | None = None,
+        metrics: QueueMetrics | None = None,
     ) -> None:
+        self._metrics = metrics
         self._probe, self._clock, self._changed = probe, clock, changed
         self._random = rng or random.Random()
         self._entries: dict[Key, _Entry] = {}
-        self._slots: dict[str, DeferredSemaphore] = {}
+        self._queues: dict[str, WorkQueue[Key]] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -201,17 +200,17 @@ class ProbeSchedule:
             if entry.in_no_hurry and not was_well:
                 entry.in_no_hurry = False  # no longer healthy
                 self.again(key)
-            if entry.was_away and not is_away:
+            is_back, entry.was_away = entry.was_away and not is_away, is_away
+            if is_back:
                 entry.result = None
                 self.again(key)
-            entry.was_away = is_away
+                return None
             return entry.result
         was_well = was_well and entry is None
         self.forget(key)
-        backoff = Backoff(FIRST_SECONDS, LONGEST_SECONDS, self._random)
-        entry = self._entries[key] = _Entry(stamp, contents, what, provider, backoff)
-        entry.in_no_hurry = was_well
-        self._begin_in(key, entry, self._random.uniform(0.0, PROBE_SECONDS) if was_well else 0.0)
+        entry = self._entries[key] = _Entry(stamp, contents, what, provider, was_well)
+        seconds = self._random.uniform(0.0, PROBE_SECONDS) if was_well else 0.0
+        self._queue_of(provider).add_after(key, seconds)
         return None
 
     def is_refused(self, key: Key) -> bool:
@@ -221,65 +220,42 @@ class ProbeSchedule:
     def again(self, key: Key) -> None:
         """Probe a Space now; a probe under way may be too early, so another follows it."""
         entry = self._entries.get(key)
-        if entry is None:
-            return
-        if entry.timer is not None:
-            entry.timer.reset(0.0)
-        else:
-            entry.repeat = True
+        if entry is not None:
+            self._queue_of(entry.provider).hurry(key)
 
     def forget(self, key: Key) -> None:
         entry = self._entries.pop(key, None)
         if entry is not None:
-            self._end(entry)
+            queue = self._queue_of(entry.provider)
+            queue.forget(key, cancel=True)
+            if not len(queue):
+                del self._queues[entry.provider]  # or deleted providers would accumulate
 
     def stop(self) -> Deferred[Any]:
         """Stop all probes; fires when none is under way."""
-        ending = [entry.running for entry in self._entries.values() if entry.running is not None]
-        for key in list(self._entries):
-            self.forget(key)
-        return DeferredList(ending)
+        self._entries.clear()
+        return DeferredList([each.stop() for each in self._queues.values()])
 
-    def _end(self, entry: _Entry) -> None:
-        if entry.timer is not None:
-            entry.timer.cancel()
-            entry.timer = None
-        if entry.running is not None:
-            entry.running.cancel()
+    def _queue_of(self, provider: str) -> WorkQueue[Key]:
+        if provider not in self._queues:
+            self._queues[provider] = WorkQueue(
+                self._once,
+                self._clock,
+                workers=AT_ONCE,
+                backoff=lambda: Backoff(FIRST_SECONDS, LONGEST_SECONDS, self._random),
+                metrics=self._metrics,
+            )
+        return self._queues[provider]
 
-    def _begin_in(self, key: Key, entry: _Entry, seconds: float) -> None:
-        entry.timer = self._clock.callLater(seconds, self._begin, key, entry)
-
-    def _begin(self, key: Key, entry: _Entry) -> None:
-        entry.timer, entry.in_no_hurry = None, False
-        slots = self._slots.setdefault(entry.provider, DeferredSemaphore(AT_ONCE))
-        running: Deferred[None] = slots.run(lambda: Deferred.fromCoroutine(self._once(key, entry)))
-        entry.running = running
-        running.addErrback(self._failed, key, entry).addBoth(self._over, entry)
-
-    async def _once(self, key: Key, entry: _Entry) -> None:
-        if self._entries.get(key) is not entry:
-            return  # forgotten while it waited for its turn
-        result = await self._probe(entry.contents, entry.what)
-        before, entry.result = entry.result, result
-        if result.lives and result.ready[0] == "True":
-            entry.backoff.reset()
-            pause = PROBE_SECONDS * self._random.uniform(0.9, 1.1)
-        else:
-            pause = entry.backoff.pause()
-        repeat, entry.repeat = entry.repeat, False
-        self._begin_in(key, entry, 0.0 if repeat else pause)
+    async def _once(self, key: Key) -> float | None:
+        entry = self._entries.get(key)
+        if entry is None:
+            return None
+        entry.in_no_hurry = False
+        before = entry.result
+        entry.result = result = await self._probe(entry.contents, entry.what)
         if result != before:
             self._changed(key)
-
-    def _failed(self, failure: Failure, key: Key, entry: _Entry) -> None:
-        if failure.check(CancelledError) or self._entries.get(key) is not entry:
-            return
-        self._log.failure("probing space {key} failed", failure, key="/".join(key))
-        self._begin_in(key, entry, PROBE_SECONDS)
-
-    def _over(self, _: object, entry: _Entry) -> None:
-        entry.running = None
-        slots = self._slots.get(entry.provider)
-        if slots is not None and slots.tokens == slots.limit:
-            del self._slots[entry.provider]  # or deleted providers would accumulate
+        if result.lives and result.ready[0] == "True":
+            return PROBE_SECONDS * self._random.uniform(0.9, 1.1)
+        raise Again

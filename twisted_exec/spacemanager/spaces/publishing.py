@@ -22,9 +22,9 @@ from twisted_exec.api.conditions import ConditionValue, with_conditions
 from twisted_exec.api.kinds.clusterprofiles import CLUSTERPROFILES, HEALTHY, MANAGER_LABEL
 from twisted_exec.api.status import AlreadyExists, APIError, Conflict, NotFound
 from twisted_exec.api.times import timestamp
+from twisted_exec.control.runs import BackgroundTask, StoppingParts
 from twisted_exec.kube.informers import Change, Reflector
 from twisted_exec.kube.interfaces import IKubeClient, Object
-from twisted_exec.program.tasks import BackgroundTask, StoppingParts
 from twisted_exec.spacemanager.spaces.naming import provider_of
 from twisted_exec.spacemanager.spaces.secrets import SELECTOR, labels_of, owner_of, owner_uid
 

@@ -14,7 +14,8 @@ from typing import Any
 from twisted_exec.api import spaces
 from twisted_exec.api.kinds.secrets import SECRETS, value_of
 from twisted_exec.api.status import AlreadyExists, APIError, BadRequest, Conflict, Invalid, NotFound
-from twisted_exec.kube.informers import Backoff, Key
+from twisted_exec.control.backoff import Backoff
+from twisted_exec.kube.informers import Key
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.spacemanager.interfaces import (
     USABLE,

@@ -8,7 +8,6 @@ listed again.
 from __future__ import annotations
 
 import queue
-import random
 import secrets
 import threading
 from collections.abc import Callable, Iterator
@@ -24,6 +23,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from twisted_exec.api.status import APIError, ServiceUnavailable
+from twisted_exec.control.backoff import Backoff
 from twisted_exec.storage.etcd.client import (
     COMPACT,
     RANGE,
@@ -140,7 +140,7 @@ class EtcdReflector:
 
     async def _keep_up(self) -> None:
         self._client.load()
-        retry_seconds = _FIRST_RETRY_SECONDS
+        backoff = Backoff(_FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS)
         is_known = False
         while True:
             began = self._reactor.seconds()
@@ -163,10 +163,9 @@ class EtcdReflector:
                     raise
                 self._in_trouble(str(problem))
             if self._reactor.seconds() - began > _LONGEST_RETRY_SECONDS:
-                retry_seconds = _FIRST_RETRY_SECONDS
+                backoff.reset()
             if not self._others_to_ask():
-                await deferLater(self._reactor, retry_seconds * random.uniform(0.5, 1.0))
-                retry_seconds = min(retry_seconds * 2, _LONGEST_RETRY_SECONDS)
+                await deferLater(self._reactor, backoff.pause())
 
     async def _goes_on(self) -> bool:
         revision, marker, key = self.order.seen, self.order.marker, self._keys.marker

@@ -13,17 +13,18 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime
 from functools import partial
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from twisted.application.service import Service
-from twisted.internet.defer import CancelledError, Deferred, succeed
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
-from twisted.internet.task import deferLater
+from twisted.internet.defer import CancelledError, Deferred, DeferredList
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from twisted_exec.api.status import APIError, Forbidden, Unauthorized
-from twisted_exec.program.tasks import BackgroundTask, ShortTurns
+from twisted_exec.control.loop import PokedLoop
+from twisted_exec.program.tasks import ShortTurns
 from twisted_exec.streaming.interfaces import (
     IDLE,
     POWERED_OFF,
@@ -153,11 +154,10 @@ class SessionGuard(Service):
         self._review_seconds, self._at_once = review_seconds, at_once
         self._now, self._files, self._on_review = now, files, on_review
         self._versions: list[int] = []
-        self._look: IDelayedCall | None = None
-        self._loop: Deferred[None] | None = None
-        self._expiring: Deferred[None] | None = None
-        self._expiry: IDelayedCall | None = None
-        self._timer: IDelayedCall | None = None
+        self._rounds = PokedLoop(self._round, clock, soon_seconds=HINT_SECONDS)
+        self._looks = PokedLoop(self._look_at_files, clock, LOOK_SECONDS)
+        self._ends = PokedLoop(self._end_expired, clock, soon_seconds=HINT_SECONDS)
+        self._hint_due = -math.inf
         self._hinted_at: float | None = None
         self._last_hint: float | None = None  # by time.monotonic
         self._round_ended = -math.inf
@@ -170,49 +170,33 @@ class SessionGuard(Service):
         super().startService()
         self._sessions.on_opened = self._opened
         self._sessions.on_asked = self._asked
-        self._expect(min((each.expires for each in self._sessions.live()), default=math.inf))
+        self._ends.start(0.0)
         if files := self._files():
             self._versions = [each.look() for each in files]
-            self._look = self._clock.callLater(LOOK_SECONDS, self._look_at_files)
-        self._loop = Deferred.fromCoroutine(self._run()).addErrback(self._stopped)
+            self._looks.start(LOOK_SECONDS)
+        self._rounds.start(self._review_seconds)
 
-    def stopService(self) -> Deferred[None]:
+    def stopService(self) -> Deferred[Any]:
         super().stopService()
         self._sessions.on_opened = self._sessions.on_asked = None
-        for timer in (self._expiry, self._look):
-            if timer is not None and timer.active():
-                timer.cancel()
-        if self._expiring is not None:
-            self._expiring.cancel()
-        loop, self._loop = self._loop, None
-        if loop is None:
-            return succeed(None)
-        loop.cancel()
-        return loop
+        return DeferredList([each.stop() for each in (self._rounds, self._looks, self._ends)])
 
     def review_soon(self) -> None:
         """Take a hint that permissions or credentials have changed; bursts count once."""
         if not self.running:
             return
         self._last_hint = time.monotonic()
-        if self._hinted_at is None:  # for a round that is under way: it may have passed the session
-            self._hinted_at = self._clock.seconds()
-        timer = self._timer
-        if timer is None or not timer.active():
-            return
         now = self._clock.seconds()
         seconds = max(self._hint_seconds, self._round_ended + HINT_SECONDS - now)
-        if timer.getTime() - now > seconds:
-            timer.reset(seconds)
+        if self._hinted_at is None:  # for a round that is under way: it may have passed the session
+            self._hinted_at, self._hint_due = now, now + seconds
+        self._rounds.poke(seconds)
 
     def _asked(self) -> None:
-        timer = self._timer
-        if self._hinted_at is None or timer is None or not timer.active():
-            return
-        now = self._clock.seconds()
-        due = min(now + self._hint_seconds, self._hinted_at + LONGEST_HINT_SECONDS)
-        if due > timer.getTime():
-            timer.reset(due - now)
+        if self._hinted_at is not None:
+            due = self._clock.seconds() + self._hint_seconds
+            due = min(due, self._hinted_at + LONGEST_HINT_SECONDS)
+            self._hint_due = max(self._hint_due, due)
 
     def end(self, key: MachineKey | PoolKey, ending: Ending) -> int:
         """
@@ -240,8 +224,7 @@ class SessionGuard(Service):
         seconds = self._clock.seconds() - began
         self._sessions.metrics.revoked(cause, seconds, observed=observed)
 
-    def _look_at_files(self) -> None:
-        self._look = self._clock.callLater(LOOK_SECONDS, self._look_at_files)
+    async def _look_at_files(self) -> None:
         if not len(self._sessions):
             return
         versions = [each.look() for each in self._files()]
@@ -263,21 +246,12 @@ class SessionGuard(Service):
     def _expect(self, moment: float) -> None:
         if not self.running or moment == math.inf:
             return
-        seconds = min(max(moment - self._now(), 0.0), LONGEST_WAIT_SECONDS)
-        timer = self._expiry
-        if timer is None or not timer.active():
-            self._expiry = self._clock.callLater(seconds, self._expire)
-        elif timer.getTime() > self._clock.seconds() + seconds:
-            timer.reset(seconds)
+        self._ends.poke(self._until(moment))
 
-    def _expire(self) -> None:
-        if self._expiring is not None and not self._expiring.called:
-            self._expiry = self._clock.callLater(HINT_SECONDS, self._expire)
-            return
-        self._expiring = Deferred.fromCoroutine(self._end_expired())
-        self._expiring.addErrback(self._stopped)
+    def _until(self, moment: float) -> float:
+        return min(max(moment - self._now(), 0.0), LONGEST_WAIT_SECONDS)
 
-    async def _end_expired(self) -> None:
+    async def _end_expired(self) -> float:
         earliest, turns = math.inf, ShortTurns(self._clock, is_urgent=True)
         for session in self._sessions.live():
             if session.ending is not None or session.expires == math.inf:
@@ -289,34 +263,23 @@ class SessionGuard(Service):
                 await turns.breathe()
             else:
                 earliest = min(earliest, session.expires)
-        self._expect(earliest)
+        return math.inf if earliest == math.inf else self._until(earliest)
 
-    async def _run(self) -> None:
-        seconds = self._review_seconds
-        while True:
-            await self._wait(seconds)
-            started = self._clock.seconds()
-            try:
-                await self.review()
-            except Exception:  # a bug must not leave every session without a guard
-                if not self.running:
-                    raise
-                self._log.failure("reviewing sessions failed")
-            self._round_ended = self._clock.seconds()
-            # Measured from the start, so that slow reviews do not space the rounds further.
-            elapsed = self._clock.seconds() - started
-            seconds = self._review_seconds - elapsed % self._review_seconds
-            if self._hinted_at is not None:
-                seconds = HINT_SECONDS
-
-    def _wait(self, seconds: float) -> Deferred[None]:
-        waiting: Deferred[None] = Deferred(lambda _: timer.cancel())
-        timer = self._timer = self._clock.callLater(seconds, waiting.callback, None)
-        return waiting
-
-    def _stopped(self, failure: Failure) -> None:
-        if not failure.check(CancelledError):
-            self._log.failure("reviewing sessions stopped", failure)
+    async def _round(self) -> float:
+        started = self._clock.seconds()
+        if self._hinted_at is not None and self._hint_due > started:
+            return self._hint_due - started  # users have asked meanwhile
+        try:
+            await self.review()
+        except Exception:  # a bug must not leave every session without a guard
+            if not self.running:
+                raise
+            self._log.failure("reviewing sessions failed")
+        self._round_ended = self._clock.seconds()
+        self._hint_due = -math.inf  # a hint during the round waits for HINT_SECONDS only
+        # Measured from the start, so that slow reviews do not space the rounds further.
+        elapsed = self._clock.seconds() - started
+        return self._review_seconds - elapsed % self._review_seconds
 
     async def review(self) -> None:
         """
@@ -387,7 +350,7 @@ _LOOKS = 16
 """Checks per limit: a session may exceed it by a sixteenth."""
 
 
-class Idleness(BackgroundTask):
+class Idleness:
     """
     Ends idle sessions.
 
@@ -408,22 +371,19 @@ class Idleness(BackgroundTask):
         spared: Collection[str] = ("log", "run", "screen"),
     ) -> None:
         self._sessions, self._clock, self._seconds = sessions, clock, seconds
+        self._loop = PokedLoop(self._look, clock, seconds / _LOOKS)
         self._spared = frozenset(spared)
         self._seen: WeakKeyDictionary[Session, tuple[tuple[int, int], float]] = WeakKeyDictionary()
 
     def start(self) -> None:
         if self._seconds:
-            self._begin(self._run())
+            self._loop.start(self._seconds / _LOOKS)
 
-    async def _run(self) -> None:
-        while True:
-            await deferLater(self._clock, self._seconds / _LOOKS)
-            try:
-                self.look()
-            except CancelledError:
-                raise
-            except Exception:  # or no session would be checked any more
-                self._log.failure("cannot check for idle sessions")
+    def stop(self) -> Deferred[None]:
+        return self._loop.stop()
+
+    async def _look(self) -> None:
+        self.look()
 
     def look(self) -> None:
         now = self._clock.seconds()
@@ -437,9 +397,6 @@ class Idleness(BackgroundTask):
             elif now - since >= self._seconds:
                 message = f"nothing was sent or received for {self._seconds:g} seconds"
                 session.end(Ending(IDLE, message))
-
-    def _crashed(self, failure: Failure) -> None:
-        self._log.failure("cannot check for idle sessions", failure)
 
 
 LAST_WORD_SECONDS = 3.0

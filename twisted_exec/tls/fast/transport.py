@@ -8,7 +8,6 @@ does not end the connection.
 from __future__ import annotations
 
 import errno
-import random
 import socket
 from collections.abc import Callable
 from functools import partial
@@ -33,6 +32,7 @@ from twisted.protocols.tls import TLSMemoryBIOFactory, TLSMemoryBIOProtocol
 from twisted.python.failure import Failure
 from zope.interface import directlyProvides, implementer, providedBy
 
+from twisted_exec.control.backoff import Backoff
 from twisted_exec.tls.fast.names import is_usable
 from twisted_exec.tls.turns import IFramed, Turns, TurnTaking, turns_of
 
@@ -188,16 +188,14 @@ class UNIXClient(_AtOnce, unix.Client):
     """
 
     _attempt: IDelayedCall | None = None
-    _pause_seconds = 0.002
+    _backoff: Backoff | None = None
 
     def doConnect(self) -> None:
         is_wanted = hasattr(self, "connector")  # the attempt may have failed meanwhile
         problem = self.socket.connect_ex(self.realAddress) if is_wanted else None
         if problem == errno.EAGAIN:
-            self._attempt = self.reactor.callLater(
-                self._pause_seconds * random.uniform(0.5, 1.0), self.doConnect
-            )
-            self._pause_seconds = min(2 * self._pause_seconds, _LONGEST_PAUSE_SECONDS)
+            self._backoff = self._backoff or Backoff(_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
+            self._attempt = self.reactor.callLater(self._backoff.pause(), self.doConnect)
         elif problem == 0:
             # Twisted would connect again, which Linux refuses if the server listens no more.
             self._connectDone()
@@ -311,6 +309,7 @@ def unbuffered_connector(reactor: Any) -> Any:
     return Connecting(reactor) if isinstance(reactor, PosixReactorBase) else reactor
 
 
+_FIRST_PAUSE_SECONDS = 0.002
 _LONGEST_PAUSE_SECONDS = 0.1
 _LINGER_SECONDS = 30.0
 

@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.kube.informers`."""
+"""Tests for :mod:`twisted_exec.control.listeners`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.kube.informers import Listeners
+from twisted_exec.control.listeners import Listeners
 
 
 class FollowersTests(SynchronousTestCase):
