@@ -613,9 +613,29 @@ class ConsoleSession:
             dialog.tell(f"You are an observer; {writer} is the writer.")
         if command is EscapeCommand.MESSAGE:
             act = self._write_message
-        acting = Deferred.fromCoroutine(act(command, dialog, self._scrollback))
-        self._acting = acting.addCallbacks(self.go_to, self._refused, errbackArgs=(dialog,))
+        acting = Deferred.fromCoroutine(self._carry_out(act, command, dialog, self._scrollback))
+        self._acting = acting.addCallbacks(self.go_to, self._cancelled)
         acting.addBoth(lambda _: self._close_dialog(dialog))
+
+    async def _carry_out(
+        self, act: Act, command: EscapeCommand, dialog: Dialog, scrollback: Scrollback
+    ) -> NextSession | None:
+        following = None
+        try:
+            following = await act(command, dialog, scrollback)
+        except CancelledError:
+            raise
+        except Exception as problem:
+            if self._outcome is not None:
+                return None
+            dialog.tell(one_line(explain(problem)))
+        if following is None and command in DIALOGS and not dialog.has_asked:
+            # The user may have typed the answers already: they must not reach the machine.
+            await dialog.line("Enter goes on: ")
+        return following
+
+    def _cancelled(self, failure: Failure) -> None:
+        failure.trap(CancelledError)
 
     async def _write_message(
         self, _command: EscapeCommand, dialog: Dialog, _scrollback: Scrollback
@@ -626,8 +646,6 @@ class ConsoleSession:
         is_resumable = self._facts.is_resumable
         if not (longest and is_resumable):
             dialog.tell(NO_MESSAGES if is_resumable else NO_MARKS)
-            # The user may have typed the message already: it must not reach the machine.
-            await dialog.line("Enter goes on: ")
             return
         if self._display.notices.is_denied:
             dialog.tell(f"your message was not sent: {MAY_ONLY_OBSERVE}")
@@ -653,11 +671,6 @@ class ConsoleSession:
         """End, so that another session follows; ``None`` does nothing."""
         if following is not None:
             self._end(Outcome(next=following))
-
-    def _refused(self, failure: Failure, dialog: Dialog) -> None:
-        if self._outcome is None and not failure.check(CancelledError):
-            assert failure.value is not None
-            dialog.tell(one_line(explain(failure.value)))
 
     def _close_dialog(self, dialog: Dialog) -> None:
         self._dialog = self._acting = None
