@@ -429,7 +429,7 @@ class PhoneTests(WebTestCase):
             for name in (names[0], names[-1]):
                 await ada.open(f"machines/default/{name}/{view}")
                 tab = "document.querySelector('.tabs .selected')?.textContent"
-                await ada.page.until(f"{tab}.startsWith('{name}') && {_TAB_IS_SEEN}")
+                await ada.page.until(f"{tab}.includes('{name}') && {_TAB_IS_SEEN}")
         await ada.open(f"machines/default/{names[-1]}")
         for width, height in ((390, 500), (844, 390)):
             await ada.page.resize(width, height)
