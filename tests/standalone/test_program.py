@@ -55,7 +55,7 @@ class StandaloneCase(TestCase):
     async def ready(self, *options: str) -> programs.Program:
         program = self.start(*options)
         await program.until(
-            rb"\nReady. In another terminal, type:\n\nexport .*\n.*\nkubectl console \S+\ntwisted-exec web \S+\n\n"
+            rb"\nReady. In another terminal, type:\n\nexport .*\nexport .*\n.*\nkubectl console \S+\ntwisted-exec web \S+\n\n"
         )
         return program
 
