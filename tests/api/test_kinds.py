@@ -10,7 +10,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.api import kinds, strategy
+from twisted_exec.api import kinds, strategy, table
 from twisted_exec.api.dialects import DIALECTS, IRONCORE, ONMETAL, SPHERIC
 from twisted_exec.api.kinds import Kind, Object
 from twisted_exec.api.status import Invalid
@@ -195,6 +195,27 @@ class MachineTests(KindTestCase):
             condition = {"type": "Ready", "status": status, "reason": reason, "message": message}
             machine = {"spec": {}, "status": {"state": "Running", "conditions": [condition]}}
             self.assertEqual([column.read(machine) for column in self.kind.columns][3:7], cells)
+
+    def test_width(self) -> None:
+        """A row of ``kubectl get machines`` has one line in a terminal of 80 columns."""
+        ready = {"type": "Ready", "status": "False", "reason": "FailedScheduling"}
+        machine = {
+            "metadata": {"name": "demo-shell", "creationTimestamp": "2026-11-22T18:02:10Z"},
+            "spec": {
+                "machineClassRef": {"name": "x3-xlarge"},
+                "machinePoolRef": {"name": "metal-a"},
+            },
+            "status": {"state": "Terminating", "conditions": [ready]},
+        }
+        made = table.table(self.kind, [machine], 1_800_000_000, metadata={})
+        (row,) = made["rows"]
+        # kubectl writes three spaces between columns.
+        widths = [
+            max(len(column["name"]), len(cell)) + 3
+            for column, cell in zip(made["columnDefinitions"], row["cells"], strict=True)
+            if not column["priority"]
+        ]
+        self.assertLessEqual(sum(widths) - 3, 80)
 
     def test_last_line(self) -> None:
         """The last line of the console is a wide column, if the machine's runtime says it."""

@@ -177,8 +177,8 @@ class KubectlTests(KubectlCase):
             table = await self.run_kubectl("get", "machines")
             self.assertRegex(
                 table,
-                r"NAME +MACHINECLASSREF +IMAGE +MACHINEPOOLREF +STATE +READY +REASON +AGE\n"
-                rf"{name} +small +<none> +pool-a +Running +<unknown> +<none> +{AGE}\n",
+                r"NAME +MACHINECLASSREF +STATE +READY +REASON +AGE\n"
+                rf"{name} +small +Running +<unknown> +<none> +{AGE}\n",
             )
             self.assertIn("Events:", await self.run_kubectl("describe", "machine", name))
             await self.run_kubectl(

@@ -51,7 +51,7 @@ class PageCase(TestCase):
             "KUBECONFIG": "",
         }
         self.state = f"{self.home}/.shell"
-        Path(self.state).write_text(f"cd {self.home}\n")
+        Path(self.state).write_text(f"set -a; cd {self.home}\n")
         self.running: list[programs.Program] = []
         self.addCleanup(self.stop)
 
@@ -67,10 +67,8 @@ class PageCase(TestCase):
         return program
 
     async def shell(self, line: str) -> str:
-        """Run a command to its end; ``cd``, ``export`` and ``$?`` hold for the commands behind it."""
-        keep = (
-            f"""{{ export -p; printf 'cd %q\\n(exit %s)\\n' "$PWD" $code; }} > {self.state}.new"""
-        )
+        """Run a command to its end; ``cd``, variables and ``$?`` hold for the commands behind it."""
+        keep = f"""{{ export -p; printf 'set -a; cd %q\\n(exit %s)\\n' "$PWD" $code; }} > {self.state}.new"""
         program = self.start(f"{line}\ncode=$?; {keep}; mv {self.state}.new {self.state}")
         await program.ended
         return program.output.decode()
@@ -256,3 +254,73 @@ class AlertsTests(StandaloneCase):
                     await pause(0.5)
             else:
                 await self.prints(line, documented)
+
+
+class ShareTests(StandaloneCase):
+    """``docs/howto/share-a-console.rst``"""
+
+    page = "howto/share-a-console"
+
+    async def test_every_command(self) -> None:
+        """The commands of the administrator make two users, who may open the console."""
+        await self.standalone()
+        await self.shell("export KUBECONFIG=$PWD/exec-state/admin.kubeconfig")
+        await self.shell("kubectl wait machines --all --for=condition=Ready --timeout=600s")
+        for line, documented in commands(self.text):
+            if "kubectl console" not in line:
+                await self.prints(line, documented)
+        for user in ("ada", "bob"):
+            line = f"env KUBECONFIG={user}.kubeconfig kubectl console demo-shell"
+            self.assertIn("Connected to demo-shell", await self.visit(line))
+
+
+class TokensTests(StandaloneCase):
+    """``docs/howto/tokens-for-programs.rst``"""
+
+    page = "howto/tokens-for-programs"
+
+    async def test_every_command(self) -> None:
+        """Each command of a user succeeds, and the token opens the console."""
+        await self.standalone()
+        await self.shell("export KUBECONFIG=$PWD/exec-state/admin.kubeconfig")
+        await self.shell("kubectl wait machines --all --for=condition=Ready --timeout=600s")
+        for line, _ in commands(self.text):
+            if "kubectl console" in line:
+                await self.visit(line.replace("KUBECONFIG=", "env KUBECONFIG="))
+            elif "exec-apiserver" not in line:
+                printed = await self.shell(line)
+                self.assertEqual(await self.shell("echo $?"), "0\n", f"{line}\n{printed}")
+
+
+class ReadingTests(StandaloneCase):
+    """Pages about output that is there: each command, but those that wait or want a second boot."""
+
+    page = "howto/read-logs"
+    _ELSEWHERE = re.compile(
+        r"kubectl logs.* -f|--follow|--previous|--boot|--between|--grep|less -R|jq "
+    )
+
+    async def read(self) -> None:
+        await self.standalone()
+        await self.shell("export KUBECONFIG=$PWD/exec-state/admin.kubeconfig")
+        await self.shell("kubectl wait machines --all --for=condition=Ready --timeout=600s")
+        typed = 0
+        for line, documented in commands(self.text):
+            if self._ELSEWHERE.search(line) or "-o wide" in line:
+                continue
+            typed += 1
+            printed = await self.shell(line)
+            code = await self.shell("echo $?")
+            self.assertEqual(code, "1\n" if documented == "no\n" else "0\n", f"{line}\n{printed}")
+            if documented in ("yes\n", "no\n"):
+                self.assert_printed(line, documented, printed)
+        self.assertGreater(typed, 3)
+
+    async def test_logs(self) -> None:
+        """``docs/howto/read-logs.rst``"""
+        await self.read()
+
+    async def test_screens(self) -> None:
+        """``docs/howto/see-screens.rst``"""
+        self.text = (ROOT / "docs/howto/see-screens.rst").read_text(encoding="utf-8")
+        await self.read()

@@ -504,7 +504,9 @@ class Standalone(AsyncService):
         if self._summary is not None:
             self._tell("API server at {url}, for this host only", url=url)
         self.first_commands = (
-            f"export KUBECONFIG={shlex.quote(os.path.abspath(self.kubeconfig))} PATH={shlex.quote(programs)}:$PATH",
+            # Two lines: one would be wrapped by a terminal, and break when it is copied from there.
+            f"export KUBECONFIG={shlex.quote(os.path.abspath(self.kubeconfig))}",
+            f"export PATH={shlex.quote(programs)}:$PATH",
             *commands,
         )
 

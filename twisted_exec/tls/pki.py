@@ -130,6 +130,10 @@ class Authority:
             raise TLSConfigError(f"{certificate_what} is not a CA's")
         return cls(certificate, key)
 
+    @property
+    def expires(self) -> datetime:
+        return self._certificate.not_valid_after_utc
+
     def has_issued(self, certificate: x509.Certificate) -> bool:
         return pem.has_issued(self._certificate, certificate)
 
@@ -208,7 +212,7 @@ class Authority:
         :param names: DNS names and IP addresses of a server; empty for a client's certificate.
         :raises TLSConfigError: the authority has expired, or a name cannot be used.
         """
-        life = min(life, self._certificate.not_valid_after_utc - now)
+        life = min(life, self.expires - now)
         if life <= timedelta(0):
             raise TLSConfigError("the CA's own certificate has expired: issue a new one")
         usage = ExtendedKeyUsageOID.SERVER_AUTH if names else ExtendedKeyUsageOID.CLIENT_AUTH
@@ -493,10 +497,26 @@ class PKI:
         *,
         replace: bool = False,
         now: datetime | None = None,
+        days: int | None = None,
     ) -> Pair:
-        """Issue a person's client certificate."""
+        """
+        Issue a person's client certificate.
+
+        :param days: its lifetime, by default a year.
+        :raises TLSConfigError: also if the authority expires earlier than in so many days.
+        """
         name = f"user-{_file_name(user, 'user')}"
-        issued = self.authority(CLIENT).issue_client(user, groups, now=now)
+        authority, life = self.authority(CLIENT), _LEAF_LIFE
+        if days is not None:
+            life = timedelta(days=days)
+            left = authority.expires - (now or datetime.now(UTC))
+            if life > left:
+                raise TLSConfigError(
+                    f"the user CA expires in {max(0, left.days)} days, so no certificate can be valid for "
+                    f"{days}: ask for fewer days, or replace the CA: twisted-exec pki renew "
+                    f"{self.directory} --authorities"
+                )
+        issued = authority.issue_client(user, groups, now=now, life=life)
         return self._write_all((name, issued), replace=replace)[0]
 
     @property
@@ -725,7 +745,9 @@ def _again(
             return authority.issue_recorder(common[0], now=now)
         if ExtendedKeyUsageOID.SERVER_AUTH in usages:
             return authority.issue_server(_names(certificate), common_name=common[0], now=now)
-        return authority.issue_client(common[0], groups, now=now)
+        # A certificate that was issued for a week is renewed for a week.
+        life = certificate.not_valid_after_utc - certificate.not_valid_before_utc - _CLOCK_SKEW
+        return authority.issue_client(common[0], groups, now=now, life=life)
     except (x509.ExtensionNotFound, IndexError, *pem.UNREADABLE):
         raise TLSConfigError(
             f'"{pair.certificate}" does not say what it is for, and whose it is'

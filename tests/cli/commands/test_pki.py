@@ -8,13 +8,16 @@ import contextlib
 import io
 import os
 import stat
+from datetime import UTC, datetime, timedelta
 
 from cryptography import x509
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.cli.main import main
 from twisted_exec.tls import pem
+from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import read_file
+from twisted_exec.tls.pki import create_pki
 from twisted_exec.tls.server import PeerCertificate
 
 AUTHORITIES = ["ca.crt", "client-ca.crt", "requestheader-ca.crt"]
@@ -94,6 +97,27 @@ class PKICommandTests(SynchronousTestCase):
         self.assertIn(
             "no number of days", self.run_pki("renew", self.directory, "--within", "0")[2]
         )
+
+    def test_days(self) -> None:
+        """A user's certificate has the lifetime that was asked for, before and after a renewal."""
+        self.good("init", self.directory)
+        self.good("user", self.directory, "--user", "carl", "--days", "7")
+        for _ in range(2):
+            (certificate,) = self.chain("user-carl.crt")
+            left = certificate.not_valid_after_utc - datetime.now(UTC)
+            self.assertEqual(round(left / timedelta(days=1)), 7)
+            self.assertEqual(self.good("renew", self.directory), ["user-carl.crt", "user-carl.key"])
+        for days in ("0", "-1", "week", "3651"):
+            self.bad("user", self.directory, "--user", "eve", "--days", days)
+
+    def test_days_of_authority(self) -> None:
+        """No certificate is issued for longer than its authority, and the message says what to do."""
+        pki = create_pki(self.directory)
+        later = datetime.now(UTC) + timedelta(days=3640)
+        with self.assertRaisesRegex(TLSConfigError, "expires in 9 days.*renew .*--authorities"):
+            pki.issue_user("carl", [], now=later, days=30)
+        self.assertFalse(pki.pair("user-carl").exists)
+        pki.issue_user("carl", [], now=later, days=9)
 
     def test_renew_authorities(self) -> None:
         """New authorities sign beside the old ones, until those are retired."""

@@ -146,11 +146,13 @@ class PlayTests(SynchronousTestCase):
         return screen
 
     def test_bytes(self) -> None:
-        """The terminal gets the bytes that the machine printed, and its settings back."""
+        """The terminal gets the keys, the bytes that the machine printed, and its settings back."""
         before = termios.tcgetattr(self.terminal)
         playing = player([(NOW, b"one\ntwo"), (NOW, b"\tthree\n")])
         self.assertEqual(play(playing, self.terminal, self.terminal), 0)
         screen = self.read_until(b"\x1b[?25h\r\n")
+        keys, _, screen = screen.partition(b"\r\n")
+        self.assertRegex(keys, rb"^\[space pauses.* q quits\]$")
         self.assertEqual(screen, b"one\ntwo\tthree\n\x1b[0m\x1b[?25h\r\n")
         self.assertEqual(termios.tcgetattr(self.terminal), before)
 

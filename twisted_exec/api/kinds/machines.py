@@ -217,10 +217,12 @@ def _columns(dialect: Dialect) -> tuple[Column, ...]:
 
     columns = (
         Column(dialect.class_column, lambda machine: dialect.class_name(machine) or "<none>"),
-        Column("Image", lambda machine: image_of(machine, dialect) or "<none>"),
+        # With these two, a row is longer than the 80 columns of a terminal.
+        Column("Image", lambda machine: image_of(machine, dialect) or "<none>", priority=1),
         Column(
             capital(dialect.pool_reference),
             lambda machine: dialect.pool_name(machine) or "<none>",
+            priority=1,
         ),
         Column("State", lambda machine: machine.get("status", {}).get("state") or "<unknown>"),
     )

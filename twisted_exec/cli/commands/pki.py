@@ -83,6 +83,12 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         default=[],
         help="groups of the user; system:masters may do everything",
     )
+    user.add_argument(
+        "--days",
+        type=_days,
+        metavar="DAYS",
+        help="days until the certificate expires (default: 365)",
+    )
     _add_kubeconfig(user)
 
     renew = _command(
@@ -208,7 +214,7 @@ def _recorder(options: argparse.Namespace) -> list[str]:
 def _user(options: argparse.Namespace) -> list[str]:
     _check_kubeconfig(options)
     pki = open_pki(options.directory)
-    pair = pki.issue_user(options.user, options.group, replace=options.force)
+    pair = pki.issue_user(options.user, options.group, replace=options.force, days=options.days)
     return _paths(pair) + _kubeconfig(pki, pair, options.user, options)
 
 

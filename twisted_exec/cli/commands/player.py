@@ -149,6 +149,9 @@ class Player:
 _SEEK_MILLISECONDS = 10_000
 _LEFT, _RIGHT = b"\x1b[D", b"\x1b[C"
 _KEY_BYTES = 16
+_KEYS = (
+    b"[space pauses, . steps, arrows go 10 s, + and - change the speed, / searches, q quits]\r\n"
+)
 _SHOW_CURSOR = b"\x1b[0m\x1b[?25h\r\n"
 
 
@@ -207,6 +210,8 @@ def play(player: Player, keys: int, screen: int, at: int | None = None) -> int:
         if settings is not None:
             # Raw, because the terminal would show a newline as two characters.
             tty.setraw(keys, termios.TCSANOW)
+            if os.isatty(screen):  # a file gets only what the machine printed
+                _write(screen, _KEYS)
         if at is not None:
             _write(screen, player.seek(at))
         _loop(player, Controls(player, ask), [keys] if settings is not None else [], screen)
