@@ -261,6 +261,31 @@ class EscapeTests(SessionCase):
             self.sink.flush()
             self.assertEqual(self.outcome(), outcome)
 
+    def test_while_opening(self) -> None:
+        """The attempt has a second to end the session that the server has just opened."""
+        for answers in (True, False):
+            self.begin(escapes=parse_escape("^],~"))
+            leaving: Deferred[None] = Deferred()
+
+            async def attempt(leaving: Deferred[None] = leaving) -> None:
+                try:
+                    await Deferred()
+                except CancelledError:
+                    await leaving
+
+            connecting = Deferred.fromCoroutine(attempt())
+            self.session.connecting(connecting)
+            self.session.typed(b"\x1d")
+            self.sink.flush()
+            self.assertNoResult(self.session.finished)
+            if answers:
+                leaving.callback(None)
+            else:
+                self.clock.advance(1)
+                self.failureResultOf(connecting, CancelledError)
+            self.assertEqual(self.outcome(), Outcome())
+            self.assertEqual(self.clock.getDelayedCalls(), [])
+
     def test_server_stopped(self) -> None:
         """A user who waits for a server that was stopped may type Ctrl-C for the machine: it is dropped, too."""
         self.begin(escapes=parse_escape("^],~"))

@@ -236,7 +236,20 @@ class ConsoleSession:
             source.resumeProducing()
 
     def connecting(self, attempt: Deferred[Any]) -> None:
+        """
+        Take note of the attempt to open the session, which the session's end cancels.
+
+        The attempt may then end what the server has opened meanwhile; the session waits for that.
+        """
         self._connecting = attempt
+
+        def done(result: Any) -> Any:
+            if self._connecting is attempt:
+                self._connecting = None
+                self._finish_if_done()
+            return result
+
+        attempt.addBoth(done)
 
     def discard_input(self, *, interrupts: bool = False) -> None:
         """
@@ -835,22 +848,23 @@ class ConsoleSession:
                 work.cancel()
         if self._company is not None:
             self._company.stop()
-        if in_haste:
+        attempt = self._connecting
+        if attempt is not None:
+            attempt.cancel()
+        if in_haste or self._connecting is not None:
             # A server that is known to be silent does not take the last bytes either.
             seconds = 0 if self._is_silent else _FAREWELL_SECONDS
             self._timers.after("farewell", seconds, lambda: self._finish(outcome), steady=True)
         if self._input is not None:
             self._input.close()
-        attempt, self._connecting = self._connecting, None
-        if attempt is not None:
-            attempt.cancel()
         if self._stream is not None:
             self._stream.leave()
         self._display.close()
         self._finish_if_done()
 
     def _finish_if_done(self) -> None:
-        if self._outcome is not None and self._stream is None and self._display.sink is None:
+        is_gone = self._stream is None and self._connecting is None
+        if self._outcome is not None and is_gone and self._display.sink is None:
             self._finish(self._outcome)
 
     def _finish(self, outcome: Outcome) -> None:
@@ -860,6 +874,9 @@ class ConsoleSession:
         stream, self._stream = self._stream, None
         if stream is not None:
             stream.abort()
+        attempt, self._connecting = self._connecting, None
+        if attempt is not None:
+            attempt.cancel()  # once more: it does not wait any longer
         if not self.finished.called:
             self.finished.callback(outcome)
 

@@ -43,7 +43,14 @@ from twisted_exec.wire.control_messages import (
     encode_wish,
 )
 from twisted_exec.wire.errors import RemoteProtocolError
-from twisted_exec.wire.resume import RESUME_HEADER, Mark, MarkDecoder, Resumable, parse_answer
+from twisted_exec.wire.resume import (
+    MARKS,
+    RESUME_HEADER,
+    Mark,
+    MarkDecoder,
+    Resumable,
+    parse_answer,
+)
 from twisted_exec.wire.session_terms import RECORDED_HEADER, RECORDED_INPUT
 from twisted_exec.wire.upgrade import Headers, last_value, values
 
@@ -284,7 +291,9 @@ def connect(
     :param resume: the header of a client that can resume sessions (the user is then a
         :class:`MarkUser`); otherwise empty.
     :return: fires with the attached stream; fails with an
-        :class:`~twisted_exec.api.status.APIError`.
+        :class:`~twisted_exec.api.status.APIError`. Cancelling closes the connection. A new session
+        that the server may have opened by then is ended first, or else the server would keep it for
+        its user; cancelling once more does not wait for that.
     """
 
     async def open_console() -> ConsoleClient:
@@ -303,6 +312,7 @@ def connect(
                     clock=clock,
                     timeout_seconds=timeout_seconds,
                     meanwhile=partial(prepare, protocol, clock),
+                    left=partial(_leave, attempt, clock) if asks and resume == MARKS else None,
                 )
                 chosen = attempt.chosen(upgraded)
                 answer = _answer(upgraded) if asks else None
@@ -332,6 +342,24 @@ def connect(
 
 
 _RESUMABLE = (V5, V4)
+
+
+async def _leave(attempt: Attempt, clock: IReactorTime, upgraded: Upgraded) -> None:
+    """End the session that the server has opened for a user who left."""
+    # Imported here: most users stay.
+    from twisted_exec.streaming.remotecommand.first_user import Leaver
+
+    try:
+        protocol = attempt.chosen(upgraded)
+    except OtherProtocol:
+        return
+    leaver = Leaver()
+    client = ConsoleClient(leaver, "", clock)
+    upgraded.hand_over(client.over(protocol, protocol, LEAVE_SECONDS))
+    try:
+        await leaver.gone
+    finally:
+        client.abort()
 
 
 def _session(headers: Headers) -> str:
