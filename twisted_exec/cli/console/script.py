@@ -388,8 +388,9 @@ _QUESTION = re.compile(
 """A question with its answers, such as ``[Y/n]`` or ``(yes/no/[fingerprint])?``, or the pager ``more``: Enter answers."""
 _PROMPT = re.compile(rb"(?:[$#>]|(?<!\d)%)[ \t]*\Z")  # not the 33% of a pager
 """The prompt of a shell, which may be on the alternate screen, as in tmux."""
-_ANY_MARK = re.compile(rb"\x1b\]%d;([RBE][0-9a-f]{8})[:\x1b]" % MARK)
-_MARK_BYTES = 18
+_SIGN = re.compile(rb"\x1b\]%d;([RBE][0-9a-f]{8})[:\x1b]|(?<=\n)[\w.-]{1,64} login: " % MARK)
+"""A mark of any run, or the login of a machine that was booted, which ends the run before it."""
+_SIGN_BYTES = 80
 _ANY_RUN = re.compile(rb"\x1b\]%d;[^\x1b]*\x1b\\" % MARK)
 _DRAWN = re.compile(rb"\x1b\[[\d;]*[Hf]|\x1b\[\?1049")
 """Sequences of programs that draw a whole screen."""
@@ -437,9 +438,10 @@ class ShellRun(Script):
 
     def _look_for_runs(self, data: bytes) -> None:
         window = self._tail + data
-        self._tail = window[1 - _MARK_BYTES :]
-        for found in _ANY_MARK.findall(window):
-            if found.startswith(b"E"):
+        self._tail = window[1 - _SIGN_BYTES :]
+        for match in _SIGN.finditer(window):
+            found = match[1]
+            if found is None or found.startswith(b"E"):
                 self._holder = b""
             elif found.startswith(b"B") or not self._holder.startswith(b"R"):
                 # An answered probe shows that an earlier command has ended.
@@ -461,10 +463,12 @@ class ShellRun(Script):
         if self._cannot_answer():
             return
         viewers = 1 if self._session is None else self._session.viewers
-        # The program of an earlier run may be gone; Ctrl-C at the machine leaves no mark, but a prompt.
-        if viewers == 1 or _PROMPT.search(self._line):
-            self._holder = b""
-        elif self._holder and not (viewers or self._is_forced or self._has_waited):
+        # A run that was killed before its command has no program any more, but a command that has
+        # begun goes on. Ctrl-C at the machine leaves no mark, but a prompt.
+        has_begun = self._holder.startswith(b"B")
+        if _PROMPT.search(self._line) or (viewers == 1 and not has_begun):
+            self._holder = self._tail = b""
+        elif self._holder and not (viewers or has_begun or self._is_forced or self._has_waited):
             self._has_waited = True
             self._timers.after("attendance", _ATTENDANCE_SECONDS, self._begin)
             return
