@@ -398,7 +398,7 @@ class ConsoleSession:
                 from twisted_exec.cli.console.people import Company
 
                 self._company = Company(self._clock, self._look, self._tell_company)
-            self._company.changed(attendance.viewers)
+            self._company.changed(attendance)
 
     async def _look(self) -> Sequence[Person]:
         assert self._people is not None
