@@ -460,8 +460,25 @@ class RecordTests(MenuCase):
         self.session.typed(b"ls\r")
         self.assertEqual(stream.sent, b"ls\r")
 
+    def test_no_right(self) -> None:
+        """A user without the right reads that before any question, and how to get the right."""
+        stream = self.open()
+        self.client.review = {"status": {"allowed": False}}
+        drawn = self.type(b"~R").replace("\r\n  ", " ")
+        self.assertNotIn("Record a?", drawn)
+        self.assertIn(
+            "You may not record a; ask an administrator for the role edit: kubectl create rolebinding "
+            "eve-x-edit --clusterrole=edit --user=eve@x -n ns",
+            drawn,
+        )
+        group = CONSOLERECORDINGS.resource.group
+        right = {"verb": "create", "group": group, "resource": "consolerecordings", "name": ""}
+        self.assertEqual(self.client.asked, {**self.client.asked, **right})
+        self.session.typed(b"y")
+        self.assertEqual((stream.sent, self.client.recorded), (b"y", []))
+
     def test_forbidden(self) -> None:
-        """A user without the right reads the refusal."""
+        """A user without the right reads the refusal, also if the server does not say it before."""
         self.open()
         self.client.refusal = Forbidden('User "eve" cannot create resource "consolerecordings"')
         drawn = self.type(b"~R", b"y").replace("\r\n  ", " ")
