@@ -57,6 +57,7 @@ class FakeStream:
         self.recorded = ""
         self.flow: Any = None
         self.attendance: Attendance | None = None
+        self.is_resumable = False
 
     def write(self, data: bytes) -> None:
         self.sent += data

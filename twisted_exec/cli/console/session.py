@@ -374,7 +374,7 @@ class ConsoleSession:
         if self._takes_over and notice.kind is NoticeKind.ROLE:
             self._takes_over = False
             if notice.role is not NoticeRole.WRITER and not notice.hint and self._dialog is None:
-                self._open_dialog(EscapeCommand.TAKE_OVER)
+                self._open_dialog(EscapeCommand.TAKE_OVER, asks=False)
 
     def attendance_changed(self, attendance: Attendance) -> None:
         """
@@ -592,7 +592,9 @@ class ConsoleSession:
         if await dialog.key("y takes over; any other key cancels: ") == "y":
             self._wish(Role.WRITER)
 
-    def _open_dialog(self, command: EscapeCommand, act: Act | None = None) -> None:
+    def _open_dialog(
+        self, command: EscapeCommand, act: Act | None = None, *, asks: bool = True
+    ) -> None:
         act = act or self._act
         if act is None or self._terminal.draw is None:
             return
@@ -620,6 +622,7 @@ class ConsoleSession:
             moves_cursor=self._terminal.moves_cursor,
             mid_line=self.mid_line,
             full_screen=self._terminal.full_screen(),
+            asks=asks,
         )
         writer = self._display.notices.writer
         if command is EscapeCommand.POWER and self.is_observer and writer:
@@ -680,6 +683,8 @@ class ConsoleSession:
         self._display.release(begins_line=not dialog.mid_line)
         if self._terminal.full_screen():
             self._redraw()
+        if self._outcome is None and dialog.held:
+            self.typed(dialog.held)
 
     def _redraw(self) -> None:
         """
