@@ -38,9 +38,10 @@ if TYPE_CHECKING:
 EPILOG = """\
 With --expect, --send and --run: 0 if everything was matched and sent, or the
 code of the command; 122 if --run found no prompt of a shell, and did not type
-the command (the machine asks for a login or an answer, is in its boot loader or a
-full-screen program, or does not answer); 123 if another user is the writer, or
-another --run has the shell; 124 after the time limit; 125 if the session failed.
+the command (the machine asks for a login or an answer, is in its boot loader or
+a full-screen program, or does not answer); 123 if another user is the writer,
+or another --run has the shell, or its command goes on; 124 after the time
+limit; 125 if the session failed.
 """
 
 _SCRIPTED = ("--expect", "--send", "--run")
@@ -200,10 +201,11 @@ output and read who the writer is.
 If the connection is lost, the program connects again and the session goes on
 where it was; what you type meanwhile is sent then.
 
-If standard input is not a terminal, it is sent to the machine. After its end the
-session continues until the machine has been quiet for two seconds, or for the
-time of --linger, or until its process has ended, and in any case for at most a
-minute, or a minute and the time of --linger. --timeout replaces that limit.
+If standard input is not a terminal, it is sent to the machine. After its end
+the session continues until the machine has been quiet for two seconds, or for
+the time of --linger, or until its process has ended, and in any case for at
+most a minute, or a minute and the time of --linger. --timeout replaces that
+limit.
 
 With --expect, --send or --run, standard input is not read: the options have the
 input.
