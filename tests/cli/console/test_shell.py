@@ -734,6 +734,20 @@ class PromptTests(SynchronousTestCase):
         line = "the machine ended before the command: the emulator ended"
         self.assertEqual(terminal.outcome, Outcome(FAILED_CODE, line))
 
+    def test_ended_by_the_command(self) -> None:
+        """A command that ends its machine, or its shell, has no exit code; the message says so."""
+        clock, run, terminal = self.begin(b"$ ")
+        clock.pump([0.1] * 20)
+        run.received(b"\x1b]28747;R%s:\x1b\\$ " % nonce_of(terminal.sent))
+        clock.pump([0.1] * 20)
+        why = "the process was ended by signal 9"
+        line = f"the machine ended during the command, whose exit code is not known: {why}"
+        outcome = scripted_outcome(run, Outcome(137, f"session ended: Completed: {why}"))
+        self.assertEqual(outcome, Outcome(FAILED_CODE, line))
+        run.noticed(Notice(f"{why}; {WAITS} 60 s", NoticeKind.INTERRUPTED, why=why))
+        clock.pump([0.1])
+        self.assertEqual(terminal.outcome, Outcome(FAILED_CODE, line))
+
     def test_take_over_notice(self) -> None:
         """
         Having taken over is no failure, and its notice is not printed.

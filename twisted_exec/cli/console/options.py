@@ -152,6 +152,7 @@ def make_script(options: argparse.Namespace, clock: Any) -> Script | None:
     return Expect(clock, options.steps, limited=options.timeout is None)
 
 
+_COMPLETED = "session ended: Completed: "
 _MACHINE_ENDED = tuple(
     f"session ended: {each}"
     for each in ("Completed", "MachineDeleted", "PoolDeleted", "PoweredOff")
@@ -163,7 +164,7 @@ def scripted_outcome(script: Script, outcome: Outcome) -> Outcome:
     """Return the outcome of a session that a script drove: other endings are failures."""
     from dataclasses import replace
 
-    from twisted_exec.cli.console.script import GOES_ON, MAY_GO_ON
+    from twisted_exec.cli.console.script import GOES_ON, MAY_GO_ON, ended_during
     from twisted_exec.cli.console.session import TIMED_OUT, TIMED_OUT_CODE
 
     more = f"; {MAY_GO_ON}; {script.remedy}" * (
@@ -181,6 +182,9 @@ def scripted_outcome(script: Script, outcome: Outcome) -> Outcome:
         line = f"{outcome.line}: {script.waiting}" if script.waiting else outcome.line
         line += f"; {script.remedy}" * (script.waiting == GOES_ON)
         return replace(outcome, line=line)
+    if script.waiting == GOES_ON and outcome.line.startswith(_COMPLETED):
+        line = ended_during(script.machine, outcome.line.removeprefix(_COMPLETED))
+        return replace(outcome, exit_code=FAILED_CODE, line=line)
     if not outcome.line and not outcome.exit_code:  # the reader of the output closed it
         return outcome
     return replace(outcome, exit_code=FAILED_CODE, line=outcome.line + more)

@@ -70,9 +70,11 @@ class Script:
     :ivar waiting: what the script waits for, for the message after ``--timeout``.
     :ivar remedy: how to end a command that goes on.
     :ivar nonce: of ``--run``, for the server; empty for other scripts.
+    :ivar machine: for messages.
     """
 
     nonce = ""
+    machine = "the machine"
 
     def __init__(self, clock: IReactorTime) -> None:
         self._session: Driven | None = None
@@ -413,10 +415,10 @@ class ShellRun(Script):
         *,
         force: bool = False,
         remedy: str = _CTRL_C,
-        machine: str = "the machine",
+        machine: str = Script.machine,
     ) -> None:
         super().__init__(clock)
-        self._is_forced, self.remedy, self._machine = force, remedy, machine
+        self._is_forced, self.remedy, self.machine = force, remedy, machine
         self._tail = self._holder = b""  # the mark of the run that has the shell
         self._has_waited = False  # for the number of sessions
         self.nonce = secrets.token_hex(4)  # short: an earlier server leaves it on screens
@@ -482,8 +484,12 @@ class ShellRun(Script):
         self._timers.after("limit", MOST_SETTLE_SECONDS, self._ask)
 
     def _interrupted(self, why: str) -> None:
+        if self.waiting == GOES_ON:
+            line = ended_during(self.machine, why)
+        else:
+            line = f"{self.machine} ended before the command: {why}"
         self.waiting = ""
-        self._fail(FAILED_CODE, f"{self._machine} ended before the command: {why}")
+        self._fail(FAILED_CODE, line)
 
     def _wake(self, data: bytes) -> bytes:
         self._timers.after("quiet", SETTLE_SECONDS, self._ask)
@@ -534,12 +540,12 @@ class ShellRun(Script):
             prompt, remedy = "a program's", "answer it first, as with --send"
         elif self._modes.full_screen and not _PROMPT.search(self._line):
             typed = "the command was not typed" if self.waiting else "nothing was typed"
-            line = f"a full-screen program is open on {self._machine}; {typed}: open the console to leave it"
+            line = f"a full-screen program is open on {self.machine}; {typed}: open the console to leave it"
             self._fail(NO_SHELL_CODE, line)
             return True
         else:
             return False
-        line = f'{self._machine} is at {prompt} prompt ("{self.last_line}"): {remedy}'
+        line = f'{self.machine} is at {prompt} prompt ("{self.last_line}"): {remedy}'
         self._fail(NO_SHELL_CODE, line)
         return True
 
@@ -599,6 +605,11 @@ class ShellRun(Script):
                 return at
             at = self._buffer.find(b"\x1b", at + 1)
         return size - self._buffer.endswith(b"\r")
+
+
+def ended_during(machine: str, why: str) -> str:
+    """Return the message about a machine, or the shell at its console, that ended during a command."""
+    return f"{machine} ended during the command, whose exit code is not known: {why}"
 
 
 def _unix_lines(text: bytes) -> bytes:
