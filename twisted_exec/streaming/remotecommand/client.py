@@ -347,7 +347,7 @@ _RESUMABLE = (V5, V4)
 async def _leave(attempt: Attempt, clock: IReactorTime, upgraded: Upgraded) -> None:
     """End the session that the server has opened for a user who left."""
     # Imported here: most users stay.
-    from twisted_exec.streaming.remotecommand.first_user import Leaver
+    from twisted_exec.streaming.remotecommand.leaver import Leaver
 
     try:
         protocol = attempt.chosen(upgraded)

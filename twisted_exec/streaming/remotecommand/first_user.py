@@ -1,10 +1,9 @@
-"""The users of a session's first connection."""
+"""The user of a session's first connection."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
 from twisted_exec.streaming.interfaces import Ending
@@ -52,26 +51,3 @@ class FirstUser:
 
     def detached(self, reason: str) -> None:
         """See :meth:`data_received`."""
-
-
-class Leaver:
-    """
-    A user who leaves as soon as the connection is open.
-
-    :ivar gone: fires after the end of the connection.
-    """
-
-    def __init__(self) -> None:
-        self.gone: Deferred[None] = Deferred()
-
-    def attached(self, stream: ConsoleStream) -> None:
-        stream.leave()
-
-    def data_received(self, data: bytes) -> None:
-        """Nothing is read any more."""
-
-    def ended(self, ending: Ending) -> None:
-        """See :meth:`data_received`."""
-
-    def detached(self, reason: str) -> None:
-        self.gone.callback(None)
