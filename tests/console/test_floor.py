@@ -119,6 +119,21 @@ class PresenceTests(FloorTestCase):
         self.lose(ann, lost=False)
         self.assertEqual(bob.news(), notice("ann is back").decode())
 
+    def test_joins_meanwhile(self) -> None:
+        """A session that opens meanwhile, and an observer who types, read of the loss as well."""
+        ann = self.join("ann")
+        self.lose(ann)
+        bob = self.join("bob")
+        lost = f"ann's connection is lost; the writer of this console is ann {HINT}"
+        self.assertEqual(bob.news(), notice(lost).decode())
+        refusal = self.floor.refusal(bob)
+        self.assertEqual(refusal.text, f"what you type is not sent: {lost}")
+        self.assertEqual((refusal.kind, refusal.writer), (NoticeKind.DISCARDED, "ann"))
+        self.lose(ann, lost=False)
+        bob.news()
+        self.floor.remind(bob)
+        self.assertIn("the writer of this console is ann; you are an observer", bob.news())
+
     def test_free_floor(self) -> None:
         """The loss of an observer, also of a former writer, is no news."""
         ann, bob = self.join("ann"), self.join("bob")

@@ -33,7 +33,7 @@ class PresenceTests(ViewerCase):
         self.assertEqual(eve.since(), notice(LOST + WAIT))
         self.assertIs(viewer.role, Role.WRITER)
         bob.viewer.data_received(b"x")
-        self.assertIn(b"not sent: the writer of this console is ann (~f", bob.since())
+        self.assertIn(b"not sent: " + (LOST + HINT).encode(), bob.since())
         again = self.resume(viewer, 0)
         self.assertEqual((bob.since(), eve.since()), (notice("ann is back"),) * 2)
         self.assertEqual((reader.since(), denied.since(), again.notices), (b"", b"", []))

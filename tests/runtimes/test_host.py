@@ -392,12 +392,12 @@ class ResumeTests(ResumeCase):
         await self.create(drain_seconds=0.1)
         user, absent = await self.open("s1"), await self.open("s2")
         absent.stream.abort()
-        absences = self.machines.streams.kept_sessions.absences
-        await self.until(lambda: len(absences))
+        sessions = self.machines.streams.kept_sessions
+        await self.until(lambda: sessions.absent)
         await self.machines.stopService()
         await self.until(lambda: user.gone)
         assert user.ending is not None
-        self.assertEqual((user.ending.reason, len(absences)), (SHUTTING_DOWN, 0))
+        self.assertEqual((user.ending.reason, sessions.absent), (SHUTTING_DOWN, 0))
 
     async def test_disabled(self) -> None:
         """With ``--resume-seconds 0`` sessions are ordinary ones."""
@@ -436,7 +436,7 @@ class RestartTests(ResumeCase):
         await self.until(lambda: len(user.got) > 1000)
         user.stream.write(b"abc")
         user.stream.abort()
-        await self.until(lambda: len(self.machines.streams.kept_sessions.absences))
+        await self.until(lambda: self.machines.streams.kept_sessions.absent)
         await self.machines.stopService()
         await self.start(vm, keep_machines=True)
         back = await self.open("s2", self.resume(user, "s1"))
@@ -448,7 +448,7 @@ class RestartTests(ResumeCase):
         self.assertIn('twisted_exec_resume_requests_total{result="restarted"} 1.0', text)
         # The earlier key was used; the session goes on with the newer one.
         back.stream.abort()
-        await self.until(lambda: len(self.machines.streams.kept_sessions.absences))
+        await self.until(lambda: self.machines.streams.kept_sessions.absent)
         with self.assertRaises(APIError):
             await self.open("s3", self.resume(user, "s1"))
         again = await self.open("s3", self.resume(back, "s2"))

@@ -92,7 +92,7 @@ class CommandTests(RebootCase):
     async def back(self, user: User) -> User:
         """Lose a user's connection, and resume the session."""
         user.stream.abort()
-        await self.until(lambda: len(self.machines.streams.kept_sessions.absences))
+        await self.until(lambda: self.machines.streams.kept_sessions.absent)
         back = await self.open("s3", self.resume(user, "s1"))
         await self.until(lambda: back.marks)
         self.assertIsInstance(back.marks[0], Ack)

@@ -124,6 +124,16 @@ class Floor:
             return f"the writer of this console is {self.writer}"
         return "this console has no writer"
 
+    @property
+    def _loss(self) -> str:
+        """A clause that names the writer whose connections are all lost; empty otherwise."""
+        return f"{self.writer}'s connection is lost; {self.status}" if self._is_lost else ""
+
+    @property
+    def _is_lost(self) -> bool:
+        writers = self.writers
+        return bool(writers) and all(each.is_away for each in writers)
+
     def join(self, participant: Participant, *, force: bool = False, observe: bool = False) -> None:
         """
         Add a session.
@@ -218,8 +228,7 @@ class Floor:
         Tell observers that may write about the loss of all writers' connections, and about a
         writer's return.
         """
-        writers, before = self.writers, self._lost
-        is_lost = bool(writers) and all(each.is_away for each in writers)
+        writers, before, is_lost = self.writers, self._lost, self._is_lost
         self._lost = writers[0].user if is_lost else None
         if self._lost == before:
             return
@@ -227,8 +236,7 @@ class Floor:
             if not each.may_write or each.role is Role.WRITER:
                 continue
             if is_lost:
-                text = f"{self.writer}'s connection is lost; {self.status}"
-                each.tell(self._to_observer(text, self._hint(each)))
+                each.tell(self._to_observer(self._loss, self._hint(each)))
             elif writers and writers[0].user == before:
                 each.tell(Notice(f"{self.writer} is back"))
 
@@ -239,7 +247,8 @@ class Floor:
             participant.tell(_DENIED)
         elif participant.may_write:
             hint = self._hint(participant)
-            participant.tell(self._to_observer(f"{self.status}; you are an observer", hint))
+            text = self._loss or f"{self.status}; you are an observer"
+            participant.tell(self._to_observer(text, hint))
 
     def refusal(self, participant: Participant) -> Notice:
         """Return the notice for an observer who types."""
@@ -247,7 +256,7 @@ class Floor:
             return not_sent(MAY_ONLY_OBSERVE, NoticeRole.DENIED)
         # For sessions that asked for input but do not have the floor.  Input of a --read-only session never
         # gets here: READ_ONLY of streaming.remotecommand.server answers it, without naming a writer or ~f.
-        refused = not_sent(self.status)
+        refused = not_sent(self._loss or self.status)
         to_observer = self._to_observer(refused.text, self._hint(participant))
         return replace(to_observer, kind=refused.kind, why=refused.why)
 

@@ -37,7 +37,7 @@ from twisted_exec.wire.control_messages import (
     Role,
     TerminalSize,
 )
-from twisted_exec.wire.resume import Notice, NoticeKind, NoticeRole
+from twisted_exec.wire.resume import Attendance, Notice, NoticeKind, NoticeRole
 
 
 class FakeClient:
@@ -51,7 +51,7 @@ class FakeClient:
         self.silent = False
         self.spec = {"power": "On"}
         self.asked: dict[str, str] = {}
-        self.review: dict[str, Any] = {"status": {"allowed": True}}
+        self.review: Any = {"status": {"allowed": True}}
 
     def get(self, resource: Any, name: str, namespace: str) -> Deferred[Any]:
         if self.silent:
@@ -67,7 +67,7 @@ class FakeClient:
             self.recorded.append({**review, "namespace": namespace})
             return {"metadata": {"name": "a-x7"}}
         self.asked = review["spec"]["resourceAttributes"]
-        return self.review
+        return await self.review if isinstance(self.review, Deferred) else self.review
 
     def list(self, resource: Any, namespace: str, trim: Callable[[Any], Any]) -> Deferred[Any]:
         if self.silent:
@@ -477,8 +477,25 @@ class RecordTests(MenuCase):
         self.session.typed(b"ls\r")
         self.assertEqual(stream.sent, b"ls\r")
 
+    def test_no_right(self) -> None:
+        """A user without the right reads that before any question, and how to get the right."""
+        stream = self.open()
+        self.client.review = {"status": {"allowed": False}}
+        drawn = self.type(b"~R").replace("\r\n  ", " ")
+        self.assertNotIn("Record a?", drawn)
+        self.assertIn(
+            "You may not record a; ask an administrator for the role edit: kubectl create rolebinding "
+            "eve-x-edit --clusterrole=edit --user=eve@x -n ns",
+            drawn,
+        )
+        group = CONSOLERECORDINGS.resource.group
+        right = {"verb": "create", "group": group, "resource": "consolerecordings", "name": ""}
+        self.assertEqual(self.client.asked, {**self.client.asked, **right})
+        self.session.typed(b"y")
+        self.assertEqual((stream.sent, self.client.recorded), (b"y", []))
+
     def test_forbidden(self) -> None:
-        """A user without the right reads the refusal."""
+        """A user without the right reads the refusal, also if the server does not say it before."""
         self.open()
         self.client.refusal = Forbidden('User "eve" cannot create resource "consolerecordings"')
         drawn = self.type(b"~R", b"y").replace("\r\n  ", " ")
@@ -526,6 +543,27 @@ class TakeOverTests(MenuCase):
                 (self.client.asked["verb"], self.client.asked["subresource"]), ("drive", "console")
             )
             self.assertEqual(self.refuse(eve), "")
+
+    def test_typed_meanwhile(self) -> None:
+        """What is typed while the server is asked who grants it is not lost: the next command follows."""
+        for key, drawn in ((b"~Mon my way", b"Message to all viewers: "), (b"ab\x03c", b"")):
+            self.setUp()
+            stream = self.open()
+            stream.attendance, stream.is_resumable = Attendance(2, message_characters=200), True
+            answer: Deferred[Any] = Deferred()
+            self.client.review = answer
+            self.session.typed(b"~f")
+            self.assertEqual(self.refuse(Person("eve", may_take_over=False)), "")
+            self.drawn = b""
+            for each in (key[:2], key[2:]):
+                self.session.typed(each)
+            if b"\x03" not in key:
+                self.assertEqual((stream.sent, self.drawn), (b"|", b""))
+                answer.callback({"status": {"allowed": True}})
+                self.assertIn(b"An administrator grants", self.drawn)
+                self.assertIn(drawn + b"on my way", self.drawn)
+            else:
+                self.assertEqual((stream.sent, self.drawn), (b"|abc", b""))
 
     def test_question(self) -> None:
         """A second key takes the console from a user who types; any other key changes nothing."""

@@ -173,8 +173,9 @@ class ParseOptionsTests(SynchronousTestCase):
         self.assertEqual(self._printed("-h").splitlines(), lines)
 
     def test_all_help(self) -> None:
-        """The other help has every option, and the exit codes."""
+        """The other help has every option, and the exit codes, 80 columns wide."""
         text = self._printed("--help-all")
+        self.assertEqual([line for line in text.splitlines() if len(line) > 80], [])
         for action in make_parser()._actions:
             for name in action.option_strings:
                 self.assertIn(name, text)

@@ -118,10 +118,10 @@ class CompanyCase(SynchronousTestCase):
         self.people = people
         return self.change(len(people))
 
-    def change(self, count: int) -> list[str]:
-        """Let the server tell so many sessions."""
+    def change(self, count: int, lost: int = 0) -> list[str]:
+        """Let the server tell so many sessions, with those whose connections are lost."""
         self.said.clear()
-        self.company.changed(count)
+        self.company.changed(Attendance(count, lost=lost))
         self.clock.pump([0.7] * 8)
         return list(self.said)
 
@@ -155,7 +155,7 @@ class CompanyTests(CompanyCase):
     def test_late_list(self) -> None:
         """The list is asked again until it has as many sessions as there are, but not for ever."""
         self.looks = 0
-        self.company.changed(2)
+        self.company.changed(Attendance(2))
         self.clock.advance(0.7)
         self.assertEqual((self.said, self.looks), ([], 1))
         self.people = [ADA, BOB]
@@ -172,6 +172,9 @@ class CompanyTests(CompanyCase):
         self.assertEqual(self.change(1), ["somebody has left (1 session)"])
         self.people = ServiceUnavailable("later")
         self.assertEqual(self.change(3), ["somebody has joined (3 sessions)"])
+        self.assertEqual(self.change(3, lost=2), [])
+        self.assertEqual(self.change(4, lost=2), ["somebody has joined (2 sessions, 2 lost)"])
+        self.assertEqual(self.change(3, lost=2), ["somebody has left (1 session, 2 lost)"])
 
     def test_crowd(self) -> None:
         """At a console with very many sessions no client lists them for each change."""
@@ -194,7 +197,7 @@ class CompanyTests(CompanyCase):
 
     def test_stop(self) -> None:
         """Nothing is left of a session that ends meanwhile."""
-        self.company.changed(2)
+        self.company.changed(Attendance(2))
         self.company.stop()
         self.assertEqual(self.clock.getDelayedCalls(), [])
 

@@ -516,6 +516,21 @@ class PipeTests(ProcessCase):
         await self.ends_with(process, 1)
         self.assertEqual(process.stdout, b"")
 
+    async def test_standard_error_elsewhere(self) -> None:
+        """The last message goes elsewhere, and the shell's prompt begins a line of the terminal."""
+        command = "from twisted_exec.cli.console import program, session; "
+        command += "print('=> ', end='', flush=True); "
+        command += "raise SystemExit(program.conclude(session.Outcome(1, 'last'), mid_line=True))"
+        for line in (True, False):
+            far, near = os.openpty()
+            self.addCleanup(os.close, far)
+            if not line:
+                command = command.replace("mid_line=True", "mid_line=False")
+            process = self.start(command=command, childFDs={0: "w", 1: near, 2: "r"})
+            os.close(near)
+            await self.ends_with(process, 1, "last")
+            self.assertEqual(os.read(far, 100), b"=> \r\n" if line else b"=> ")
+
     async def test_signal(self) -> None:
         """A signal ends the session first; the program then dies of the signal."""
         attachment = self.serve(RecordingAttachment(b"up"))

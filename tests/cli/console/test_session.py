@@ -52,6 +52,7 @@ class FakeStream(ConsoleStream):
     """The stream to the machine, as the session sees it; ``told`` records the session's calls."""
 
     can_half_close = True
+    is_resumable = False
     attendance: Attendance | None = None
 
     def __init__(self, can_half_close: bool = True) -> None:
@@ -262,6 +263,31 @@ class EscapeTests(SessionCase):
             self.failureResultOf(attempt, CancelledError)
             self.sink.flush()
             self.assertEqual(self.outcome(), outcome)
+
+    def test_while_opening(self) -> None:
+        """The attempt has a second to end the session that the server has just opened."""
+        for answers in (True, False):
+            self.begin(escapes=parse_escape("^],~"))
+            leaving: Deferred[None] = Deferred()
+
+            async def attempt(leaving: Deferred[None] = leaving) -> None:
+                try:
+                    await Deferred()
+                except CancelledError:
+                    await leaving
+
+            connecting = Deferred.fromCoroutine(attempt())
+            self.session.connecting(connecting)
+            self.session.typed(b"\x1d")
+            self.sink.flush()
+            self.assertNoResult(self.session.finished)
+            if answers:
+                leaving.callback(None)
+            else:
+                self.clock.advance(1)
+                self.failureResultOf(connecting, CancelledError)
+            self.assertEqual(self.outcome(), Outcome())
+            self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_server_stopped(self) -> None:
         """A user who waits for a server that was stopped may type Ctrl-C for the machine: it is dropped, too."""

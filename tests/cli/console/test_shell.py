@@ -433,21 +433,60 @@ class PromptTests(SynchronousTestCase):
         return terminal.outcome.exit_code == OCCUPIED_CODE
 
     def test_run_without_others(self) -> None:
-        """A run whose program was killed keeps no other run out."""
+        """
+        A command goes on after its program was killed, and a run that is alone does not type into it;
+        a run that was killed before its command keeps no other run out.
+        """
         self.patch(Terminal, "viewers", 1)
-        _, _, terminal = self.begin(b"\x1b]28747;B0123abcd\x1b\\")
-        self.assertEqual((terminal.sent, terminal.outcome), (b"\x15\r", None))
+        begun = b"\x1b]28747;B0123abcd\x1b\\"
+        for shown, is_occupied in (
+            (begun, True),
+            (begun + b"sure? ", True),
+            (begun + b"cat: login: no such file\r\n", True),
+            (b"\x1b]28747;R0123abcd\x1b\\", False),
+            (begun + b"^C\r\n$ ", False),
+            (
+                begun
+                + b"\r\nDebian GNU/Linux 13 vm ttyS0\r\n\r\nvm login: ada\r\nPassword: \r\nfish\r\n",
+                False,
+            ),
+        ):
+            _, _, terminal = self.begin(shown)
+            self.assertEqual(self.is_occupied(terminal), is_occupied, shown)
+            self.assertEqual(terminal.sent, b"" if is_occupied else b"\x15\r")
+
+    def test_prompt_after_command(self) -> None:
+        """A command that a prompt has ended stays forgotten when the shell prints more."""
+        clock, run, terminal = self.begin(b"\x1b]28747;B0123abcd\x1b\\^C\r\n$ ")
+        run.received(b"\r\n$ ")
+        clock.pump([0.1] * 20)
+        self.assertIsNone(terminal.outcome)
+        self.assertIn(b"printf", terminal.sent)
+
+    def test_login_in_pieces(self) -> None:
+        """A login after a reboot ends the command before it, however the output is cut."""
+        self.patch(Terminal, "viewers", 1)
+        shown = b"\x1b]28747;B0123abcd\x1b\\ten\r\nvm login: ada\r\nfish\r\n"
+        for cut in range(len(shown)):
+            clock = Clock()
+            run = ShellRun(clock, "secret command")
+            terminal = Terminal(run)
+            run.received(shown[:cut])
+            run.received(shown[cut:])
+            clock.pump([0.1] * 4)
+            self.assertEqual((terminal.sent, terminal.outcome), (b"\x15\r", None), cut)
 
     def test_attendance_after_output(self) -> None:
         """The runtime tells a session the number of sessions after the old output: a run waits for that."""
         self.patch(Terminal, "viewers", 0)
+        answered = b"\x1b]28747;R0123abcd\x1b\\"
         for viewers, more, is_occupied in (
             (2, b"", True),
             (1, b"", False),
             (0, b"", True),  # not told at all
             (2, b"\x1b]28747;E0123abcd:0\x1b\\", False),
         ):
-            clock, run, terminal = self.begin(b"\x1b]28747;B0123abcd\x1b\\")
+            clock, run, terminal = self.begin(answered)
             self.assertEqual((terminal.sent, terminal.outcome), (b"", None))
             terminal.viewers = viewers
             run.received(more)
@@ -693,6 +732,20 @@ class PromptTests(SynchronousTestCase):
         run.noticed(Notice(text, kind=None))
         clock.pump([0.1])
         line = "the machine ended before the command: the emulator ended"
+        self.assertEqual(terminal.outcome, Outcome(FAILED_CODE, line))
+
+    def test_ended_by_the_command(self) -> None:
+        """A command that ends its machine, or its shell, has no exit code; the message says so."""
+        clock, run, terminal = self.begin(b"$ ")
+        clock.pump([0.1] * 20)
+        run.received(b"\x1b]28747;R%s:\x1b\\$ " % nonce_of(terminal.sent))
+        clock.pump([0.1] * 20)
+        why = "the process was ended by signal 9"
+        line = f"the machine ended during the command, whose exit code is not known: {why}"
+        outcome = scripted_outcome(run, Outcome(137, f"session ended: Completed: {why}"))
+        self.assertEqual(outcome, Outcome(FAILED_CODE, line))
+        run.noticed(Notice(f"{why}; {WAITS} 60 s", NoticeKind.INTERRUPTED, why=why))
+        clock.pump([0.1])
         self.assertEqual(terminal.outcome, Outcome(FAILED_CODE, line))
 
     def test_take_over_notice(self) -> None:

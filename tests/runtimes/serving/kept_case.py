@@ -10,7 +10,7 @@ from typing import Any
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.streaming.frames import BytesMessage, CloseConnection, Peer, Ping, handshake
+from tests.streaming.frames import BytesMessage, CloseConnection, Peer, Ping, Pong, handshake
 from twisted_exec.api.status import APIError
 from twisted_exec.iri.request_cache import Grant, RequestCache
 from twisted_exec.program.audit import JSONLinesAudit
@@ -24,7 +24,15 @@ from twisted_exec.testing.console import ResumableAttachment
 from twisted_exec.testing.network import MemoryServer
 from twisted_exec.wire.channel import Channel
 from twisted_exec.wire.control_messages import decode_ending
-from twisted_exec.wire.resume import MarkDecoder, Position, Resumable, Resume, parse_answer
+from twisted_exec.wire.resume import (
+    Answer,
+    MarkDecoder,
+    Position,
+    Resumable,
+    Resume,
+    encode_mark,
+    parse_answer,
+)
 
 EPOCH = ResumableAttachment.epoch
 SECRET = b"s" * 32
@@ -135,7 +143,17 @@ class KeptCase(SynchronousTestCase):
         return session, {"path": f"/exec/{token}".encode(), "lines": (*sent, *lines)}
 
     def open(self, header: str = "marks", **more: Any) -> Client:
-        """Open a console."""
+        """Open a console, or resume a session; the client of a new session confirms it."""
+        client = self.unconfirmed(header, **more)
+        if header.startswith("marks"):
+            client.say(Pong(b""))
+            if "credit" in header:
+                client.send(b"\4" + encode_mark(Answer(1)))
+            client.pings = 0
+        return client
+
+    def unconfirmed(self, header: str = "marks", **more: Any) -> Client:
+        """Open a console, or resume a session; the client has sent nothing."""
         session, request = self.request(header, **more)
         client = Client(session, self.memory, **request)
         self.assertIn(b" 101 ", client.head)

@@ -12,6 +12,7 @@ from tests.retained import entries
 from tests.runtimes.serving.kept_case import EPOCH, NO_SESSION, KeptCase
 from tests.streaming.frames import Pong
 from twisted_exec.api.status import Conflict
+from twisted_exec.runtimes.serving.kept_sessions import UNCONFIRMED_SECONDS
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
     IDLE,
@@ -95,6 +96,32 @@ class ResumeTests(KeptCase):
         self.assertEqual(self.attachment.detached_with, ["the user did not come back"])
         self.assertEqual(self.clock.getDelayedCalls(), [])
         self.assertEqual(self.refused(client.resume().text()), (404, NO_SESSION))
+
+    def test_unconfirmed(self) -> None:
+        """A session whose client may not have got the key ends soon after the loss of the connection."""
+        client = self.unconfirmed()
+        client.hears()
+        self.assertEqual(client.pings, 1)
+        client.lose()
+        self.assertTrue(self.server.kept_sessions.waits_for("ann", "uid-x"))
+        self.clock.advance(UNCONFIRMED_SECONDS - 1)
+        again = self.unconfirmed(client.resume().text())
+        self.assertEqual(again.hears()[0], Ack(0))
+        again.lose()
+        self.clock.advance(UNCONFIRMED_SECONDS)
+        self.assertEqual(self.attachment.detached_with, ["the user did not come back"])
+        self.assertEqual(self.metric("absent_sessions"), 0)
+        self.assertEqual(self.refused(client.resume().text()), (404, NO_SESSION))
+
+    def test_confirmed(self) -> None:
+        """A client that answers the first ping has the key, and the session waits for it."""
+        client = self.unconfirmed()
+        client.say(Pong(b""))
+        client.lose()
+        self.clock.advance(59)
+        self.unconfirmed(client.resume().text()).lose()
+        self.clock.advance(59)
+        self.assertEqual(self.attachment.detached_with, [])
 
     def test_left(self) -> None:
         """A user who leaves, and a session that was ended, cannot be resumed."""

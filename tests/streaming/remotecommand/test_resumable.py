@@ -144,7 +144,7 @@ class BeginningTests(ResumableCase):
     """The beginning of a stream."""
 
     def test_new(self) -> None:
-        """The 101 has the key; Ack comes first, then At, then output."""
+        """The 101 has the key; Ack comes first, then a ping, At, and output. The answer shows that the client has the key."""
         self.attachment.output = b"login: "
         peer = self.open()
         (value,) = [
@@ -153,10 +153,14 @@ class BeginningTests(ResumableCase):
             if line.startswith(b"X-Twisted-Exec-Resume:")
         ]
         self.assertEqual(parse_answer(value), Resumable(KEY, 60))
-        self.assertEqual(self.heard(peer), [Ack(0), At(Position(EPOCH, 0)), b"login: "])
+        ack, ping, *rest = self.heard(peer)
+        self.assertEqual((ack, rest), (Ack(0), [At(Position(EPOCH, 0)), b"login: "]))
+        self.assertIsInstance(ping, Ping)
         verifyObject(IMarkTransport, self.attachment.transport)
         verifyObject(IResumableAttachment, self.attachment)
         self.assertEqual(self.attachment.events, [])
+        peer.say(Pong(b""))
+        self.assertEqual(self.attachment.events, ["heard"])
 
     def test_resumed(self) -> None:
         """A resumed stream continues both counts, and is pinged to learn that the client is there."""

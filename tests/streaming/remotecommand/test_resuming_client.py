@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
 
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.retained import instances
-from tests.streaming.remotecommand.resuming import Client, ResumingUser
+from tests.streaming.remotecommand.resuming import HEAD, Client, ResumingUser
 from twisted_exec.streaming.interfaces import COMPLETED, RESUMED, Break, Ending, Role, TerminalSize
-from twisted_exec.streaming.remotecommand.client import LOST
+from twisted_exec.streaming.remotecommand.client import LOST, connect
+from twisted_exec.streaming.remotecommand.first_user import FirstUser
 from twisted_exec.streaming.remotecommand.input_log import LIMIT_PIECES, WINDOW_PIECES
 from twisted_exec.streaming.remotecommand.resuming_client import Messages
 from twisted_exec.testing.console import RecordingProducer, RecordingUser
+from twisted_exec.testing.network import MemoryNetwork
 from twisted_exec.testing.resumable_console import ResumableConsole
-from twisted_exec.wire.channel import V4, Channel
+from twisted_exec.wire.channel import V4, V5, Channel
 from twisted_exec.wire.control_messages import Message, encode_ending
 from twisted_exec.wire.errors import LocalProtocolError
-from twisted_exec.wire.resume import At, EchoTime, Notice, NoticeKind, Position, encode_mark
+from twisted_exec.wire.resume import MARKS, At, EchoTime, Notice, NoticeKind, Position, encode_mark
 
 VECTORS = Path(__file__).with_name("resume_vectors.json")
 
@@ -59,6 +64,71 @@ class ResumingCase(SynchronousTestCase):
         self.end.wait(60)
         self.assertEqual(self.clock.getDelayedCalls(), [])
         self.assertTrue(all(not each.connected for each in self.end.network.transports))
+
+
+class OpeningTests(SynchronousTestCase):
+    """A user who leaves while the session opens."""
+
+    def leave_after(self, steps: int) -> tuple[ResumableConsole, bool]:
+        """Leave after some steps of the network; return the server, and whether the session was open."""
+        clock, network = Clock(), MemoryNetwork()
+        server = ResumableConsole(clock)
+        opening = connect(
+            network.endpoint(server),
+            HEAD,
+            FirstUser(ResumingUser(), lambda *_: Deferred(), clock),
+            clock=clock,
+            timeout_seconds=30,
+            protocols=[V5],
+            resume=MARKS,
+        )
+        for _ in range(steps):
+            for transport in list(network.transports):
+                transport.step(16)
+        if opening.called:
+            self.successResultOf(opening).abort()
+            return server, True
+        opening.cancel()
+        network.pump()
+        self.failureResultOf(opening, CancelledError)
+        self.assertEqual(clock.getDelayedCalls(), [])
+        self.assertTrue(all(not each.connected for each in network.transports))
+        return server, False
+
+    def test_each_moment(self) -> None:
+        """Whenever the user leaves, the server keeps no session."""
+        opened = 0
+        for steps in itertools.count():
+            server, is_open = self.leave_after(steps)
+            if is_open:
+                break
+            self.assertEqual(server.sessions, [], steps)
+            opened += len(server.connections)
+        self.assertGreater(opened, 10)
+
+    def test_impatient(self) -> None:
+        """Cancelling once more does not wait for the server."""
+        for opens in (False, True):
+            clock, network = Clock(), MemoryNetwork()
+            opening = connect(
+                network.endpoint(
+                    ResumableConsole(clock) if opens else Factory.forProtocol(Protocol)
+                ),
+                HEAD,
+                FirstUser(ResumingUser(), lambda *_: Deferred(), clock),
+                clock=clock,
+                timeout_seconds=30,
+                protocols=[V5],
+                resume=MARKS,
+            )
+            opening.cancel()
+            network.transports[1].step(1 << 16)
+            network.transports[0].step(1 << 16)
+            self.assertNoResult(opening)
+            opening.cancel()
+            self.failureResultOf(opening, CancelledError)
+            network.pump()
+            self.assertTrue(all(not each.connected for each in network.transports))
 
 
 class OutageTests(ResumingCase):

@@ -38,6 +38,8 @@ class Dialog:
     :param moves_cursor: the terminal can erase a line.
     :param mid_line: the cursor is inside a line.
     :param full_screen: the machine's program uses the other screen, so that a view shares it.
+    :param asks: false if the dialog only tells something: keys are not for it then.
+    :ivar held: such keys, for the session after the dialog.
     :ivar has_asked: the user was asked something, or saw a view.
     """
 
@@ -50,7 +52,10 @@ class Dialog:
         moves_cursor: bool = False,
         mid_line: bool = False,
         full_screen: bool = False,
+        asks: bool = True,
     ) -> None:
+        self.held = b""
+        self._asks = asks
         self.mid_line = mid_line
         self.full_screen = full_screen
         self.has_asked = False
@@ -75,6 +80,9 @@ class Dialog:
 
         :return: whether the dialog waits for the user.
         """
+        if not self._asks:
+            self.held = (self.held + data.replace(b"\x03", b""))[:_MOST_KEYS]
+            return False
         is_waiting = self._waiting is not None
         while data:
             if data[0] < 0x80:

@@ -20,6 +20,7 @@ from twisted.internet.task import deferLater
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import CONSOLERECORDINGS
 from twisted_exec.api.kinds.reviews import SELFSUBJECTACCESSREVIEWS
+from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, GatewayTimeout
 from twisted_exec.cli.client import CommandClient
 from twisted_exec.cli.console.dialog import Dialog, safe
@@ -86,20 +87,33 @@ class MachineAccess:
 
     async def may(self, client: CommandClient, verb: str, subresource: str = "") -> bool:
         """Return whether the user has a permission on the machine, as far as the server says so."""
-        resource = self.dialect.workload
+        return await self._may(client, verb, self.dialect.workload, subresource, self.name)
+
+    async def may_record(self, client: CommandClient) -> bool:
+        """Return whether the user may begin a recording, as far as the server says so."""
+        return await self._may(client, "create", CONSOLERECORDINGS.resource)
+
+    async def _may(
+        self,
+        client: CommandClient,
+        verb: str,
+        resource: Resource,
+        subresource: str = "",
+        name: str = "",
+    ) -> bool:
         attributes = {
             "namespace": self.config.namespace,
             "verb": verb,
             "group": resource.group,
             "resource": resource.plural,
             "subresource": subresource,
-            "name": self.name,
+            "name": name,
         }
         review = {"spec": {"resourceAttributes": attributes}}
         try:
             answer = await client.create(SELFSUBJECTACCESSREVIEWS.resource, review)
         except APIError:
-            return True  # the server decides when the user switches
+            return True  # the server decides when the user goes on
         return bool((answer.get("status") or {}).get("allowed", True))
 
     async def grant(
@@ -108,7 +122,16 @@ class MachineAccess:
         """
         Return the smallest role with a permission on the machine, and the command that grants it.
         """
-        resource, user = self.dialect.workload, await who(client) or "USER"
+        return await self._grant(client, verb, self.dialect.workload, subresource)
+
+    async def grant_recording(self, client: CommandClient) -> tuple[str, str]:
+        """Return the smallest role that may begin a recording, and the command that grants it."""
+        return await self._grant(client, "create", CONSOLERECORDINGS.resource)
+
+    async def _grant(
+        self, client: CommandClient, verb: str, resource: Resource, subresource: str = ""
+    ) -> tuple[str, str]:
+        user = await who(client) or "USER"
         namespace = self.config.namespace
         role, command = grant(user, verb, resource.group, resource.plural, subresource, namespace)
         return role, safe(command)
@@ -284,6 +307,15 @@ async def _power(dialog: Dialog, access: MachineAccess) -> NextSession | None:
 
 
 async def _record(dialog: Dialog, access: MachineAccess) -> NextSession | None:
+    async with access.client() as client:
+        with dialog.waiting("asking the server about recordings"):
+            may_record = await access.may_record(client)
+            role, command = ("", "") if may_record else await access.grant_recording(client)
+    if not may_record:
+        dialog.tell(
+            f"You may not record {access.name}; ask an administrator for the role {role}: {command}"
+        )
+        return None
     dialog.tell(f"Record {access.name}? {RECORDED}")
     if await dialog.key("y begins the recording; any other key cancels: ") != "y":
         dialog.tell("No recording was begun.")

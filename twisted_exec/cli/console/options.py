@@ -38,9 +38,10 @@ if TYPE_CHECKING:
 EPILOG = """\
 With --expect, --send and --run: 0 if everything was matched and sent, or the
 code of the command; 122 if --run found no prompt of a shell, and did not type
-the command (the machine asks for a login or an answer, is in its boot loader or a
-full-screen program, or does not answer); 123 if another user is the writer, or
-another --run has the shell; 124 after the time limit; 125 if the session failed.
+the command (the machine asks for a login or an answer, is in its boot loader or
+a full-screen program, or does not answer); 123 if another user is the writer,
+or another --run has the shell, or its command goes on; 124 after the time
+limit; 125 if the session failed.
 """
 
 _SCRIPTED = ("--expect", "--send", "--run")
@@ -151,6 +152,7 @@ def make_script(options: argparse.Namespace, clock: Any) -> Script | None:
     return Expect(clock, options.steps, limited=options.timeout is None)
 
 
+_COMPLETED = "session ended: Completed: "
 _MACHINE_ENDED = tuple(
     f"session ended: {each}"
     for each in ("Completed", "MachineDeleted", "PoolDeleted", "PoweredOff")
@@ -162,7 +164,7 @@ def scripted_outcome(script: Script, outcome: Outcome) -> Outcome:
     """Return the outcome of a session that a script drove: other endings are failures."""
     from dataclasses import replace
 
-    from twisted_exec.cli.console.script import GOES_ON, MAY_GO_ON
+    from twisted_exec.cli.console.script import GOES_ON, MAY_GO_ON, ended_during
     from twisted_exec.cli.console.session import TIMED_OUT, TIMED_OUT_CODE
 
     more = f"; {MAY_GO_ON}; {script.remedy}" * (
@@ -180,6 +182,9 @@ def scripted_outcome(script: Script, outcome: Outcome) -> Outcome:
         line = f"{outcome.line}: {script.waiting}" if script.waiting else outcome.line
         line += f"; {script.remedy}" * (script.waiting == GOES_ON)
         return replace(outcome, line=line)
+    if script.waiting == GOES_ON and outcome.line.startswith(_COMPLETED):
+        line = ended_during(script.machine, outcome.line.removeprefix(_COMPLETED))
+        return replace(outcome, exit_code=FAILED_CODE, line=line)
     if not outcome.line and not outcome.exit_code:  # the reader of the output closed it
         return outcome
     return replace(outcome, exit_code=FAILED_CODE, line=outcome.line + more)
@@ -200,10 +205,11 @@ output and read who the writer is.
 If the connection is lost, the program connects again and the session goes on
 where it was; what you type meanwhile is sent then.
 
-If standard input is not a terminal, it is sent to the machine. After its end the
-session continues until the machine has been quiet for two seconds, or for the
-time of --linger, or until its process has ended, and in any case for at most a
-minute, or a minute and the time of --linger. --timeout replaces that limit.
+If standard input is not a terminal, it is sent to the machine. After its end
+the session continues until the machine has been quiet for two seconds, or for
+the time of --linger, or until its process has ended, and in any case for at
+most a minute, or a minute and the time of --linger. --timeout replaces that
+limit.
 
 With --expect, --send or --run, standard input is not read: the options have the
 input.

@@ -23,6 +23,7 @@ from twisted_exec.api.status import APIError
 
 if TYPE_CHECKING:
     from twisted_exec.cli.console.menu import MachineAccess
+    from twisted_exec.wire.resume import Attendance
 
 LOOK_SECONDS = 0.7
 """The object of a session appears a moment after it; all clients do not look at the same time."""
@@ -123,16 +124,16 @@ class Company:
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self._clock, self._look, self._tell, self._jitter = clock, look, tell, jitter
-        self._count = 0  # of sessions, as the server said last
+        self._count = self._lost = 0  # sessions, and those of them whose connections are lost
         self._told_count: int | None = None  # that the user knows of
         self._people: Sequence[Person] | None = None  # at the last look
         self._following: Deferred[None] | None = None
         self._heard: deque[str] = deque(maxlen=_MOST_REMEMBERED)
 
-    def changed(self, count: int) -> None:
+    def changed(self, attendance: Attendance) -> None:
         """Take note of the number of sessions at the console."""
-        self._count = count
-        if self._following is None and count != self._told_count:
+        self._count, self._lost = attendance.viewers, attendance.lost
+        if self._following is None and self._count != self._told_count:
             self._following = Deferred.fromCoroutine(self._follow())
             self._following.addErrback(lambda failure: failure.trap(CancelledError))
 
@@ -167,8 +168,10 @@ class Company:
             self._tell_names(before, people, is_complete=len(people) == count)
         elif count != before_count:
             act = "joined" if count > before_count else "left"
-            sessions = "1 session" if count == 1 else f"{count} sessions"
-            self._tell(f"somebody has {act} ({sessions})")
+            present = max(0, count - self._lost)
+            sessions = "1 session" if present == 1 else f"{present} sessions"
+            lost = f", {self._lost} lost" if self._lost else ""
+            self._tell(f"somebody has {act} ({sessions}{lost})")
 
     def _tell_names(
         self, before: Sequence[Person], people: Sequence[Person], *, is_complete: bool

@@ -200,7 +200,10 @@ def _fleet_task(
 
 def conclude(outcome: Outcome, mid_line: bool) -> int:
     """Print the final message and return the exit code."""
-    if mid_line and _is_one_file() and (outcome.line or os.isatty(1)):
+    if mid_line and os.isatty(1):
+        with suppress(OSError):  # a terminal that is gone
+            os.write(1, b"\n")
+    elif mid_line and _is_one_file() and outcome.line:
         say("")
     if outcome.line:
         say(outcome.line)

@@ -70,9 +70,11 @@ class Script:
     :ivar waiting: what the script waits for, for the message after ``--timeout``.
     :ivar remedy: how to end a command that goes on.
     :ivar nonce: of ``--run``, for the server; empty for other scripts.
+    :ivar machine: for messages.
     """
 
     nonce = ""
+    machine = "the machine"
 
     def __init__(self, clock: IReactorTime) -> None:
         self._session: Driven | None = None
@@ -388,8 +390,9 @@ _QUESTION = re.compile(
 """A question with its answers, such as ``[Y/n]`` or ``(yes/no/[fingerprint])?``, or the pager ``more``: Enter answers."""
 _PROMPT = re.compile(rb"(?:[$#>]|(?<!\d)%)[ \t]*\Z")  # not the 33% of a pager
 """The prompt of a shell, which may be on the alternate screen, as in tmux."""
-_ANY_MARK = re.compile(rb"\x1b\]%d;([RBE][0-9a-f]{8})[:\x1b]" % MARK)
-_MARK_BYTES = 18
+_SIGN = re.compile(rb"\x1b\]%d;([RBE][0-9a-f]{8})[:\x1b]|(?<=\n)[\w.-]{1,64} login: " % MARK)
+"""A mark of any run, or the login of a machine that was booted, which ends the run before it."""
+_SIGN_BYTES = 80
 _ANY_RUN = re.compile(rb"\x1b\]%d;[^\x1b]*\x1b\\" % MARK)
 _DRAWN = re.compile(rb"\x1b\[[\d;]*[Hf]|\x1b\[\?1049")
 """Sequences of programs that draw a whole screen."""
@@ -412,10 +415,10 @@ class ShellRun(Script):
         *,
         force: bool = False,
         remedy: str = _CTRL_C,
-        machine: str = "the machine",
+        machine: str = Script.machine,
     ) -> None:
         super().__init__(clock)
-        self._is_forced, self.remedy, self._machine = force, remedy, machine
+        self._is_forced, self.remedy, self.machine = force, remedy, machine
         self._tail = self._holder = b""  # the mark of the run that has the shell
         self._has_waited = False  # for the number of sessions
         self.nonce = secrets.token_hex(4)  # short: an earlier server leaves it on screens
@@ -437,9 +440,10 @@ class ShellRun(Script):
 
     def _look_for_runs(self, data: bytes) -> None:
         window = self._tail + data
-        self._tail = window[1 - _MARK_BYTES :]
-        for found in _ANY_MARK.findall(window):
-            if found.startswith(b"E"):
+        self._tail = window[1 - _SIGN_BYTES :]
+        for match in _SIGN.finditer(window):
+            found = match[1]
+            if found is None or found.startswith(b"E"):
                 self._holder = b""
             elif found.startswith(b"B") or not self._holder.startswith(b"R"):
                 # An answered probe shows that an earlier command has ended.
@@ -461,10 +465,12 @@ class ShellRun(Script):
         if self._cannot_answer():
             return
         viewers = 1 if self._session is None else self._session.viewers
-        # The program of an earlier run may be gone; Ctrl-C at the machine leaves no mark, but a prompt.
-        if viewers == 1 or _PROMPT.search(self._line):
-            self._holder = b""
-        elif self._holder and not (viewers or self._is_forced or self._has_waited):
+        # A run that was killed before its command has no program any more, but a command that has
+        # begun goes on. Ctrl-C at the machine leaves no mark, but a prompt.
+        has_begun = self._holder.startswith(b"B")
+        if _PROMPT.search(self._line) or (viewers == 1 and not has_begun):
+            self._holder = self._tail = b""
+        elif self._holder and not (viewers or has_begun or self._is_forced or self._has_waited):
             self._has_waited = True
             self._timers.after("attendance", _ATTENDANCE_SECONDS, self._begin)
             return
@@ -478,8 +484,12 @@ class ShellRun(Script):
         self._timers.after("limit", MOST_SETTLE_SECONDS, self._ask)
 
     def _interrupted(self, why: str) -> None:
+        if self.waiting == GOES_ON:
+            line = ended_during(self.machine, why)
+        else:
+            line = f"{self.machine} ended before the command: {why}"
         self.waiting = ""
-        self._fail(FAILED_CODE, f"{self._machine} ended before the command: {why}")
+        self._fail(FAILED_CODE, line)
 
     def _wake(self, data: bytes) -> bytes:
         self._timers.after("quiet", SETTLE_SECONDS, self._ask)
@@ -530,12 +540,12 @@ class ShellRun(Script):
             prompt, remedy = "a program's", "answer it first, as with --send"
         elif self._modes.full_screen and not _PROMPT.search(self._line):
             typed = "the command was not typed" if self.waiting else "nothing was typed"
-            line = f"a full-screen program is open on {self._machine}; {typed}: open the console to leave it"
+            line = f"a full-screen program is open on {self.machine}; {typed}: open the console to leave it"
             self._fail(NO_SHELL_CODE, line)
             return True
         else:
             return False
-        line = f'{self._machine} is at {prompt} prompt ("{self.last_line}"): {remedy}'
+        line = f'{self.machine} is at {prompt} prompt ("{self.last_line}"): {remedy}'
         self._fail(NO_SHELL_CODE, line)
         return True
 
@@ -595,6 +605,11 @@ class ShellRun(Script):
                 return at
             at = self._buffer.find(b"\x1b", at + 1)
         return size - self._buffer.endswith(b"\r")
+
+
+def ended_during(machine: str, why: str) -> str:
+    """Return the message about a machine, or the shell at its console, that ended during a command."""
+    return f"{machine} ended during the command, whose exit code is not known: {why}"
 
 
 def _unix_lines(text: bytes) -> bytes:

@@ -230,7 +230,20 @@ class ConsoleSession:
             source.resumeProducing()
 
     def connecting(self, attempt: Deferred[Any]) -> None:
+        """
+        Take note of the attempt to open the session, which the session's end cancels.
+
+        The attempt may then end what the server has opened meanwhile; the session waits for that.
+        """
         self._connecting = attempt
+
+        def done(result: Any) -> Any:
+            if self._connecting is attempt:
+                self._connecting = None
+                self._finish_if_done()
+            return result
+
+        attempt.addBoth(done)
 
     def discard_input(self, *, interrupts: bool = False) -> None:
         """
@@ -360,7 +373,7 @@ class ConsoleSession:
         if self._takes_over and notice.kind is NoticeKind.ROLE:
             self._takes_over = False
             if notice.role is not NoticeRole.WRITER and not notice.hint and self._dialog is None:
-                self._open_dialog(EscapeCommand.TAKE_OVER)
+                self._open_dialog(EscapeCommand.TAKE_OVER, asks=False)
 
     def attendance_changed(self, attendance: Attendance) -> None:
         """
@@ -384,7 +397,7 @@ class ConsoleSession:
                 from twisted_exec.cli.console.people import Company
 
                 self._company = Company(self._clock, self._look, self._tell_company)
-            self._company.changed(attendance.viewers)
+            self._company.changed(attendance)
 
     async def _look(self) -> Sequence[Person]:
         assert self._people is not None
@@ -579,7 +592,9 @@ class ConsoleSession:
         if await dialog.key("y takes over; any other key cancels: ") == "y":
             self._wish(Role.WRITER)
 
-    def _open_dialog(self, command: EscapeCommand, act: Act | None = None) -> None:
+    def _open_dialog(
+        self, command: EscapeCommand, act: Act | None = None, *, asks: bool = True
+    ) -> None:
         act = act or self._act
         if act is None or self._terminal.draw is None:
             return
@@ -607,6 +622,7 @@ class ConsoleSession:
             moves_cursor=self._terminal.moves_cursor,
             mid_line=self.mid_line,
             full_screen=self._terminal.full_screen(),
+            asks=asks,
         )
         writer = self._display.notices.writer
         if command is EscapeCommand.POWER and self.is_observer and writer:
@@ -680,6 +696,8 @@ class ConsoleSession:
         self._display.release(begins_line=not dialog.mid_line)
         if self._terminal.full_screen():
             self._redraw()
+        if self._outcome is None and dialog.held:
+            self.typed(dialog.held)
 
     def _redraw(self) -> None:
         """
@@ -848,22 +866,23 @@ class ConsoleSession:
                 work.cancel()
         if self._company is not None:
             self._company.stop()
-        if in_haste:
+        attempt = self._connecting
+        if attempt is not None:
+            attempt.cancel()
+        if in_haste or self._connecting is not None:
             # A server that is known to be silent does not take the last bytes either.
             seconds = 0 if self._is_silent else _FAREWELL_SECONDS
             self._timers.after("farewell", seconds, lambda: self._finish(outcome), steady=True)
         if self._input is not None:
             self._input.close()
-        attempt, self._connecting = self._connecting, None
-        if attempt is not None:
-            attempt.cancel()
         if self._stream is not None:
             self._stream.leave()
         self._display.close()
         self._finish_if_done()
 
     def _finish_if_done(self) -> None:
-        if self._outcome is not None and self._stream is None and self._display.sink is None:
+        is_gone = self._stream is None and self._connecting is None
+        if self._outcome is not None and is_gone and self._display.sink is None:
             self._finish(self._outcome)
 
     def _finish(self, outcome: Outcome) -> None:
@@ -873,6 +892,9 @@ class ConsoleSession:
         stream, self._stream = self._stream, None
         if stream is not None:
             stream.abort()
+        attempt, self._connecting = self._connecting, None
+        if attempt is not None:
+            attempt.cancel()  # once more: it does not wait any longer
         if not self.finished.called:
             self.finished.callback(outcome)
 

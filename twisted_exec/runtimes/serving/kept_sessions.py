@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
@@ -45,6 +45,12 @@ from twisted_exec.wire.session_terms import Terms, parse_terms
 MOVING_SECONDS = 60
 """Least time that a session waits while it moves from a predecessor."""
 
+UNCONFIRMED_SECONDS = 5
+"""
+Time that a session waits whose client has sent nothing: the client may have gone before it got the
+key, and then nobody can resume the session.
+"""
+
 _MOST_REFUSALS = 10
 _REFUSAL_SECONDS = 60.0
 _MOST_REFUSED_USERS = 10_000
@@ -75,6 +81,7 @@ class KeptSession:
         self._sessions, self._earlier = sessions, earlier
         self._last_input = LastInput(sessions.clock.seconds())
         self._settled = None if earlier else 0
+        self._is_confirmed = bool(earlier)  # the client has a key
         self._keys: dict[bytes, str] = {}
 
     @property
@@ -93,7 +100,7 @@ class KeptSession:
         self, keys: Mapping[bytes, str], settled: int | None, *, is_away: bool = False
     ) -> None:
         """Continue a session of a predecessor, which waits for its next stream."""
-        self._settled = settled
+        self._settled, self._is_confirmed = settled, True
         self.use_keys(dict(keys))
         self._wait(is_moving=not is_away)
 
@@ -150,6 +157,11 @@ class KeptSession:
         self._sessions.replace_keys(self, self._keys, keys)
         self._keys = keys
 
+    def confirmed(self, connection: KeptStream) -> None:
+        """The client has sent something over a stream, so it has the stream's key."""
+        self._is_confirmed = True
+        self.use_keys(connection.keys)
+
     def lost(self, connection: KeptStream) -> None:
         self._settled, self.connection = connection.settled, None
         self.attachment.away()
@@ -157,8 +169,12 @@ class KeptSession:
 
     def _wait(self, *, is_moving: bool) -> None:
         # The limits of users do not concern the streams that a predecessor serves.
-        is_moving = is_moving or self.bridged is not None
-        (self._sessions.moving if is_moving else self._sessions.absences).add(self)
+        if is_moving or self.bridged is not None:
+            self._sessions.moving.add(self)
+        elif self._is_confirmed:
+            self._sessions.absences.add(self)
+        else:
+            self._sessions.unconfirmed.add(self)
 
 
 class KeptSessions:
@@ -171,6 +187,7 @@ class KeptSessions:
     def __init__(self, clock: IReactorTime, seconds: int, registry: CollectorRegistry) -> None:
         self.clock, self._seconds = clock, seconds
         self.absences = Absences(clock, seconds)
+        self.unconfirmed = Absences(clock, min(seconds, UNCONFIRMED_SECONDS))
         self.moving = Absences(clock, max(seconds, MOVING_SECONDS), math.inf, math.inf)
         self._by_key: dict[bytes, KeptSession] = {}
         self._keys = ResumeKeys()
@@ -194,7 +211,7 @@ class KeptSessions:
             "Sessions that wait for their users after the loss of a connection.",
             registry=registry,
         )
-        absent.set_function(lambda: float(len(self.absences) + len(self.moving)))
+        absent.set_function(lambda: float(self.absent))
 
     def start(self, secret: bytes) -> None:
         """Accept the keys of earlier processes from now on, for as long as a session waits."""
@@ -203,8 +220,17 @@ class KeptSessions:
 
     def close(self, reason: str) -> None:
         self._earlier_until = 0.0
-        self.absences.close(reason)
-        self.moving.close(reason)
+        for each in self._waiting:
+            each.close(reason)
+
+    @property
+    def absent(self) -> int:
+        """Number of sessions that wait for their users."""
+        return sum(map(len, self._waiting))
+
+    @property
+    def _waiting(self) -> Sequence[Absences]:
+        return self.absences, self.unconfirmed, self.moving
 
     def export(self) -> dict[str, Any]:
         """Return what another process needs to know besides the sessions, as JSON values."""
@@ -270,7 +296,7 @@ class KeptSessions:
 
     def waits_for(self, user: str, machine: str) -> bool:
         """Return whether a session of this user at this machine waits."""
-        waiting = [*self.absences.of_user(user), *self.moving.of_user(user)]
+        waiting = chain.from_iterable(each.of_user(user) for each in self._waiting)
         return any(isinstance(each, KeptSession) and each.machine == machine for each in waiting)
 
     def refusal(self, user: str) -> APIError:
@@ -306,8 +332,8 @@ class KeptSessions:
 
         :param earlier: the digest of the key if the session is from an earlier process; else empty.
         """
-        self.absences.remove(session)
-        self.moving.remove(session)
+        for each in self._waiting:
+            each.remove(session)
         if earlier:
             self._earlier_used.add(earlier)
         self._results.labels("restarted" if earlier else "resumed").inc()
@@ -452,7 +478,7 @@ class KeptStream:
         if self._is_present:
             self._is_heard = True
             self.keys = {self._key: self.keys[self._key]}
-            self._session.use_keys(self.keys)
+            self._session.confirmed(self)
             self._inner.heard()
 
     def answered(self) -> None:

@@ -8,7 +8,8 @@ every byte behind the head.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -498,11 +499,14 @@ def upgrade(
     clock: IReactorTime,
     timeout_seconds: float,
     meanwhile: Callable[[], None] = lambda: None,
+    left: Callable[[Upgraded], Awaitable[None]] | None = None,
 ) -> Deferred[Upgraded]:
     """
     Connect and request an upgrade.
 
     :param timeout_seconds: for connecting, and again for the response.
+    :param left: ends in order what a 101 has opened after the Deferred was cancelled, which fires
+        behind that; cancelling once more aborts. Without it cancelling aborts at once.
     :return: fires after a 101; fails with :class:`UpgradeRefused`, or an
         :class:`~twisted_exec.api.status.APIError`.
     """
@@ -513,9 +517,29 @@ def upgrade(
             ask(connection, head, clock=clock, timeout_seconds=timeout_seconds)
         )
         meanwhile()
-        return await asking
+        return await (asking if left is None else _or_leave(asking, left))
 
     return Deferred.fromCoroutine(both())
+
+
+async def _or_leave(
+    asking: Deferred[Upgraded], left: Callable[[Upgraded], Awaitable[None]]
+) -> Upgraded:
+    answer: Deferred[Upgraded] = Deferred()  # cancelling it does not cancel the request
+
+    def answered(result: Any) -> Any:
+        if answer.called:
+            return result
+        answer.callback(result)
+        return None
+
+    asking.addBoth(answered)
+    try:
+        return await answer
+    except CancelledError:
+        with suppress(UpgradeRefused, APIError):
+            await left(await asking)
+        raise
 
 
 _WORDS: tuple[tuple[type[Exception], str], ...] = (

@@ -45,6 +45,7 @@ from twisted_exec.wire.control_messages import (
 )
 from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.resume import (
+    MARKS,
     RESUME_HEADER,
     Mark,
     MarkDecoder,
@@ -239,7 +240,9 @@ def connect(
     :param resume: the header of a client that can resume sessions (the user is then a
         :class:`MarkUser`); otherwise empty.
     :return: fires with the attached stream; fails with an
-        :class:`~twisted_exec.api.status.APIError`.
+        :class:`~twisted_exec.api.status.APIError`. Cancelling closes the connection. A new session
+        that the server may have opened by then is ended first, or else the server would keep it for
+        its user; cancelling once more does not wait for that.
     """
 
     async def open_console() -> ConsoleClient:
@@ -258,6 +261,7 @@ def connect(
                     clock=clock,
                     timeout_seconds=timeout_seconds,
                     meanwhile=partial(prepare, protocol, clock),
+                    left=partial(_leave, attempt, clock) if asks and resume == MARKS else None,
                 )
                 chosen = attempt.chosen(upgraded)
                 answer = _answer(upgraded) if asks else None
@@ -287,6 +291,24 @@ def connect(
 
 
 _RESUMABLE = (V5, V4)
+
+
+async def _leave(attempt: Attempt, clock: IReactorTime, upgraded: Upgraded) -> None:
+    """End the session that the server has opened for a user who left."""
+    # Imported here: most users stay.
+    from twisted_exec.streaming.remotecommand.leaver import Leaver
+
+    try:
+        protocol = attempt.chosen(upgraded)
+    except OtherProtocol:
+        return
+    leaver = Leaver()
+    client = ConsoleClient(leaver, "", clock)
+    upgraded.hand_over(client.over(protocol, protocol, LEAVE_SECONDS))
+    try:
+        await leaver.gone
+    finally:
+        client.abort()
 
 
 def _session(headers: Headers) -> str:

@@ -189,12 +189,12 @@ class ResumableServer(ConsoleServer):
     def _attach(self) -> None:
         self._send_mark(Ack(self._settled_before))
         position = self._position
+        # The answer shows that the client has the key, and follows the input of an outage.
+        self._asks = position is not None
+        self._is_pinged = self._is_question = self._send_ping()
         if position is None:
             self._attachment.attached(self)
         else:
-            # The answer shows that the client has the new key, and follows the input of the outage.
-            self._asks = self._is_pinged = self._is_question = True
-            self._send_ping()
             self._attachment.resumed(self, position)
 
     def received(self, channel: Channel, data: bytes) -> None:

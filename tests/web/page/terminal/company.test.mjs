@@ -43,6 +43,8 @@ test("a user without the right to list sessions reads numbers, and at a crowded 
   assert.equal(made.news(2, null), "somebody has joined (2 sessions)");
   assert.equal(made.news(1, null), "somebody has left (1 session)");
   assert.equal(made.news(1, null), "");
+  assert.equal(made.news(4, null, 2), "somebody has joined (2 sessions, 2 lost)");
+  assert.equal(made.news(3, null, 2), "somebody has left (1 session, 2 lost)");
   assert.equal(made.news(MOST_TOLD + 1, null), "");
   assert.equal(made.news(MOST_TOLD, null), "");
   assert.equal(made.news(MOST_TOLD - 1, null), "somebody has left (19 sessions)");

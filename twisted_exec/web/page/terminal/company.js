@@ -34,15 +34,18 @@ export class Company {
    *
    * @param {number} count of all sessions
    * @param {Person[] | null} people null without the right to list them
+   * @param {number} [lost] number of the sessions whose connections are lost
    */
-  news(count, people) {
+  news(count, people, lost = 0) {
     const [before, known] = [this.#count, this.#people];
     this.#count = count;
     this.#people = people;
     if (before === null || Math.max(before, count) > MOST_TOLD) return "";
     if (people && known) return this.#names(known, people, people.length === count);
     if (before === count) return "";
-    return `somebody has ${count > before ? "joined" : "left"} (${count} ${count === 1 ? "session" : "sessions"})`;
+    const present = Math.max(0, count - lost);
+    const sessions = `${present} ${present === 1 ? "session" : "sessions"}${lost ? `, ${lost} lost` : ""}`;
+    return `somebody has ${count > before ? "joined" : "left"} (${sessions})`;
   }
 
   #names(before, people, isComplete) {

@@ -202,7 +202,7 @@ export class StatusLine {
     const isCounted = !names || names.length === count;
     const isCurrent = isCounted && (!names || names.filter(({ away }) => away).length === (this.#facts.viewers?.lost ?? 0));
     if (attempts && !isCurrent) this.#nameLater(attempts - 1, 5 * NAMES_MILLISECONDS);
-    const news = isCounted || !attempts ? this.#company.news(count, names) : "";
+    const news = isCounted || !attempts ? this.#company.news(count, names, this.#facts.viewers?.lost) : "";
     if (news) this.#news(news);
     if (!names?.length) {
       this.#names.textContent = "";

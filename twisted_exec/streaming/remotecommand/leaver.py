@@ -1,0 +1,32 @@
+"""The user of a session that opens after its user has left."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.defer import Deferred
+
+from twisted_exec.streaming.interfaces import Ending
+
+
+class Leaver:
+    """
+    A user who leaves as soon as the connection is open.
+
+    :ivar gone: fires after the end of the connection.
+    """
+
+    def __init__(self) -> None:
+        self.gone: Deferred[None] = Deferred()
+
+    def attached(self, stream: Any) -> None:
+        stream.leave()
+
+    def data_received(self, data: bytes) -> None:
+        """Nothing is read any more."""
+
+    def ended(self, ending: Ending) -> None:
+        """See :meth:`data_received`."""
+
+    def detached(self, reason: str) -> None:
+        self.gone.callback(None)
