@@ -60,6 +60,7 @@ interface                      implementation or purpose
 :class:`ILineSink`             a destination of console lines: ``shipping.otlp``, ``shipping.syslog`` ...
 :class:`ILineBatch`            lines for such a destination
 :class:`IKubeClient`           ``kube.client.KubeClient``, ``testing.cluster``
+:class:`IObjectClient`         its reads and writes of single objects: ``apiserver.serving.client``
 :class:`ILeaves`               the leaf clusters of a node server: ``nodeserver.leaves``
 :class:`ILeaf`                 one leaf cluster: ``nodeserver.leaves.leaf``
 :class:`IRootPods`             the Pods that the root cluster bound to its Nodes:
@@ -75,8 +76,7 @@ interface                      implementation or purpose
 :class:`ISpaceClient`          API servers by the names of Spaces: ``spaces.client``
 :class:`ISpaceConnection`      one such server, as long as its Space exists
 :class:`ISpaceListener`        receives the Spaces that appear and disappear
-:class:`ILeases`               one Lease: ``kube.leases``,
-``apiserver.controllers.leader_election``
+:class:`ILeases`               one Lease: ``kube.leases``
 :class:`ILeader`               work of the elected replica: ``kube.leases``
 :class:`IAuthenticator`        finds the user of a request: ``auth.x509``, ``auth.tokens`` ...
 :class:`IProxyAuthenticator`   the same, for users whom a proxy forwards: ``auth.x509``
@@ -134,6 +134,7 @@ from twisted_exec.kube.interfaces import (
     IKubeClient,
     ILeader,
     ILeases,
+    IObjectClient,
     IRecordedProtocol,
     IResumableProtocol,
 )
@@ -305,6 +306,7 @@ __all__ = [
     "IMarkTransport",
     "IMessaging",
     "IMutatingAdmission",
+    "IObjectClient",
     "IOpeningAdmission",
     "IOperable",
     "IPoollet",

@@ -6,18 +6,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, DeferredList
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from twisted_exec.api.conditions import with_conditions
 from twisted_exec.api.kinds import Kind, Object
+from twisted_exec.api.kinds.events import WARNING
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, Conflict, NotFound
 from twisted_exec.api.times import timestamp
-from twisted_exec.apiserver.controllers.event_recorder import OURSELVES, WARNING, Reports
+from twisted_exec.apiserver.serving.client import own_recorder
 from twisted_exec.apiserver.serving.query import WriteOptions
-from twisted_exec.apiserver.serving.verbs import RequestTarget, Verbs
+from twisted_exec.apiserver.serving.verbs import OURSELVES, RequestTarget, Verbs
 from twisted_exec.control.queue import WorkQueue
 from twisted_exec.program.tasks import ShortTurns
 from twisted_exec.storage.follower import Followed, StoreFollower, listed_as_added
@@ -63,7 +64,7 @@ class NoteController(StoreFollower):
         super().__init__(storage, clock)
         self._notes, self._machines = notes, machines
         self._verbs, self._clock, self._now = verbs, clock, now
-        self._reports = Reports(verbs, COMPONENT, now)
+        self._recorder = own_recorder(verbs, clock, now, about=notes.resource, component=COMPONENT)
         self._by_machine: dict[Key, dict[Key, Object]] = {}
         self._queue: WorkQueue[Key] = WorkQueue(self._look, clock, self._failed)
 
@@ -77,7 +78,8 @@ class NoteController(StoreFollower):
     def stopService(self) -> Deferred[None]:
         """Stop following the store; fires when no work is under way."""
         super().stopService()
-        return self._queue.stop()
+        stopping = DeferredList([self._queue.stop(), self._recorder.stop()])
+        return stopping.addCallback(lambda _: None)
 
     def _note_changed(self, event: Event) -> None:
         note = event.obj
@@ -121,7 +123,7 @@ class NoteController(StoreFollower):
             return  # it has changed meanwhile, and that change queues its machine again
         if not found:
             message = f'there is no machine "{note["spec"]["machine"]}"'
-            await self._reports.tell(self._notes, note, WARNING, NOT_FOUND, message)
+            self._recorder.record(note, WARNING, NOT_FOUND, message)
 
     def _failed(self, machine: Key, error: APIError, failures: int) -> None:
         if failures == 1:

@@ -1,8 +1,9 @@
 """
-Contract of every :class:`~twisted_exec.kube.interfaces.IKubeClient`.
+Contracts of every :class:`~twisted_exec.kube.interfaces.IKubeClient`, and of every
+:class:`~twisted_exec.kube.interfaces.IObjectClient`.
 
-Inherit :class:`KubeClientContract` beside a trial ``TestCase`` and say how to
-make a client of an empty cluster.
+Inherit :class:`KubeClientContract` or :class:`ObjectClientContract` beside a trial ``TestCase`` and
+say how to make a client of an empty cluster.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted_exec.api import kinds
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import AlreadyExists, APIError, Conflict, NotFound
-from twisted_exec.kube.interfaces import IKubeClient, Object
+from twisted_exec.kube.interfaces import IKubeClient, IObjectClient, Object
 
 MACHINES = kinds.MACHINES.resource
 POOLS = kinds.MACHINEPOOLS.resource
@@ -34,10 +35,12 @@ def machine(name: str, pool: str = "pool-a", **metadata: Any) -> Object:
     }
 
 
-class KubeClientContract:
+class ObjectClientContract:
     """Tests; ``self`` is a :class:`twisted.trial.unittest.TestCase`."""
 
-    async def make_client(self) -> IKubeClient:
+    client: IObjectClient
+
+    async def make_client(self) -> IObjectClient:
         """A client of an empty cluster that may do everything; cleans up after itself."""
         raise NotImplementedError
 
@@ -61,6 +64,20 @@ class KubeClientContract:
         self.assertEqual(made["metadata"]["namespace"], "lab")
         self.assertEqual(await self.client.get(MACHINES, "vm", "lab"), made)
 
+    async def test_own_objects(self: Any) -> None:
+        """Callers may change the objects that they sent or got."""
+        sent = machine("vm", labels={"a": "1"})
+        made = await self.client.create(MACHINES, sent, "lab")
+        for obj in (sent, made, await self.client.get(MACHINES, "vm", "lab")):
+            obj["metadata"]["labels"]["a"] = "2"
+        read = await self.client.get(MACHINES, "vm", "lab")
+        self.assertEqual(read["metadata"]["labels"], {"a": "1"})
+
+    async def test_not_served(self: Any) -> None:
+        """A resource that the server does not serve is not found."""
+        refused = await self.refused(self.client.get(NOT_SERVED, "x", "lab"))
+        self.assertEqual(refused.code, 404)
+
     async def test_already_exists(self: Any) -> None:
         """A name is unique within its namespace."""
         await self.client.create(MACHINES, machine("vm"), "lab")
@@ -81,32 +98,6 @@ class KubeClientContract:
                 (refused.code, refused.message),
                 (404, 'machines.compute.ironcore.dev "no" not found'),
             )
-
-    async def test_list(self: Any) -> None:
-        """A list covers all namespaces or one, in order, and carries a version to watch from."""
-        await self.client.create(NAMESPACES, {"metadata": {"name": "other"}})
-        for namespace, name in (("lab", "b"), ("lab", "a"), ("other", "c")):
-            await self.client.create(MACHINES, machine(name), namespace)
-        whole = await self.client.list(MACHINES)
-        self.assertEqual([item["metadata"]["name"] for item in whole["items"]], ["a", "b", "c"])
-        self.assertTrue(whole["metadata"]["resourceVersion"])
-        trimmed = await self.client.list(MACHINES, trim=lambda obj: {"of": obj["metadata"]["name"]})
-        self.assertEqual(trimmed["items"], [{"of": name} for name in "abc"])
-        one = await self.client.list(MACHINES, "other")
-        self.assertEqual([item["metadata"]["name"] for item in one["items"]], ["c"])
-
-    async def test_selectors(self: Any) -> None:
-        """Field and label selectors filter a list; an unknown field is refused."""
-        await self.client.create(MACHINES, machine("a", "pool-a", labels={"x": "1"}), "lab")
-        await self.client.create(MACHINES, machine("b", "pool-b", labels={"x": "2"}), "lab")
-        by_field = await self.client.list(
-            MACHINES, field_selector="spec.machinePoolRef.name=pool-b"
-        )
-        by_label = await self.client.list(MACHINES, label_selector="x in (1)")
-        self.assertEqual([item["metadata"]["name"] for item in by_field["items"]], ["b"])
-        self.assertEqual([item["metadata"]["name"] for item in by_label["items"]], ["a"])
-        refused = await self.refused(self.client.list(MACHINES, field_selector="spec.power=On"))
-        self.assertEqual(refused.code, 400)
 
     async def test_update_conflict(self: Any) -> None:
         """An update of an outdated version fails with Conflict."""
@@ -186,6 +177,42 @@ class KubeClientContract:
         self.assertTrue(held["metadata"]["deletionTimestamp"])
         await self.client.patch(MACHINES, "vm", {"metadata": {"finalizers": []}}, "lab")
         self.assertEqual((await self.refused(self.client.get(MACHINES, "vm", "lab"))).code, 404)
+
+
+class KubeClientContract(ObjectClientContract):
+    """Tests of lists and watches, beside those of :class:`ObjectClientContract`."""
+
+    client: IKubeClient
+
+    async def make_client(self) -> IKubeClient:
+        """See :meth:`ObjectClientContract.make_client`."""
+        raise NotImplementedError
+
+    async def test_list(self: Any) -> None:
+        """A list covers all namespaces or one, in order, and carries a version to watch from."""
+        await self.client.create(NAMESPACES, {"metadata": {"name": "other"}})
+        for namespace, name in (("lab", "b"), ("lab", "a"), ("other", "c")):
+            await self.client.create(MACHINES, machine(name), namespace)
+        whole = await self.client.list(MACHINES)
+        self.assertEqual([item["metadata"]["name"] for item in whole["items"]], ["a", "b", "c"])
+        self.assertTrue(whole["metadata"]["resourceVersion"])
+        trimmed = await self.client.list(MACHINES, trim=lambda obj: {"of": obj["metadata"]["name"]})
+        self.assertEqual(trimmed["items"], [{"of": name} for name in "abc"])
+        one = await self.client.list(MACHINES, "other")
+        self.assertEqual([item["metadata"]["name"] for item in one["items"]], ["c"])
+
+    async def test_selectors(self: Any) -> None:
+        """Field and label selectors filter a list; an unknown field is refused."""
+        await self.client.create(MACHINES, machine("a", "pool-a", labels={"x": "1"}), "lab")
+        await self.client.create(MACHINES, machine("b", "pool-b", labels={"x": "2"}), "lab")
+        by_field = await self.client.list(
+            MACHINES, field_selector="spec.machinePoolRef.name=pool-b"
+        )
+        by_label = await self.client.list(MACHINES, label_selector="x in (1)")
+        self.assertEqual([item["metadata"]["name"] for item in by_field["items"]], ["b"])
+        self.assertEqual([item["metadata"]["name"] for item in by_label["items"]], ["a"])
+        refused = await self.refused(self.client.list(MACHINES, field_selector="spec.power=On"))
+        self.assertEqual(refused.code, 400)
 
     async def test_watch(self: Any) -> None:
         """A watch reports the selected changes after its version, in order."""

@@ -157,6 +157,18 @@ class RecorderTests(SynchronousTestCase):
             sizes.append(entries(self.recorder, beside=[self.client, self.cluster]))
         self.assertEqual(len(set(sizes[10:])), 1)
 
+    def test_bounded_without_a_server(self) -> None:
+        """It is, too, while the API server is down."""
+        self.patch(recorder, "MAX_KEPT", 10)
+        self.recorder = self.make()
+        self.cluster.problem = ServiceUnavailable("no store")
+        sizes = []
+        for number in range(30):
+            about = {"metadata": {"name": "m", "namespace": "lab", "uid": f"u-{number}"}}
+            self.recorder.record(about, "Normal", "A", "x")
+            sizes.append(entries(self.recorder, beside=[self.client, self.cluster, self.clock]))
+        self.assertEqual(len(set(sizes[15:])), 1)
+
     def test_after_a_restart(self) -> None:
         """After a restart, the same Event is counted on."""
         self.recorder.record(self.vm, "Normal", "Started", "it runs", at=EPOCH - 60)

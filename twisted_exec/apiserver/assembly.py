@@ -47,7 +47,6 @@ from twisted_exec.apiserver.controllers.console_objects import (
     ConsoleRequests,
     DeletedConsoles,
 )
-from twisted_exec.apiserver.controllers.event_recorder import Reports
 from twisted_exec.apiserver.controllers.heartbeats import PoolHeartbeats
 from twisted_exec.apiserver.controllers.leader_election import LeaderElectedServices
 from twisted_exec.apiserver.controllers.scheduler import Scheduler
@@ -63,6 +62,7 @@ from twisted_exec.apiserver.node_pods import (
     add_node_proxy,
 )
 from twisted_exec.apiserver.restriction.restrictions import RestrictedAuthorizer, Restrictions
+from twisted_exec.apiserver.serving.client import own_recorder
 from twisted_exec.apiserver.serving.fairness import Execute, FairQueue
 from twisted_exec.apiserver.serving.filters import RequestLimits
 from twisted_exec.apiserver.serving.registry import KindRegistry
@@ -486,12 +486,17 @@ class _Server:
             days=settings.deleted_console_days,
             metrics=metrics,
         )
+        recorder = own_recorder(
+            verbs,
+            reactor,
+            now,
+            about=kinds.CONSOLERECORDINGS.resource,
+            component="console-recordings",
+        )
         services += [
             consoles,
             ConsoleRequests(dialects, storage, verbs, reactor, now, metrics),
-            ConsoleRecordingsController(
-                dialects, storage, reactor, now, Reports(verbs, "console-recordings", now), metrics
-            ),
+            ConsoleRecordingsController(dialects, storage, reactor, now, recorder, metrics),
         ]
         if settings.scheduling:
             services += [
@@ -599,7 +604,15 @@ class _Server:
 
     def _locator_parts(self, backend: Backend) -> LocatorParts:
         now, reactor = self._context.now, self._context.reactor
-        reports = Reports(self.verbs, "console-policies", now)
+        recorder = own_recorder(
+            self.verbs,
+            reactor,
+            now,
+            about=self._dialects[0].workload,
+            component="console-policies",
+        )
+        refusals = ConsoleRefusals(self._storage, recorder, self._trail, reactor.seconds)
+        self.followers.append(refusals)
         return LocatorParts(
             gate=self._gate,
             storage=self._storage,
@@ -610,7 +623,7 @@ class _Server:
             limits=self._limits,
             strict_verbs=self._settings.strict_verbs,
             now=now,
-            refusals=ConsoleRefusals(self._storage, reports, self._trail, reactor.seconds),
+            refusals=refusals,
             recordings=self._recordings,
             reason_of=self.session_objects.reason_of,
         )

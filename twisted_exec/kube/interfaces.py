@@ -19,7 +19,47 @@ Object = dict[str, Any]
 """A Kubernetes object, as parsed from JSON."""
 
 
-class IKubeClient(Interface):
+class IObjectClient(Interface):
+    """
+    Reads and writes of single objects.
+
+    Deferreds fail with :class:`~twisted_exec.api.status.APIError`, as an API server answers.
+    Objects that they fire with belong to the caller.
+    """
+
+    def get(resource: Resource, name: str, namespace: str = "") -> Deferred[Object]:
+        """Fires with the object."""
+
+    def create(resource: Resource, obj: Object, namespace: str = "") -> Deferred[Object]:
+        """Fires with the object as stored."""
+
+    def update(
+        resource: Resource, obj: Object, namespace: str = "", *, subresource: str = ""
+    ) -> Deferred[Object]:
+        """Replace the object; fires with the object as stored."""
+
+    def patch(
+        resource: Resource,
+        name: str,
+        patch: Mapping[str, Any],
+        namespace: str = "",
+        *,
+        subresource: str = "",
+        content_type: str = "application/merge-patch+json",
+    ) -> Deferred[Object]:
+        """Fires with the object as stored."""
+
+    def delete(
+        resource: Resource, name: str, namespace: str = "", *, uid: str = ""
+    ) -> Deferred[Object]:
+        """
+        Fires with the answer.
+
+        :param uid: precondition, or empty.
+        """
+
+
+class IKubeClient(IObjectClient):
     """
     A client of one API server.
 
@@ -36,9 +76,6 @@ class IKubeClient(Interface):
 
     def groups() -> Deferred[list[str]]:
         """Fires with the names of the server's API groups, except the core group."""
-
-    def get(resource: Resource, name: str, namespace: str = "") -> Deferred[Object]:
-        """Fires with the object."""
 
     def list(
         resource: Resource,
@@ -63,22 +100,6 @@ class IKubeClient(Interface):
         name: str = "",
     ) -> Deferred[Object]:
         """Fires with the object as stored (or answered, for reviews)."""
-
-    def update(
-        resource: Resource, obj: Object, namespace: str = "", *, subresource: str = ""
-    ) -> Deferred[Object]:
-        """Replace the object; fires with the object as stored."""
-
-    def patch(
-        resource: Resource,
-        name: str,
-        patch: Mapping[str, Any],
-        namespace: str = "",
-        *,
-        subresource: str = "",
-        content_type: str = "application/merge-patch+json",
-    ) -> Deferred[Object]:
-        """Fires with the object as stored."""
 
     def delete(
         resource: Resource,

@@ -22,7 +22,6 @@ import socket
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from twisted.application.service import Service
@@ -43,7 +42,7 @@ from twisted_exec.api.status import (
     message_of,
 )
 from twisted_exec.api.times import precise_timestamp
-from twisted_exec.kube.interfaces import IKubeClient, ILeader, ILeases, Object
+from twisted_exec.kube.interfaces import IKubeClient, ILeader, ILeases, IObjectClient, Object
 from twisted_exec.kube.recorder import Recorder
 
 _JITTER = 1.2
@@ -361,7 +360,7 @@ class Election(Service):
 class ClientLeases:
     """One Lease of an API server, through a client."""
 
-    def __init__(self, client: IKubeClient, namespace: str, name: str) -> None:
+    def __init__(self, client: IObjectClient, namespace: str, name: str) -> None:
         self._client, self._namespace, self._name = client, namespace, name
 
     def get(self) -> Deferred[Object]:
@@ -479,10 +478,9 @@ class LeaderElected:
         self._when, self._waiting = when, False
         self._leading = LeaderServices(make)
         leases, name = ClientLeases(client, namespace, lease), name or identity()
-        self._make_recorder = partial(
-            Recorder, client, clock, about=LEASES.resource, component=lease, host=name, now=now
+        self._recorder = Recorder(
+            client, clock, about=LEASES.resource, component=lease, host=name, now=now
         )
-        self._recorder = self._make_recorder()
         self._about = new_lease(namespace, lease, {})
         # Unknown, because the failure may be that the Lease cannot be read.
         self._about["metadata"]["uid"] = ""
@@ -502,7 +500,8 @@ class LeaderElected:
         return self._leading.services
 
     def start(self) -> None:
-        self._waiting, self._recorder = True, self._make_recorder()
+        self._waiting = True
+        self._recorder.start()
         self._when().addCallbacks(self._stand, lambda _: None)  # the failure is reported elsewhere
 
     def _stand(self, _: object) -> None:

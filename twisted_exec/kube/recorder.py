@@ -2,7 +2,7 @@
 An event recorder: Events about objects, for their users.
 
 An Event never delays or breaks other work: it is repeated for a while after temporary errors, and
-dropped otherwise.
+dropped otherwise.  Only :meth:`Recorder.write` waits for the server and fails.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import AlreadyExists, APIError, Forbidden, NotFound, one_line
 from twisted_exec.api.times import timestamp
 from twisted_exec.control.backoff import Backoff
-from twisted_exec.kube.interfaces import IKubeClient, Object
+from twisted_exec.kube.interfaces import IObjectClient, Object
+from twisted_exec.program.tasks import settled
 
 MAX_KEPT = 1024
 """Size of the caches of Events, objects and reasons."""
@@ -49,8 +50,9 @@ _Key = tuple[str, str, str, str | None]
 class _Told:
     body: Object
     namespace: str
-    count: int
-    first: float
+    count: int = 0
+    written: int = 0
+    """How much of ``count`` the server has."""
     exists: bool = False
     failures: int = 0
 
@@ -99,6 +101,10 @@ class Recorder:
     """
     Writes Events about objects, asynchronously.
 
+    :param about: the kind of the objects; :meth:`record` can name another for an object.
+    :param host: the instance of ``component``, whose Events are its own in each run.  Empty for
+        replicas of one program: all of them, also later, increase the count of the same Event,
+        which they read for this.
     :param busy: returns whether Events should wait for more important work.
     :param now: seconds since the epoch.
     """
@@ -107,12 +113,12 @@ class Recorder:
 
     def __init__(
         self,
-        client: IKubeClient,
+        client: IObjectClient,
         clock: IReactorTime,
         *,
         about: Resource,
         component: str,
-        host: str,
+        host: str = "",
         now: Callable[[], float] = time.time,
         busy: Callable[[], bool] = lambda: False,
     ) -> None:
@@ -128,13 +134,56 @@ class Recorder:
         """Code of the last refusal that was logged; 0 after a success."""
 
     def record(
-        self, about: Object, type: str, reason: str, message: str, *, at: float | None = None
+        self,
+        about: Object,
+        type: str,
+        reason: str,
+        message: str,
+        *,
+        at: float | None = None,
+        resource: Resource | None = None,
     ) -> None:
         """
         Record an Event.
 
         :param at: time in seconds since the epoch, by default now.
+        :param resource: the kind of ``about``, if it is not the usual one.
         """
+        key = self._counted(about, type, reason, message, at, resource or self._about)
+        if key is None:
+            return
+        self._waiting[key] = None
+        if self._writing is None:
+            self._writing = Deferred.fromCoroutine(self._write())
+            self._writing.addErrback(self._failed).addBoth(self._written)
+
+    async def write(self, about: Object, type: str, reason: str, message: str) -> None:
+        """
+        Record an Event, and wait until the server has it.
+
+        Nothing is repeated or logged: the caller knows how long others of the kind should wait.
+
+        :raises APIError: the server does not take it.
+        """
+        key = self._counted(about, type, reason, message, None, self._about)
+        if key is None:
+            return
+        try:
+            await self._put(self._told[key])
+        except APIError:
+            self._told.pop(key, None)
+            raise
+
+    def _counted(
+        self,
+        about: Object,
+        type: str,
+        reason: str,
+        message: str,
+        at: float | None,
+        resource: Resource,
+    ) -> _Key | None:
+        """Return the key of the Event to write, now counted; ``None`` if it may not be written."""
         uid, now = about["metadata"]["uid"], self._now()
         at = now if at is None else min(max(at, 0.0), now)
         if (
@@ -142,7 +191,7 @@ class Recorder:
             or now - at > EVENT_SECONDS
             or not self._limit.allows(uid, self._clock.seconds())
         ):
-            return
+            return None
         message = one_line(message)
         key: _Key = (uid, type, reason, message)
         if self._is_too_varied(uid, type, reason, message):
@@ -151,16 +200,17 @@ class Recorder:
         if record is None:
             body = new_event(
                 about,
-                self._about,
-                (key, at),
+                resource,
+                (key, at) if self._host else (self._component, key),
                 type=type,
                 reason=reason,
                 component=self._component,
                 host=self._host,
                 at=at,
             )
-            record = _Told(body, body["metadata"]["namespace"], 0, at)
-            _keep(self._told, key, record)
+            record = _Told(body, body["metadata"]["namespace"])
+            if (forgotten := _keep(self._told, key, record)) is not None:
+                self._waiting.pop(forgotten, None)
         self._told.move_to_end(key)
         record.count += 1
         record.body |= {
@@ -168,10 +218,11 @@ class Recorder:
             "count": record.count,
             "lastTimestamp": timestamp(at),
         }
-        self._waiting[key] = None
-        if self._writing is None:
-            self._writing = Deferred.fromCoroutine(self._write())
-            self._writing.addErrback(self._failed).addBoth(self._written)
+        return key
+
+    def start(self) -> None:
+        """Record again after :meth:`stop`."""
+        self._stopped = False
 
     def stop(self) -> Deferred[Any]:
         """Stop; fires when no request is pending."""
@@ -186,7 +237,8 @@ class Recorder:
         now, key = self._clock.seconds(), (uid, type, reason)
         lately = self._similar.get(key)
         if lately is None or now - lately.since > SIMILAR_SECONDS:
-            lately = _keep(self._similar, key, _Similar(now, set()))
+            lately = _Similar(now, set())
+            _keep(self._similar, key, lately)
         self._similar.move_to_end(key)
         if message in lately.messages:
             return False
@@ -230,25 +282,35 @@ class Recorder:
             self._tell_operator(error)
 
     async def _put(self, record: _Told) -> None:
-        if record.exists:
+        count = record.count
+        if not record.exists or not await self._is_patched(record):
             try:
-                await self._patch(record)
-                return
+                await settled(
+                    self._client.create(EVENTS.resource, {**record.body}, record.namespace)
+                )
             except APIError as error:
-                if error.code != NotFound.code:
+                if error.reason != AlreadyExists.reason:
                     raise
+                await self._patch(record)
+        record.exists, record.written = True, count
+
+    async def _is_patched(self, record: _Told) -> bool:
+        """Patch an Event; return false if it was deleted meanwhile."""
         try:
-            await self._client.create(EVENTS.resource, record.body, record.namespace)
-        except APIError as error:
-            if error.reason != AlreadyExists.reason:
-                raise
             await self._patch(record)
-        record.exists = True
+        except APIError as error:
+            if error.code != NotFound.code:
+                raise
+            return False
+        return True
 
     async def _patch(self, record: _Told) -> None:
         patch = {key: record.body[key] for key in ("count", "lastTimestamp", "message")}
         name = record.body["metadata"]["name"]
-        await self._client.patch(EVENTS.resource, name, patch, record.namespace)
+        if not self._host:
+            old = await settled(self._client.get(EVENTS.resource, name, record.namespace))
+            patch["count"] = old.get("count", 1) + record.count - record.written
+        await settled(self._client.patch(EVENTS.resource, name, patch, record.namespace))
 
     def _tell_operator(self, problem: APIError) -> None:
         # Compared by code, because messages name namespaces.
@@ -264,11 +326,11 @@ class Recorder:
             self._log.failure("writing events failed", failure)
 
 
+_AnyKey = TypeVar("_AnyKey")
 _Value = TypeVar("_Value")
 
 
-def _keep(records: OrderedDict[Any, _Value], key: object, value: _Value) -> _Value:
+def _keep(records: OrderedDict[_AnyKey, _Value], key: _AnyKey, value: _Value) -> _AnyKey | None:
+    """Add a record; return the key of the oldest one, if it had to go."""
     records[key] = value
-    if len(records) > MAX_KEPT:
-        records.popitem(last=False)
-    return value
+    return records.popitem(last=False)[0] if len(records) > MAX_KEPT else None

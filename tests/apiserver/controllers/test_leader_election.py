@@ -9,7 +9,6 @@ from typing import Any
 from twisted.internet.defer import Deferred, fail
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
-from zope.interface.verify import verifyObject
 
 from tests.apiserver.support import EPOCH, APITestCase
 from tests.kube.test_leading import Part
@@ -20,11 +19,9 @@ from twisted_exec.apiserver.controllers.leader_election import (
     LEASE,
     NAMESPACE,
     LeaderElectedServices,
-    StoredLease,
 )
 from twisted_exec.apiserver.controllers.namespaces import NamespaceLifecycle, ensure_namespaces
 from twisted_exec.apiserver.serving.verbs import Verbs
-from twisted_exec.kube.interfaces import ILeases
 from twisted_exec.kube.leases import LeaderServices
 from twisted_exec.storage.memory import MemoryStorage
 
@@ -74,10 +71,6 @@ class ElectedTests(SynchronousTestCase):
     def lease(self) -> Object:
         found: Object = self.successResultOf(self.storage.get(LEASES.resource, NAMESPACE, LEASE))
         return found
-
-    def test_door(self) -> None:
-        """The Lease has the interface that elections use."""
-        self.assertTrue(verifyObject(ILeases, StoredLease(Verbs(self.storage, [], lambda: 0.0))))
 
     def test_one_acts(self) -> None:
         """The first acts; the second as soon as the first has stopped, without a pause."""

@@ -19,6 +19,8 @@ from twisted_exec.api.resource import Resource
 from twisted_exec.api.schema import Schema, integer, moment, string, struct
 from twisted_exec.api.selectors import Field
 
+NORMAL, WARNING = "Normal", "Warning"
+"""Types of Events."""
 EVENT_SECONDS = 3600.0
 """Retention of an Event after its last write."""
 
@@ -130,7 +132,7 @@ def new_event(
     :param resource: of ``about``: items of lists have no ``kind`` of their own.
     :param identity: the name is derived from it, so that the same Event, written again, is no
         second one.
-    :param host: the instance of ``component`` that reports the Event.
+    :param host: the instance of ``component`` that reports the Event; empty if any does.
     :param at: in seconds since the epoch.
     """
     metadata = about["metadata"]
@@ -139,7 +141,7 @@ def new_event(
         "apiVersion": EVENTS.resource.api_version,
         "kind": EVENTS.resource.kind,
         "metadata": {
-            "name": f"{metadata['name'][:200]}.{digest}",
+            "name": f"{metadata['name'][:200].rstrip('-.')}.{digest}",
             # Kubernetes puts Events about cluster-scoped objects there.
             "namespace": metadata.get("namespace") or "default",
         },
@@ -153,9 +155,9 @@ def new_event(
         },
         "type": type,
         "reason": reason,
-        "source": {"component": component, "host": host},
+        "source": {"component": component} | ({"host": host} if host else {}),
         "reportingComponent": component,
-        "reportingInstance": host,
+        **({"reportingInstance": host} if host else {}),
         "firstTimestamp": times.timestamp(at),
         "lastTimestamp": times.timestamp(at),
     }

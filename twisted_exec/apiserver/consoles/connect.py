@@ -11,8 +11,8 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote
 
+from twisted.application.service import Service
 from twisted.internet.defer import Deferred
-from twisted.logger import Logger
 from zope.interface import implementer
 
 from twisted_exec.api.conditions import unplaced, writers_of
@@ -24,6 +24,7 @@ from twisted_exec.api.kinds import (
     machine_kind,
 )
 from twisted_exec.api.kinds.consolerecordings import CANNOT_BE_RECORDED
+from twisted_exec.api.kinds.events import WARNING
 from twisted_exec.api.reasons import reason_headers
 from twisted_exec.api.status import (
     APIError,
@@ -36,7 +37,6 @@ from twisted_exec.api.status import (
 from twisted_exec.apiserver.consoles.policies import SessionConditions
 from twisted_exec.apiserver.consoles.poollets import Backend, Poollets, forwarded_headers, read
 from twisted_exec.apiserver.consoles.recordings import OpenRecordings, session_demand
-from twisted_exec.apiserver.controllers.event_recorder import WARNING, Reports
 from twisted_exec.apiserver.interfaces import (
     Admitted,
     Applicant,
@@ -61,6 +61,7 @@ from twisted_exec.auth.console_rights import (
 from twisted_exec.auth.gate import Gate, GatedRoutes
 from twisted_exec.auth.rbac import smallest_role
 from twisted_exec.auth.refusals import TAKEOVER_DENIED, RefusalLimit, TakeoverDenials
+from twisted_exec.kube.recorder import Recorder
 from twisted_exec.program.audit import Trail
 from twisted_exec.program.tasks import as_deferred
 from twisted_exec.storage.interfaces import IStorage
@@ -424,21 +425,28 @@ def _target_of(kind: Kind, subresource: str, match: RouteMatch[Any]) -> RequestT
 REFUSED = "ConsoleRefused"
 
 
-class ConsoleRefusals:
+class ConsoleRefusals(Service):
     """
     Records refusals as Events, and denied take-overs in the audit log, too.
 
+    :param recorder: it is stopped with this service.
     :param seconds: returns the time, by a monotonic clock.
     """
 
-    _log = Logger()
-
     def __init__(
-        self, storage: IStorage, reports: Reports, trail: Trail, seconds: Callable[[], float]
+        self, storage: IStorage, recorder: Recorder, trail: Trail, seconds: Callable[[], float]
     ) -> None:
-        self._storage, self._reports = storage, reports
+        self._storage, self._recorder = storage, recorder
         self._by_policies = RefusalLimit(seconds)
         self._denials = TakeoverDenials(trail, RefusalLimit(seconds))
+
+    def startService(self) -> None:
+        super().startService()
+        self._recorder.start()
+
+    def stopService(self) -> Deferred[Any]:
+        super().stopService()
+        return self._recorder.stop()
 
     def by_policy(self, kind: Kind, machine: Object, subject: Subject, message: str) -> None:
         """Record that a policy refused a user, at a limited rate."""
@@ -473,7 +481,4 @@ class ConsoleRefusals:
         return [each.get("user", "") for each in specs if each.get("session") in sessions]
 
     def _tell(self, kind: Kind, machine: Object, reason: str, text: str) -> None:
-        telling: Deferred[Any] = Deferred.fromCoroutine(
-            self._reports.tell(kind, machine, WARNING, reason, text)
-        )
-        telling.addErrback(lambda failure: self._log.failure("cannot record an event", failure))
+        self._recorder.record(machine, WARNING, reason, text, resource=kind.resource)

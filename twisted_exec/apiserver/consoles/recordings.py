@@ -25,10 +25,9 @@ from twisted_exec.api.kinds.consolerecordings import (
 )
 from twisted_exec.api.status import APIError, Conflict, NotFound, ServiceUnavailable
 from twisted_exec.api.times import seconds, timestamp
-from twisted_exec.apiserver.controllers.event_recorder import OURSELVES
 from twisted_exec.apiserver.interfaces import Demand
 from twisted_exec.apiserver.serving.query import MANAGER, WriteOptions
-from twisted_exec.apiserver.serving.verbs import RequestTarget, Verbs
+from twisted_exec.apiserver.serving.verbs import OURSELVES, RequestTarget, Verbs
 from twisted_exec.auth.gate import Gate
 from twisted_exec.auth.rules import Attributes
 from twisted_exec.program.tasks import as_deferred

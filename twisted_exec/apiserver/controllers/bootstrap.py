@@ -17,11 +17,9 @@ from twisted.logger import Logger
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import CLUSTERROLES, Kind, Object
 from twisted_exec.api.status import AlreadyExists, APIError, Conflict, NotFound, ServiceUnavailable
-from twisted_exec.api.users import MASTERS
 from twisted_exec.apiserver.controllers.namespaces import PERMANENT, ensure_namespaces
 from twisted_exec.apiserver.serving.query import MANAGER, WriteOptions
-from twisted_exec.apiserver.serving.verbs import RequestTarget, Verbs, check_size
-from twisted_exec.auth.interfaces import User
+from twisted_exec.apiserver.serving.verbs import OURSELVES, RequestTarget, Verbs, check_size
 from twisted_exec.auth.rbac import Permissions, RBACObjects
 from twisted_exec.control.loop import PokedLoop
 from twisted_exec.control.metrics import UNREAD, WorkQueueMetrics
@@ -30,7 +28,6 @@ from twisted_exec.storage.interfaces import DELETED, Event, IStorage
 
 AUTOUPDATE = "rbac.authorization.kubernetes.io/autoupdate"
 
-_OURSELVES = User("system:apiserver", (MASTERS,))
 _KINDS: dict[str, Kind] = {
     kind.resource.kind: kind for kind in (kinds.CLUSTERROLES, kinds.CLUSTERROLEBINDINGS)
 }
@@ -136,11 +133,11 @@ async def _make_or_complete(storage: IStorage, verbs: Verbs, desired: Object) ->
     except NotFound:
         body = copy.deepcopy(desired)
         body["metadata"].setdefault("annotations", {})[AUTOUPDATE] = "true"
-        await verbs.create(_OURSELVES, RequestTarget(kind), body, WriteOptions(manager=MANAGER))
+        await verbs.create(OURSELVES, RequestTarget(kind), body, WriteOptions(manager=MANAGER))
         return True
     if stored["metadata"].get("annotations", {}).get(AUTOUPDATE) == "true":
         await verbs.update(
-            _OURSELVES, target, _completed(stored, desired), WriteOptions(manager=MANAGER)
+            OURSELVES, target, _completed(stored, desired), WriteOptions(manager=MANAGER)
         )
     return False
 

@@ -21,22 +21,23 @@ from twisted_exec.api.kinds import (
     CONSOLEREQUESTS,
     CONSOLESESSIONS,
     DELETEDCONSOLES,
-    Kind,
     Object,
     machine_kind,
 )
 from twisted_exec.api.kinds.consolerecordings import CLOSED, FAILED, end_of, ended_spec
 from twisted_exec.api.kinds.consolerequests import expiry
+from twisted_exec.api.kinds.events import NORMAL, WARNING
 from twisted_exec.api.kinds.sessions import name_of
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import AlreadyExists, APIError, Conflict, Forbidden, NotFound
 from twisted_exec.api.times import seconds, timestamp
-from twisted_exec.apiserver.controllers.event_recorder import NORMAL, OURSELVES, WARNING, Reports
 from twisted_exec.apiserver.controllers.expiry import ExpiryCandidates, ExpiryController, delete_all
+from twisted_exec.apiserver.serving.client import own_recorder
 from twisted_exec.apiserver.serving.query import MANAGER, WriteOptions
-from twisted_exec.apiserver.serving.verbs import RequestTarget, Verbs
+from twisted_exec.apiserver.serving.verbs import OURSELVES, RequestTarget, Verbs
 from twisted_exec.control.metrics import UNREAD, WorkQueueMetrics
 from twisted_exec.control.queue import WorkQueue
+from twisted_exec.kube.recorder import Recorder
 from twisted_exec.storage.follower import Followed, listed_as_added
 from twisted_exec.storage.history import Key, key_of
 from twisted_exec.storage.interfaces import ADDED, DELETED, Event, IStorage, Listing
@@ -77,7 +78,9 @@ class ConsoleRequests(ExpiryController):
         super().__init__(storage, clock, metrics)
         self._now = now
         self._machines = {each.workload.qualified: machine_kind(each) for each in dialects}
-        self._reports = Reports(verbs, "console-requests", now)
+        self._recorder = own_recorder(
+            verbs, clock, now, about=CONSOLEREQUESTS.resource, component="console-requests"
+        )
         self._ends: dict[Key, float] = {}
         self._expired = ExpiryCandidates[Key](clock)
         self._unreported: dict[Key, list[_Message]] = {}
@@ -86,11 +89,12 @@ class ConsoleRequests(ExpiryController):
         )
 
     def startService(self) -> None:
+        self._recorder.start()
         self._queue.start()
         super().startService()
 
     def stopService(self) -> Deferred[None]:
-        stopping = [super().stopService(), self._queue.stop()]
+        stopping = [super().stopService(), self._queue.stop(), self._recorder.stop()]
         self._ends.clear()
         self._expired.clear()
         self._unreported.clear()
@@ -125,13 +129,13 @@ class ConsoleRequests(ExpiryController):
     async def _report(self, key: Key) -> None:
         while messages := self._unreported.get(key):
             request, level, reason, message = messages[0]
-            reported = [(CONSOLEREQUESTS, request), *await self._machine_of(request)]
-            for kind, obj in reported:
-                await self._reports.tell(kind, obj, level, reason, message)
+            objects = [(CONSOLEREQUESTS.resource, request), *await self._machine_of(request)]
+            for resource, obj in objects:
+                self._recorder.record(obj, level, reason, message, resource=resource)
             del messages[0]
         self._unreported.pop(key, None)
 
-    async def _machine_of(self, request: Object) -> list[tuple[Kind, Object]]:
+    async def _machine_of(self, request: Object) -> list[tuple[Resource, Object]]:
         spec = request["spec"]
         kind = self._machines.get(spec.get("machineResource", ""))
         if kind is None:
@@ -141,7 +145,8 @@ class ConsoleRequests(ExpiryController):
             machine = await self._storage.get(kind.resource, namespace, spec["machine"])
         except NotFound:
             return []
-        return [(kind, machine)] if machine["metadata"]["uid"] == spec.get("machineUID") else []
+        is_same = machine["metadata"]["uid"] == spec.get("machineUID")
+        return [(kind.resource, machine)] if is_same else []
 
     async def _look(self) -> None:
         oldest = self._now() - RETENTION_DAYS * _DAY_SECONDS
@@ -240,11 +245,11 @@ class ConsoleRecordingsController(ExpiryController):
         storage: IStorage,
         clock: IReactorTime,
         now: Callable[[], float],
-        reports: Reports,
+        recorder: Recorder,
         metrics: WorkQueueMetrics = UNREAD,
     ) -> None:
         super().__init__(storage, clock, metrics)
-        self._now, self._reports = now, reports
+        self._now, self._recorder = now, recorder
         self._unclosed: set[str] = set()
         """UIDs of recordings with an Event; a new leader repeats it."""
         self._machine_resources = [each.workload for each in dialects]
@@ -262,11 +267,12 @@ class ConsoleRecordingsController(ExpiryController):
         )
 
     def startService(self) -> None:
+        self._recorder.start()
         self._queue.start()
         super().startService()
 
     def stopService(self) -> Deferred[None]:
-        stopping = [super().stopService(), self._queue.stop()]
+        stopping = [super().stopService(), self._queue.stop(), self._recorder.stop()]
         for facts in (self._recordings, self._sessions, self._numbers, self._without_since):
             facts.clear()
         self._machines.clear()
@@ -368,7 +374,7 @@ class ConsoleRecordingsController(ExpiryController):
             f"the recording ended at {ended}, and its runtime has not closed it: nothing is proven about output "
             f'after the newest head in its status; check the poollet and the runtime of pool "{pool}"'
         )
-        await self._reports.tell(CONSOLERECORDINGS, recording, WARNING, NOT_CLOSED, message)
+        self._recorder.record(recording, WARNING, NOT_CLOSED, message)
 
     async def _delete_expired(self) -> None:
         now = self._now()

@@ -11,45 +11,28 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from twisted.application.service import Service
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.interfaces import IReactorTime
-from zope.interface import implementer
 
-from twisted_exec.api.kinds import LEASES, Object
+from twisted_exec.api.kinds import EVENTS, LEASES
+from twisted_exec.api.kinds.events import WARNING
 from twisted_exec.api.status import ServiceUnavailable
-from twisted_exec.apiserver.controllers.event_recorder import OURSELVES, WARNING, Reports
-from twisted_exec.apiserver.serving.query import MANAGER, WriteOptions
-from twisted_exec.apiserver.serving.verbs import RequestTarget, Verbs
-from twisted_exec.kube.interfaces import ILeases
-from twisted_exec.kube.leases import EVENT_REASON, Election, LeaderServices, Make, new_lease
+from twisted_exec.apiserver.serving.client import VerbsClient
+from twisted_exec.apiserver.serving.verbs import Verbs
+from twisted_exec.kube.leases import (
+    EVENT_REASON,
+    ClientLeases,
+    Election,
+    LeaderServices,
+    Make,
+    new_lease,
+)
+from twisted_exec.kube.recorder import Recorder
 from twisted_exec.storage.follower import Followed, StoreFollower
 from twisted_exec.storage.history import key_of
 from twisted_exec.storage.interfaces import DELETED, Event, IStorage
 
 NAMESPACE, LEASE = "kube-system", "exec-apiserver"
-
-_OPTIONS = WriteOptions(manager=MANAGER)
-
-
-@implementer(ILeases)
-class StoredLease:
-    """The Lease of the servers that share this store."""
-
-    def __init__(self, verbs: Verbs) -> None:
-        self._verbs = verbs
-        self._target = RequestTarget(LEASES, NAMESPACE, LEASE)
-
-    def get(self) -> Deferred[Object]:
-        return Deferred.fromCoroutine(self._verbs.get(self._target))
-
-    def create(self, spec: Object) -> Deferred[Object]:
-        lease = new_lease(NAMESPACE, LEASE, spec)
-        making = self._verbs.create(OURSELVES, RequestTarget(LEASES, NAMESPACE), lease, _OPTIONS)
-        return Deferred.fromCoroutine(making)
-
-    def update(self, lease: Object) -> Deferred[Object]:
-        writing = self._verbs.update(OURSELVES, self._target, lease, _OPTIONS)
-        return Deferred.fromCoroutine(writing)
 
 
 class LeaderElectedServices(StoreFollower):
@@ -72,9 +55,10 @@ class LeaderElectedServices(StoreFollower):
     ) -> None:
         super().__init__(storage, clock)
         self._leading = LeaderServices(make)
-        self._reports = Reports(verbs, LEASE, now)
+        client = VerbsClient(verbs, [LEASES, EVENTS])
+        self._recorder = Recorder(client, clock, about=LEASES.resource, component=LEASE, now=now)
         self.election = Election(
-            StoredLease(verbs),
+            ClientLeases(client, NAMESPACE, LEASE),
             identity,
             self._leading,
             clock,
@@ -100,15 +84,17 @@ class LeaderElectedServices(StoreFollower):
     def _report(self, text: str) -> None:
         lease = new_lease(NAMESPACE, LEASE, {})
         lease["metadata"]["uid"] = ""  # unknown, because the Lease may not exist
-        Deferred.fromCoroutine(self._reports.tell(LEASES, lease, WARNING, EVENT_REASON, text))
+        self._recorder.record(lease, WARNING, EVENT_REASON, text)
 
     def startService(self) -> None:
         super().startService()
+        self._recorder.start()
         self.election.startService()
 
     def stopService(self) -> Deferred[None]:
         super().stopService()
-        return self.election.stopService()
+        stopping = gatherResults([self.election.stopService(), self._recorder.stop()])
+        return stopping.addCallback(lambda _: None)
 
     def followed(self) -> tuple[Followed, ...]:
         return (Followed(LEASES.resource, self._changed, namespace=NAMESPACE),)

@@ -20,12 +20,10 @@ from twisted_exec.api.conditions import ConditionValue, with_conditions
 from twisted_exec.api.kinds import NAMESPACES, Kind, Object
 from twisted_exec.api.status import AlreadyExists, APIError, Conflict, Forbidden, NotFound
 from twisted_exec.api.times import timestamp
-from twisted_exec.api.users import MASTERS
 from twisted_exec.apiserver.interfaces import DELETE, Change, IAdmission
 from twisted_exec.apiserver.serving.query import MANAGER, WriteOptions
 from twisted_exec.apiserver.serving.registry import KindRegistry
-from twisted_exec.apiserver.serving.verbs import RequestTarget, Verbs
-from twisted_exec.auth.interfaces import User
+from twisted_exec.apiserver.serving.verbs import OURSELVES, RequestTarget, Verbs
 from twisted_exec.control.metrics import UNREAD, WorkQueueMetrics
 from twisted_exec.control.queue import WorkQueue
 from twisted_exec.storage.follower import Followed, StoreFollower, listed_as_added
@@ -33,8 +31,6 @@ from twisted_exec.storage.interfaces import Event, IStorage, IWatch
 
 PERMANENT = ("default", "kube-system")
 """Namespaces that the server creates, and that nobody may delete."""
-
-_OURSELVES = User("system:apiserver", (MASTERS,))
 
 
 @implementer(IAdmission)
@@ -195,7 +191,7 @@ class NamespaceLifecycle(StoreFollower):
             if conditions != before:
                 changed = {**old, "status": {**status, "conditions": conditions}}
                 target = RequestTarget(NAMESPACES, "", name, "status")
-                await self._verbs.update(_OURSELVES, target, changed, WriteOptions(manager=MANAGER))
+                await self._verbs.update(OURSELVES, target, changed, WriteOptions(manager=MANAGER))
         except (NotFound, Conflict):
             return  # changed meanwhile; that event triggers the next run
 
@@ -204,7 +200,7 @@ class NamespaceLifecycle(StoreFollower):
         target = RequestTarget(kind, metadata["namespace"], metadata["name"])
         only = {"uid": metadata["uid"]}
         try:
-            _, deleted = await self._verbs.delete(_OURSELVES, target, WriteOptions(), only)
+            _, deleted = await self._verbs.delete(OURSELVES, target, WriteOptions(), only)
         except NotFound:
             return True
         except Conflict:
@@ -246,7 +242,7 @@ async def _make(verbs: Verbs, name: str) -> bool:
     body = {"metadata": {"name": name}}
     try:
         await verbs.create(
-            _OURSELVES, RequestTarget(NAMESPACES), body, WriteOptions(manager=MANAGER)
+            OURSELVES, RequestTarget(NAMESPACES), body, WriteOptions(manager=MANAGER)
         )
     except AlreadyExists:
         return False  # another server created it first

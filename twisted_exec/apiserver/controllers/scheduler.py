@@ -32,12 +32,13 @@ from twisted_exec.api import quantity
 from twisted_exec.api.conditions import with_conditions
 from twisted_exec.api.dialects import Dialect, missing_class, pool_labels
 from twisted_exec.api.kinds import Object, machine_kind
+from twisted_exec.api.kinds.events import NORMAL, WARNING
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, Conflict, NotFound
 from twisted_exec.api.times import timestamp
-from twisted_exec.apiserver.controllers.event_recorder import NORMAL, OURSELVES, WARNING, Reports
+from twisted_exec.apiserver.serving.client import own_recorder
 from twisted_exec.apiserver.serving.query import WriteOptions
-from twisted_exec.apiserver.serving.verbs import RequestTarget, Verbs
+from twisted_exec.apiserver.serving.verbs import OURSELVES, RequestTarget, Verbs
 from twisted_exec.control.backoff import Backoff, Backoffs
 from twisted_exec.control.loop import PokedLoop
 from twisted_exec.control.metrics import UNREAD, WorkQueueMetrics
@@ -96,7 +97,10 @@ class Scheduler(StoreFollower):
         self._dialect, self._verbs = dialect, verbs
         self._clock = clock
         self._kind = machine_kind(dialect)
-        self._reports, self._now = Reports(verbs, COMPONENT, now), now
+        self._now = now
+        self._recorder = own_recorder(
+            verbs, clock, now, about=self._kind.resource, component=COMPONENT
+        )
         self._waiting: dict[Key, Object] = {}
         # Machines whose spec names a missing pool; no poollet would report that.
         self._stray: dict[Key, Object] = {}
@@ -427,7 +431,7 @@ class Scheduler(StoreFollower):
         if self._refusals.wait_seconds(hold) > 0:
             return
         try:
-            await self._reports.record(self._kind, machine, level, reason, message)
+            await self._recorder.write(machine, level, reason, message)
         except APIError as error:
             self._log_refusal(hold, error)
         else:

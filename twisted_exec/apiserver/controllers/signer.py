@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from enum import Enum, auto
 from typing import Any
 
-from twisted.internet.defer import CancelledError, Deferred, succeed
+from twisted.internet.defer import CancelledError, Deferred, DeferredList, succeed
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from zope.interface import implementer
@@ -31,11 +31,12 @@ from twisted_exec.api.kinds.certificates import (
     certificate_of,
     request_of,
 )
+from twisted_exec.api.kinds.events import NORMAL, WARNING
 from twisted_exec.api.status import APIError, Conflict, Forbidden, NotFound, ServiceUnavailable
-from twisted_exec.apiserver.controllers.event_recorder import NORMAL, OURSELVES, WARNING, Reports
 from twisted_exec.apiserver.interfaces import CREATE, UPDATE, Change, IAdmission
+from twisted_exec.apiserver.serving.client import own_recorder
 from twisted_exec.apiserver.serving.query import MANAGER, WriteOptions
-from twisted_exec.apiserver.serving.verbs import RequestTarget, Verbs
+from twisted_exec.apiserver.serving.verbs import OURSELVES, RequestTarget, Verbs
 from twisted_exec.apiserver.signers import (
     CLIENT,
     FOR_SERVERS,
@@ -220,18 +221,22 @@ class Signer(StoreFollower):
             NODE_CLIENT: NodeClient(authorizer),
         }
         self._now, self._life_seconds = now, life_seconds
-        self._reports = Reports(verbs, "signer", now)
+        self._recorder = own_recorder(
+            verbs, clock, now, about=CERTIFICATESIGNINGREQUESTS.resource, component="signer"
+        )
         self._requests: dict[str, _Request] = {}
         self._queue: WorkQueue[str] = WorkQueue(self._look, clock, metrics=metrics.of("signer"))
 
     def startService(self) -> None:
+        self._recorder.start()
         self._queue.start()
         super().startService()
 
     def stopService(self) -> Deferred[None]:
         super().stopService()
         self._requests.clear()
-        return self._queue.stop()
+        stopping = DeferredList([self._queue.stop(), self._recorder.stop()])
+        return stopping.addCallback(lambda _: None)
 
     def followed(self) -> list[Followed]:
         resource = CERTIFICATESIGNINGREQUESTS.resource
@@ -317,7 +322,7 @@ class Signer(StoreFollower):
         if request.message != message:
             request.message, csr = message, request.csr
             self._log.warn("request {name} waits: {why}", name=csr["metadata"]["name"], why=message)
-            await self._reports.tell(CERTIFICATESIGNINGREQUESTS, csr, WARNING, reason, message)
+            self._recorder.record(csr, WARNING, reason, message)
 
     async def _sign(self, csr: Object, problem: str) -> None:
         if problem:
@@ -347,9 +352,7 @@ class Signer(StoreFollower):
             user=subject.common_name,
             days=seconds / 86400,
         )
-        await self._reports.tell(
-            CERTIFICATESIGNINGREQUESTS, csr, NORMAL, "Issued", "the certificate is in its status"
-        )
+        self._recorder.record(csr, NORMAL, "Issued", "the certificate is in its status")
 
     async def _tell(
         self, csr: Object, subresource: str, kind: str, reason: str, message: str

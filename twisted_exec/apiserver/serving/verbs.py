@@ -25,6 +25,7 @@ from twisted_exec.api.status import (
     NotFound,
     RequestEntityTooLarge,
 )
+from twisted_exec.api.users import MASTERS
 from twisted_exec.apiserver.interfaces import (
     CREATE,
     DELETE,
@@ -45,6 +46,9 @@ from twisted_exec.auth.interfaces import IVisibility, User
 from twisted_exec.program.tasks import SharedTurns, settled
 from twisted_exec.storage.history import check_version_reached, key_of
 from twisted_exec.storage.interfaces import IStorage, Listing, is_exclusive
+
+OURSELVES = User("system:apiserver", (MASTERS,))
+"""The user for writes by the server itself."""
 
 _LIMIT_OBJECT_BYTES = 1 << 20
 _ATTEMPTS = 5
