@@ -235,10 +235,17 @@ def program(
     machines: Resource,
     clock: IReactorTime,
     now: Callable[[], float],
+    name: str = "",
 ) -> LeaderElected:
-    """Return the controller as a program: of several replicas, only the leader works."""
+    """
+    Return the controller as a program: of several replicas, only the leader works.
+
+    :param name: of this replica, by default a new one.
+    """
 
     def make() -> list[Service]:
         return [NoteFollower(notes, machines, client, clock, now)]
 
-    return LeaderElected(client, make, clock, now, namespace="kube-system", lease=COMPONENT)
+    return LeaderElected(
+        client, make, clock, now, namespace="kube-system", lease=COMPONENT, name=name
+    )
