@@ -474,8 +474,9 @@ class _Server:
         services = self._control_plane.leader_controllers(
             self._registry, verbs, reactor, now, metrics
         )
+        beats = Reports(verbs, "pool-heartbeats", now)
         services += [
-            PoolHeartbeats(storage, dialect, reactor, now, metrics) for dialect in dialects
+            PoolHeartbeats(storage, dialect, reactor, now, beats, metrics) for dialect in dialects
         ]
         consoles = DeletedConsoles(
             dialects,
