@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from twisted.logger import capturedLogs
+from twisted.trial.unittest import SynchronousTestCase
 
 from tests.apiserver.support import EPOCH
 from tests.streaming.session_streams import StreamDouble
@@ -23,6 +24,9 @@ from twisted_exec.apiserver.consoles.sessions import (
     REMOVALS_AT_ONCE,
     REMOVALS_PER_SECOND,
     RENEW_SECONDS,
+    SessionState,
+    Step,
+    plan,
 )
 from twisted_exec.streaming.interfaces import SESSION_DELETED
 from twisted_exec.streaming.sessions.registry import ClientInfo, Sessions
@@ -32,6 +36,28 @@ from twisted_exec.wire.stream_options import StreamOptions
 from .support import LEASE_SECONDS, Carried, ObjectsCase
 
 RESUMABLE_SECONDS = 60
+
+
+class PlanTests(SynchronousTestCase):
+    """Tests for :func:`plan`."""
+
+    def test_steps(self) -> None:
+        """The step follows from the session and its object."""
+        state = SessionState(
+            is_live=True, is_away_too_long=False, has_object=True, is_stale=False, is_due=False
+        )
+        for changes, step in (
+            ({}, Step.WAIT),
+            ({"has_object": False}, Step.CREATE),
+            ({"has_object": False, "is_stale": True, "is_due": True}, Step.CREATE),
+            ({"is_stale": True}, Step.RENEW),
+            ({"is_due": True}, Step.RENEW),
+            ({"is_away_too_long": True, "is_due": True}, Step.END),
+            ({"is_away_too_long": True, "has_object": False}, Step.END),
+            ({"is_live": False, "is_stale": True}, Step.REMOVE),
+            ({"is_live": False, "has_object": False, "is_away_too_long": True}, Step.FORGET),
+        ):
+            self.assertIs(plan(replace(state, **changes)), step, changes)
 
 
 class LifeTests(ObjectsCase):

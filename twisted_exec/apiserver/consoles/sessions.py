@@ -14,6 +14,8 @@ import copy
 import math
 import uuid
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
@@ -330,6 +332,46 @@ class ForeignObjects:
             del self._resumed_here[session.resumes]
 
 
+class Step(Enum):
+    """What to do next for the object of a session."""
+
+    CREATE = auto()
+    RENEW = auto()
+    END = auto()
+    """The user did not come back in time: the session is over."""
+    REMOVE = auto()
+    FORGET = auto()
+    WAIT = auto()
+
+
+@dataclass(frozen=True)
+class SessionState:
+    """
+    A session of this server, and its object.
+
+    :ivar is_live: the session goes on, or its user may come back.
+    :ivar is_stale: the object lacks a change.
+    :ivar is_due: the object is to be renewed, so that other servers do not delete it.
+    """
+
+    is_live: bool
+    is_away_too_long: bool
+    has_object: bool
+    is_stale: bool
+    is_due: bool
+
+
+def plan(state: SessionState) -> Step:
+    """Decide what to do next."""
+    if state.is_live and state.is_away_too_long:
+        return Step.END
+    if not state.is_live:
+        return Step.REMOVE if state.has_object else Step.FORGET
+    if not state.has_object:
+        return Step.CREATE
+    return Step.RENEW if state.is_stale or state.is_due else Step.WAIT
+
+
 RENEWALS_PER_SECOND = 20
 """Limit for all renewals together: with many sessions the interval becomes longer."""
 LOOK_SECONDS = 5.0
@@ -490,29 +532,42 @@ class SessionObjects(StoreFollower):
     # Writes for one record
 
     async def _keep(self, record: SessionRecord) -> float | None:
-        if record.live and record.away_until <= self._clock.seconds():
-            record.live = False
-            if seconds := self._delay_of(record):
-                return seconds
-        if record.live and record.stored is None:
-            await self._create(record)
-        while record.live and record.stored is not None and self._needs_write(record):
-            await self._renew(record)
-        if record.live:
-            return self._next_look(record)
-        if record.stored is not None:
-            await self._remove(record.stored)
-            record.stored = None
+        while True:
+            step = plan(self._state(record))
+            if step is Step.END:
+                record.live = False
+                if seconds := self._delay_of(record):
+                    return seconds
+            elif step is Step.REMOVE and record.stored is not None:
+                await self._remove(record.stored)
+                record.stored = None
+            elif step is Step.FORGET:
+                self._forget(record)
+                return None
+            else:
+                if step is Step.CREATE:
+                    await self._create(record)
+                elif step is Step.RENEW:
+                    await self._renew(record)
+                if record.live and (step is Step.WAIT or record.stored is None):
+                    return self._next_look(record)
+
+    def _state(self, record: SessionRecord) -> SessionState:
+        now = self._clock.seconds()
+        return SessionState(
+            is_live=record.live,
+            is_away_too_long=record.away_until <= now,
+            has_object=record.stored is not None,
+            is_stale=self._is_stale(record),
+            is_due=bool(self.running and record.renewed_at + self._renew_seconds <= now),
+        )
+
+    def _forget(self, record: SessionRecord) -> None:
         self._records.pop(record.session, None)
         if self._resumable.get(record.id) is record:
             del self._resumable[record.id]
         self._unname(record)
         self._queue.forget(record)
-        return None
-
-    def _needs_write(self, record: SessionRecord) -> bool:
-        is_due = record.renewed_at + self._renew_seconds <= self._clock.seconds()
-        return self._is_stale(record) or bool(is_due and self.running)
 
     def _next_look(self, record: SessionRecord) -> float | None:
         if not self.running:
