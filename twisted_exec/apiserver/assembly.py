@@ -389,6 +389,8 @@ class _Server:
             reactor,
             now,
             replica,
+            Reports(self.verbs, "console-sessions", now),
+            {each.workload.qualified: kinds.machine_kind(each) for each in dialects},
             exclusive=is_exclusive(storage),
             machines=[dialect.workload for dialect in dialects if dialect.conditions],
             metrics=context.metrics.queues,

@@ -31,6 +31,7 @@ from twisted_exec.apiserver.consoles.sessions import (
     SessionVerbs,
 )
 from twisted_exec.apiserver.controllers.bootstrap import bootstrap
+from twisted_exec.apiserver.controllers.event_recorder import Reports
 from twisted_exec.apiserver.serving.query import WriteOptions
 from twisted_exec.apiserver.serving.verbs import RequestTarget, Verbs
 from twisted_exec.auth.interfaces import User
@@ -155,6 +156,8 @@ class ObjectsCase(SynchronousTestCase):
             self.clock,
             self.clock.seconds,
             name,
+            Reports(self.verbs, "console-sessions", self.clock.seconds),
+            {kinds.MACHINES.resource.qualified: kinds.MACHINES},
             exclusive=exclusive,
             machines=[kinds.MACHINES.resource],
         )

@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from twisted.internet.defer import Deferred, fail
 from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -15,11 +16,13 @@ from tests.streaming.session_streams import StreamDouble
 from twisted_exec.api import kinds, strategy
 from twisted_exec.api.conditions import CONSOLE_IN_USE, console_in_use, with_conditions
 from twisted_exec.api.kinds import Object
+from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import Forbidden
 from twisted_exec.api.times import seconds
 from twisted_exec.apiserver.consoles.sessions import (
     CREATE_SECONDS,
     LOOK_SECONDS,
+    NOT_SHOWN,
     REMOVAL_PAUSE_SECONDS,
     REMOVALS_AT_ONCE,
     REMOVALS_PER_SECOND,
@@ -238,6 +241,28 @@ class LifeTests(ObjectsCase):
         self.pass_time(LOOK_SECONDS)
         self.assertEqual([each["spec"]["session"] for each in self.stored()], ["s-2"])
         self.assertEqual([each.id for each in self.records()], ["s-2"])
+
+    def test_full_namespace(self) -> None:
+        """An Event of a machine tells users that the sessions of a namespace are not shown, once."""
+        create = self.storage.create
+
+        def refusing(resource: Resource, obj: Object) -> Deferred[Object]:
+            if resource == kinds.CONSOLESESSIONS.resource:
+                return fail(Forbidden("exceeded quota: namespace default"))
+            return create(resource, obj)
+
+        self.make_machine()
+        refused = self.patch(self.storage, "create", refusing)
+        for number in (1, 2):
+            self.begin(number)
+        self.clock.advance(LOOK_SECONDS)
+        (event,) = self.successResultOf(self.storage.list(kinds.EVENTS.resource)).items
+        self.assertEqual((event["reason"], event["count"]), (NOT_SHOWN, 1))
+        self.assertEqual(event["involvedObject"]["name"], "vm")
+        self.assertIn("exceeded quota", event["message"])
+        refused.restore()
+        self.clock.advance(LOOK_SECONDS)
+        self.assertEqual(len(self.stored()), 2)
 
     def test_store_that_cannot_delete(self) -> None:
         """An object that could not be taken away is taken away later."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 import math
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -34,9 +34,10 @@ from twisted_exec.api.status import (
     one_line,
 )
 from twisted_exec.api.times import timestamp
+from twisted_exec.apiserver.controllers.event_recorder import WARNING, Reports
 from twisted_exec.apiserver.interfaces import IAdmission
 from twisted_exec.apiserver.serving.query import WriteOptions
-from twisted_exec.apiserver.serving.verbs import Verbs, check_namespace
+from twisted_exec.apiserver.serving.verbs import Verbs, check_namespace, is_terminating
 from twisted_exec.auth.interfaces import User
 from twisted_exec.control.backoff import Backoff
 from twisted_exec.control.metrics import UNREAD, QueueMetrics, WorkQueueMetrics
@@ -376,6 +377,8 @@ RENEWALS_PER_SECOND = 20
 """Limit for all renewals together: with many sessions the interval becomes longer."""
 LOOK_SECONDS = 5.0
 """Longest pause before another attempt to write an object."""
+NOT_SHOWN = "SessionNotShown"
+"""Reason of the Event about a machine if the ConsoleSession of a session cannot be created."""
 CREATE_SECONDS = 0.25
 """Delay before the object of a new session is created."""
 MOST_PREDECESSORS = 256
@@ -395,6 +398,7 @@ class SessionObjects(StoreFollower):
     :param exclusive: no other server uses the store, so objects from before the start are usually
         stale.
     :param machines: the resources whose conditions name the writers of their consoles.
+    :param kinds: of machines, by their qualified resource, for Events.
     :param now: seconds since the epoch.
     """
 
@@ -407,6 +411,8 @@ class SessionObjects(StoreFollower):
         clock: IReactorTime,
         now: Callable[[], float],
         replica: str,
+        reports: Reports,
+        kinds: Mapping[str, Kind],
         *,
         exclusive: bool = False,
         machines: Sequence[Resource] = (),
@@ -434,6 +440,9 @@ class SessionObjects(StoreFollower):
         )
         self._predecessors: tuple[str, ...] = ()
         self._problem = ""
+        self._reports, self._kinds = reports, kinds
+        self._troubled: set[str] = set()
+        """Namespaces of which an Event tells that an object cannot be created."""
         self._pace = WritePace(clock)
         sessions.watcher = self
 
@@ -589,13 +598,35 @@ class SessionObjects(StoreFollower):
                 self._unname(record)
                 if attempt == _ATTEMPTS - 1:
                     raise
-            except (NotFound, Forbidden):
-                return  # the namespace is being deleted, and the session will end too
+            except NotFound:
+                return  # the namespace is gone, and the session will end too
+            except Forbidden as error:
+                if not is_terminating(error):
+                    await self._tell_once(record, error)
+                return
+            except APIError as error:
+                await self._tell_once(record, error)
+                raise
             else:
                 self._problem = ""
+                self._troubled.discard(record.namespace)
                 # The object may have been seen and deleted before its creation is acknowledged.
                 record.stored = stored if stored["metadata"]["uid"] != record.gone else None
                 return
+
+    async def _tell_once(self, record: SessionRecord, error: APIError) -> None:
+        """Report the first session of a namespace: others have the same trouble."""
+        subject, namespace = record.session.subject, record.namespace
+        kind = self._kinds.get(subject.resource)
+        if kind is None or namespace in self._troubled:
+            return
+        self._troubled.add(namespace)
+        try:
+            machine = await self._storage.get(kind.resource, namespace, subject.machine, stale=True)
+        except APIError:
+            return
+        message = f"console sessions are open that no ConsoleSession shows: {error.message}"
+        await self._reports.tell(kind, machine, WARNING, NOT_SHOWN, message)
 
     def _name(self, record: SessionRecord) -> None:
         if not record.name:
