@@ -15,7 +15,7 @@ from twisted.internet.defer import Deferred, fail, gatherResults
 from twisted.internet.task import Clock
 
 from tests import soak
-from tests.examples.test_controller import note_controller, notes_with_status
+from tests.examples.test_controller import example, notes_with_status
 from tests.runtimes.support import pause
 from twisted_exec.api import kinds
 from twisted_exec.api.conditions import condition_of
@@ -120,7 +120,7 @@ class ControllerContract:
 
         def make() -> list[Any]:
             parts = ([MACHINES.resource], self.faulty, self.verbs, self.clock, self.now)
-            return [self.module["NoteController"](self.kind, *parts)]
+            return [example("note_controller").NoteController(self.kind, *parts)]
 
         elected = LeaderElectedServices(make, self.faulty, self.verbs, name, self.clock, self.now)
         elected.startService()
@@ -136,7 +136,7 @@ class ControllerContract:
         return candidate
 
     async def setUp(self: Any) -> None:
-        self.module, self.kind = note_controller(), notes_with_status()
+        self.kind = notes_with_status()
         self.patch(kinds, "_OTHERS", (*kinds._OTHERS, self.kind))
         self.clock, self.wall = Clock(), EPOCH
         self.candidates: list[Candidate] = []

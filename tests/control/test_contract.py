@@ -14,6 +14,7 @@ from tests import needs
 from tests.audits import AuditList
 from tests.chain import apiserver_settings, begin, client, reactor
 from tests.contracts.controller import Candidate, ControllerContract
+from tests.examples.test_controller import example
 from tests.storage.etcds import EtcdCase, any_prefix, shared
 from tests.storage.sqlites import SQLiteStores
 from tests.tiers import PROGRAMS
@@ -66,7 +67,7 @@ class NetworkTests(ControllerContract, TestCase):
         made = client(self.server, "user-admin", self.addCleanup)
         for verb in ("get", "create", "update", "patch"):
             self.patch(made, verb, self.counted(getattr(made, verb)))
-        elected = self.module["program"](
+        elected = example("note_program").program(
             made, self.kind.resource, MACHINES.resource, self.clock, self.now, name
         )
         elected.start()

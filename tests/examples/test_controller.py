@@ -4,6 +4,8 @@ The controller of ``docs/howto/add-a-controller.rst``.
 
 from __future__ import annotations
 
+import importlib
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -25,11 +27,13 @@ from twisted_exec.control.backoff import FIRST_PAUSE_SECONDS
 from twisted_exec.testing.cluster import MemoryCluster
 
 
-def note_controller() -> dict[str, Any]:
-    """Return the names of ``note_controller.py``."""
-    module: dict[str, Any] = {"__name__": "note_controller"}
-    exec((EXAMPLES / "note_controller.py").read_text(), module)
-    return module
+def example(name: str) -> Any:
+    """Return a module of ``docs/examples``, which may import others there."""
+    sys.path.insert(0, str(EXAMPLES))
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.remove(str(EXAMPLES))
 
 
 def notes_with_status() -> Kind:
@@ -48,10 +52,9 @@ class NoteControllerTests(NoteTestCase):
 
     def setUp(self) -> None:
         super().setUp()
-        self.module = note_controller()
         machines = [dialect.workload for dialect in self.dialects]
         parts = (self.storage, self.parts.verbs, self.clock, self.clock.seconds)
-        controller = self.module["NoteController"](self.kind, machines, *parts)
+        controller = example("note_controller").NoteController(self.kind, machines, *parts)
         controller.startService()
         self.addCleanup(controller.stopService)
         self.create("disk")
@@ -102,7 +105,8 @@ class NoteControllerTests(NoteTestCase):
 
     def test_bug(self) -> None:
         """A note whose plan raises has an Event that says so, once, and holds up no other."""
-        real = self.module["plan"]
+        module = example("note_queue")
+        real = module.plan
 
         def plan(note: Object, *others: Any) -> Object | None:
             if note["metadata"]["name"] == "bad":
@@ -110,7 +114,7 @@ class NoteControllerTests(NoteTestCase):
             planned: Object | None = real(note, *others)
             return planned
 
-        self.module["plan"] = plan
+        self.patch(module, "plan", plan)
         self.create("bad")
         self.create("good")
         self.clock.pump([30] * 4)
@@ -122,12 +126,12 @@ class NoteControllerTests(NoteTestCase):
 
 
 class NoteProgramTests(SynchronousTestCase):
-    """The same as a program, with a cluster in memory."""
+    """``note_program.py``, with a cluster in memory."""
 
     def setUp(self) -> None:
         kind, self.clock = notes_with_status(), Clock()
         self.cluster, self.notes = MemoryCluster((*kinds.ALL, kind)), kind.resource
-        program = note_controller()["program"](
+        program = example("note_program").program(
             self.cluster.client(),
             self.notes,
             kinds.MACHINES.resource,
