@@ -115,7 +115,7 @@ class ParseTests(SynchronousTestCase):
     def test_of_machines(self) -> None:
         """A machine has more options than a Pod, which drops them."""
         query = (
-            "fromOffset=5&toOffset=9&epoch=0123456789abcdef&state=3&plain=true&frames=1"
+            "fromOffset=5&toOffset=9&epoch=0123456789abcdef&state=3&plain=true&withoutHidden=true&frames=1"
             "&untilTime=2026-11-20T05%3A00%3A00.123456789Z"
         )
         expected = LogOptions(
@@ -124,6 +124,7 @@ class ParseTests(SynchronousTestCase):
             epoch="0123456789abcdef",
             state=3,
             plain=True,
+            without_hidden=True,
             frames=True,
             until_nanoseconds=MOMENT,
         )
@@ -168,7 +169,12 @@ class ParseTests(SynchronousTestCase):
             limit_bytes=st.none() | st.integers(1, 10**9),
         )
         | st.builds(LogOptions, since_nanoseconds=st.integers(0, 2 * 10**18))
-        | st.builds(LogOptions, boot=st.none() | st.integers(-9, 9), plain=st.booleans())
+        | st.builds(
+            LogOptions,
+            boot=st.none() | st.integers(-9, 9),
+            plain=st.booleans(),
+            without_hidden=st.booleans(),
+        )
         | st.builds(
             LogOptions,
             from_offset=st.integers(0, 2**62),

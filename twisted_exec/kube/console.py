@@ -46,7 +46,7 @@ from twisted_exec.wire.stream_options import CONSOLE, StreamOptions
 
 if TYPE_CHECKING:
     from twisted_exec.kube.client import KubeClient
-    from twisted_exec.streaming.remotecommand.client import ConsoleStream, ConsoleUser, MarkUser
+    from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser, MarkUser
     from twisted_exec.wire.resume import OpenRecording
 
 

@@ -43,7 +43,7 @@ from twisted_exec.wire.control_messages import Break, Ending, TerminalSize
 from twisted_exec.wire.resume import Attendance, Notice, OpenRecording
 
 if TYPE_CHECKING:
-    from twisted_exec.streaming.remotecommand.client import ConsoleStream
+    from twisted_exec.streaming.remotecommand.stream import ConsoleStream
 
 _log = Logger()
 

@@ -66,8 +66,9 @@ from twisted_exec.streaming.interfaces import (
 )
 from twisted_exec.streaming.interfaces import Position as StreamPosition
 from twisted_exec.streaming.remotecommand.carriers import choose_protocol
-from twisted_exec.streaming.remotecommand.client import ConsoleClient, MarkUser, Reopen, connect
+from twisted_exec.streaming.remotecommand.client import ConsoleClient, Reopen, connect
 from twisted_exec.streaming.remotecommand.resuming_client import ResumingClient
+from twisted_exec.streaming.remotecommand.stream import MarkUser
 from twisted_exec.streaming.sessions.guard import CONSOLE_SERVER, linger
 from twisted_exec.streaming.sessions.hop_messages import (
     REJOIN,

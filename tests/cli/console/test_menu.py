@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 
 from tests.cli.console.test_session import FakeStream, SessionCase
@@ -72,6 +72,8 @@ class FakeClient:
     def list(self, resource: Any, namespace: str, trim: Callable[[Any], Any]) -> Deferred[Any]:
         if self.silent:
             return Deferred()
+        if self.refusal is not None:
+            return fail(self.refusal)
         items = [
             trim({"metadata": {"name": name}, "status": {"state": state}, "spec": {}})
             for name, state in self.machines.items()
@@ -324,10 +326,25 @@ class MachinesTests(MenuCase):
             self.assertIn(more, rows[-1])
 
     def test_no_server(self) -> None:
-        """A console from a runtime knows no machines."""
-        self.open(with_server=False)
-        self.assertIn(NO_SERVER, self.type(b"~L").replace("\r\n  ", " "))
-        self.assertIn(NO_SERVER, self.type(b"~P").replace("\r\n  ", " "))
+        """A console from a runtime knows no machines, and the machine does not get the answers."""
+        stream = self.open(with_server=False)
+        for keys in (b"~L2\r", b"~Pfy\r", b"~Ry\r", b"~L\x03"):
+            self.assertIn(NO_SERVER, self.type(keys).replace("\r\n  ", " "))
+        self.assertEqual(stream.sent, b"")
+        self.session.typed(b"ls\r")
+        self.assertEqual(stream.sent, b"ls\r")
+
+    def test_forbidden(self) -> None:
+        """A user without the right reads the refusal, and the machine does not get the answer."""
+        stream = self.open()
+        self.client.refusal = Forbidden('User "eve" cannot list resource "machines"')
+        drawn = self.type(b"~L", b"2\r")
+        self.assertIn('cannot list resource "machines"', drawn)
+        self.assertIn("Enter goes on: 2", drawn)
+        self.assertEqual(stream.sent, b"")
+        self.assertIn("cannot list", self.type(b"~L"))
+        self.session.typed(b"\x1d")
+        self.assertEqual((stream.sent, stream.told[-1]), (b"", "leave"))
 
 
 class PowerTests(MenuCase):
@@ -369,7 +386,7 @@ class PowerTests(MenuCase):
         self.assertEqual(self.client.power, [])
 
     def test_no_right(self) -> None:
-        """A user without the right reads that at once, and is asked nothing."""
+        """A user without the right reads that at once, and the machine does not get the answer."""
         stream = self.open()
         self.client.review = {"status": {"allowed": False}}
         shown = self.type(b"~P").replace("\r\n ", "")
@@ -378,8 +395,8 @@ class PowerTests(MenuCase):
             "eve-x-edit --clusterrole=edit --user=eve@x -n ns",
             shown,
         )
-        self.session.typed(b"ry")
-        self.assertEqual((stream.sent, self.client.power), (b"ry", []))
+        self.session.typed(b"ry\r")
+        self.assertEqual((stream.sent, self.client.power), (b"", []))
 
     def test_forbidden(self) -> None:
         """A user who loses the right meanwhile reads the refusal, and the session goes on."""

@@ -96,6 +96,7 @@ MODULES = [
     "streaming.remotecommand.client",
     "streaming.remotecommand.first_user",
     "streaming.remotecommand.reconnecting",
+    "streaming.remotecommand.stream",
     "tls.client",
     "tls.deadlines",
     "tls.endpoints",

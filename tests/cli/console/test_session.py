@@ -33,6 +33,7 @@ from twisted_exec.cli.console.session import (
 from twisted_exec.cli.console.type_ahead import TYPE_AHEAD_BYTES
 from twisted_exec.cli.messages import FAILED_CODE
 from twisted_exec.console.floor import HINT, LINE_AGAIN, WAITS, Floor, notice
+from twisted_exec.streaming.remotecommand.stream import ConsoleStream
 from twisted_exec.wire.control_messages import (
     COMPLETED,
     MACHINE_DELETED,
@@ -47,16 +48,17 @@ FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 NO_SPACE = Outcome(1, "cannot write output: No space left on device")
 
 
-class FakeStream:
+class FakeStream(ConsoleStream):
     """The stream to the machine, as the session sees it; ``told`` records the session's calls."""
+
+    can_half_close = True
+    attendance: Attendance | None = None
 
     def __init__(self, can_half_close: bool = True) -> None:
         self.can_half_close = can_half_close
         self.told: list[Any] = []
         self.sent = b""
-        self.recorded = ""
         self.flow: Any = None
-        self.attendance: Attendance | None = None
 
     def write(self, data: bytes) -> None:
         self.sent += data

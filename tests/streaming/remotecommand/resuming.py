@@ -15,8 +15,9 @@ from zope.interface import implementer
 
 from tests.clocks import pass_seconds
 from twisted_exec.streaming.http.upgrade_client import UpgradeRequest
-from twisted_exec.streaming.remotecommand.client import ConsoleClient, MarkUser, connect
+from twisted_exec.streaming.remotecommand.client import ConsoleClient, connect
 from twisted_exec.streaming.remotecommand.first_user import FirstUser
+from twisted_exec.streaming.remotecommand.stream import MarkUser
 from twisted_exec.testing.console import RecordingUser
 from twisted_exec.testing.network import MemoryNetwork, MemoryTransport
 from twisted_exec.wire.channel import V5

@@ -120,7 +120,14 @@ class ContinueTests(ResumedCase):
 
     def test_state(self) -> None:
         """The state of the last frame goes back to the runtime, with the format of the log."""
-        self.select(follow=True, timestamps=True, plain=True, tail_lines=3, since_seconds=9)
+        self.select(
+            follow=True,
+            timestamps=True,
+            plain=True,
+            without_hidden=True,
+            tail_lines=3,
+            since_seconds=9,
+        )
         self.ask()
         self.begin()
         self.answer(self.frame(b"o", 1, MID_LINE))
@@ -129,7 +136,8 @@ class ContinueTests(ResumedCase):
         self.clock.advance(0.1)
         query = self.query()
         self.assertEqual((query["state"], query["fromOffset"]), ("1", "1"))
-        self.assertEqual((query["timestamps"], query["plain"]), ("true", "true"))
+        options = [query[name] for name in ("timestamps", "plain", "withoutHidden")]
+        self.assertEqual(options, ["true"] * 3)
         self.assertNotIn("tailLines", query)
         self.assertNotIn("sinceSeconds", query)
 

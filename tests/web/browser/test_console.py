@@ -511,7 +511,7 @@ class ConsoleTests(WebTestCase):
         self.check_faults()
 
     async def test_run(self) -> None:
-        """Of ``kubectl console --run`` a console shows the command and its output, also after a reload; so does its screen."""
+        """Of ``kubectl console --run`` a console shows the command and its output, also after a reload; so do screen and log."""
         ada = await self.user()
         await self.open_terminal(ada)
         await ada.until_terminal("[#$]$")
@@ -526,6 +526,17 @@ class ConsoleTests(WebTestCase):
         await ada.open(f"{VM}/screen")
         await ada.until_page("echo it''s done\\s+its done")
         self.assertFalse(await ada.page.evaluate("document.body.innerText.includes('printf')"))
+        for _ in range(2):
+            await ada.open(f"{VM}/logs")
+            await ada.page.until(
+                "/echo it''s done\\s[^]*its done\\s/.test(document.querySelector('.log-frame')?.innerText)"
+            )
+            self.assertFalse(
+                await ada.page.evaluate(
+                    "document.querySelector('.log-frame').innerText.includes('printf')"
+                )
+            )
+            await ada.page.reload()
         self.check_faults()
 
     async def test_early_keys(self) -> None:

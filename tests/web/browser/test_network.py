@@ -63,6 +63,28 @@ class NetworkTests(WebTestCase):
             await pause()
         self.assertEqual(len(names), count)
 
+    async def test_left_page(self) -> None:
+        """
+        A user who goes to another page in the same tab is no viewer any more, although the browser keeps the page; on
+        return the session goes on.
+        """
+        ada = await self.user()
+        await self.open_terminal(ada)
+        await ada.page.evaluate("self.isKept = true")
+        await ada.page.goto(f"{self.deployment.console_url}style.css")
+        while not await self.is_away():
+            await pause()
+        await ada.page.evaluate("history.back()")
+        await ada.page.until("document.querySelector('.status-line.good') && self.isKept")
+        await ada.echo("again")
+        await self.check_sessions(1)
+        self.check_faults()
+
+    async def is_away(self) -> bool:
+        """Return whether there are sessions, none of which has a connection."""
+        items = (await self.deployment.client.list(SESSIONS, "default"))["items"]
+        return bool(items) and all((each.get("status") or {}).get("awaySince") for each in items)
+
     async def test_offline(self) -> None:
         """
         A page without a network says so over the output, which it dims, in the tab and in the title of the window; a

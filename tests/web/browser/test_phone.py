@@ -101,6 +101,7 @@ _PLAYER_SHARE = (
     "1 - document.querySelector('.player:not(:empty)')?.getBoundingClientRect().top / innerHeight"
 )
 # Whether the seek bar and the time are in the window.
+_PLAYER_TEXT = "parseFloat(getComputedStyle(document.querySelector('.ap-term')).fontSize)"
 _PLAYER_IS_WHOLE = """['.ap-control-bar', '.player + p'].every(
     (each) => document.querySelector(each).getBoundingClientRect().bottom <= innerHeight)"""
 # What a recording says that begins in the middle of the output.
@@ -242,6 +243,8 @@ class PhoneTests(WebTestCase):
             await ada.page.until(
                 f"innerWidth === {size[0]} && {_PLAYER_IS_WHOLE} && {_CONTROLS_ARE_FREE}"
             )
+        await ada.page.resize(390, 844)
+        await ada.page.until(f"innerWidth === 390 && {_PLAYER_IS_WHOLE} && {_PLAYER_TEXT} >= 11")
         for size in ((390, 844), (900, 700), (1440, 900)):
             await ada.page.resize(*size)
             for view in ("logs", "screen", "recordings"):
@@ -426,7 +429,7 @@ class PhoneTests(WebTestCase):
             for name in (names[0], names[-1]):
                 await ada.open(f"machines/default/{name}/{view}")
                 tab = "document.querySelector('.tabs .selected')?.textContent"
-                await ada.page.until(f"{tab}.startsWith('{name}') && {_TAB_IS_SEEN}")
+                await ada.page.until(f"{tab}.includes('{name}') && {_TAB_IS_SEEN}")
         await ada.open(f"machines/default/{names[-1]}")
         for width, height in ((390, 500), (844, 390)):
             await ada.page.resize(width, height)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from twisted_exec.iri.client import IRIClient
     from twisted_exec.poollet.dialling import Dialler
-    from twisted_exec.streaming.remotecommand.client import ConsoleStream, ConsoleUser
+    from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser
     from twisted_exec.wire.stream_options import StreamOptions
 
 

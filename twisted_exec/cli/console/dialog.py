@@ -38,6 +38,7 @@ class Dialog:
     :param moves_cursor: the terminal can erase a line.
     :param mid_line: the cursor is inside a line.
     :param full_screen: the machine's program uses the other screen, so that a view shares it.
+    :ivar has_asked: the user was asked something, or saw a view.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Dialog:
     ) -> None:
         self.mid_line = mid_line
         self.full_screen = full_screen
+        self.has_asked = False
         self._clock, self._draw_bytes, self._size = clock, draw, size
         self._moves_cursor = moves_cursor
         self._keys: list[Key | str] = []
@@ -188,6 +190,7 @@ class Dialog:
         self._draw_bytes(text.encode("utf-8", "replace"))
 
     def _key(self) -> Deferred[Key | str | None]:
+        self.has_asked = True
         if self._keys:
             return succeed(self._keys.pop(0))
         self._waiting = Deferred()

@@ -21,7 +21,8 @@ from twisted_exec.wire.control_messages import TerminalSize, encode_notice, is_g
 from twisted_exec.wire.resume import Notice, NoticeKind, NoticeRole
 
 if TYPE_CHECKING:
-    from twisted_exec.cli.console.interfaces import MachineStream, NextSession, SessionScript, Sink
+    from twisted_exec.cli.console.interfaces import NextSession, SessionScript, Sink
+    from twisted_exec.streaming.remotecommand.stream import ConsoleStream
     from twisted_exec.wire.escape_sequences import QueryFilter
 
 
@@ -153,10 +154,10 @@ class Display:
         """True if the last output left the cursor inside a line."""
         return self._last_byte not in (b"", b"\n")
 
-    def open(self, stream: MachineStream) -> None:
+    def open(self, stream: ConsoleStream) -> None:
         """Show the output of this stream; a resumable one has its notices beside the output."""
         self._stream = stream
-        self._has_marks = getattr(stream, "is_resumable", False)
+        self._has_marks = stream.is_resumable
         if self._has_marks and self._terminal.query_filter is not None:
             self._filter = self._terminal.query_filter()
         if self.sink is not None:

@@ -25,6 +25,7 @@ from twisted_exec.wire.resume import At, Attendance, Notice
 if TYPE_CHECKING:
     from twisted_exec.api.screens import TerminalState
     from twisted_exec.cli.console.session import ConsoleSession
+    from twisted_exec.streaming.remotecommand.stream import ConsoleStream
 
 TIMEOUT_SECONDS = 30.0
 WAIT_SECONDS = 1.0
@@ -161,10 +162,10 @@ class FirstScreen:
 
     # The events of the stream.
 
-    def attached(self, stream: Any) -> None:
+    def attached(self, stream: ConsoleStream) -> None:
         """Pass the event on; the screen needs a stream with positions."""
         self._stream = stream
-        is_resumable = getattr(stream, "is_resumable", False)
+        is_resumable = stream.is_resumable
         self._user.attached(stream, greets=not is_resumable)
         if is_resumable:
             self._waiting = [self._user.greet]

@@ -9,7 +9,6 @@ from typing import Protocol
 
 from twisted.internet.interfaces import IPushProducer
 
-from twisted_exec.wire.control_messages import Break, Message, Role, TerminalSize
 from twisted_exec.wire.resume import Notice
 
 
@@ -28,28 +27,6 @@ class NextSession:
     stopped: str = ""
     observe: bool = False
     news: str = ""
-
-
-class MachineStream(Protocol):
-    """
-    The stream to the machine.
-
-    It may lack everything else, such as ``is_resumable`` and ``position``, which
-    :class:`~twisted_exec.streaming.remotecommand.resuming_client.ResumingClient` has.
-    """
-
-    @property
-    def can_half_close(self) -> bool: ...
-    def write(self, data: bytes) -> None: ...
-    def registerProducer(self, producer: object, streaming: bool) -> None: ...
-    def pause_output(self) -> None: ...
-    def resume_output(self) -> None: ...
-    def end_input(self) -> None: ...
-    def resize(self, size: TerminalSize) -> None: ...
-    def wish(self, wish: Break | Role) -> None: ...
-    def say(self, message: Message) -> None: ...
-    def leave(self) -> None: ...
-    def abort(self) -> None: ...
 
 
 class Source(Protocol):

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from twisted_exec.cli.console.terminal import Terminal
     from twisted_exec.cli.fleet.task import Task
     from twisted_exec.kube.kubeconfig.client_config import ClientConfig
-    from twisted_exec.streaming.remotecommand.client import ConsoleStream, ConsoleUser
+    from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser
     from twisted_exec.wire.escape_sequences import QueryFilter
     from twisted_exec.wire.resume import Notice
     from twisted_exec.wire.stream_options import StreamOptions

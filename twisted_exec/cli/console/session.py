@@ -33,6 +33,7 @@ from twisted_exec.cli.console.type_ahead import TypeAhead
 from twisted_exec.cli.messages import explain, one_line
 from twisted_exec.console.floor import NOBODY, understood
 from twisted_exec.kube.console import RecordingNews
+from twisted_exec.streaming.remotecommand.stream import ConsoleStream
 from twisted_exec.wire.control_messages import (
     MESSAGE_CHARACTERS,
     SHUTTING_DOWN,
@@ -51,17 +52,10 @@ if TYPE_CHECKING:
     from twisted.python.failure import Failure
 
     from twisted_exec.cli.console.dialog import Dialog
-    from twisted_exec.cli.console.interfaces import (
-        MachineStream,
-        NextSession,
-        SessionScript,
-        Sink,
-        Source,
-    )
+    from twisted_exec.cli.console.interfaces import NextSession, SessionScript, Sink, Source
     from twisted_exec.cli.console.people import Company, Person
     from twisted_exec.cli.console.scrollback import Scrollback
     from twisted_exec.cli.console.status import Outage
-    from twisted_exec.streaming.remotecommand.client import ConsoleStream
     from twisted_exec.wire.resume import Attendance, Notice
 
     Act = Callable[[EscapeCommand, Dialog, Scrollback], Coroutine[Any, Any, NextSession | None]]
@@ -199,7 +193,7 @@ class ConsoleSession:
             last_line=self._last_line,
             when_quiet=lambda call: self._timers.after("drawn", _DRAWN_SECONDS, call, steady=True),
         )
-        self._stream: MachineStream | None = None
+        self._stream: ConsoleStream | None = None
         self._input: TypeAhead | None = None
         self._input_over = False
         self._connecting: Deferred[Any] | None = None
@@ -266,7 +260,7 @@ class ConsoleSession:
     @property
     def viewers(self) -> int:
         """Number of sessions at the console, with this session; 0 if unknown."""
-        attendance = getattr(self._stream, "attendance", None)
+        attendance = self._facts.attendance
         return 0 if attendance is None else int(attendance.viewers)
 
     @property
@@ -276,7 +270,7 @@ class ConsoleSession:
 
     # The stream's events.
 
-    def attached(self, stream: MachineStream, *, greets: bool = True) -> None:
+    def attached(self, stream: ConsoleStream, *, greets: bool = True) -> None:
         """
         Handle the attached stream.
 
@@ -300,8 +294,13 @@ class ConsoleSession:
         if self._input.discards and self._escapes is not None:
             self._escapes.begin_line()  # the machine has nothing of the line
         self._input.open(stream)
-        if self._interactive and hasattr(stream, "overdue_seconds"):
+        if self._interactive:
             self._listen()
+
+    @property
+    def _facts(self) -> ConsoleStream:
+        """The stream, or a stream that knows nothing."""
+        return ConsoleStream() if self._stream is None else self._stream
 
     def greet(self) -> None:
         """Say that the session is open, how to leave it, and about recording."""
@@ -309,11 +308,11 @@ class ConsoleSession:
             return
         if greeting := self._terminal.greeting():
             self._display.tell(greeting)
-        if news := self._recordings.begun(getattr(self._stream, "recorded", "")):
+        if news := self._recordings.begun(self._facts.recorded):
             self._tell_recorded(news)
 
     def _listen(self) -> None:
-        seconds = getattr(self._stream, "overdue_seconds", 0.0)
+        seconds = self._facts.overdue_seconds
         was_paused, self._was_paused = self._was_paused, seconds is None
         if seconds is None or was_paused:
             pass  # answers that came meanwhile are read until the next look
@@ -389,7 +388,7 @@ class ConsoleSession:
 
     async def _look(self) -> Sequence[Person]:
         assert self._people is not None
-        return await self._people(getattr(self._stream, "session", ""))
+        return await self._people(self._facts.session)
 
     def _tell_company(self, line: str) -> None:
         self._display.inform(f"[twisted-exec: {line}]")
@@ -416,7 +415,8 @@ class ConsoleSession:
         leaves = self._how_to_leave + ", not Ctrl-C" * (self._escapes is not None)
         display = self._display
         self._outage = Outage(self._clock, reason, display.begin_count, display.count, leaves)
-        self._outage.watch(self._watch_network, getattr(self._stream, "network_changed", None))
+        if self._stream is not None:
+            self._outage.watch(self._watch_network, self._stream.network_changed)
 
     def resumed(self, seconds: float, uncertain: int) -> None:
         """
@@ -430,7 +430,7 @@ class ConsoleSession:
             outage.stop()
         if self._outcome is not None:
             return
-        unsent = getattr(self._stream, "unsent_keys", 0)
+        unsent = self._facts.unsent_keys
         keys = dropped_keys(uncertain, unsent) if uncertain else ""
         if keys and not self._interactive:
             line = f"the connection was lost, and {keys}"
@@ -443,7 +443,7 @@ class ConsoleSession:
             self._script.resumed()
         if outage is None:
             return
-        line = outage.end_line(seconds, getattr(self._stream, "missed_bytes", 0))
+        line = outage.end_line(seconds, self._facts.missed_bytes)
         if keys:
             if self._escapes is not None:
                 self._escapes.begin_line()  # the machine has not all of the line
@@ -501,7 +501,7 @@ class ConsoleSession:
     @property
     def _is_sent(self) -> bool:
         """False if the machine gets nothing of what is typed now, as far as it is known."""
-        attendance = getattr(self._stream, "attendance", None)
+        attendance = self._facts.attendance
         return not (
             (self._input is not None and self._input.discards)
             or self._display.notices.is_off
@@ -613,21 +613,39 @@ class ConsoleSession:
             dialog.tell(f"You are an observer; {writer} is the writer.")
         if command is EscapeCommand.MESSAGE:
             act = self._write_message
-        acting = Deferred.fromCoroutine(act(command, dialog, self._scrollback))
-        self._acting = acting.addCallbacks(self.go_to, self._refused, errbackArgs=(dialog,))
+        acting = Deferred.fromCoroutine(self._carry_out(act, command, dialog, self._scrollback))
+        self._acting = acting.addCallbacks(self.go_to, self._cancelled)
         acting.addBoth(lambda _: self._close_dialog(dialog))
+
+    async def _carry_out(
+        self, act: Act, command: EscapeCommand, dialog: Dialog, scrollback: Scrollback
+    ) -> NextSession | None:
+        following = None
+        try:
+            following = await act(command, dialog, scrollback)
+        except CancelledError:
+            raise
+        except Exception as problem:
+            if self._outcome is not None:
+                return None
+            dialog.tell(one_line(explain(problem)))
+        if following is None and command in DIALOGS and not dialog.has_asked:
+            # The user may have typed the answers already: they must not reach the machine.
+            await dialog.line("Enter goes on: ")
+        return following
+
+    def _cancelled(self, failure: Failure) -> None:
+        failure.trap(CancelledError)
 
     async def _write_message(
         self, _command: EscapeCommand, dialog: Dialog, _scrollback: Scrollback
     ) -> None:
-        attendance, longest = getattr(self._stream, "attendance", None), MESSAGE_CHARACTERS
+        attendance, longest = self._facts.attendance, MESSAGE_CHARACTERS
         if attendance is not None:  # it follows the beginning of a session
             longest = int(attendance.message_characters)
-        is_resumable = bool(getattr(self._stream, "is_resumable", False))
+        is_resumable = self._facts.is_resumable
         if not (longest and is_resumable):
             dialog.tell(NO_MESSAGES if is_resumable else NO_MARKS)
-            # The user may have typed the message already: it must not reach the machine.
-            await dialog.line("Enter goes on: ")
             return
         if self._display.notices.is_denied:
             dialog.tell(f"your message was not sent: {MAY_ONLY_OBSERVE}")
@@ -653,11 +671,6 @@ class ConsoleSession:
         """End, so that another session follows; ``None`` does nothing."""
         if following is not None:
             self._end(Outcome(next=following))
-
-    def _refused(self, failure: Failure, dialog: Dialog) -> None:
-        if self._outcome is None and not failure.check(CancelledError):
-            assert failure.value is not None
-            dialog.tell(one_line(explain(failure.value)))
 
     def _close_dialog(self, dialog: Dialog) -> None:
         self._dialog = self._acting = None
@@ -685,7 +698,7 @@ class ConsoleSession:
             self._escapes.begin_line()  # a SysRq needs no key
             self._display.tell(NOTHING_TO_ASK)
             return False
-        attendance = getattr(self._stream, "attendance", None)
+        attendance = self._facts.attendance
         if isinstance(wish, Break) and attendance is not None and not attendance.has_break:
             self._display.tell(NO_BREAK)
             return False
@@ -695,7 +708,7 @@ class ConsoleSession:
 
     def _tell_status(self) -> None:
         """Show the status, with the names of the viewers if the server lists them soon."""
-        attendance = getattr(self._stream, "attendance", None)
+        attendance = self._facts.attendance
         if self._people is None or attendance is None or self._outage is not None:
             self._tell_about(self._status())
             return
@@ -818,7 +831,7 @@ class ConsoleSession:
             return "the connection is lost"
         if self._stream is None:
             return self.problem or self.step()
-        is_silent = (getattr(self._stream, "overdue_seconds", 0.0) or 0.0) >= 1
+        is_silent = (self._facts.overdue_seconds or 0.0) >= 1
         return "the server does not answer" * is_silent
 
     def _end(self, outcome: Outcome, *, in_haste: bool = True) -> None:

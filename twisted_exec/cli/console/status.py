@@ -16,12 +16,12 @@ from twisted_exec.streaming.flow import shortest_round_trip_seconds
 from twisted_exec.streaming.remotecommand.client import LOST
 
 if TYPE_CHECKING:
-    from twisted_exec.cli.console.interfaces import MachineStream
+    from twisted_exec.streaming.remotecommand.stream import ConsoleStream
     from twisted_exec.wire.resume import Attendance, Position, RoundTrip
 
 
 def status(
-    stream: MachineStream | None,
+    stream: ConsoleStream | None,
     *,
     seconds: float | None,
     outage: str,
@@ -43,23 +43,23 @@ def status(
     """
     if stream is None or seconds is None:
         return [f"{outage or 'not connected yet'}{problem and f': {problem}'}"]
-    attendance = getattr(stream, "attendance", None)
+    attendance = stream.attendance
     facts = {
-        "session": getattr(stream, "session", ""),
+        "session": stream.session,
         "role": "observer" if read_only or notices.is_observer else "writer",
         "writer": _writer(notices, attendance),
         "withheld": attendance.withheld if attendance is not None else "",
         "viewers": _viewers(attendance, names),
         "round trip": _round_trip(stream),
-        "TCP": _tcp(getattr(stream, "transport", None)),
-        "hops": _hops(getattr(stream, "round_trips", ())),
-        "echo": _echo(getattr(stream, "echo_seconds", None)),
-        "output": _offset(getattr(stream, "position", None)),
-        "recorded": _recorded(attendance, getattr(stream, "recorded", "")),
+        "TCP": _tcp(stream.transport),
+        "hops": _hops(stream.round_trips),
+        "echo": _echo(stream.echo_seconds),
+        "output": _offset(stream.position),
+        "recorded": _recorded(attendance, stream.recorded),
         "resumable": "no: the session ends if its connection is lost",
     }
-    if getattr(stream, "is_resumable", False):
-        facts["resumable"] = _resumable(getattr(stream, "resumes", 0))
+    if stream.is_resumable:
+        facts["resumable"] = _resumable(stream.resumes)
     lines = [f"  {name:<11} {fact}" for name, fact in facts.items() if fact]
     lines += [f"  {each}" for each in messages]
     return [outage or f"connected for {duration(seconds)}", *lines]
@@ -79,11 +79,11 @@ def _writer(notices: RoleNotices, attendance: Attendance | None) -> str:
     return f"{name}, for {duration(attendance.seconds).replace('.0', '')}"
 
 
-def _round_trip(stream: MachineStream) -> str:
+def _round_trip(stream: ConsoleStream) -> str:
     """Return the time of the last ping, unless a newer one shows that it is out of date."""
-    if overdue := getattr(stream, "overdue_seconds", 0.0):
+    if overdue := stream.overdue_seconds:
         return f"unknown; no answer for {duration(overdue)}"
-    seconds = getattr(stream, "round_trip_seconds", None)
+    seconds = stream.round_trip_seconds
     return "unknown" if seconds is None else _milliseconds(seconds)
 
 
@@ -159,10 +159,9 @@ class Outage:
     def watch(
         self,
         watch_network: Callable[[Callable[[], None]], Callable[[], None]],
-        changed: Callable[[], None] | None,
+        changed: Callable[[], None],
     ) -> None:
-        if changed is not None:
-            self._stop_watching = watch_network(changed)
+        self._stop_watching = watch_network(changed)
 
     def status(self) -> str:
         seconds = self._clock.seconds() - self._begun

@@ -12,7 +12,8 @@ from zope.interface import implementer
 from twisted_exec.wire.control_messages import Break, Role, keys_in
 
 if TYPE_CHECKING:
-    from twisted_exec.cli.console.interfaces import MachineStream, Source
+    from twisted_exec.cli.console.interfaces import Source
+    from twisted_exec.streaming.remotecommand.stream import ConsoleStream
 
 TYPE_AHEAD_BYTES = 64 << 10
 _MOST_DROPPED_BYTES = 4 << 10  # are kept, because a key may arrive in parts
@@ -37,11 +38,11 @@ class TypeAhead:
         self.discards = False
         self._source: Source | None = source
         self._reads_on = reads_on
-        self._stream: MachineStream | None = None
+        self._stream: ConsoleStream | None = None
         self._waiting: list[bytes | Break | Role] = []
         self._bytes = 0
 
-    def open(self, stream: MachineStream) -> None:
+    def open(self, stream: ConsoleStream) -> None:
         self._stream, self.discards = stream, False
         stream.registerProducer(self, True)
         if not self.is_stuck:

@@ -35,7 +35,7 @@ from twisted_exec.kube.interfaces import Object
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
 from twisted_exec.spaces.interfaces import SpaceName
 from twisted_exec.spaces.space_view import name_of
-from twisted_exec.streaming.remotecommand.client import ConsoleStream, ConsoleUser
+from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.wire.stream_options import CONSOLE
 

@@ -36,7 +36,7 @@ from twisted_exec.cli.messages import explain, one_line
 from twisted_exec.kube.console import TIMEOUT_SECONDS
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
 from twisted_exec.kube.screens import read_screen
-from twisted_exec.streaming.remotecommand.client import ConsoleStream, ConsoleUser
+from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser
 from twisted_exec.tls.errors import TLSConfigError
 
 DRAW_SECONDS = 0.03

@@ -16,7 +16,7 @@ from twisted_exec.cli.messages import explain, one_line
 from twisted_exec.console.floor import RoleNotices
 from twisted_exec.kube.console import RecordingNews
 from twisted_exec.streaming.interfaces import Ending
-from twisted_exec.streaming.remotecommand.client import ConsoleStream, ConsoleUser
+from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser
 from twisted_exec.wire.control_messages import dropped_keys
 from twisted_exec.wire.resume import Attendance, Notice
 

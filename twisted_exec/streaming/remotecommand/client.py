@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IProtocol, IReactorTime, IStreamClientEndpoint
@@ -33,6 +33,7 @@ from twisted_exec.streaming.remotecommand.carriers import (
     over,
     prepare,
 )
+from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser, MarkUser
 from twisted_exec.wire.channel import V4, V5, Channel
 from twisted_exec.wire.control_messages import (
     STATUS_LIMIT_BYTES,
@@ -43,61 +44,15 @@ from twisted_exec.wire.control_messages import (
     encode_wish,
 )
 from twisted_exec.wire.errors import RemoteProtocolError
-from twisted_exec.wire.resume import RESUME_HEADER, Mark, MarkDecoder, Resumable, parse_answer
+from twisted_exec.wire.resume import (
+    RESUME_HEADER,
+    Mark,
+    MarkDecoder,
+    Resumable,
+    parse_answer,
+)
 from twisted_exec.wire.session_terms import RECORDED_HEADER, RECORDED_INPUT
 from twisted_exec.wire.upgrade import Headers, last_value, values
-
-
-class ConsoleStream(Protocol):
-    """A session's stream, as its user sees it: one connection, or several in succession."""
-
-    @property
-    def session(self) -> str: ...
-    @property
-    def transport(self) -> Any: ...
-    @property
-    def protocol(self) -> str: ...
-    @property
-    def can_half_close(self) -> bool: ...
-    def write(self, data: bytes) -> None: ...
-    def end_input(self) -> None: ...
-    def resize(self, size: TerminalSize) -> None: ...
-    def wish(self, wish: Break | Role) -> None: ...
-    def say(self, message: Message) -> None: ...
-    def pause_output(self) -> None: ...
-    def resume_output(self) -> None: ...
-    def registerProducer(self, producer: Any, streaming: bool) -> None: ...
-    def unregisterProducer(self) -> None: ...
-    def leave(self) -> None: ...
-    def abort(self) -> None: ...
-
-
-class ConsoleUser(Protocol):
-    """Callbacks of a :class:`ConsoleStream`."""
-
-    def attached(self, stream: ConsoleStream) -> None:
-        """The stream is open; called once, first of all."""
-
-    def data_received(self, data: bytes) -> None:
-        """Output of the machine, 1 byte or more."""
-
-    def ended(self, ending: Ending) -> None:
-        """The server ended the session with this status; :meth:`detached` follows."""
-
-    def detached(self, reason: str) -> None:
-        """
-        The stream is closed; called once after :meth:`attached`, last of all.
-
-        Without :meth:`ended` before, the connection was lost, unless this side left.
-        """
-
-
-class MarkUser(ConsoleUser, Protocol):
-    """Callbacks of a stream that can be resumed."""
-
-    def mark_received(self, mark: Mark) -> None:
-        """Handle a mark, in order with the output."""
-
 
 Reopen = Callable[[str, MarkUser, str], "Deferred[ConsoleClient]"]
 """
@@ -354,7 +309,7 @@ def _answer(upgraded: Upgraded) -> Resumable | None:
         raise BadGateway(f"the server's answer is not valid: {problem}") from None
 
 
-class ConsoleClient:
+class ConsoleClient(ConsoleStream):
     """
     A session's stream at the user's end; made by :func:`connect`.
 
@@ -364,7 +319,7 @@ class ConsoleClient:
     """
 
     carrier: ClientCarrier
-    recorded = ""
+    session = ""
 
     def __init__(
         self,

@@ -7,7 +7,8 @@ from typing import Any
 from twisted.internet.interfaces import IReactorTime
 
 from twisted_exec.streaming.interfaces import Ending
-from twisted_exec.streaming.remotecommand.client import ConsoleStream, ConsoleUser, Reopen
+from twisted_exec.streaming.remotecommand.client import Reopen
+from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser
 from twisted_exec.wire.resume import Mark
 
 

@@ -23,14 +23,10 @@ from zope.interface import implementer
 from twisted_exec.api.status import APIError, BadGateway, NotFound
 from twisted_exec.program.tasks import as_deferred
 from twisted_exec.streaming.interfaces import RESUMED, Break, Ending, Role, TerminalSize
-from twisted_exec.streaming.remotecommand.client import (
-    LEAVE_SECONDS,
-    ConsoleClient,
-    ConsoleUser,
-    Reopen,
-)
+from twisted_exec.streaming.remotecommand.client import LEAVE_SECONDS, ConsoleClient, Reopen
 from twisted_exec.streaming.remotecommand.input_log import InputLog
 from twisted_exec.streaming.remotecommand.reconnecting import Reconnecting, Refused
+from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser
 from twisted_exec.wire.channel import V5
 from twisted_exec.wire.control_messages import Message, dropped_keys, encode_gap
 from twisted_exec.wire.errors import LocalProtocolError, RemoteProtocolError
@@ -64,16 +60,12 @@ class _State(Enum):
 
 
 @implementer(IPushProducer)
-class ResumingClient:
+class ResumingClient(ConsoleStream):
     """
     A session's stream at the user's end, over one connection after another.
 
-    :ivar is_resumable: true; other streams lack this attribute.
-    :ivar missed_bytes: bytes that the machine printed while the connection was lost last.
     :ivar live_from: the offset at which the output ended when the present connection was made; 0 if
         unknown.
-    :ivar unsent_keys: number of keys and requests that were dropped after the last loss, and were
-        never sent.
     """
 
     is_resumable = True
@@ -115,7 +107,6 @@ class ResumingClient:
         self._ended = False  # the server has sent a status
         self._lost_at = 0.0
         self._leave_timer: IDelayedCall | None = None
-        self.recorded = ""
 
     def start(self, stream: ConsoleClient) -> None:
         stream.hand_over(self._connection)

@@ -232,8 +232,41 @@ test("a reload while the server is away keeps trying", async () => {
 test("the page stores the session when it is hidden", async () => {
   const page = await Page.open();
   page.accept().message(1, "12345");
+  page.events.document.hidden = true;
+  page.events.document.dispatchEvent(new Event("visibilitychange"));
+  assert.equal(page.saved.position.offset, 105);
+  assert.equal(page.socket.closedWith, null);
+});
+
+test("who leaves the page is no viewer any more, and goes on with the session on return", async () => {
+  const page = await Page.open();
+  const socket = page.accept();
+  socket.message(1, "12345");
   page.events.dispatchEvent(new Event("pagehide"));
   assert.equal(page.saved.position.offset, 105);
+  assert.equal(socket.closedWith, 4001);
+  page.clock.advance(3_600_000);
+  assert.equal(page.sockets.length, 1);
+  page.session.send(bytes("x"));
+  page.events.dispatchEvent(new Event("pageshow"));
+  assert.equal(page.sockets.length, 2);
+  assert.match(page.socket.resume, new RegExp(`^key=${key(1)}; session=s-1; epoch=${EPOCH}; from=105;`));
+  page.accept({ at: 105, End: 125 });
+  assert.deepEqual(page.state, ["resumed", { seconds: 3600, missed: 20 }]);
+  assert.equal(page.socket.typed(), "x");
+});
+
+test("a page that is left while it connects tries again on return", async () => {
+  const page = await Page.open();
+  page.events.dispatchEvent(new Event("pagehide"));
+  assert.equal(page.socket.closedWith, 4001);
+  page.clock.advance(3_600_000);
+  assert.equal(page.sockets.length, 1);
+  page.events.dispatchEvent(new Event("pageshow"));
+  page.accept();
+  assert.deepEqual(page.state, ["open", { resumable: true }]);
+  page.events.dispatchEvent(new Event("pageshow"));
+  assert.equal(page.sockets.length, 2);
 });
 
 test("a full storage does not disturb the session", async () => {
@@ -242,7 +275,8 @@ test("a full storage does not disturb the session", async () => {
   };
   const page = await Page.open({ keep });
   page.accept();
-  page.events.dispatchEvent(new Event("pagehide"));
+  page.events.document.hidden = true;
+  page.events.document.dispatchEvent(new Event("visibilitychange"));
   assert.equal(page.state[0], "open");
 });
 

@@ -101,6 +101,7 @@ export class ConsoleSession {
     this.#stopListening = listen(options.events ?? globalThis, {
       usable: () => this.reconnectNow(),
       hidden: () => this.#keepNow(),
+      left: () => this.#leftPage(),
     });
     this.#enter("connecting", {});
     this.#begin(options.saved ?? null);
@@ -283,6 +284,14 @@ export class ConsoleSession {
     this.#reconnecting.start();
   }
 
+  /** The browser may keep the page for a return: meanwhile its user is no viewer, and no attempt is made. */
+  #leftPage() {
+    this.#keepNow();
+    if (this.#isOpen) this.#lost("the page was left");
+    else this.#drop();
+    this.#reconnecting.stop();
+  }
+
   /** An attempt has failed without an answer. */
   #unreached(message) {
     this.#drop();
@@ -448,16 +457,17 @@ function restore(saved, replayBytes) {
  *
  * @param {any} target the window.
  * @param {object} on usable(): the network is back, or the page is shown again; hidden(): the page is
- *     hidden, and may be closed without another word.
+ *     hidden, and may be closed without another word; left(): the user went to another page.
  * @returns {function()} ends it.
  */
-export function listen(target, { usable, hidden }) {
+export function listen(target, { usable, hidden, left }) {
   if (typeof target.addEventListener !== "function") return () => {};
   const { document } = target;
   const changed = () => (document.hidden ? hidden() : usable());
   const events = [
     [target, "online", usable],
-    [target, "pagehide", hidden],
+    [target, "pagehide", left],
+    [target, "pageshow", usable],
     ...(document ? [[document, "visibilitychange", changed]] : []),
   ];
   events.forEach(([place, name, call]) => place.addEventListener(name, call));

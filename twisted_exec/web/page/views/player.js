@@ -1,6 +1,8 @@
 /** The player of asciinema, which is large and is loaded when the first recording is opened. */
 
 import { loadStyles, loadVendored, printable } from "../dom.js";
+import { coloursOf } from "../terminal/screen.js";
+import { withReadableText } from "./readable.js";
 
 /**
  * Seconds behind a position that is sought.  The player sums the times of events in another order than the page, and
@@ -30,7 +32,7 @@ function load() {
  * @param {number} options.limit seconds; longer pauses are cut to this length.
  * @param {number} options.position
  * @param {number} options.speed
- * @param {Record<string, string>} options.colours as those of the terminal.
+ * @param {{isDark: boolean}} options.theme
  * @param {boolean} options.showsKeys
  * @param {{position: number, label: string}[]} options.marks
  * @param {number} options.poster the position that is shown before it plays.
@@ -44,9 +46,9 @@ export async function openPlayer(stage, cast, options) {
   if (!library) return null;
   stage.replaceChildren();
   const { cols, rows } = cast.header.term;
-  const { background: bg, foreground: fg } = options.colours;
-  const theme = { bg, fg, palette: Object.values(options.colours).slice(-16).join(":") };
-  const data = [{ version: 3, term: { cols, rows, theme } }, ...cast.events];
+  const colours = coloursOf(options.theme);
+  const theme = { bg: colours.background, fg: colours.foreground, palette: Object.values(colours).slice(-16).join(":") };
+  const data = [{ version: 3, term: { cols, rows, theme } }, ...withReadableText(cast.events, options.theme.isDark)];
   const player = library.create(
     { data },
     stage,

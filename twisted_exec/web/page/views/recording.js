@@ -2,7 +2,6 @@
 
 import { button, fill, h, notice, printable } from "../dom.js";
 import { itemPath, may } from "../objects.js";
-import { coloursOf } from "../terminal/screen.js";
 import { size, zonedTime } from "../times.js";
 import { askFor, badge, field, foldable, save, showWaiting } from "./parts.js";
 import { openPlayer } from "./player.js";
@@ -179,7 +178,7 @@ class RecordingView {
     const { cols, rows } = cast.header.term;
     this.#timeline = new Timeline(cast.events, limit, `${cols}x${rows}`);
     const player = await openPlayer(this.stage, cast, {
-      limit, marks: this.#timeline.marks, poster: this.#timeline.playLength, position: this.#timeline.position(seconds), colours: coloursOf(this.context.theme), speed: Number(this.speed.value), showsKeys: this.keys.checked,
+      limit, marks: this.#timeline.marks, poster: this.#timeline.playLength, position: this.#timeline.position(seconds), theme: this.context.theme, speed: Number(this.speed.value), showsKeys: this.keys.checked,
       changed: (isPlaying) => (this.toggle.textContent = isPlaying ? "Pause" : "Play"),
       ended: () => this.context.announce("The recording ends here."),
     });

@@ -35,15 +35,29 @@ export function styledText(text, style) {
  * @param {import("./log/text.js").Style} style
  * @returns {{foreground: string | null, background: string | null}}
  */
-export function coloursOfStyle({ foreground, background, inverse = false }) {
-  const pairs = THEMES.map(({ palette, ...usual }) => {
-    const colours = [rgbOf(foreground, palette) ?? usual.foreground, rgbOf(background, palette) ?? usual.background];
-    const [text, ground] = inverse ? colours.reverse() : colours;
-    return [readable(text, ground), ground];
+export function coloursOfStyle(style) {
+  const { foreground, background, inverse = false } = style;
+  const pairs = [false, true].map((isDark) => {
+    const colours = readableColours(style, isDark);
+    return [colours.readable, colours.ground];
   });
   const css = (part) => `light-dark(${pairs.map((pair) => `rgb(${pair[part].join(", ")})`).join(", ")})`;
   const [hasText, hasGround] = [foreground, background].map((each) => inverse || rgbOf(each, THEMES[0].palette) !== null);
   return { foreground: hasText || hasGround ? css(0) : null, background: hasGround ? css(1) : null };
+}
+
+/**
+ * Return the colours of a style in a theme, each as `[red, green, blue]`.
+ *
+ * @param {import("./log/text.js").Style} style
+ * @param {boolean} isDark
+ * @returns {{text: number[], ground: number[], readable: number[]}} `readable`: for the text; `text` itself if it can be read.
+ */
+export function readableColours({ foreground, background, inverse = false }, isDark) {
+  const { palette, ...usual } = THEMES[isDark ? 1 : 0];
+  const colours = [rgbOf(foreground, palette) ?? usual.foreground, rgbOf(background, palette) ?? usual.background];
+  const [text, ground] = inverse ? colours.reverse() : colours;
+  return { text, ground, readable: readable(text, ground) };
 }
 
 /** Return `[red, green, blue]` of a number of the palette, or of #rrggbb; null for anything else. */
