@@ -18,7 +18,7 @@ from twisted_exec.api.times import timestamp
 from twisted_exec.apiserver.consoles.connect import MachineLocator
 from twisted_exec.apiserver.consoles.pods import MachineOfPod, MachinePodLocator
 from twisted_exec.apiserver.consoles.texts import RetainedTextLocator
-from twisted_exec.streaming.location import Location
+from twisted_exec.streaming.location import Location, Renewal
 from twisted_exec.wire.resume import RESUME_HEADER, Position, Resume
 
 UPGRADE = [("Connection", "Upgrade"), ("Upgrade", "websocket")]
@@ -94,7 +94,8 @@ class LocatorTests(StreamLocatorContract, APITestCase):
         location = self.located(f"{MACHINES}/vm/exec")
         self.make_pool_elsewhere()
         self.freeze()
-        present = self.successResultOf(location.anew())
+        renewing = Deferred.fromCoroutine(location.renewed(Renewal.REJOIN))
+        present = self.successResultOf(renewing)
         self.assertEqual(present.host, b"127.0.0.2:20250")
 
     def freeze(self) -> None:
