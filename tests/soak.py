@@ -56,6 +56,8 @@ FIGURES = {
     "console.test_output.ExactnessTests.test_terminal": Figure(30, 300),
     # Examples.  Most have texts of several kinds, also among the first.
     "api.test_yaml_text.YAMLBytesTests.test_request": Figure(30, 300),
+    # Notes.  More than the workers of a queue, and than it starts in one turn.
+    "contracts.controller.ControllerContract.test_one_fails": Figure(200, 10_000),
     # Lines.  More than a block of 64 KiB, which is 10 923 lines of 6 bytes.
     "contracts.journal.JournalContract.test_lines": Figure(12_000, 90_000),
     # Calls of the disk from one kill to the next.  Less than a round of the scenario, so that each

@@ -4,21 +4,43 @@ The controller of ``docs/howto/add-a-controller.rst``.
 
 from __future__ import annotations
 
+import importlib
+import sys
 from dataclasses import replace
 from typing import Any
 
 from twisted.internet.defer import Deferred, fail
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
 
 from tests.apiserver.support import EVENTS, MACHINES, machine
 from tests.examples.test_examples import EXAMPLES
-from tests.examples.test_kind import NOTES, NoteTestCase
+from tests.examples.test_kind import NOTES, NoteTestCase, notes
+from twisted_exec.api import kinds
+from twisted_exec.api.conditions import condition_of
 from twisted_exec.api.kinds import Kind, Object
 from twisted_exec.api.kinds.validation import CONDITIONS
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.schema import struct
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.control.backoff import FIRST_PAUSE_SECONDS
-from twisted_exec.program.tasks import REST_SECONDS, TURN_SECONDS
+from twisted_exec.testing.cluster import MemoryCluster
+
+
+def example(name: str) -> Any:
+    """Return a module of ``docs/examples``, which may import others there."""
+    sys.path.insert(0, str(EXAMPLES))
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.remove(str(EXAMPLES))
+
+
+def notes_with_status() -> Kind:
+    """Return the kind of ``note_kind.py``, with a status."""
+    kind = notes()
+    status = struct({"conditions": CONDITIONS}, description="status is the observed state.")
+    return replace(kind, has_status=True, schema={**kind.schema, "status": status})
 
 
 class NoteControllerTests(NoteTestCase):
@@ -26,17 +48,13 @@ class NoteControllerTests(NoteTestCase):
 
     def notes(self) -> Kind:
         """Return the kind of the notes, with a status."""
-        notes = super().notes()
-        status = struct({"conditions": CONDITIONS}, description="status is the observed state.")
-        return replace(notes, has_status=True, schema={**notes.schema, "status": status})
+        return notes_with_status()
 
     def setUp(self) -> None:
         super().setUp()
-        self.module: dict[str, Any] = {"__name__": "note_controller"}
-        exec((EXAMPLES / "note_controller.py").read_text(), self.module)
         machines = [dialect.workload for dialect in self.dialects]
         parts = (self.storage, self.parts.verbs, self.clock, self.clock.seconds)
-        controller = self.module["NoteController"](self.kind, machines, *parts)
+        controller = example("note_controller").NoteController(self.kind, machines, *parts)
         controller.startService()
         self.addCleanup(controller.stopService)
         self.create("disk")
@@ -85,20 +103,60 @@ class NoteControllerTests(NoteTestCase):
         self.clock.advance(FIRST_PAUSE_SECONDS)
         self.assertEqual(self.found(), "True")
 
-    def test_short_turns(self) -> None:
-        """After 2 ms of work on the notes of a machine, others have their turn."""
-        looked_at = []
+    def test_bug(self) -> None:
+        """A note whose plan raises has an Event that says so, once, and holds up no other."""
+        module = example("note_queue")
+        real = module.plan
 
-        def slow(note: Object, found: bool, now: str) -> None:
-            self.clock.rightNow += 0.75 * TURN_SECONDS
-            looked_at.append(note)
+        def plan(note: Object, *others: Any) -> Object | None:
+            if note["metadata"]["name"] == "bad":
+                raise ZeroDivisionError("secret")
+            planned: Object | None = real(note, *others)
+            return planned
 
-        for number in range(5):
-            self.create(f"disk-{number}")
-        self.found()
-        self.module["plan"] = slow
-        self.answer("POST", MACHINES, machine("vm"), code=201)
+        self.patch(module, "plan", plan)
+        self.create("bad")
+        self.create("good")
+        self.clock.pump([30] * 4)
+        (event,) = (each for each in self.answer("GET", EVENTS)["items"] if "bad" in str(each))
+        self.assertEqual((event["reason"], event["count"]), ("NotUpdated", 1))
+        self.assertNotIn("secret", event["message"])
+        self.assertTrue(self.answer("GET", f"{NOTES}/good")["status"])
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+
+
+class NoteProgramTests(SynchronousTestCase):
+    """``note_program.py``, with a cluster in memory."""
+
+    def setUp(self) -> None:
+        kind, self.clock = notes_with_status(), Clock()
+        self.cluster, self.notes = MemoryCluster((*kinds.ALL, kind)), kind.resource
+        program = example("note_program").program(
+            self.cluster.client(),
+            self.notes,
+            kinds.MACHINES.resource,
+            self.clock,
+            self.clock.seconds,
+        )
+        program.start()
+        self.addCleanup(lambda: self.successResultOf(program.stop()))
+        self.create(self.notes, {"metadata": {"name": "disk"}, "spec": {"machine": "vm"}})
+
+    def create(self, resource: Resource, obj: Object) -> None:
+        self.successResultOf(self.cluster.client().create(resource, obj, "default"))
+
+    def found(self) -> str:
         self.clock.advance(0)
-        self.assertEqual(len(looked_at), 2)
-        self.clock.advance(REST_SECONDS)
-        self.assertEqual(len(looked_at), 4)
+        note = self.successResultOf(self.cluster.client().get(self.notes, "disk", "default"))
+        return str(condition_of(note, "MachineFound")["status"])
+
+    def test_machine(self) -> None:
+        """The condition follows the machine, and each loss of it is an Event."""
+        self.assertEqual(self.found(), "False")
+        self.create(kinds.MACHINES.resource, machine("vm"))
+        self.assertEqual(self.found(), "True")
+        self.successResultOf(self.cluster.client().delete(kinds.MACHINES.resource, "vm", "default"))
+        self.assertEqual(self.found(), "False")
+        events = self.successResultOf(self.cluster.client().list(kinds.EVENTS.resource))["items"]
+        (event,) = (each for each in events if each["involvedObject"]["name"] == "disk")
+        self.assertEqual((event["reason"], event["count"]), ("MachineNotFound", 2))

@@ -389,6 +389,14 @@ class _Server:
             reactor,
             now,
             replica,
+            own_recorder(
+                self.verbs,
+                reactor,
+                now,
+                about=kinds.CONSOLESESSIONS.resource,
+                component="console-sessions",
+            ),
+            {each.workload.qualified: kinds.machine_kind(each) for each in dialects},
             exclusive=is_exclusive(storage),
             machines=[dialect.workload for dialect in dialects if dialect.conditions],
             metrics=context.metrics.queues,
@@ -474,9 +482,11 @@ class _Server:
         services = self._control_plane.leader_controllers(
             self._registry, verbs, reactor, now, metrics
         )
-        services += [
-            PoolHeartbeats(storage, dialect, reactor, now, metrics) for dialect in dialects
-        ]
+        for dialect in dialects:
+            beats = own_recorder(
+                verbs, reactor, now, about=dialect.pool, component="pool-heartbeats"
+            )
+            services.append(PoolHeartbeats(storage, dialect, reactor, now, beats, metrics))
         consoles = DeletedConsoles(
             dialects,
             storage,

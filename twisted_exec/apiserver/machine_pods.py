@@ -511,6 +511,8 @@ class _View:
         self._each.append(source)
 
     def follow(self, storage: IStorage, on_lost: Callable[[], None]) -> list[IWatch]:
+        # Not by StoreFollower: a store of Pods needs each change of machines and pools once, in the order
+        # of versions, from the version of its lists on.
         early = self._early = []
         watches: list[IWatch] = []
         for source in self._each:

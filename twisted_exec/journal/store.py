@@ -24,6 +24,7 @@ from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 
 from twisted_exec.api.names import listed
+from twisted_exec.control.backoff import Backoff
 from twisted_exec.control.runs import SingleRun
 from twisted_exec.journal import front
 from twisted_exec.journal.directories import (
@@ -133,7 +134,7 @@ class JournalStore:
         self._retrying = SingleRun(self._retry, "writing journals that are not on disk")
         self._active: OrderedDict[Journal, None] = OrderedDict()
         self._failing: dict[str, Journal] = {}
-        self._retry_seconds = _RETRY_SECONDS[0]
+        self._backoff = Backoff(*_RETRY_SECONDS)
         self._timers: dict[Callable[[], None], IDelayedCall] = {}
         self._clock_trust = ClockTrust()
         self._open_limit = max(16, min(1024, descriptor_limit() // 8))
@@ -176,7 +177,7 @@ class JournalStore:
         self._later(SYNC_SECONDS, self._sync_pass)
         self._later(_RETENTION_SECONDS, self._retention_pass)
         if self._failing:
-            self._later(self._retry_seconds, self._retrying.start)
+            self._retry_later()
 
     def _read_front(self, last: ProgramRun | None) -> Sequence[front.Unwritten] | None:
         if front.is_own(self._spare):  # of a run whose name the disk did not take
@@ -561,7 +562,11 @@ class JournalStore:
             self._failing[key] = journal
             self.failed(key, reason)
         if not self._is_closing:
-            self._later(self._retry_seconds, self._retrying.start)
+            self._retry_later()
+
+    def _retry_later(self) -> None:
+        if self._retrying.start not in self._timers:
+            self._later(self._backoff.pause(), self._retrying.start)
 
     async def _retry(self) -> None:
         turns = ShortTurns(self._clock)
@@ -572,10 +577,9 @@ class JournalStore:
             await self._try_again(key, journal)  # the others may have another problem
         if not self._failing:
             self._log.info("all journals are on disk again")
-            self._retry_seconds = _RETRY_SECONDS[0]
+            self._backoff.reset()
             return
-        self._retry_seconds = min(self._retry_seconds * 2, _RETRY_SECONDS[1])
-        self._later(self._retry_seconds, self._retrying.start)
+        self._retry_later()
 
     def try_again(self, key: str, journal: Journal) -> None:
         """Write a journal whose disk has failed, before its next try is due."""

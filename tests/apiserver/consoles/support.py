@@ -31,6 +31,7 @@ from twisted_exec.apiserver.consoles.sessions import (
     SessionVerbs,
 )
 from twisted_exec.apiserver.controllers.bootstrap import bootstrap
+from twisted_exec.apiserver.serving.client import own_recorder
 from twisted_exec.apiserver.serving.query import WriteOptions
 from twisted_exec.apiserver.serving.verbs import RequestTarget, Verbs
 from twisted_exec.auth.interfaces import User
@@ -155,6 +156,14 @@ class ObjectsCase(SynchronousTestCase):
             self.clock,
             self.clock.seconds,
             name,
+            own_recorder(
+                self.verbs,
+                self.clock,
+                self.clock.seconds,
+                about=kinds.CONSOLESESSIONS.resource,
+                component="console-sessions",
+            ),
+            {kinds.MACHINES.resource.qualified: kinds.MACHINES},
             exclusive=exclusive,
             machines=[kinds.MACHINES.resource],
         )

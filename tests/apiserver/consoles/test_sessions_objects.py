@@ -7,22 +7,29 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from twisted.internet.defer import Deferred, fail
 from twisted.logger import capturedLogs
+from twisted.trial.unittest import SynchronousTestCase
 
 from tests.apiserver.support import EPOCH
 from tests.streaming.session_streams import StreamDouble
 from twisted_exec.api import kinds, strategy
 from twisted_exec.api.conditions import CONSOLE_IN_USE, console_in_use, with_conditions
 from twisted_exec.api.kinds import Object
+from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import Forbidden
 from twisted_exec.api.times import seconds
 from twisted_exec.apiserver.consoles.sessions import (
     CREATE_SECONDS,
     LOOK_SECONDS,
+    NOT_SHOWN,
     REMOVAL_PAUSE_SECONDS,
     REMOVALS_AT_ONCE,
     REMOVALS_PER_SECOND,
     RENEW_SECONDS,
+    SessionState,
+    Step,
+    plan,
 )
 from twisted_exec.streaming.interfaces import SESSION_DELETED
 from twisted_exec.streaming.sessions.registry import ClientInfo, Sessions
@@ -32,6 +39,28 @@ from twisted_exec.wire.stream_options import StreamOptions
 from .support import LEASE_SECONDS, Carried, ObjectsCase
 
 RESUMABLE_SECONDS = 60
+
+
+class PlanTests(SynchronousTestCase):
+    """Tests for :func:`plan`."""
+
+    def test_steps(self) -> None:
+        """The step follows from the session and its object."""
+        state = SessionState(
+            is_live=True, is_away_too_long=False, has_object=True, is_stale=False, is_due=False
+        )
+        for changes, step in (
+            ({}, Step.WAIT),
+            ({"has_object": False}, Step.CREATE),
+            ({"has_object": False, "is_stale": True, "is_due": True}, Step.CREATE),
+            ({"is_stale": True}, Step.RENEW),
+            ({"is_due": True}, Step.RENEW),
+            ({"is_away_too_long": True, "is_due": True}, Step.END),
+            ({"is_away_too_long": True, "has_object": False}, Step.END),
+            ({"is_live": False, "is_stale": True}, Step.REMOVE),
+            ({"is_live": False, "has_object": False, "is_away_too_long": True}, Step.FORGET),
+        ):
+            self.assertIs(plan(replace(state, **changes)), step, changes)
 
 
 class LifeTests(ObjectsCase):
@@ -212,6 +241,28 @@ class LifeTests(ObjectsCase):
         self.pass_time(LOOK_SECONDS)
         self.assertEqual([each["spec"]["session"] for each in self.stored()], ["s-2"])
         self.assertEqual([each.id for each in self.records()], ["s-2"])
+
+    def test_full_namespace(self) -> None:
+        """An Event of a machine tells users that the sessions of a namespace are not shown, once."""
+        create = self.storage.create
+
+        def refusing(resource: Resource, obj: Object) -> Deferred[Object]:
+            if resource == kinds.CONSOLESESSIONS.resource:
+                return fail(Forbidden("exceeded quota: namespace default"))
+            return create(resource, obj)
+
+        self.make_machine()
+        refused = self.patch(self.storage, "create", refusing)
+        for number in (1, 2):
+            self.begin(number)
+        self.clock.advance(LOOK_SECONDS)
+        (event,) = self.successResultOf(self.storage.list(kinds.EVENTS.resource)).items
+        self.assertEqual((event["reason"], event["count"]), (NOT_SHOWN, 1))
+        self.assertEqual(event["involvedObject"]["name"], "vm")
+        self.assertIn("exceeded quota", event["message"])
+        refused.restore()
+        self.clock.advance(LOOK_SECONDS)
+        self.assertEqual(len(self.stored()), 2)
 
     def test_store_that_cannot_delete(self) -> None:
         """An object that could not be taken away is taken away later."""

@@ -6,11 +6,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.apiserver.support import EPOCH, MACHINES, MERGE, APITestCase
+from twisted.internet.defer import Deferred, fail
+
+from tests.apiserver.support import EPOCH, EVENTS, MACHINES, MERGE, APITestCase
 from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.kinds import DELETEDCONSOLES, Object
+from twisted_exec.api.resource import Resource
+from twisted_exec.api.status import Forbidden
 from twisted_exec.api.times import seconds
-from twisted_exec.apiserver.controllers.console_objects import DeletedConsoles
+from twisted_exec.apiserver.controllers.console_objects import NOT_KEPT, DeletedConsoles
 from twisted_exec.apiserver.controllers.expiry import EXPIRED_SECONDS, LOOK_SECONDS
 from twisted_exec.apiserver.serving.verbs import Verbs
 
@@ -132,3 +136,32 @@ class DeletedConsolesTests(APITestCase):
         self.successResultOf(self.storage.delete(DELETEDCONSOLES.resource, console))
         self.controller()
         self.assertEqual(len(self.consoles()), 1)
+
+    def test_refused(self) -> None:
+        """An Event of the first machine of a namespace tells users that consoles are not kept."""
+        create = self.storage.create
+
+        def refusing(resource: Resource, obj: Object) -> Deferred[Object]:
+            if resource == DELETEDCONSOLES.resource:
+                return fail(Forbidden("exceeded quota: namespace default"))
+            return create(resource, obj)
+
+        def reported() -> list[str]:
+            events = self.answer("GET", EVENTS)["items"]
+            names = [each["involvedObject"]["name"] for each in events if NOT_KEPT in str(each)]
+            return sorted(names)
+
+        refused = self.patch(self.storage, "create", refusing)
+        for name in ("a", "b"):
+            self.make_deleted(name)
+        self.assertEqual(reported(), ["a"])
+        refused.restore()
+        self.make_deleted("c")
+        self.assertEqual(len(self.consoles()), 1)
+        self.patch(self.storage, "create", refusing)
+        self.make_deleted("d")
+        self.assertEqual(reported(), ["a", "d"])
+
+    def make_deleted(self, name: str) -> None:
+        self.make_machine(name)
+        self.answer("DELETE", f"{MACHINES}/{name}")

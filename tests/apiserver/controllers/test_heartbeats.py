@@ -8,7 +8,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred, fail
 
-from tests.apiserver.support import MACHINES, MERGE, POOLS, APITestCase
+from tests.apiserver.support import EVENTS, MACHINES, MERGE, POOLS, APITestCase
 from twisted_exec.api import kinds
 from twisted_exec.api.conditions import condition_of
 from twisted_exec.api.dialects import IRONCORE, SPHERIC
@@ -17,6 +17,7 @@ from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.apiserver.controllers.heartbeats import (
     LOOK_SECONDS,
+    NOT_MARKED,
     SILENCE_SECONDS,
 )
 
@@ -194,6 +195,11 @@ class PoolHeartbeatsTests(APITestCase):
         self.assertEqual(self.ready()[0], "True")
         other = condition_of(self.stored(kinds.MACHINEPOOLS, "pool-b"), "Ready")
         self.assertEqual(other["status"], "Unknown")
+        self.pass_time(SILENCE_SECONDS)
+        (event,) = self.answer("GET", EVENTS)["items"]
+        self.assertEqual((event["reason"], event["count"]), (NOT_MARKED, 1))
+        self.assertEqual(event["involvedObject"]["name"], "pool-a")
+        self.assertIn("the object is too large", event["message"])
 
 
 class DialectsTests(APITestCase):

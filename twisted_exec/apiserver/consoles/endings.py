@@ -36,7 +36,11 @@ PODS_OF_NODES = Workload(NODE_PODS.resource, NODES.resource, POD_ENDINGS)
 
 
 class ObjectEndings(StoreFollower):
-    """Ends sessions when their machine or its pool goes."""
+    """
+    Ends sessions when their machine or its pool goes.
+
+    It has no work queue: a session ends with the change itself, and there is nothing to repeat.
+    """
 
     def __init__(
         self, storage: IStorage, guard: SessionGuard, workloads: Sequence[Workload]

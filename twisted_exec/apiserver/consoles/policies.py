@@ -61,7 +61,8 @@ class ConsolePolicies(StoreFollower):
     """
     The policies of one API server, as the store's watches deliver them.
 
-    Before its lists are complete, it allows no session.
+    Before its lists are complete, it allows no session. It has no work queue: an approval that is
+    withdrawn ends with the change itself.
 
     :param now: seconds since the epoch.
     """

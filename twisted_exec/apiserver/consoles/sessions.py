@@ -13,7 +13,9 @@ from __future__ import annotations
 import copy
 import math
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
@@ -22,6 +24,7 @@ from twisted.logger import Logger
 from twisted_exec.api import names
 from twisted_exec.api.conditions import writers_of
 from twisted_exec.api.kinds import CONSOLESESSIONS, Kind, Object
+from twisted_exec.api.kinds.events import WARNING
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import (
     AlreadyExists,
@@ -34,11 +37,12 @@ from twisted_exec.api.status import (
 from twisted_exec.api.times import timestamp
 from twisted_exec.apiserver.interfaces import IAdmission
 from twisted_exec.apiserver.serving.query import WriteOptions
-from twisted_exec.apiserver.serving.verbs import Verbs, check_namespace
+from twisted_exec.apiserver.serving.verbs import Verbs, check_namespace, is_terminating
 from twisted_exec.auth.interfaces import User
 from twisted_exec.control.backoff import Backoff
 from twisted_exec.control.metrics import UNREAD, QueueMetrics, WorkQueueMetrics
 from twisted_exec.control.queue import WorkQueue
+from twisted_exec.kube.recorder import Recorder
 from twisted_exec.program.tasks import SharedTurns
 from twisted_exec.storage.follower import Followed, StoreFollower, listed_as_added
 from twisted_exec.storage.history import key_of
@@ -330,10 +334,52 @@ class ForeignObjects:
             del self._resumed_here[session.resumes]
 
 
+class Step(Enum):
+    """What to do next for the object of a session."""
+
+    CREATE = auto()
+    RENEW = auto()
+    END = auto()
+    """The user did not come back in time: the session is over."""
+    REMOVE = auto()
+    FORGET = auto()
+    WAIT = auto()
+
+
+@dataclass(frozen=True)
+class SessionState:
+    """
+    A session of this server, and its object.
+
+    :ivar is_live: the session goes on, or its user may come back.
+    :ivar is_stale: the object lacks a change.
+    :ivar is_due: the object is to be renewed, so that other servers do not delete it.
+    """
+
+    is_live: bool
+    is_away_too_long: bool
+    has_object: bool
+    is_stale: bool
+    is_due: bool
+
+
+def plan(state: SessionState) -> Step:
+    """Decide what to do next."""
+    if state.is_live and state.is_away_too_long:
+        return Step.END
+    if not state.is_live:
+        return Step.REMOVE if state.has_object else Step.FORGET
+    if not state.has_object:
+        return Step.CREATE
+    return Step.RENEW if state.is_stale or state.is_due else Step.WAIT
+
+
 RENEWALS_PER_SECOND = 20
 """Limit for all renewals together: with many sessions the interval becomes longer."""
 LOOK_SECONDS = 5.0
 """Longest pause before another attempt to write an object."""
+NOT_SHOWN = "SessionNotShown"
+"""Reason of the Event about a machine if the ConsoleSession of a session cannot be created."""
 CREATE_SECONDS = 0.25
 """Delay before the object of a new session is created."""
 MOST_PREDECESSORS = 256
@@ -353,6 +399,7 @@ class SessionObjects(StoreFollower):
     :param exclusive: no other server uses the store, so objects from before the start are usually
         stale.
     :param machines: the resources whose conditions name the writers of their consoles.
+    :param kinds: of machines, by their qualified resource, for Events.
     :param now: seconds since the epoch.
     """
 
@@ -365,6 +412,8 @@ class SessionObjects(StoreFollower):
         clock: IReactorTime,
         now: Callable[[], float],
         replica: str,
+        recorder: Recorder,
+        kinds: Mapping[str, Kind],
         *,
         exclusive: bool = False,
         machines: Sequence[Resource] = (),
@@ -392,6 +441,9 @@ class SessionObjects(StoreFollower):
         )
         self._predecessors: tuple[str, ...] = ()
         self._problem = ""
+        self._recorder, self._kinds = recorder, kinds
+        self._troubled: set[str] = set()
+        """Namespaces of which an Event tells that an object cannot be created."""
         self._pace = WritePace(clock)
         sessions.watcher = self
 
@@ -416,6 +468,7 @@ class SessionObjects(StoreFollower):
         return before.reason if before and (before.user, before.uid) == (user, uid) else ""
 
     def startService(self) -> None:
+        self._recorder.start()
         self._queue.start()
         self._foreign.start()
         super().startService()
@@ -434,6 +487,7 @@ class SessionObjects(StoreFollower):
         drained = self._queue.drained()
         await drained.addTimeout(_STOP_SECONDS, self._clock).addErrback(lambda _: None)
         await self._queue.stop()
+        await self._recorder.stop()
         await foreign
 
     def followed(self) -> tuple[Followed, ...]:
@@ -490,29 +544,42 @@ class SessionObjects(StoreFollower):
     # Writes for one record
 
     async def _keep(self, record: SessionRecord) -> float | None:
-        if record.live and record.away_until <= self._clock.seconds():
-            record.live = False
-            if seconds := self._delay_of(record):
-                return seconds
-        if record.live and record.stored is None:
-            await self._create(record)
-        while record.live and record.stored is not None and self._needs_write(record):
-            await self._renew(record)
-        if record.live:
-            return self._next_look(record)
-        if record.stored is not None:
-            await self._remove(record.stored)
-            record.stored = None
+        while True:
+            step = plan(self._state(record))
+            if step is Step.END:
+                record.live = False
+                if seconds := self._delay_of(record):
+                    return seconds
+            elif step is Step.REMOVE and record.stored is not None:
+                await self._remove(record.stored)
+                record.stored = None
+            elif step is Step.FORGET:
+                self._forget(record)
+                return None
+            else:
+                if step is Step.CREATE:
+                    await self._create(record)
+                elif step is Step.RENEW:
+                    await self._renew(record)
+                if record.live and (step is Step.WAIT or record.stored is None):
+                    return self._next_look(record)
+
+    def _state(self, record: SessionRecord) -> SessionState:
+        now = self._clock.seconds()
+        return SessionState(
+            is_live=record.live,
+            is_away_too_long=record.away_until <= now,
+            has_object=record.stored is not None,
+            is_stale=self._is_stale(record),
+            is_due=bool(self.running and record.renewed_at + self._renew_seconds <= now),
+        )
+
+    def _forget(self, record: SessionRecord) -> None:
         self._records.pop(record.session, None)
         if self._resumable.get(record.id) is record:
             del self._resumable[record.id]
         self._unname(record)
         self._queue.forget(record)
-        return None
-
-    def _needs_write(self, record: SessionRecord) -> bool:
-        is_due = record.renewed_at + self._renew_seconds <= self._clock.seconds()
-        return self._is_stale(record) or bool(is_due and self.running)
 
     def _next_look(self, record: SessionRecord) -> float | None:
         if not self.running:
@@ -534,13 +601,35 @@ class SessionObjects(StoreFollower):
                 self._unname(record)
                 if attempt == _ATTEMPTS - 1:
                     raise
-            except (NotFound, Forbidden):
-                return  # the namespace is being deleted, and the session will end too
+            except NotFound:
+                return  # the namespace is gone, and the session will end too
+            except Forbidden as error:
+                if not is_terminating(error):
+                    await self._tell_once(record, error)
+                return
+            except APIError as error:
+                await self._tell_once(record, error)
+                raise
             else:
                 self._problem = ""
+                self._troubled.discard(record.namespace)
                 # The object may have been seen and deleted before its creation is acknowledged.
                 record.stored = stored if stored["metadata"]["uid"] != record.gone else None
                 return
+
+    async def _tell_once(self, record: SessionRecord, error: APIError) -> None:
+        """Report the first session of a namespace: others have the same trouble."""
+        subject, namespace = record.session.subject, record.namespace
+        kind = self._kinds.get(subject.resource)
+        if kind is None or namespace in self._troubled:
+            return
+        self._troubled.add(namespace)
+        try:
+            machine = await self._storage.get(kind.resource, namespace, subject.machine, stale=True)
+        except APIError:
+            return
+        message = f"console sessions are open that no ConsoleSession shows: {error.message}"
+        self._recorder.record(machine, WARNING, NOT_SHOWN, message, resource=kind.resource)
 
     def _name(self, record: SessionRecord) -> None:
         if not record.name:

@@ -34,7 +34,7 @@ from twisted_exec.api.times import seconds, timestamp
 from twisted_exec.apiserver.controllers.expiry import ExpiryCandidates, ExpiryController, delete_all
 from twisted_exec.apiserver.serving.client import own_recorder
 from twisted_exec.apiserver.serving.query import MANAGER, WriteOptions
-from twisted_exec.apiserver.serving.verbs import OURSELVES, RequestTarget, Verbs
+from twisted_exec.apiserver.serving.verbs import OURSELVES, RequestTarget, Verbs, is_terminating
 from twisted_exec.control.metrics import UNREAD, WorkQueueMetrics
 from twisted_exec.control.queue import WorkQueue
 from twisted_exec.kube.recorder import Recorder
@@ -397,7 +397,51 @@ MOST_OBJECTS = 20_000
 DEFAULT_DAYS = 7
 
 
+NOT_KEPT = "ConsoleNotKept"
+"""Reason of the Event about a deleted machine without a DeletedConsole."""
+
 _OPTIONS = WriteOptions(manager=MANAGER)
+
+
+def plan_console(dialect: Dialect, machine: Object, now: float, days: int) -> Object | None:
+    """
+    Return the DeletedConsole that a machine needs whose deletion has begun; ``None`` for none.
+
+    :param now: seconds since the epoch.
+    """
+    metadata, pool = machine["metadata"], dialect.pool_name(machine)
+    if not pool or days <= 0:
+        return None
+    return {
+        "metadata": {"name": name_of(machine), "namespace": metadata["namespace"]},
+        "spec": {
+            "machine": metadata["name"],
+            "machineResource": dialect.workload.qualified,
+            "machineUID": metadata["uid"],
+            "pool": pool,
+            "deletionTime": metadata.get("deletionTimestamp") or timestamp(now),
+            "expirationTime": timestamp(now + days * _DAY_SECONDS),
+        },
+    }
+
+
+def plan_removals(expiries: Mapping[Key, float], due: Sequence[Key], most: int) -> list[Key]:
+    """
+    Return the objects to delete: those that are due, and the oldest beyond a number.
+
+    :param expiries: of all objects.
+    """
+    surplus = len(expiries) - len(due) - most
+    rest = sorted(expiries.keys() - set(due), key=expiries.__getitem__) if surplus > 0 else []
+    return [*due, *rest[: max(0, surplus)]]
+
+
+@dataclass(frozen=True)
+class _Missing:
+    draft: Object
+    machines: Resource
+    """The kind of the machine."""
+    machine: Object
 
 
 class DeletedConsoles(ExpiryController):
@@ -430,7 +474,12 @@ class DeletedConsoles(ExpiryController):
         self._dialects, self._verbs = dialects, verbs
         self._now, self._days = now, days
         self._most_objects = most_objects
-        self._missing: dict[Key, Object] = {}
+        self._recorder = own_recorder(
+            verbs, clock, now, about=DELETEDCONSOLES.resource, component="deleted-consoles"
+        )
+        self._missing: dict[Key, _Missing] = {}
+        self._troubled: set[str] = set()
+        """Namespaces of which an Event tells that an object cannot be created."""
         self._expiries: dict[Key, float] = {}  # oldest first
         self._expired = ExpiryCandidates[Key](clock)
         self._queue: WorkQueue[Key] = WorkQueue(
@@ -438,12 +487,14 @@ class DeletedConsoles(ExpiryController):
         )
 
     def startService(self) -> None:
+        self._recorder.start()
         self._queue.start()
         super().startService()
 
     def stopService(self) -> Deferred[None]:
-        stopping = [super().stopService(), self._queue.stop()]
+        stopping = [super().stopService(), self._queue.stop(), self._recorder.stop()]
         self._missing.clear()
+        self._troubled.clear()
         self._expiries.clear()
         self._expired.clear()
         return DeferredList(stopping).addCallback(lambda _: None)
@@ -465,41 +516,46 @@ class DeletedConsoles(ExpiryController):
             self._expiries[key] = seconds(event.obj["spec"]["expirationTime"])
 
     def _machine_changed(self, dialect: Dialect, event: Event) -> None:
-        machine, pool = event.obj, dialect.pool_name(event.obj)
-        ending = event.type == DELETED or "deletionTimestamp" in machine["metadata"]
-        if not ending or not pool or self._days <= 0:
+        machine = event.obj
+        if event.type != DELETED and "deletionTimestamp" not in machine["metadata"]:
             return
-        metadata = machine["metadata"]
-        key = metadata["namespace"], name_of(machine)
-        if key in self._expiries:
-            return
-        deleted_at = metadata.get("deletionTimestamp") or timestamp(self._now())
-        self._missing[key] = {
-            "metadata": {"name": key[1], "namespace": key[0]},
-            "spec": {
-                "machine": metadata["name"],
-                "machineResource": dialect.workload.qualified,
-                "machineUID": metadata["uid"],
-                "pool": pool,
-                "deletionTime": deleted_at,
-                "expirationTime": timestamp(self._now() + self._days * _DAY_SECONDS),
-            },
-        }
-        self._queue.add(key)
+        draft = plan_console(dialect, machine, self._now(), self._days)
+        if draft is not None and (key := key_of(draft)) not in self._expiries:
+            self._missing[key] = _Missing(draft, dialect.workload, machine)
+            self._queue.add(key)
 
     async def _create(self, key: Key) -> None:
-        draft = self._missing.get(key)
-        if draft is None:
+        missing = self._missing.get(key)
+        if missing is None:
             return
+        namespace, _ = key
         try:
-            await self._verbs.create(
-                OURSELVES, RequestTarget(DELETEDCONSOLES, key[0]), draft, _OPTIONS
-            )
-        except (AlreadyExists, NotFound, Forbidden):
-            pass  # made before, or the namespace is being deleted, or is full
+            target = RequestTarget(DELETEDCONSOLES, namespace)
+            await self._verbs.create(OURSELVES, target, missing.draft, _OPTIONS)
+            self._troubled.discard(namespace)
+        except (AlreadyExists, NotFound):
+            pass  # made before, or the namespace is gone
+        except Forbidden as error:
+            if not is_terminating(error):  # its users expect that all of it goes
+                self._tell_once(missing, error)
+        except APIError as error:
+            self._tell_once(missing, error)
+            raise
         self._missing.pop(key, None)
         if len(self._expiries) > self._most_objects:
             self._loop.poke()
+
+    def _tell_once(self, missing: _Missing, error: APIError) -> None:
+        """Report the first machine of a namespace: others have the same trouble."""
+        namespace = missing.machine["metadata"]["namespace"]
+        if namespace not in self._troubled:
+            self._troubled.add(namespace)
+            message = (
+                f"the console of this machine, and perhaps of others, is not kept: {error.message}"
+            )
+            self._recorder.record(
+                missing.machine, WARNING, NOT_KEPT, message, resource=missing.machines
+            )
 
     def _not_created(self, key: Key, error: APIError, failures: int) -> None:
         if failures == 1:
@@ -509,8 +565,5 @@ class DeletedConsoles(ExpiryController):
     async def _look(self) -> None:
         now = self._now()
         over = self._expired.due(key for key, until in self._expiries.items() if until <= now)
-        surplus = len(self._expiries) - len(over) - self._most_objects
-        if surplus > 0:
-            rest = sorted(self._expiries.keys() - set(over), key=self._expiries.__getitem__)
-            over += rest[:surplus]
+        over = plan_removals(self._expiries, over, self._most_objects)
         await delete_all(self._storage, DELETEDCONSOLES.resource, over)

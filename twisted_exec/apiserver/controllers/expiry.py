@@ -118,6 +118,23 @@ _Life = tuple[float, int]
 """Expiry (by the reactor's clock) and size in bytes."""
 
 
+def plan(lives: Mapping[_Key, _Life], now: float, surplus_bytes: int) -> list[tuple[_Key, _Life]]:
+    """
+    Return the Events to delete: those that have expired, and the oldest beyond the limit.
+
+    :param lives: sorted by expiry.
+    :param surplus_bytes: what all Events have too much.
+    """
+    over = []
+    for key, life in lives.items():
+        until, size = life
+        if until > now and surplus_bytes <= 0:
+            break
+        surplus_bytes -= size
+        over.append((key, life))
+    return over
+
+
 class TokenExpiry(ExpiryController):
     """
     Deletes expired bootstrap tokens, which are already refused.
@@ -221,19 +238,9 @@ class EventExpiry(ExpiryController):
             self._loop.poke()
 
     async def _look(self) -> None:
-        for key, life in self._over():
+        surplus = self._bytes - self._most_bytes
+        for key, life in plan(self._lives, self._clock.seconds(), surplus):
             await self._delete(key, life)
-
-    def _over(self) -> list[tuple[_Key, _Life]]:
-        now, surplus = self._clock.seconds(), self._bytes - self._most_bytes
-        over = []
-        for key, life in self._lives.items():
-            until, size = life
-            if until > now and surplus <= 0:
-                break
-            surplus -= size
-            over.append((key, life))
-        return over
 
     async def _delete(self, key: _Key, life: _Life) -> None:
         try:

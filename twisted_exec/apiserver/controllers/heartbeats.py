@@ -7,16 +7,16 @@ is silent.  Pools without a Ready condition are left alone.
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, DeferredList
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from twisted_exec.api.conditions import condition_of
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import LEASES, Kind, Object, machine_kind, pool_kind
+from twisted_exec.api.kinds.events import WARNING
 from twisted_exec.api.managedfields import WriteOrigin, updated
 from twisted_exec.api.status import APIError, Conflict, NotFound
 from twisted_exec.api.times import timestamp
@@ -24,6 +24,7 @@ from twisted_exec.apiserver.serving.query import MANAGER
 from twisted_exec.control.backoff import Backoff
 from twisted_exec.control.metrics import UNREAD, WorkQueueMetrics
 from twisted_exec.control.queue import WorkQueue
+from twisted_exec.kube.recorder import Recorder
 from twisted_exec.program.tasks import ShortTurns
 from twisted_exec.storage.follower import Followed, StoreFollower
 from twisted_exec.storage.interfaces import DELETED, Event, IStorage, Listing
@@ -32,7 +33,44 @@ SILENCE_SECONDS = 50.0
 LOOK_SECONDS = 5.0
 """Longest pause before another attempt to write."""
 
+NOT_MARKED = "NotMarkedSilent"
+"""Reason of the Event about a pool if conditions cannot be written."""
+
 _REASON = "MachinePoolStatusUnknown"
+
+
+def plan_machine(machine: Object, now: str) -> Object | None:
+    """Return a machine of a silent pool with its new conditions; ``None`` if nothing changes."""
+    conditions = machine.get("status", {}).get("conditions", [])
+    if all(each.get("status") == "Unknown" for each in conditions):
+        return None
+    return _with_conditions(machine, [_unknown(each, now) for each in conditions])
+
+
+def plan_pool(pool: Object, now: str) -> Object | None:
+    """Return a silent pool with its new condition Ready; ``None`` if nothing changes."""
+    ready = condition_of(pool, "Ready")
+    if ready.get("status") != "True":
+        return None
+    conditions = pool["status"]["conditions"]
+    return _with_conditions(
+        pool, [_unknown(each, now) if each is ready else each for each in conditions]
+    )
+
+
+def _with_conditions(obj: Object, conditions: list[Object]) -> Object:
+    return {**obj, "status": {**obj["status"], "conditions": conditions}}
+
+
+def _unknown(condition: Object, now: str) -> Object:
+    changes = {} if condition.get("status") == "Unknown" else {"lastTransitionTime": now}
+    return {
+        **condition,
+        **changes,
+        "status": "Unknown",
+        "reason": _REASON,
+        "message": f"the pool's poollet has not been heard of for {SILENCE_SECONDS:g} s",
+    }
 
 
 class PoolHeartbeats(StoreFollower):
@@ -40,6 +78,7 @@ class PoolHeartbeats(StoreFollower):
     Sets conditions of pools whose poollets are silent, and of their machines, to Unknown.
 
     :param now: seconds since the epoch, for conditions.
+    :param recorder: tells users of pools that cannot be marked; stopped with the controller.
     """
 
     _log = Logger()
@@ -50,10 +89,14 @@ class PoolHeartbeats(StoreFollower):
         dialect: Dialect,
         clock: IReactorTime,
         now: Callable[[], float],
+        recorder: Recorder,
         metrics: WorkQueueMetrics = UNREAD,
     ) -> None:
         super().__init__(storage, clock)
         self._dialect, self._clock, self._now = dialect, clock, now
+        self._recorder = recorder
+        self._problems: dict[str, str] = {}
+        """By pool: the trouble that its Event tells."""
         self._last_heartbeats: dict[str, float] = {}
         # One at a time: each reads all machines.
         self._queue: WorkQueue[str] = WorkQueue(
@@ -66,13 +109,16 @@ class PoolHeartbeats(StoreFollower):
         )
 
     def startService(self) -> None:
+        self._recorder.start()
         self._queue.start()
         super().startService()
 
     def stopService(self) -> Deferred[None]:
         super().stopService()
         self._last_heartbeats.clear()
-        return self._queue.stop()
+        self._problems.clear()
+        stopping = DeferredList([self._queue.stop(), self._recorder.stop()])
+        return stopping.addCallback(lambda _: None)
 
     def followed(self) -> Iterator[Followed]:
         yield Followed(self._dialect.pool, self._pool_changed, self._pools_listed)
@@ -88,6 +134,7 @@ class PoolHeartbeats(StoreFollower):
         name = event.obj["metadata"]["name"]
         if event.type == DELETED:
             self._last_heartbeats.pop(name, None)
+            self._problems.pop(name, None)
             self._queue.forget(name)
             return
         new = condition_of(event.obj, "Ready")
@@ -124,10 +171,21 @@ class PoolHeartbeats(StoreFollower):
     async def _mark(self, name: str) -> None:
         pool = await self._storage.get(self._dialect.pool, "", name)
         # A poollet that never wrote conditions would not correct them.
-        if condition_of(pool, "Ready"):
+        if not condition_of(pool, "Ready"):
+            return
+        try:
             if self._dialect.conditions:
                 await self._mark_machines(name)
             await self._mark_pool(name)
+            self._problems.pop(name, None)
+        except (Conflict, NotFound):
+            raise
+        except APIError as error:
+            if self._problems.get(name) != error.reason:
+                self._problems[name] = error.reason
+                message = f"its poollet is silent, and conditions cannot say so: {error.message}"
+                self._recorder.record(pool, WARNING, NOT_MARKED, message)
+            raise
 
     async def _mark_machines(self, pool: str) -> None:
         workload, turns = self._dialect.workload, ShortTurns(self._clock)
@@ -135,42 +193,27 @@ class PoolHeartbeats(StoreFollower):
             await turns.breathe()
             if self._dialect.pool_name(old) != pool:
                 continue
-            machine = copy.deepcopy(old)
-            conditions = machine.get("status", {}).get("conditions", ())
-            if all(each.get("status") == "Unknown" for each in conditions):
+            machine = plan_machine(old, timestamp(self._now()))
+            if machine is None:
                 continue
             if not self._is_silent(pool):
                 return  # the poollet is back, or this server no longer leads and may miss heartbeats
-            self._set_unknown(conditions)
             await self._write(machine_kind(self._dialect), old, machine)
 
     async def _mark_pool(self, name: str) -> None:
         old = await self._storage.get(self._dialect.pool, "", name)
         if not self._is_silent(name):
             return  # as above
-        pool = copy.deepcopy(old)
-        condition = condition_of(pool, "Ready")
-        if condition.get("status") == "True":
-            self._set_unknown([condition])
+        pool = plan_pool(old, timestamp(self._now()))
+        if pool is not None:
             await self._write(pool_kind(self._dialect), old, pool)
             pool_name = f'{self._dialect.pool_noun} "{name}"'
             self._log.warn("{pool}: no heartbeat of its poollet", pool=pool_name)
 
-    def _set_unknown(self, conditions: Iterable[Object]) -> None:
-        now = timestamp(self._now())
-        for condition in conditions:
-            if condition.get("status") != "Unknown":
-                condition["lastTransitionTime"] = now
-            condition.update(
-                status="Unknown",
-                reason=_REASON,
-                message=f"the pool's poollet has not been heard of for {SILENCE_SECONDS:g} s",
-            )
-
     async def _write(self, kind: Kind, old: Object, new: Object) -> None:
         writer = WriteOrigin(MANAGER, "status", self._now())
         if entries := updated(kind, old, new, None, writer):
-            new["metadata"]["managedFields"] = entries
+            new = {**new, "metadata": {**new["metadata"], "managedFields": entries}}
         await self._storage.update(kind.resource, new)
 
     def _refused(self, name: str, error: APIError, failures: int) -> None:

@@ -145,7 +145,8 @@ class NamespaceLifecycle(StoreFollower):
         if "deletionTimestamp" not in namespace["metadata"]:
             return
         if name not in self._terminating:
-            # Before the first look: a change between look and watch would be lost.
+            # Before the first look: a change between look and watch would be lost.  Not by StoreFollower:
+            # it follows all the time, so this controller would hear of every write in every namespace.
             self._terminating[name] = [
                 self._storage.watch(kind.resource, None, self._content_event, name)
                 for kind in self._kinds

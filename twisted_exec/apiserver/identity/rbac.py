@@ -28,7 +28,11 @@ _BINDINGS = (kinds.ROLEBINDINGS, kinds.CLUSTERROLEBINDINGS)
 
 @implementer(IRuleSource)
 class StoredRules(StoreFollower):
-    """Stored roles and bindings."""
+    """
+    Stored roles and bindings.
+
+    They have no work queue: a right that is withdrawn ends with the change itself.
+    """
 
     def __init__(self, storage: IStorage) -> None:
         super().__init__(storage)

@@ -97,6 +97,8 @@ class ExposedAuthorizer(StoreFollower):
     """
     Allows members of the group :data:`~twisted_exec.api.users.EXPOSED` to use exposed machines.
 
+    It has no work queue: the right ends with the change of the machine itself.
+
     :ivar changed: called when a machine is no longer exposed.
     """
 

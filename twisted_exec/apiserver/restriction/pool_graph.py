@@ -51,6 +51,8 @@ class PoolGraph(StoreFollower):
     """
     The graph of one dialect's machines.
 
+    It has no work queue: what a poollet may see changes with the machine itself.
+
     :ivar resources: of these a poollet sees only the objects that its machines need.
     """
 

@@ -157,6 +157,7 @@ class _Watch:
 
     def start(self, since: int) -> None:
         lost = self._lost if self._on_lost is not None else None
+        # Not by StoreFollower: this is the watch of a store for its caller, from the caller's version.
         watch = self._storage.watch(self._resource, since, self._changed, self._namespace, lost)
         self._ends = [watch.stop, self._visibility.follow(self._compare)]
         self._compare()

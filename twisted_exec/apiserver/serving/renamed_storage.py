@@ -90,6 +90,7 @@ class RenamedStorage(DelegatingStorage):
             previous = self._out(event.previous) if event.previous is not None else None
             on_event(Event(event.type, self._out(event.obj), previous, event.version))
 
+        # Not by StoreFollower: this is the watch of a store for its caller.
         return self._storage.watch(self._stored, since, tell, namespace, on_lost)
 
     def _write(self, write: Any, resource: Resource, obj: Object) -> Deferred[Object]:

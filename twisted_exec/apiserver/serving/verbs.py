@@ -631,6 +631,9 @@ def change_of(
     )
 
 
+_TERMINATING = "NamespaceTerminating"
+
+
 async def check_namespace(storage: IStorage, namespace: str) -> None:
     """
     Check that objects can be created in a namespace; an empty one means none.
@@ -646,8 +649,13 @@ async def check_namespace(storage: IStorage, namespace: str) -> None:
     if "deletionTimestamp" in obj["metadata"]:
         raise Forbidden(
             f"unable to create new content in namespace {namespace} because it is being terminated",
-            details={"causes": [{"reason": "NamespaceTerminating"}]},
+            details={"causes": [{"reason": _TERMINATING}]},
         )
+
+
+def is_terminating(error: Forbidden) -> bool:
+    """Return whether :func:`check_namespace` has refused a namespace that is being deleted."""
+    return {"reason": _TERMINATING} in error.details.get("causes", ())
 
 
 async def _takes_more(storage: IStorage, namespace: str) -> bool:

@@ -415,6 +415,7 @@ class Watches:
         if options.initial:
             since = await self._tell_existing(storage, user, target, options, watcher, stream)
         changes = WatchChanges(watcher, stream, self._turns, user, self._shared)
+        # Not by StoreFollower: it is the client's watch, and begins at the client's version.
         watch = storage.watch(
             target.kind.resource, since, changes.changed, target.namespace, changes.lost
         )
