@@ -801,8 +801,15 @@ class ConsoleTests(WebTestCase):
         await ada.open_commands()
         await ada.page.press("X")
         await ada.until_page("Reset vm-1[?]")
+        await ada.page.evaluate(
+            """window.said = ""; new MutationObserver(() => { window.said += document.body.innerText; })
+                .observe(document.body, {subtree: true, childList: true, characterData: true, attributes: true})"""
+        )
         await ada.click_text("dialog button", "Reset")
         await ada.until_page("started again")
+        said = await ada.page.evaluate("window.said")
+        self.assertIn("being reset", said)
+        self.assertNotRegex(said, "waits up to|Power on")
         await ada.echo("again")
         self.check_faults()
 

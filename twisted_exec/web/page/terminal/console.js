@@ -67,6 +67,8 @@ export class Console {
    * @type {"" | "On" | "Off"}
    */
   switched = "";
+  /** Whether the user has reset the machine, and its power is not on again. */
+  isResetting = false;
   /** Whether the terminal has shown nothing yet. */
   isEmpty = true;
   /** @type {{text: string, kind: string} | null} */
@@ -396,13 +398,18 @@ export class Console {
 
   #watchMachine() {
     const watch = (this.#machine ??= new MachineWatch(this.context, this.place, (hasStarted) => {
-      const { machine } = watch;
-      this.#know(machine);
-      this.#showHealth(machine?.health);
-      this.#status.machine(machine, this.maySwitch);
-      this.#panel.follow(machine, hasStarted, watch.isGone);
+      this.#know(watch.machine);
+      this.#showHealth(watch.machine?.health);
+      this.#showMachine(hasStarted);
     }));
     this.#panel.follow(watch.machine, false, watch.isGone);
+  }
+
+  #showMachine(hasStarted) {
+    if (!this.#machine) return;
+    const { machine, isGone } = this.#machine;
+    this.#status.machine(machine, this.maySwitch && !this.isResetting);
+    this.#panel.follow(machine, hasStarted, isGone);
   }
 
   #know(machine) {
@@ -436,6 +443,7 @@ export class Console {
 
   #notice(mark) {
     if (mark.Kind === "banner") return; // shown above the terminal
+    if (mark.Kind === "interrupted" && this.isResetting) return; // the user knows better why
     if (mark.Kind === "said") return this.#showSaid(mark.Notice);
     if (mark.Kind === "receipt") clearTimeout(this.#receiptTimer);
     this.#status.heard(mark.Notice);
@@ -592,9 +600,13 @@ export class Console {
     this.focus();
     if (!isSure) return;
     this.#tell(`${name} is being reset.`, "");
+    this.isResetting = true;
     try {
       await reset(this.context, this.place);
+      this.isResetting = false; // the page learns in a moment that the power is on
     } catch (problem) {
+      this.isResetting = false;
+      this.#showMachine(false);
       this.#tell(`${name} was not reset: ${problem.message}`, "error");
     }
   }
