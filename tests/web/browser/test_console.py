@@ -788,7 +788,7 @@ class ConsoleTests(WebTestCase):
         self.check_faults()
 
     async def test_machine_commands(self) -> None:
-        """Commands begin a recording, and reset the machine, after a question; the console goes on at its next start."""
+        """Commands begin and end a recording, and reset the machine, after a question; the console goes on at its next start."""
         ada = await self.user()
         await ada.keep_messages()
         await self.open_terminal(ada)
@@ -797,6 +797,12 @@ class ConsoleTests(WebTestCase):
         await ada.until_page("Record vm-1[?][^]*until a user ends it")
         await ada.click_text("dialog button", "Record")
         await ada.until_page(r"recorded for ada \(input: masked\)")
+        await ada.focus_terminal()
+        await ada.open_commands()
+        await ada.page.press("K")
+        await ada.until_page("End the recording vm-1-.* of vm-1[?]")
+        await ada.click_text("dialog button", "End the recording")
+        await ada.until_page("is not recorded any more")
         await ada.focus_terminal()
         await ada.open_commands()
         await ada.page.press("X")

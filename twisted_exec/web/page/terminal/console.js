@@ -1,12 +1,13 @@
 /** One console in the page: its session, its terminal and the bars around it. */
 
-import { confirmed, powerOffConfirmed, resetConfirmed } from "../dialogs.js";
+import { confirmed, endRecordingConfirmed, powerOffConfirmed, resetConfirmed } from "../dialogs.js";
 import { button, fill, h, printable } from "../dom.js";
 import { machineTitle, partLinks } from "../frame.js";
 import { qualifiedName } from "../machines.js";
-import { listPath } from "../objects.js";
+import { itemPath, listPath, may } from "../objects.js";
 import { STOPPED } from "../session/session.js";
 import { save } from "../views/parts.js";
+import { isEndable, isOf, rowOf } from "../views/recording_model.js";
 import { Attachment, forget, savedSession } from "./attachment.js";
 import { Clipboard } from "./clipboard.js";
 import { NO_RECEIPT, RECEIPT_MILLISECONDS, messageLine } from "./company.js";
@@ -591,6 +592,33 @@ export class Console {
     } catch (problem) {
       this.#tell(`The recording was not begun: ${problem.message}`, "error");
     }
+  }
+
+  /** Whether a recording of the console goes on. */
+  get isRecorded() {
+    return Boolean(this.#recordings?.length);
+  }
+
+  /** End the only recording that the user may end, after a question; leave the choice among others to their list. */
+  async endRecording() {
+    const { api, link, machines, navigate } = this.context;
+    const { namespace, name } = this.place;
+    try {
+      const { items } = await api.request(listPath("consolerecordings", namespace));
+      const mayEnd = await may(api, "patch", "consolerecordings", "", namespace);
+      const mayUpdatePolicies = await may(api, "update", "consolepolicies", "", namespace);
+      const { kind, name: machine } = machines.parse(name);
+      const found = items
+        .filter((each) => isOf(each, { name: machine, resource: qualifiedName(kind) }))
+        .map((each) => ({ ...rowOf(each), mayEnd, mayUpdatePolicies }))
+        .filter(isEndable);
+      if (found.length > 1) return navigate(link(namespace, name, "recordings"));
+      if (found.length === 0) this.#tell("There is no recording here that you may end.", "warning");
+      else if (await endRecordingConfirmed(found[0])) await api.patch(itemPath("consolerecordings", namespace, found[0].name), { spec: { ended: true } });
+    } catch (problem) {
+      this.#tell(`The recording was not ended: ${problem.message}`, "error");
+    }
+    this.focus();
   }
 
   /** Power the machine off, and on again when it has stopped, after a question. */

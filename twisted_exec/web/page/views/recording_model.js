@@ -80,6 +80,12 @@ export function isEndable({ isOpen, policies, mayEnd, mayUpdatePolicies }) {
   return isOpen && mayEnd === true && (policies.length === 0 || mayUpdatePolicies === true);
 }
 
+/** Whether a recording is of a machine: `{name, resource}`. */
+export function isOf(recording, machine) {
+  const { spec } = recording;
+  return spec.machine === machine.name && (!spec.machineResource || spec.machineResource === machine.resource);
+}
+
 /**
  * The texts of a row in which the filter looks.
  *
