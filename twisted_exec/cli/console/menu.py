@@ -320,7 +320,8 @@ async def _record(dialog: Dialog, access: MachineAccess) -> NextSession | None:
             )
         key = await dialog.key(last)
         if key == "e":
-            return await _end_recording(dialog, access, names)
+            await _end_recording(dialog, access, names)
+            return None
         if key != "r":
             dialog.tell("Nothing was changed.")
             return None
