@@ -74,7 +74,7 @@ HELP = (
     ("P", "power: power the machine on or off, or reset it"),
     (
         "R",
-        "record the console, after a question, until a user ends the recording, or end a recording",
+        "record the console, after a question, or end a recording",
     ),
     ("M", "send a message to all viewers of this console"),
     ("^Z", "suspend"),
