@@ -149,7 +149,9 @@ class SupervisorTests(SynchronousTestCase):
         self.assertEqual(self.run_.stops, 1)
         self.assertIsNone(self.supervisor.console)
         self.assertEqual(self.states[-1], pb.MACHINE_STOPPED)
+        self.assertEqual(self.events[1:], [("Normal", "PoweredOff", "off")])
         self.successResultOf(self.supervisor.power_off(OFF))
+        self.assertEqual(len(self.events), 2)
 
     def test_off_takes_time(self) -> None:
         """It is off when nothing of it runs any more, not before."""
@@ -396,6 +398,7 @@ class GentleTests(SupervisorTests):
         self.successResultOf(off)
         self.assertEqual(len(self.driver.runs), 1)
         self.assertEqual(self.states[-1], pb.MACHINE_STOPPED)
+        self.assertEqual(self.events[-1], ("Normal", "PoweredOff", "powered itself off"))
 
     def test_on_again(self) -> None:
         """Switched on again while it goes down, it comes up when it is down."""

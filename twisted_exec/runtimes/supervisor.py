@@ -376,6 +376,8 @@ class Supervisor:
 
     def _note_end(self, ending: Ending) -> tuple[str, str]:
         """Decide whether the machine stays off; if so, return the reason and a message."""
+        if not self._should_run and ending.reason == POWERED_OFF:
+            self._facts.event("Normal", POWERED_OFF, ending.message)
         if self._shutting_down or not self._should_run:
             return "", ""
         self._facts.event("Normal", "Ended", ending.message)

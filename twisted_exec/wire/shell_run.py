@@ -91,7 +91,9 @@ def _comparison(nonce: str, text: str) -> str:
 _COMPARISON = (
     'if [ "$_te/{}" = "$_tf/{}" ]; then '
     # Without its own exit code, the last mark of a damaged line has no number.
-    "_tc=; printf '{}'; (eval \"${{_te?}}\"); _tc=$?; "
+    # Nor may Ctrl-C end the job: an interactive shell would discard the rest of this line. The command itself gets
+    # the default action again, because a subshell does not inherit traps.
+    "_tc=; printf '{}'; (trap : 2; (eval \"${{_te?}}\"); exit $?); _tc=$?; "
     # printf repeats its format for the second exit code.
     "printf '{}' $_tc $_tc; else printf '{}'; fi"
 )

@@ -47,6 +47,8 @@ class FakeClient:
         self.machines = {"a": "Running", "b-1": "Shutdown", "b-2": "Running\x1b[2J"}
         self.power: list[tuple[str, str]] = []
         self.recorded: list[Any] = []
+        self.recordings: list[Any] = []
+        self.ended: list[str] = []
         self.refusal: Exception | None = None
         self.silent = False
         self.spec = {"power": "On"}
@@ -74,6 +76,8 @@ class FakeClient:
             return Deferred()
         if self.refusal is not None:
             return fail(self.refusal)
+        if resource is CONSOLERECORDINGS.resource:
+            return succeed({"items": list(map(trim, self.recordings))})
         items = [
             trim({"metadata": {"name": name}, "status": {"state": state}, "spec": {}})
             for name, state in self.machines.items()
@@ -83,6 +87,9 @@ class FakeClient:
     async def patch(self, resource: Any, name: str, patch: Any, namespace: str) -> Any:
         if self.refusal is not None:
             raise self.refusal
+        if resource is CONSOLERECORDINGS.resource:
+            self.ended += [name] * patch["spec"]["ended"]
+            return
         self.power.append((name, patch["spec"]["power"]))
 
 
@@ -492,7 +499,7 @@ class RecordTests(MenuCase):
         right = {"verb": "create", "group": group, "resource": "consolerecordings", "name": ""}
         self.assertEqual(self.client.asked, {**self.client.asked, **right})
         self.session.typed(b"y")
-        self.assertEqual((stream.sent, self.client.recorded), (b"y", []))
+        self.assertEqual((stream.sent, self.client.recorded), (b"", []))
 
     def test_forbidden(self) -> None:
         """A user without the right reads the refusal, also if the server does not say it before."""
@@ -500,6 +507,26 @@ class RecordTests(MenuCase):
         self.client.refusal = Forbidden('User "eve" cannot create resource "consolerecordings"')
         drawn = self.type(b"~R", b"y").replace("\r\n  ", " ")
         self.assertIn('cannot create resource "consolerecordings"', drawn)
+
+    def test_end(self) -> None:
+        """The recordings that go on are named, and one key ends the only one, or the one that the user names."""
+
+        def recording(name: str, machine: str = "a", **status: str) -> dict[str, Any]:
+            return {"metadata": {"name": name}, "spec": {"machine": machine}, "status": status}
+
+        self.open()
+        self.client.recordings = [recording("a-x1"), recording("a-0", phase="Closed")]
+        self.client.recordings.append(recording("b-1-x", "b-1"))
+        self.assertIn("Nothing was changed", self.type(b"~R", b"n"))
+        drawn = self.type(b"~R", b"e")
+        self.assertIn("that go on: a-x1\r\n", drawn)
+        self.assertIn("The recording a-x1 ends.", drawn)
+        self.client.recordings.append(recording("a-x2", phase="Recording"))
+        self.type(b"~R", b"e", b"a-x2\r")
+        self.assertIn("No recording was ended", self.type(b"~R", b"e", b"b-1-x\r"))
+        self.assertEqual(self.client.ended, ["a-x1", "a-x2"])
+        self.type(b"~R", b"r", b"y")
+        self.assertEqual(len(self.client.recorded), 1)
 
     def test_no_server(self) -> None:
         """A console from a runtime has no recordings to begin."""

@@ -79,6 +79,7 @@ MODULES = [
     "cli.messages",
     "cli.options",
     "console.floor",
+    "control.backoff",
     "kube.console",
     "kube.kubeconfig.client_config",
     "kube.kubeconfig.connection",

@@ -123,6 +123,20 @@ class Watched(Machine):
         return PlainLines().feed(before_end).decode()
 
 
+class Disturbed(Machine):
+    """A shell whose command gets a key of another user when it has begun."""
+
+    def __init__(self, key: bytes, arguments: list[str]) -> None:
+        self._key = key
+        super().__init__(ShellRun(reactor, "echo begun; sleep 600; echo done"), arguments)
+
+    def outReceived(self, data: bytes) -> None:
+        super().outReceived(data)
+        if self.printed and self._key:
+            key, self._key = self._key, b""
+            self.transport.write(key)
+
+
 COMMANDS: list[tuple[str, int, bytes]] = [
     ("echo hello", 0, b"hello\n"),
     ("printf 'no newline'", 0, b"no newline"),
@@ -253,6 +267,21 @@ class ShellTests(TestCase):
         outcome = yield machine.done
         yield machine.over
         self.assertEqual((outcome, machine.printed), (Outcome(), b"done\n"))
+
+    @inlineCallbacks
+    def test_keys_of_another_user(self) -> Any:
+        """
+        A command that another user interrupts, quits or stops ends the run.
+        """
+        for arguments in SHELLS.values():
+            if shutil.which(arguments[0]) is None:
+                continue
+            for key, codes in ((b"\x03", (130,)), (b"\x1c", (131,)), (b"\x1a", (147, 148))):
+                machine = Disturbed(key, arguments)
+                outcome = yield machine.done
+                yield machine.over
+                self.assertIn(outcome.exit_code, codes, (arguments, key, machine.shown))
+                self.assertTrue(machine.printed.startswith(b"begun\n"), machine.printed)
 
     @inlineCallbacks
     def test_no_shell(self) -> Any:

@@ -799,7 +799,7 @@ class ConsoleTests(WebTestCase):
         self.check_faults()
 
     async def test_machine_commands(self) -> None:
-        """Commands begin a recording, and reset the machine, after a question; the console goes on at its next start."""
+        """Commands begin and end a recording, and reset the machine, after a question; the console goes on at its next start."""
         ada = await self.user()
         await ada.keep_messages()
         await self.open_terminal(ada)
@@ -810,10 +810,23 @@ class ConsoleTests(WebTestCase):
         await ada.until_page(r"recorded for ada \(input: masked\)")
         await ada.focus_terminal()
         await ada.open_commands()
+        await ada.page.press("K")
+        await ada.until_page("End the recording vm-1-.* of vm-1[?]")
+        await ada.click_text("dialog button", "End the recording")
+        await ada.until_page("is not recorded any more")
+        await ada.focus_terminal()
+        await ada.open_commands()
         await ada.page.press("X")
         await ada.until_page("Reset vm-1[?]")
+        await ada.page.evaluate(
+            """window.said = ""; new MutationObserver(() => { window.said += document.body.innerText; })
+                .observe(document.body, {subtree: true, childList: true, characterData: true, attributes: true})"""
+        )
         await ada.click_text("dialog button", "Reset")
         await ada.until_page("started again")
+        said = await ada.page.evaluate("window.said")
+        self.assertIn("being reset", said)
+        self.assertNotRegex(said, "waits up to|Power on")
         await ada.echo("again")
         self.check_faults()
 
@@ -1024,6 +1037,7 @@ class ConsoleTests(WebTestCase):
         await self.open_ended_recording(ada)
         whole = f"/row 1 +edge 1 *\\n[^]*row 30 +edge 30/.test({PLAYED}) && {_PLAYED_COLUMNS} == {columns}"
         await ada.page.until(whole)
+        await ada.until_page("Machine default/vm-1, recorded for admin, no input, since 20")
         await self.seek(ada, "0")
         await ada.page.until(f"{_PLAYED_COLUMNS} < 80 && !/edge/.test({PLAYED})")
         await ada.click_text("button", "Play")

@@ -146,7 +146,7 @@ class LoginTests(ChainTestCase):
             await page.until(until)
         await page.until(f"{SHOWN} === 'oidc:jane'")
         await page.evaluate(
-            "[...document.querySelectorAll('button')].find((each) => each.textContent === 'Log out').click()"
+            "document.querySelector('button[title=\"Log out oidc:jane\"]')?.click()"
         )
         await page.until(DIALOG + " !== null")
         self.assertIsNone(await page.evaluate("sessionStorage.getItem('twisted-exec.token')"))

@@ -72,7 +72,10 @@ HELP = (
     ("W", "write it into a file"),
     ("L", "list the machines, and switch to another one"),
     ("P", "power: power the machine on or off, or reset it"),
-    ("R", "record the console, after a question, until a user ends the recording"),
+    (
+        "R",
+        "record the console, after a question, or end a recording",
+    ),
     ("M", "send a message to all viewers of this console"),
     ("^Z", "suspend"),
     ("?", "this help"),

@@ -147,6 +147,29 @@ class MachineAccess:
         made = await client.create(CONSOLERECORDINGS.resource, body, self.config.namespace)
         return str(made["metadata"]["name"])
 
+    async def open_recordings(self, client: CommandClient) -> list[str]:
+        """Return the names of the machine's recordings that go on."""
+        resource = CONSOLERECORDINGS.resource
+        listed = await client.list(resource, self.config.namespace, trim=lambda each: each)
+        return sorted(
+            str(each["metadata"]["name"]) for each in listed["items"] if self._goes_on(each)
+        )
+
+    def _goes_on(self, recording: dict[str, Any]) -> bool:
+        spec = recording.get("spec") or {}
+        phase = (recording.get("status") or {}).get("phase")
+        is_of_machine = (
+            spec.get("machine") == self.name
+            and (spec.get("machineResource") or self.dialect.workload.qualified)
+            == self.dialect.workload.qualified
+        )
+        return is_of_machine and not spec.get("ended") and phase not in ("Closed", "Failed")
+
+    async def end_recording(self, client: CommandClient, name: str) -> None:
+        """End a recording."""
+        patch = {"spec": {"ended": True}}
+        await client.patch(CONSOLERECORDINGS.resource, name, patch, self.config.namespace)
+
     async def read(self, client: CommandClient) -> tuple[str, str]:
         """Return the state, and ``On`` or ``Off``."""
         machine = await client.get(self.dialect.workload, self.name, self.config.namespace)
@@ -307,15 +330,32 @@ async def _power(dialog: Dialog, access: MachineAccess) -> NextSession | None:
 
 
 async def _record(dialog: Dialog, access: MachineAccess) -> NextSession | None:
+    names: list[str] = []
     async with access.client() as client:
         with dialog.waiting("asking the server about recordings"):
             may_record = await access.may_record(client)
             role, command = ("", "") if may_record else await access.grant_recording(client)
+            with suppress(APIError):  # a user may begin some, and not list them
+                names = await access.open_recordings(client) if may_record else []
     if not may_record:
         dialog.tell(
             f"You may not record {access.name}; ask an administrator for the role {role}: {command}"
         )
         return None
+    if names:
+        dialog.tell(f"Recordings of {access.name} that go on: {', '.join(map(safe, names))}")
+        last = "e ends it; r begins another recording; any other key cancels: "
+        if len(names) > 1:
+            last = (
+                "e ends the one that you name; r begins another recording; any other key cancels: "
+            )
+        key = await dialog.key(last)
+        if key == "e":
+            await _end_recording(dialog, access, names)
+            return None
+        if key != "r":
+            dialog.tell("Nothing was changed.")
+            return None
     dialog.tell(f"Record {access.name}? {RECORDED}")
     if await dialog.key("y begins the recording; any other key cancels: ") != "y":
         dialog.tell("No recording was begun.")
@@ -326,6 +366,17 @@ async def _record(dialog: Dialog, access: MachineAccess) -> NextSession | None:
     end = f"kubectl patch recording {name} -n {access.config.namespace} --type=merge"
     dialog.tell(f"""The recording is {name}. To end it: {end} -p '{{"spec":{{"ended":true}}}}'""")
     return None
+
+
+async def _end_recording(dialog: Dialog, access: MachineAccess, names: list[str]) -> None:
+    name = names[0] if len(names) == 1 else await dialog.line("End the recording (name): ")
+    if name not in names:
+        dialog.tell("No recording was ended.")
+        return
+    async with access.client() as client:
+        with dialog.waiting(f"asking the server to end {safe(name)}"):
+            await access.end_recording(client, name)
+    dialog.tell(f"The recording {safe(name)} ends.")
 
 
 _OF_SERVER = {

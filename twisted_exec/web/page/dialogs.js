@@ -1,6 +1,6 @@
 /** Questions to the user: modal dialogs that resolve with an answer. */
 
-import { button, fill, h } from "./dom.js";
+import { button, fill, h, printable } from "./dom.js";
 
 let numbers = 0;
 
@@ -119,4 +119,9 @@ export function resetConfirmed(name) {
  */
 export function powerOffConfirmed(name) {
   return confirmed(`Power off ${name}?`, "Its programs end. Open consoles wait a minute for its next start, then they end.", "Power off");
+}
+
+/** Ask whether a recording shall end. */
+export function endRecordingConfirmed({ name, machine }) {
+  return confirmed(`End the recording ${printable(name)} of ${printable(machine)}?`, "It cannot go on then.", "End the recording");
 }

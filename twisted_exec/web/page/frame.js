@@ -132,6 +132,7 @@ export class Frame {
   user(name) {
     this.#leave.hidden = false;
     this.#user.textContent = this.#user.title = printable(name ?? "");
+    this.#leave.title = name ? `Log out ${printable(name)}` : "";
   }
 
   /** Say that the user's credentials are refused, with a button that opens the dialog; null: they are not. */

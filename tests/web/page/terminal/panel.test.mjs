@@ -48,6 +48,7 @@ function panel(ending, { machine = null, readable = [], names = [] } = {}) {
     focus: () => {},
     waitsForApproval: () => {},
     switched: "",
+    isResetting: false,
   };
   const made = new Panel(owner);
   if (ending) made.show(ending, { drives: true }, false);
@@ -85,6 +86,18 @@ test("a console whose machine is off shows why, leads to its log and screen, and
   made.follow(RUNNING, true);
   t.mock.timers.tick(2000);
   assert.equal(opened.length, 1);
+});
+
+test("a console whose user resets the machine speaks of the reset, and offers no other switch meanwhile", () => {
+  const { made, owner, labels } = panel({ reason: "PoweredOff", code: 0, message: 'machine "vm" was powered off' }, { machine: OFF });
+  owner.isResetting = true;
+  made.follow(OFF, false);
+  const seen = () => [...made.element.all("h3"), ...made.element.all("p")].filter((each) => !each.hidden).map((each) => each.text).join(" ");
+  assert.match(seen(), /^The machine is being reset This console opens as soon as the machine runs\. *$/);
+  assert.deepEqual(labels(), ["Log", "Screen"]);
+  owner.isResetting = false;
+  made.follow(OFF, false);
+  assert.deepEqual(labels(), ["Power on", "Log", "Screen"]);
 });
 
 test("a warning before the first output is part of the panel that connects", () => {

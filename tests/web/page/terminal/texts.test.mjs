@@ -257,3 +257,13 @@ test("an observer who types reads that it is not sent, and what to choose first,
   assert.match(readOnlyText({ mayTakeOver: true, writer: "bob" }), /Choose “Take over” first\./);
   assert.match(readOnlyText({ mayTakeOver: false, writer: "" }), /not sent: you may only observe this console\.$/);
 });
+
+test("users of screen readers hear of a session that has ended only if it had begun", () => {
+  for (const [ending, title] of [
+    [{ reason: "NoMachinePool", message: "no pool yet", hadSession: false }, "The machine is not running"],
+    [{ reason: "", code: 0, hadSession: false }, "The console was not opened"],
+    [{ reason: "", code: 0, hadSession: true }, "The session has ended"],
+  ]) {
+    assert.equal(endingOf(ending).title, title);
+  }
+});

@@ -93,7 +93,8 @@ test("positions of the player and times of the recording convert, with idle time
   assert.equal(timeline.playLength, 7.5);
   assert.deepEqual(timeline.marks, [{ position: 3.5, at: 101.5, label: "join ada", code: "m" }]);
   assert.equal(timeline.position(101.5), 3.5);
-  assert.equal(timeline.position(50), 3.5);
+  assert.equal(timeline.at(2.5), 51.5); // in the middle of a pause of 100 s that plays for 2 s
+  assert.equal(timeline.position(51.5), 2.5);
   assert.equal(timeline.position(9999), 7.5);
   assert.equal(timeline.at(3.5), 101.5);
   assert.equal(timeline.at(1.25), 1.25);

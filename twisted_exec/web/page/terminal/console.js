@@ -1,12 +1,13 @@
 /** One console in the page: its session, its terminal and the bars around it. */
 
-import { confirmed, powerOffConfirmed, resetConfirmed } from "../dialogs.js";
+import { confirmed, endRecordingConfirmed, powerOffConfirmed, resetConfirmed } from "../dialogs.js";
 import { button, fill, h, printable } from "../dom.js";
 import { machineTitle, partLinks } from "../frame.js";
 import { qualifiedName } from "../machines.js";
-import { listPath } from "../objects.js";
+import { itemPath, listPath, may } from "../objects.js";
 import { STOPPED } from "../session/session.js";
 import { save } from "../views/parts.js";
+import { isEndable, isOf, rowOf } from "../views/recording_model.js";
 import { Attachment, forget, savedSession } from "./attachment.js";
 import { Clipboard } from "./clipboard.js";
 import { NO_RECEIPT, RECEIPT_MILLISECONDS, messageLine } from "./company.js";
@@ -67,6 +68,8 @@ export class Console {
    * @type {"" | "On" | "Off"}
    */
   switched = "";
+  /** Whether the user has reset the machine, and its power is not on again. */
+  isResetting = false;
   /** Whether the terminal has shown nothing yet. */
   isEmpty = true;
   /** @type {{text: string, kind: string} | null} */
@@ -396,13 +399,18 @@ export class Console {
 
   #watchMachine() {
     const watch = (this.#machine ??= new MachineWatch(this.context, this.place, (hasStarted) => {
-      const { machine } = watch;
-      this.#know(machine);
-      this.#showHealth(machine?.health);
-      this.#status.machine(machine, this.maySwitch);
-      this.#panel.follow(machine, hasStarted, watch.isGone);
+      this.#know(watch.machine);
+      this.#showHealth(watch.machine?.health);
+      this.#showMachine(hasStarted);
     }));
     this.#panel.follow(watch.machine, false, watch.isGone);
+  }
+
+  #showMachine(hasStarted) {
+    if (!this.#machine) return;
+    const { machine, isGone } = this.#machine;
+    this.#status.machine(machine, this.maySwitch && !this.isResetting);
+    this.#panel.follow(machine, hasStarted, isGone);
   }
 
   #know(machine) {
@@ -436,6 +444,7 @@ export class Console {
 
   #notice(mark) {
     if (mark.Kind === "banner") return; // shown above the terminal
+    if (mark.Kind === "interrupted" && this.isResetting) return; // the user knows better why
     if (mark.Kind === "said") return this.#showSaid(mark.Notice);
     if (mark.Kind === "receipt") clearTimeout(this.#receiptTimer);
     this.#status.heard(mark.Notice);
@@ -585,6 +594,33 @@ export class Console {
     }
   }
 
+  /** Whether a recording of the console goes on. */
+  get isRecorded() {
+    return Boolean(this.#recordings?.length);
+  }
+
+  /** End the only recording that the user may end, after a question; leave the choice among others to their list. */
+  async endRecording() {
+    const { api, link, machines, navigate } = this.context;
+    const { namespace, name } = this.place;
+    try {
+      const { items } = await api.request(listPath("consolerecordings", namespace));
+      const mayEnd = await may(api, "patch", "consolerecordings", "", namespace);
+      const mayUpdatePolicies = await may(api, "update", "consolepolicies", "", namespace);
+      const { kind, name: machine } = machines.parse(name);
+      const found = items
+        .filter((each) => isOf(each, { name: machine, resource: qualifiedName(kind) }))
+        .map((each) => ({ ...rowOf(each), mayEnd, mayUpdatePolicies }))
+        .filter(isEndable);
+      if (found.length > 1) return navigate(link(namespace, name, "recordings"));
+      if (found.length === 0) this.#tell("There is no recording here that you may end.", "warning");
+      else if (await endRecordingConfirmed(found[0])) await api.patch(itemPath("consolerecordings", namespace, found[0].name), { spec: { ended: true } });
+    } catch (problem) {
+      this.#tell(`The recording was not ended: ${problem.message}`, "error");
+    }
+    this.focus();
+  }
+
   /** Power the machine off, and on again when it has stopped, after a question. */
   async reset() {
     const name = printable(this.place.name);
@@ -592,9 +628,13 @@ export class Console {
     this.focus();
     if (!isSure) return;
     this.#tell(`${name} is being reset.`, "");
+    this.isResetting = true;
     try {
       await reset(this.context, this.place);
+      this.isResetting = false; // the page learns in a moment that the power is on
     } catch (problem) {
+      this.isResetting = false;
+      this.#showMachine(false);
       this.#tell(`${name} was not reset: ${problem.message}`, "error");
     }
   }

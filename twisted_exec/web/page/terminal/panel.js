@@ -14,6 +14,7 @@ const TURN_MILLISECONDS = 1500; // for the user who has powered the machine on: 
 const OPENS = "This console opens as soon as the machine runs.";
 const STARTING = "The machine is starting";
 const RUNNING = "The machine is running";
+const RESETTING = "The machine is being reset";
 const SERVER_IS_BACK = "The server answers again.";
 const TICK_MILLISECONDS = 1000;
 const PATIENCE_MILLISECONDS = 5000; // before the words of the server are shown
@@ -212,7 +213,7 @@ export class Panel {
     const remedy = h("p", { class: "dim", hidden: true }, "To learn what to change: ", h("code", {}, printable(this.#doctor)));
     const copy = copyButton("Copy the command", () => this.#doctor);
     copy.hidden = true;
-    const mayPowerOn = (machine) => machine?.isOff === true && this.#owner.maySwitch;
+    const mayPowerOn = (machine) => machine?.isOff === true && this.#owner.maySwitch && !this.#owner.isResetting;
     power.hidden = !mayPowerOn(this.#owner.machine);
     const reason = h("p", { hidden: isSeen }, printable(text));
     this.#fill(
@@ -230,11 +231,12 @@ export class Panel {
       const isStopped = machine?.runs === false;
       const isAsBefore = before?.state === machine?.state && (before?.isOff || (isStarting && before.problem === machine.problem));
       isStarting = isStopped && !machine.isOff && isAsBefore;
+      const isResetting = isStopped && this.#owner.isResetting;
       before = machine;
-      reason.hidden = isSeen || isStarting || (isStopped && machine.isOff); // its state says the same
-      const texts = isStopped && [stoppedText({ ...machine, isOwn: this.#owner.switched === "Off" }), OPENS, startText(machine, this.#owner.maySwitch)];
-      say(isStarting ? STARTING : machine?.runs ? RUNNING : NOT_RUNNING, isStarting ? OPENS : texts ? texts.filter(Boolean).join(" ") : "");
-      remedy.hidden = copy.hidden = isStarting || !(isStopped && machine.problem && !machine.isOff);
+      reason.hidden = isSeen || isStarting || isResetting || (isStopped && machine.isOff); // its state says the same
+      const texts = isStopped && !isResetting && [stoppedText({ ...machine, isOwn: this.#owner.switched === "Off" }), OPENS, startText(machine, this.#owner.maySwitch)];
+      say(isResetting ? RESETTING : isStarting ? STARTING : machine?.runs ? RUNNING : NOT_RUNNING, isStarting || isResetting ? OPENS : texts ? texts.filter(Boolean).join(" ") : "");
+      remedy.hidden = copy.hidden = isStarting || isResetting || !(isStopped && machine.problem && !machine.isOff);
       this.#offer(again, machine?.runs === true);
       if (machine) this.#offer(power, mayPowerOn(machine));
       if (isOpening || !(hasStarted || (isSeen && machine?.runs))) return;

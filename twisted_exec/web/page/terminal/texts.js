@@ -280,11 +280,12 @@ const ENDINGS = {
  * @param {any} ending
  * @param {string} [ownName] of the user
  */
-export function endingOf({ reason, message, exitCode, code }, ownName = "") {
+export function endingOf({ reason, message, exitCode, code, kind, hadSession = true }, ownName = "") {
   const user = deletedBy({ reason, message });
   if (user) return { ...ENDINGS.SessionDeleted, title: `${user === ownName ? `You (${user}) have` : `${user} has`} ended this session` };
   if (exitCode !== null && exitCode !== undefined) return { title: "The program at the console has ended", advice: "" };
-  return ENDINGS[reason] ?? { title: code ? "The console was not opened" : "The session has ended", advice: "" };
+  if (isMachineStopped({ reason, code, kind })) return { title: NOT_RUNNING, advice: "" };
+  return ENDINGS[reason] ?? { title: code || !hadSession ? "The console was not opened" : "The session has ended", advice: "" };
 }
 
 /** Return the user who has ended a session; empty if no user has, or if the server does not say who. */

@@ -241,6 +241,7 @@ class Workspace {
         ...(maySwitch ? [{ key: "P", label: machine?.isOff ? "Power on" : "Power off", action: () => console.switch() }] : []),
         ...(maySwitch && !machine?.isOff ? [{ key: "X", label: "Reset", action: () => console.reset() }] : []),
         ...(machines.has(kind, "recordings") ? [{ key: "k", label: "Record", action: () => console.record() }] : []),
+        ...(machines.has(kind, "recordings") && console.isRecorded ? [{ key: "K", label: "End recording", action: () => console.endRecording() }] : []),
         { key: "e", label: "Details", action: () => console.showDetails() },
         { key: "j", label: console.tellsCompany ? "Do not tell who joins" : "Tell who joins", action: () => console.toggleCompany() },
         part("g", "Log", "logs"),

@@ -5,7 +5,7 @@ import { itemPath, may } from "../objects.js";
 import { size, zonedTime } from "../times.js";
 import { askFor, badge, field, foldable, save, showWaiting } from "./parts.js";
 import { openPlayer } from "./player.js";
-import { beginOf, MOST_CONTENT_BYTES, parseCast, proofOf, rowOf, STATE_KINDS, Timeline, withoutKeys } from "./recording_model.js";
+import { beginOf, inputText, MOST_CONTENT_BYTES, parseCast, proofOf, rowOf, STATE_KINDS, Timeline, withoutKeys } from "./recording_model.js";
 
 const IDLE_SECONDS = 2;
 const MOST_MARKS = 500;
@@ -43,7 +43,8 @@ class RecordingView {
     this.problem = h("div");
     this.facts = h("dl", { class: "facts pairs" });
     this.stage = h("div", { class: "player" });
-    this.clock = h("p", { class: "dim mono" });
+    this.clock = h("span", { class: "mono" });
+    this.about = h("span");
     this.begin = h("p", { class: "begin dim", hidden: true });
     this.marks = h("ol", { class: "marks" });
     this.marksFrame = h("section", { class: "marks-frame", hidden: true }, h("h2", {}, "Markers"), h("p", { class: "dim" }, "Each is a dot in the timeline of the player."), this.marks);
@@ -77,7 +78,7 @@ class RecordingView {
         "div",
         { class: "playing" },
         h("div", { class: "page-head" }, h("h1", {}, `Recording ${printable(name)}`), h("a", { href: "#/recordings" }, "All recordings")),
-        this.problem, this.controls, this.begin, this.stage, this.clock,
+        this.problem, this.controls, this.begin, this.stage, h("p", { class: "dim clock" }, this.clock, this.about),
       ),
       this.facts, this.marksFrame, this.proof,
     );
@@ -129,8 +130,12 @@ class RecordingView {
   #showFacts(row) {
     const { link, machines } = this.context;
     const machine = machines.routeName(machines.kindOf(row.machineResource), row.machine);
+    const machineLink = () => h("a", { href: link(row.namespace, machine) }, `${printable(row.namespace)}/${printable(row.machine)}`);
+    // The facts are below the player.
+    const users = printable(row.users.join(", "));
+    fill(this.about, ". Machine ", machineLink(), users && `, recorded for ${users}`, row.input && `, ${printable(inputText(row.input))}`, row.begin && `, since ${zonedTime(row.begin)}`);
     const facts = [
-      ["Machine", h("a", { href: link(row.namespace, machine) }, `${printable(row.namespace)}/${printable(row.machine)}`)],
+      ["Machine", machineLink()],
       ["State", [badge(row.state, STATE_KINDS[row.state]), row.message && ` ${printable(row.message)}`]],
       ["Begin", zonedTime(row.begin)],
       ["End", zonedTime(row.end) || row.until],

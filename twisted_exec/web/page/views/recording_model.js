@@ -80,6 +80,12 @@ export function isEndable({ isOpen, policies, mayEnd, mayUpdatePolicies }) {
   return isOpen && mayEnd === true && (policies.length === 0 || mayUpdatePolicies === true);
 }
 
+/** Whether a recording is of a machine: `{name, resource}`. */
+export function isOf(recording, machine) {
+  const { spec } = recording;
+  return spec.machine === machine.name && (!spec.machineResource || spec.machineResource === machine.resource);
+}
+
 /**
  * The texts of a row in which the filter looks.
  *
@@ -253,9 +259,7 @@ export class Timeline {
    * @returns {number}
    */
   at(position) {
-    const before = lastNotAfter(this.#played, position);
-    const next = this.#real[before + 1] ?? Infinity;
-    return Math.min(this.#real[before] + Math.max(0, position - this.#played[before]), next);
+    return between(this.#played, this.#real, position);
   }
 
   /**
@@ -265,10 +269,17 @@ export class Timeline {
    * @returns {number}
    */
   position(seconds) {
-    const before = lastNotAfter(this.#real, seconds);
-    const next = this.#played[before + 1] ?? this.playLength;
-    return Math.min(this.#played[before] + Math.max(0, seconds - this.#real[before]), next);
+    return Math.min(between(this.#real, this.#played, seconds), this.playLength);
   }
+}
+
+/** Return what corresponds to a value of one scale in another: the time of skipped pauses runs faster. */
+function between(from, to, value) {
+  const before = lastNotAfter(from, value);
+  const [first, next] = [from[before], from[before + 1]];
+  const share = Math.max(0, value - first);
+  if (next === undefined) return to[before] + share;
+  return to[before] + (share * (to[before + 1] - to[before])) / (next - first);
 }
 
 function lastNotAfter(numbers, value) {

@@ -1,6 +1,6 @@
 /** Recordings of consoles: the list, and one recording in a player. */
 
-import { confirmed } from "../dialogs.js";
+import { endRecordingConfirmed } from "../dialogs.js";
 import { button, fill, h, nameLink, notice, printable } from "../dom.js";
 import { qualifiedName } from "../machines.js";
 import { itemPath, listPath } from "../objects.js";
@@ -8,7 +8,7 @@ import { age, dateTime, duration, size, zone, zonedTime } from "../times.js";
 import { ListView } from "./list_view.js";
 import { badge, countOf, emptyState, listHead, Table, toolbar } from "./parts.js";
 import { recordingLink, showRecording } from "./recording.js";
-import { inputText, isEndable, rowOf, STATE_KINDS, textsOf } from "./recording_model.js";
+import { inputText, isEndable, isOf, rowOf, STATE_KINDS, textsOf } from "./recording_model.js";
 
 const OPTIONS = {
   plural: "consolerecordings",
@@ -111,8 +111,8 @@ class Recordings extends ListView {
 
   async #end(row) {
     const { api, announce } = this.context;
+    if (!(await endRecordingConfirmed(row))) return;
     const name = printable(row.name);
-    if (!(await confirmed(`End the recording ${name} of ${printable(row.machine)}?`, "It cannot go on then.", "End the recording"))) return;
     try {
       await api.patch(itemPath("consolerecordings", row.namespace, row.name), { spec: { ended: true } });
       announce(`The recording ${name} ends.`);
@@ -120,9 +120,4 @@ class Recordings extends ListView {
       this.say("error", `Could not end ${name}: ${printable(error.message)}`);
     }
   }
-}
-
-function isOf(recording, machine) {
-  const { spec } = recording;
-  return spec.machine === machine.name && (!spec.machineResource || spec.machineResource === machine.resource);
 }
