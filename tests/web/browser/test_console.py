@@ -102,6 +102,13 @@ _SPLIT = """(() => {
 # Between the output of a former session and that of a new one.
 _MARKED = r"\S\s*\n\[twisted-exec: new session at [^\]]+\]\s+\S"
 _ACTIVE = "document.querySelector('.console.active')"
+_SIZES = "terminals.map(({cols, rows}) => [cols, rows].join()).join(' ')"
+_IS_NEWEST = "({buffer: {active}}) => active.viewportY >= active.baseY"
+# The lines in sight of the active console's terminal.
+_ROWS = f"""(() => {{
+    const {{buffer: {{active}}, rows}} = terminals.find(({{element}}) => {_ACTIVE}.contains(element));
+    return Array.from({{length: rows}}, (_, row) => active.getLine(active.viewportY + row)?.translateToString(true));
+}})()"""
 _LINES = "[...document.querySelectorAll('.console')].filter((each) => each.checkVisibility()).map((each) => each.querySelector('.status-line').innerText)"
 # What is cut off of the lines below terminals.
 _CUT = """[...document.querySelectorAll('.status-line, .status-line > *')].filter((each) => each.checkVisibility() && each.clientWidth &&
@@ -834,6 +841,52 @@ class ConsoleTests(WebTestCase):
                 self.assertEqual(await ada.page.evaluate(offered), count > 1 and shown > 1, width)
         await ada.page.set_touch()
         await ada.page.until(f"{_SPLIT} === '5 true true'")
+        self.check_faults()
+
+    async def test_follows_after_resizes(self) -> None:
+        """
+        A terminal at its newest output stays there through the split view and other sizes of the window: what follows
+        a key is in sight.
+        """
+        ada = await self.user()
+        await self.open_terminal(ada)
+        await ada.page.resize(1440, 900)
+        for number in range(1, 6):
+            if number > 1:
+                await self.open_beside(ada, f"vm-{number}")
+            await ada.type_line("seq 20")
+            await ada.page.until(f"{_ROWS}.includes('20')")
+        await ada.page.settled(_SIZES)
+        await ada.click_text("button", "Split view")
+        for width, height in ((1440, 900), (1000, 600)):
+            await ada.page.resize(width, height)
+            await ada.page.settled(_SIZES)
+        # The consoles above the active one are out of sight.
+        for number in range(1, 6):
+            await ada.open(f"machines/default/vm-{number}")
+            await ada.page.until(f"{_ACTIVE}.querySelector('h2').innerText.includes('vm-{number}')")
+            await ada.page.until(f"terminals.every({_IS_NEWEST})")
+        await ada.page.resize(1440, 900)
+        await ada.click_text("button", "Split view")
+        await ada.page.settled(_SIZES)
+        await ada.type_line("seq 60")
+        await ada.page.until(f"{_ROWS}.includes('60')")
+        self.check_faults()
+
+    async def test_follows_after_scrolling(self) -> None:
+        """A user has scrolled up, and the window gets so large that it shows all: what follows a key is in sight."""
+        ada = await self.user()
+        await ada.page.resize(1280, 500)
+        await self.open_terminal(ada)
+        await ada.type_line("seq 30")
+        await ada.page.until(f"{_ROWS}.includes('30')")
+        await ada.page.evaluate("terminals[0].scrollLines(-3)")
+        await ada.page.until(f"!{_ROWS}.includes('30')")
+        await ada.page.resize(1280, 1000)
+        await ada.page.until("terminals[0].buffer.active.baseY === 0")
+        await ada.page.settled(_SIZES)
+        await ada.type_line("seq 60")
+        await ada.page.until(f"{_ROWS}.includes('60')")
         self.check_faults()
 
     async def test_split_outage(self) -> None:
