@@ -286,13 +286,7 @@ class ConsoleTests(WebTestCase):
             (bob, ada, "may I type?  <b>\u202ebold</b>"),
             (ada, bob, "$(echo 6*7) I reboot it"),
         ):
-            receipt = await sender.watch_page("Your message to 1 viewer:")
-            await sender.open_commands()
-            await sender.page.press("M")
-            await sender.page.until("document.querySelector('dialog[open] input:focus')")
-            await sender.page.type(text)
-            await sender.page.press("Enter")
-            await receipt()
+            await self.write_message(sender, text)
             await reader.page.until("document.querySelector('.said')")
         said = "document.querySelector('.said span').textContent"
         self.assertEqual(
@@ -319,6 +313,42 @@ class ConsoleTests(WebTestCase):
         self.assertTrue(
             any("Message to viewers" in each for each in await eve.page.evaluate(disabled))
         )
+        self.check_faults()
+
+    async def write_message(self, sender: User[Any], text: str) -> None:
+        """Write to the other viewer of the console."""
+        receipt = await sender.watch_page("Your message to 1 viewer:")
+        await sender.open_commands()
+        await sender.page.press("M")
+        await sender.page.until("document.querySelector('dialog[open] input:focus')")
+        await sender.page.type(text)
+        await sender.page.press("Enter")
+        await receipt()
+
+    async def test_unread_messages(self) -> None:
+        """
+        The window's title has the number of messages that were not in sight, and the tab of their console a dot, until
+        the console is.
+        """
+        ada, bob = await self.user(), await self.user("bob")
+        await self.open_terminal(ada)
+        await bob.open(f"{VM}?mode=drive")
+        await bob.until_page(r"2 viewers: bob \(you\), ada")
+        await self.write_message(bob, "this is seen")
+        await ada.until_page("this is seen")
+        await self.open_beside(ada, "vm-2")
+        self.assertFalse(await ada.page.evaluate("/[(]/.test(document.title)"))
+        for number, text in enumerate(("one", "two"), start=1):
+            await self.write_message(bob, text)
+            await ada.page.until(f"document.title.startsWith('({number}) vm-2')")
+        mark = "document.querySelector('.tabs li:first-child .badge.news')"
+        self.assertEqual(await ada.page.evaluate(f"{mark}.title"), "2 messages of other users")
+        await self.check_layout(ada, "unread", ".tabs .badge.news")
+        await ada.click_text(".tabs a", "vm-1")
+        await ada.page.until(f"document.title.startsWith('vm-1') && {mark}.hidden")
+        await ada.open("machines")
+        await self.write_message(bob, "three")
+        await ada.page.until("document.title.startsWith('(1) Machines')")
         self.check_faults()
 
     async def test_page_and_terminal(self) -> None:
