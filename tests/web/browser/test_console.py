@@ -102,6 +102,13 @@ _SPLIT = """(() => {
 # Between the output of a former session and that of a new one.
 _MARKED = r"\S\s*\n\[twisted-exec: new session at [^\]]+\]\s+\S"
 _ACTIVE = "document.querySelector('.console.active')"
+_SIZES = "terminals.map(({cols, rows}) => [cols, rows].join()).join(' ')"
+_IS_NEWEST = "({buffer: {active}}) => active.viewportY >= active.baseY"
+# The lines in sight of the active console's terminal.
+_ROWS = f"""(() => {{
+    const {{buffer: {{active}}, rows}} = terminals.find(({{element}}) => {_ACTIVE}.contains(element));
+    return Array.from({{length: rows}}, (_, row) => active.getLine(active.viewportY + row)?.translateToString(true));
+}})()"""
 _LINES = "[...document.querySelectorAll('.console')].filter((each) => each.checkVisibility()).map((each) => each.querySelector('.status-line').innerText)"
 # What is cut off of the lines below terminals.
 _CUT = """[...document.querySelectorAll('.status-line, .status-line > *')].filter((each) => each.checkVisibility() && each.clientWidth &&
@@ -279,13 +286,7 @@ class ConsoleTests(WebTestCase):
             (bob, ada, "may I type?  <b>\u202ebold</b>"),
             (ada, bob, "$(echo 6*7) I reboot it"),
         ):
-            receipt = await sender.watch_page("Your message to 1 viewer:")
-            await sender.open_commands()
-            await sender.page.press("M")
-            await sender.page.until("document.querySelector('dialog[open] input:focus')")
-            await sender.page.type(text)
-            await sender.page.press("Enter")
-            await receipt()
+            await self.write_message(sender, text)
             await reader.page.until("document.querySelector('.said')")
         said = "document.querySelector('.said span').textContent"
         self.assertEqual(
@@ -312,6 +313,42 @@ class ConsoleTests(WebTestCase):
         self.assertTrue(
             any("Message to viewers" in each for each in await eve.page.evaluate(disabled))
         )
+        self.check_faults()
+
+    async def write_message(self, sender: User[Any], text: str) -> None:
+        """Write to the other viewer of the console."""
+        receipt = await sender.watch_page("Your message to 1 viewer:")
+        await sender.open_commands()
+        await sender.page.press("M")
+        await sender.page.until("document.querySelector('dialog[open] input:focus')")
+        await sender.page.type(text)
+        await sender.page.press("Enter")
+        await receipt()
+
+    async def test_unread_messages(self) -> None:
+        """
+        The window's title has the number of messages that were not in sight, and the tab of their console a dot, until
+        the console is.
+        """
+        ada, bob = await self.user(), await self.user("bob")
+        await self.open_terminal(ada)
+        await bob.open(f"{VM}?mode=drive")
+        await bob.until_page(r"2 viewers: bob \(you\), ada")
+        await self.write_message(bob, "this is seen")
+        await ada.until_page("this is seen")
+        await self.open_beside(ada, "vm-2")
+        self.assertFalse(await ada.page.evaluate("/[(]/.test(document.title)"))
+        for number, text in enumerate(("one", "two"), start=1):
+            await self.write_message(bob, text)
+            await ada.page.until(f"document.title.startsWith('({number}) vm-2')")
+        mark = "document.querySelector('.tabs li:first-child .badge.news')"
+        self.assertEqual(await ada.page.evaluate(f"{mark}.title"), "2 messages of other users")
+        await self.check_layout(ada, "unread", ".tabs .badge.news")
+        await ada.click_text(".tabs a", "vm-1")
+        await ada.page.until(f"document.title.startsWith('vm-1') && {mark}.hidden")
+        await ada.open("machines")
+        await self.write_message(bob, "three")
+        await ada.page.until("document.title.startsWith('(1) Machines')")
         self.check_faults()
 
     async def test_page_and_terminal(self) -> None:
@@ -858,6 +895,52 @@ class ConsoleTests(WebTestCase):
                 self.assertEqual(await ada.page.evaluate(offered), count > 1 and shown > 1, width)
         await ada.page.set_touch()
         await ada.page.until(f"{_SPLIT} === '5 true true'")
+        self.check_faults()
+
+    async def test_follows_after_resizes(self) -> None:
+        """
+        A terminal at its newest output stays there through the split view and other sizes of the window: what follows
+        a key is in sight.
+        """
+        ada = await self.user()
+        await self.open_terminal(ada)
+        await ada.page.resize(1440, 900)
+        for number in range(1, 6):
+            if number > 1:
+                await self.open_beside(ada, f"vm-{number}")
+            await ada.type_line("seq 20")
+            await ada.page.until(f"{_ROWS}.includes('20')")
+        await ada.page.settled(_SIZES)
+        await ada.click_text("button", "Split view")
+        for width, height in ((1440, 900), (1000, 600)):
+            await ada.page.resize(width, height)
+            await ada.page.settled(_SIZES)
+        # The consoles above the active one are out of sight.
+        for number in range(1, 6):
+            await ada.open(f"machines/default/vm-{number}")
+            await ada.page.until(f"{_ACTIVE}.querySelector('h2').innerText.includes('vm-{number}')")
+            await ada.page.until(f"terminals.every({_IS_NEWEST})")
+        await ada.page.resize(1440, 900)
+        await ada.click_text("button", "Split view")
+        await ada.page.settled(_SIZES)
+        await ada.type_line("seq 60")
+        await ada.page.until(f"{_ROWS}.includes('60')")
+        self.check_faults()
+
+    async def test_follows_after_scrolling(self) -> None:
+        """A user has scrolled up, and the window gets so large that it shows all: what follows a key is in sight."""
+        ada = await self.user()
+        await ada.page.resize(1280, 500)
+        await self.open_terminal(ada)
+        await ada.type_line("seq 30")
+        await ada.page.until(f"{_ROWS}.includes('30')")
+        await ada.page.evaluate("terminals[0].scrollLines(-3)")
+        await ada.page.until(f"!{_ROWS}.includes('30')")
+        await ada.page.resize(1280, 1000)
+        await ada.page.until("terminals[0].buffer.active.baseY === 0")
+        await ada.page.settled(_SIZES)
+        await ada.type_line("seq 60")
+        await ada.page.until(f"{_ROWS}.includes('60')")
         self.check_faults()
 
     async def test_split_outage(self) -> None:

@@ -29,6 +29,7 @@ export class Frame {
   #title = document.title;
   #waiting = 0;
   #isAway = false;
+  #unread = 0;
   #user;
   #leave;
 
@@ -98,14 +99,16 @@ export class Frame {
     this.#drawTitle();
   }
 
-  /** A user in another tab sees how many requests wait, and whether a console has no connection. */
+  /** A user in another tab sees how many requests and messages wait, and whether a console has no connection. */
   #drawTitle() {
-    document.title = `${this.#isAway ? "No connection · " : ""}${this.#waiting ? `(${this.#waiting}) ` : ""}${this.#title}`;
+    const news = this.#waiting + this.#unread;
+    document.title = `${this.#isAway ? "No connection · " : ""}${news ? `(${news}) ` : ""}${this.#title}`;
   }
 
-  /** Whether a console has no connection. */
-  away(isAway) {
+  /** Whether a console has no connection, and how many messages of other users nobody has seen. */
+  consoles(isAway, unread) {
     this.#isAway = isAway;
+    this.#unread = unread;
     this.#drawTitle();
   }
 

@@ -99,6 +99,10 @@ export class Console {
   isAway = false;
   /** In its tab: the same. */
   awayMark = h("span", { class: "badge waiting", hidden: true, title: "No connection" }, h("span", { class: "visually-hidden" }, "No connection "));
+  /** How many messages of other users were not in sight yet. */
+  unread = 0;
+  /** In its tab: the same. */
+  unreadMark = h("span", { class: "badge news", hidden: true });
   #free = 0; // the part of the terminal below the cursor
   #role;
   #number = h("span", { class: "number dim" });
@@ -116,7 +120,7 @@ export class Console {
    *     `observes`: the user is an observer who asked for input; `closed`: the facts whose messages the user has closed
    * @param {object} on `key(event)`: false keeps a key from the machine; `menu()`; `close()`: it is to be closed;
    *     `active()`: it has the focus; `isActive()`: the user sees it; `keep()`: the place has changed;
-   *     `away()`: whether its output is old has changed
+   *     `news()`: whether its output is old, or the number of messages that were not in sight, has changed
    */
   constructor(context, place, on) {
     this.context = context;
@@ -671,6 +675,22 @@ export class Console {
     );
     this.#said.append(shown);
     while (this.#said.children.length > MOST_SAID) this.#said.firstElementChild?.remove();
+    this.#countUnread(this.unread + 1);
+    this.read();
+  }
+
+  /** The user reads its messages, if it is in sight. */
+  read() {
+    if (this.unread && !document.hidden && this.element.checkVisibility()) this.#countUnread(0);
+  }
+
+  #countUnread(number) {
+    this.unread = number;
+    const text = `${number} ${number === 1 ? "message" : "messages"} of other users`;
+    fill(this.unreadMark, h("span", { class: "visually-hidden" }, `${text} `));
+    this.unreadMark.title = text;
+    this.unreadMark.hidden = !number;
+    this.#on.news();
   }
 
   /** Whether the user reads who joins and leaves. */
@@ -834,7 +854,7 @@ export class Console {
     this.awayMark.hidden = !isAway;
     this.element.classList.toggle("away", isAway);
     this.#placeMessages();
-    this.#on.away();
+    this.#on.news();
   }
 
   /** Tell that output was left out, and where the user may read it. */

@@ -92,6 +92,8 @@ export class Screen {
   #resize;
   #element;
   #observer;
+  #sight;
+  #isInSight = true;
   #timer;
   /** @type {(() => void) | null} */
   #restore = null; // brings back what was in sight before another size
@@ -132,6 +134,8 @@ export class Screen {
     this.terminal.onRender(() => {
       const { viewportY, baseY, cursorY } = this.terminal.buffer.active;
       const isNewest = viewportY >= baseY;
+      // xterm.js goes on to hold the place of a user who has scrolled where a resize, or a program, has removed the rows below.
+      if (isNewest) this.terminal._core._bufferService.isUserScrolling = false;
       drawn(isNewest, isNewest ? 1 - (cursorY + 1) / this.rows : 0);
     });
     this.#fit = new FitAddon();
@@ -155,12 +159,21 @@ export class Screen {
     this.#scrollByTouch(element);
     // It also notices when the terminal is shown again.  Not at once: xterm.js does not draw a hidden terminal, and
     // would keep the height that it had before.
-    this.#observer = new ResizeObserver(() => {
-      clearTimeout(this.#timer);
-      this.#timer = setTimeout(() => this.fit(), RESIZE_MILLISECONDS);
-    });
+    this.#observer = new ResizeObserver(() => this.#fitSoon());
     this.#observer.observe(element);
+    // The same holds for one that is scrolled out of sight in the split view: xterm.js would take the height before for
+    // the present one, move the output to where that ends, and no longer follow the newest.
+    this.#sight = new IntersectionObserver((entries) => {
+      this.#isInSight = entries.at(-1)?.isIntersecting ?? true;
+      this.#fitSoon();
+    });
+    this.#sight.observe(/** @type {Element} */ (element.querySelector(".xterm-screen")));
     this.fit();
+  }
+
+  #fitSoon() {
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => this.fit(), RESIZE_MILLISECONDS);
   }
 
   /** Let one finger move the output, as xterm.js does not. */
@@ -183,7 +196,7 @@ export class Screen {
   /** Adapt columns and rows to the element. */
   fit() {
     const size = this.#fit.proposeDimensions();
-    if (!size?.cols || !size.rows || !this.#element.offsetParent) return; // hidden
+    if (!size?.cols || !size.rows || !this.#element.offsetParent || !this.#isInSight) return; // hidden
     const columns = Math.max(2, Math.min(size.cols, LARGEST.columns));
     const rows = Math.max(1, Math.min(size.rows, LARGEST.rows));
     if (columns !== this.terminal.cols || rows !== this.terminal.rows) this.#resizeInPlace(columns, rows);
@@ -289,6 +302,7 @@ export class Screen {
     this.#theme.removeEventListener("change", this.#recolour);
     removeEventListener("twisted-exec-font", this.#resize);
     this.#observer?.disconnect();
+    this.#sight?.disconnect();
     clearTimeout(this.#timer);
     this.#restore = null;
     this.terminal.dispose();

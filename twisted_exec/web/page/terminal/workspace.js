@@ -76,6 +76,7 @@ class Workspace {
       this.#draw();
       this.#reveal();
     });
+    document.addEventListener("visibilitychange", () => this.#read());
     // In another layout it is elsewhere.
     new ResizeObserver(() => this.#reveal()).observe(this.#panes);
     // A strip that was hidden begins at its first tab again.
@@ -127,7 +128,7 @@ class Workspace {
     if (at < 0) return;
     this.#consoles.splice(at, 1);
     console.close();
-    this.#countAway();
+    this.#countNews();
     const next = this.#consoles[Math.min(at, this.#consoles.length - 1)] ?? null;
     if (this.active === console) this.active = next;
     this.#draw();
@@ -136,8 +137,13 @@ class Workspace {
     else this.#go(this.active);
   }
 
-  #countAway() {
-    this.#context.frame.away(this.#consoles.some(({ isAway }) => isAway));
+  #countNews() {
+    const unread = this.#consoles.reduce((sum, each) => sum + each.unread, 0);
+    this.#context.frame.consoles(this.#consoles.some(({ isAway }) => isAway), unread);
+  }
+
+  #read() {
+    this.#consoles.forEach((each) => each.read());
   }
 
   /** End all sessions, before the user logs out. */
@@ -159,7 +165,7 @@ class Workspace {
       isActive: () =>
         this.active === added && this.element.isConnected && !document.querySelector("dialog[open]"),
       keep: () => this.#keep(),
-      away: () => this.#countAway(),
+      news: () => this.#countNews(),
     });
     this.#consoles.push(added);
     this.#panes.append(added.element);
@@ -311,6 +317,7 @@ class Workspace {
     this.#empty.hidden = count > 0;
     this.#panes.hidden = !count;
     this.#context.frame.count("consoles", count);
+    this.#read();
     this.#revealTab();
     this.#keep();
   }
@@ -332,6 +339,7 @@ class Workspace {
       { class: isSelected ? "selected" : "" },
       each.mark,
       each.awayMark,
+      each.unreadMark,
       nameLink(href, name, { onclick, "aria-current": isSelected ? "page" : null, title: `${printable(namespace)} / ${label}` }),
       button("×", () => this.close(each), { class: "quiet icon", "aria-label": `Close the console of ${label}` }),
     );
