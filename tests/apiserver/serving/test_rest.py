@@ -326,7 +326,7 @@ class ReadTests(APITestCase):
         self.assertEqual(made["kind"], "Table")
         self.assertEqual(
             made["rows"][0]["cells"],
-            ["a", "small", "<none>", "pool-a", "Pending", "<unknown>", "<none>", "65s"]
+            ["a", "small", "Pending", "<unknown>", "<none>", "65s", "<none>", "pool-a"]
             + ["<none>"] * 2,
         )
         each = self.answer("GET", f"{MACHINES}/a?includeObject=Object", headers=[("Accept", TABLE)])
@@ -340,8 +340,8 @@ class ReadTests(APITestCase):
         self.answer("PATCH", f"{MACHINES}/a/status", patch, content_type=MERGE)
         self.clock.advance(60)
         rows = self.answer("GET", MACHINES, headers=[("Accept", TABLE)])["rows"]
-        self.assertEqual([row["cells"][4] for row in rows][:2], ["Running", "Pending"])
-        self.assertEqual({row["cells"][7] for row in rows}, {"60s"})
+        self.assertEqual([row["cells"][2] for row in rows][:2], ["Running", "Pending"])
+        self.assertEqual({row["cells"][5] for row in rows}, {"60s"})
 
     def test_partial(self) -> None:
         """Metadata alone."""

@@ -20,6 +20,7 @@ from twisted_exec.api.status import NotFound
 from twisted_exec.cli.console import first_screen
 from twisted_exec.cli.console.first_screen import WAIT_SECONDS, FirstScreen
 from twisted_exec.screens.process import AvtScreen
+from twisted_exec.streaming.remotecommand.stream import ConsoleStream
 from twisted_exec.testing.resumable_console import ResumableConsole
 from twisted_exec.wire.control_messages import TerminalSize
 from twisted_exec.wire.resume import Attendance, Notice, OpenRecording
@@ -231,7 +232,7 @@ class FirstScreenTests(SynchronousTestCase):
         opened = Opened()
         ask: Any = opened.screen.ask
         ask(None, None)
-        opened.screen.attached(object())
+        opened.screen.attached(ConsoleStream())
         opened.screen.data_received(b"output")
         self.assertEqual(opened.user.items, [b"output"])
         self.assertTrue(opened.requests[0].called)  # it is cancelled

@@ -16,7 +16,7 @@ from twisted_exec.cli.console.escape import parse_escape
 from twisted_exec.cli.console.session import SCRIPT_SECONDS, TIMED_OUT, Outcome
 from twisted_exec.streaming.remotecommand.client import LOST, SILENCE_SECONDS, Pings
 from twisted_exec.wire.control_messages import Break, TerminalSize
-from twisted_exec.wire.resume import Attendance, Notice, Position
+from twisted_exec.wire.resume import Attendance, Notice, Position, RoundTrip
 
 
 class ResumableStream(FakeStream):
@@ -26,6 +26,9 @@ class ResumableStream(FakeStream):
     overdue_seconds: float | None = 0.0
     round_trip_seconds: float | None = 0.0123
     position: Position | None = Position("0" * 16, 4711)
+    transport: Any = None
+    echo_seconds: float | None = None
+    round_trips: tuple[RoundTrip, ...] = ()
     resumes = missed_bytes = 0
     attendance: Attendance | None = None
     session = "3f2a"
