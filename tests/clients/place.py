@@ -29,7 +29,7 @@ PATIENCE_SECONDS = 150
 
 MACHINES = kinds.MACHINES.resource
 
-_READY = rb"Ready. In another terminal, type:\n\n.*\n.*\nkubectl console \S+\n"
+_READY = rb"Ready. In another terminal, type:\n\n.*\n.*\n.*\nkubectl console \S+\n"
 
 
 class Chain:
