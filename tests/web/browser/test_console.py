@@ -105,7 +105,7 @@ _ACTIVE = "document.querySelector('.console.active')"
 _SIZES = "terminals.map(({cols, rows}) => [cols, rows].join()).join(' ')"
 _IS_NEWEST = "({buffer: {active}}) => active.viewportY >= active.baseY"
 # The lines in sight of the active console's terminal.
-_ROWS = f"""(() => {{
+_TERMINAL_ROWS = f"""(() => {{
     const {{buffer: {{active}}, rows}} = terminals.find(({{element}}) => {_ACTIVE}.contains(element));
     return Array.from({{length: rows}}, (_, row) => active.getLine(active.viewportY + row)?.translateToString(true));
 }})()"""
@@ -909,7 +909,7 @@ class ConsoleTests(WebTestCase):
             if number > 1:
                 await self.open_beside(ada, f"vm-{number}")
             await ada.type_line("seq 20")
-            await ada.page.until(f"{_ROWS}.includes('20')")
+            await ada.page.until(f"{_TERMINAL_ROWS}.includes('20')")
         await ada.page.settled(_SIZES)
         await ada.click_text("button", "Split view")
         for width, height in ((1440, 900), (1000, 600)):
@@ -924,7 +924,7 @@ class ConsoleTests(WebTestCase):
         await ada.click_text("button", "Split view")
         await ada.page.settled(_SIZES)
         await ada.type_line("seq 60")
-        await ada.page.until(f"{_ROWS}.includes('60')")
+        await ada.page.until(f"{_TERMINAL_ROWS}.includes('60')")
         self.check_faults()
 
     async def test_follows_after_scrolling(self) -> None:
@@ -933,14 +933,14 @@ class ConsoleTests(WebTestCase):
         await ada.page.resize(1280, 500)
         await self.open_terminal(ada)
         await ada.type_line("seq 30")
-        await ada.page.until(f"{_ROWS}.includes('30')")
+        await ada.page.until(f"{_TERMINAL_ROWS}.includes('30')")
         await ada.page.evaluate("terminals[0].scrollLines(-3)")
-        await ada.page.until(f"!{_ROWS}.includes('30')")
+        await ada.page.until(f"!{_TERMINAL_ROWS}.includes('30')")
         await ada.page.resize(1280, 1000)
         await ada.page.until("terminals[0].buffer.active.baseY === 0")
         await ada.page.settled(_SIZES)
         await ada.type_line("seq 60")
-        await ada.page.until(f"{_ROWS}.includes('60')")
+        await ada.page.until(f"{_TERMINAL_ROWS}.includes('60')")
         self.check_faults()
 
     async def test_split_outage(self) -> None:
