@@ -50,7 +50,7 @@ class WalkTests(WebTestCase):
         """A user finds the machine in the list, opens its console, types and reads the output."""
         await ada.page.focus("#machine-filter")
         await ada.page.type("nothing like this")
-        await ada.until_page("No machine matches")
+        await ada.until_page("The filter hides 1 machine")
         await ada.page.focus("#machine-filter")
         await ada.page.press("Control+a")
         await ada.page.type("vm-1")
