@@ -40,6 +40,7 @@ from twisted_exec.wire.control_messages import (
     encode_size,
     encode_status,
     encode_wish,
+    is_gap,
     keys_in,
     message_line,
     wrapped,
@@ -377,6 +378,15 @@ class MessageTests(SynchronousTestCase):
 
 class NoticeTests(SynchronousTestCase):
     """Tests for :func:`encode_notice` and :func:`encode_gap`."""
+
+    def test_is_gap(self) -> None:
+        """A notice in place of missing output is told from others."""
+        for text, expected in (
+            ("7 bytes skipped", True),
+            ("output is missing here", True),
+            ("the line is lost", False),
+        ):
+            self.assertEqual(is_gap(text), expected, text)
 
     def test_text(self) -> None:
         """A notice is a line of its own; a gap is one with the number of bytes, if it is known."""

@@ -311,6 +311,13 @@ class EchoTests(SynchronousTestCase):
         self.assertEqual(echoes.feed(40, first.text[30:] + b"\r\n\x1b"), [])
         self.assertIsNone(echoes.undecided)
 
+    def test_inside_a_line(self) -> None:
+        """The text of a typed line inside another line stays; its echo behind it is found."""
+        lines = self.run_lines("ls")[1:]
+        (line,) = lines
+        shown, _ = self.found([line.text + b"x\r\n", line.text + b"\r\n"], lines)
+        self.assertEqual(shown[: len(line.text) + 1], line.text + b"x")
+
     @given(st.lists(st.sampled_from(range(8)), max_size=20), st.integers(1, 200))
     def test_only_the_lines(self, numbers: list[int], size: int) -> None:
         """Whatever the machine prints, only bytes of the typed lines and their wraps are hidden."""
