@@ -115,6 +115,14 @@ class LifeTests(SynchronousTestCase):
         session.supersede()
         self.assertIs(session.life, Life.OPENING)
 
+    def test_lost_while_opening(self) -> None:
+        """A session whose connection is lost before its stream is up is over: nothing waits for its user."""
+        for ways in ([], [Life.CALLED_OFF]):
+            session = self.reached(ways)
+            session.over("client lost", is_lost=True)
+            session.carry(StreamDouble())
+            self.assertIs(session.life, Life.OVER)
+
     def test_on_over(self) -> None:
         """All that wait for the end of a session are called once."""
         session, called = self.open("s-1"), []

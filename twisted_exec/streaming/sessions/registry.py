@@ -554,7 +554,7 @@ class Session:
             reason = RESUMED
         else:
             reason = self._why or reason
-        self._become(Life.LOST if is_lost else Life.OVER)
+        self._become(Life.LOST if is_lost and had_stream else Life.OVER)
         counts = {"bytes_to_machine": bytes_to_machine, "bytes_to_user": bytes_to_user}
         opened = had_stream and self.subject.subresource not in ("log", "screen")
         self._audit.end(
