@@ -508,6 +508,8 @@ class ConsoleSession:
                 return
             if self._dialog is not None and isinstance(piece, bytes):
                 self._type_into(self._dialog, piece)
+                assert self._escapes is not None
+                self._escapes.begin_line()  # the machine has nothing of it
             else:
                 self._do(piece)
 
