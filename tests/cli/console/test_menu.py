@@ -309,6 +309,15 @@ class MachinesTests(MenuCase):
         self.type(b"~Lb-1\r")
         self.assertEqual((stream.told[-1], stream.sent), ("leave", b""))
 
+    def test_behind_ahead(self) -> None:
+        """The machine has nothing of that, so the next command needs no Enter."""
+        stream = self.open()
+        self.type(b"~L1\r")
+        self.type(b"~Lx")
+        self.type(b"\x03")
+        self.assertIn("This is the console of a.", self.type(b"~L", b"1\r"))
+        self.assertEqual(stream.sent, b"")
+
     def test_stay(self) -> None:
         """Enter, Ctrl-C and the machine itself change nothing; a part of many names counts and lists these."""
         stream = self.open()

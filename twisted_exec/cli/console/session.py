@@ -508,6 +508,8 @@ class ConsoleSession:
                 return
             if self._dialog is not None and isinstance(piece, bytes):
                 self._type_into(self._dialog, piece)
+                assert self._escapes is not None
+                self._escapes.begin_line()  # the machine has nothing of it
             else:
                 self._do(piece)
 
@@ -809,7 +811,8 @@ class ConsoleSession:
         """Handle a deadly signal; after the session's end it stops writing the last output."""
         if self._outcome is None:
             self._end(Outcome(signal=number))
-        else:
+        elif number != signal.SIGHUP or "farewell" not in self._timers:
+            # Otherwise the end of input has told of the closed window, and the session is ending.
             self._finish(Outcome(signal=number))
 
     def _send(self, what: bytes | Break | Role) -> None:
