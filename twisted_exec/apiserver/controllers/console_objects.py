@@ -84,6 +84,7 @@ class ConsoleRequests(ExpiryController):
         self._ends: dict[Key, float] = {}
         self._expired = ExpiryCandidates[Key](clock)
         self._unreported: dict[Key, list[_Message]] = {}
+        # Only Events wait in it, and these tell users nothing about themselves.
         self._queue: WorkQueue[Key] = WorkQueue(
             self._report, clock, metrics=metrics.of(self.controller)
         )
@@ -181,6 +182,7 @@ GRACE_SECONDS = 60.0
 UNCLOSED_SECONDS = 300.0
 """Time after its end in which the runtime should have closed a recording."""
 NOT_CLOSED = "RecordingNotClosed"
+NOT_ENDED = "RecordingNotEnded"
 
 
 @dataclass(frozen=True)
@@ -352,9 +354,12 @@ class ConsoleRecordingsController(ExpiryController):
             await self._end(recording, step)
 
     def _waits(self, key: Key, error: APIError, failures: int) -> None:
-        if failures == 1:
+        recording = self._recordings.get(key)
+        if failures == 1 and recording is not None:
             name = "/".join(key)
             self._log.warn("recording {name} waits: {why}", name=name, why=error.message)
+            message = f"the recording should end, which cannot be written: {error.message}"
+            self._recorder.record(recording, WARNING, NOT_ENDED, message)
 
     async def _end(self, recording: Object, why: str) -> None:
         spec = ended_spec(recording["spec"], self._now(), why)
@@ -538,9 +543,6 @@ class DeletedConsoles(ExpiryController):
         except Forbidden as error:
             if not is_terminating(error):  # its users expect that all of it goes
                 self._tell_once(missing, error)
-        except APIError as error:
-            self._tell_once(missing, error)
-            raise
         self._missing.pop(key, None)
         if len(self._expiries) > self._most_objects:
             self._loop.poke()
@@ -561,6 +563,8 @@ class DeletedConsoles(ExpiryController):
         if failures == 1:
             name, message = "/".join(key), "the console of deleted machine {name} waits: {why}"
             self._log.warn(message, name=name, why=error.message)
+            if (missing := self._missing.get(key)) is not None:
+                self._tell_once(missing, error)
 
     async def _look(self) -> None:
         now = self._now()
