@@ -460,6 +460,7 @@ class PermissionWatch:
             self._arm(SECOND_HINT_SECONDS)
 
     def _arm(self, seconds: float) -> None:
+        # Not a PokedLoop: a hint neither waits nor fails, and must not be late after a failure.
         timer = self._timer
         if timer is None or not timer.active():
             self._timer = self._clock.callLater(seconds, self._give)

@@ -247,6 +247,7 @@ class Supervisor:
         shutdown.addBoth(lambda _: console.interrupt(ending))
 
     async def _keep(self) -> None:
+        # Not a PokedLoop: one round is a whole life of the machine, from its start to its end.
         self._is_ending = False
         run, console = self._prepare()
         while not self._is_ending:

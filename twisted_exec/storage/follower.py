@@ -107,6 +107,7 @@ class StoreFollower(Service):
         )
 
     async def _list(self, followed: Followed, listed: Callable[[Listing], None]) -> None:
+        # Not a WorkQueue: all lists begin in the turn of the start, before later changes.
         backoff, reason = Backoff(), ""
         while True:
             try:

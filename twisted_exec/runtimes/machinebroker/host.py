@@ -434,6 +434,7 @@ class SpaceTarget:
         spaces.when_synced().addCallbacks(lambda _: self._first_lookup(), _nothing)
 
     async def _namespace(self) -> str:
+        # Not a PokedLoop: it is the first step of the start, and ends with its answer.
         backoff = Backoff(longest_seconds=LOOKUP_SECONDS)
         while True:
             try:

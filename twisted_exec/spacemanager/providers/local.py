@@ -498,6 +498,7 @@ class LocalSpace:
     # Running.
 
     async def _keep(self) -> None:
+        # Not a PokedLoop: one round is a whole run of the process.
         while True:
             began, reason = self._environment.reactor.seconds(), "Restarting"
             try:
@@ -615,6 +616,7 @@ class LocalSpace:
     # Deleting.
 
     async def _go(self) -> None:
+        # Not a PokedLoop: it ends with the space.
         self._give_up_access()
         while True:
             try:
