@@ -113,7 +113,7 @@ class ConsolePolicies(StoreFollower):
 
         return Followed(resource, changed, listed)
 
-    def stopService(self) -> Deferred[None] | None:
+    def stopService(self) -> Deferred[None]:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

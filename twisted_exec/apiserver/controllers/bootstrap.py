@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Sequence
 
-from twisted.internet.defer import CancelledError, Deferred, DeferredList
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
@@ -83,15 +83,8 @@ class SystemObjects(StoreFollower):
         self._loop = PokedLoop(
             self._run, clock, refused=self._refused, metrics=metrics.of("system-objects")
         )
+        self.add_part(self._loop, None)
         self._may_lack_objects = False
-
-    def startService(self) -> None:
-        self._loop.start(None)
-        super().startService()
-
-    def stopService(self) -> Deferred[None]:
-        super().stopService()
-        return self._loop.stop()
 
     def followed(self) -> tuple[Followed, ...]:
         return (Followed(kinds.NAMESPACES.resource, self._changed, lost=self._loop.poke),)
@@ -199,17 +192,12 @@ class RoleAggregation(StoreFollower):
         self._loop = PokedLoop(
             self._gather, clock, refused=self._refused, metrics=metrics.of("role-aggregation")
         )
-
-    def startService(self) -> None:
-        self._recorder.start()
-        super().startService()
-        self._loop.start()
+        self.add_part(self._recorder)
+        self.add_part(self._loop)
 
     def stopService(self) -> Deferred[None]:
-        super().stopService()
         self._troubled.clear()
-        stopping = DeferredList([self._loop.stop(), self._recorder.stop()])
-        return stopping.addCallback(lambda _: None)
+        return super().stopService()
 
     def followed(self) -> tuple[Followed, ...]:
         return (Followed(CLUSTERROLES.resource, self._changed),)

@@ -11,7 +11,7 @@ from enum import Enum, auto
 from functools import partial
 from typing import Any
 
-from twisted.internet.defer import Deferred, DeferredList
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
@@ -88,18 +88,14 @@ class ConsoleRequests(ExpiryController):
         self._queue: WorkQueue[Key] = WorkQueue(
             self._report, clock, metrics=metrics.of(self.controller)
         )
-
-    def startService(self) -> None:
-        self._recorder.start()
-        self._queue.start()
-        super().startService()
+        self.add_part(self._recorder)
+        self.add_part(self._queue)
 
     def stopService(self) -> Deferred[None]:
-        stopping = [super().stopService(), self._queue.stop(), self._recorder.stop()]
         self._ends.clear()
         self._expired.clear()
         self._unreported.clear()
-        return DeferredList(stopping).addCallback(lambda _: None)
+        return super().stopService()
 
     def followed(self) -> list[Followed]:
         listed = listed_as_added(self._noted)
@@ -267,20 +263,16 @@ class ConsoleRecordingsController(ExpiryController):
         self._queue: WorkQueue[Key] = WorkQueue(
             self._carry_out, clock, self._waits, metrics=metrics.of(self.controller)
         )
-
-    def startService(self) -> None:
-        self._recorder.start()
-        self._queue.start()
-        super().startService()
+        self.add_part(self._recorder)
+        self.add_part(self._queue)
 
     def stopService(self) -> Deferred[None]:
-        stopping = [super().stopService(), self._queue.stop(), self._recorder.stop()]
         for facts in (self._recordings, self._sessions, self._numbers, self._without_since):
             facts.clear()
         self._machines.clear()
         self._unclosed.clear()
         self._expired.clear()
-        return DeferredList(stopping).addCallback(lambda _: None)
+        return super().stopService()
 
     def followed(self) -> list[Followed]:
         followed = [
@@ -490,19 +482,15 @@ class DeletedConsoles(ExpiryController):
         self._queue: WorkQueue[Key] = WorkQueue(
             self._create, clock, self._not_created, metrics=metrics.of(self.controller)
         )
-
-    def startService(self) -> None:
-        self._recorder.start()
-        self._queue.start()
-        super().startService()
+        self.add_part(self._recorder)
+        self.add_part(self._queue)
 
     def stopService(self) -> Deferred[None]:
-        stopping = [super().stopService(), self._queue.stop(), self._recorder.stop()]
         self._missing.clear()
         self._troubled.clear()
         self._expiries.clear()
         self._expired.clear()
-        return DeferredList(stopping).addCallback(lambda _: None)
+        return super().stopService()
 
     def followed(self) -> list[Followed]:
         own = Followed(DELETEDCONSOLES.resource, self._changed, listed_as_added(self._changed))

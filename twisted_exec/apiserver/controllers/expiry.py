@@ -60,17 +60,10 @@ class ExpiryController(StoreFollower):
             refused=self._refused,
             metrics=metrics.of(self.controller),
         )
+        self.add_part(self._loop, 0.0 if self.looks_at_start else LOOK_SECONDS)
 
     def followed(self) -> Iterable[Followed]:
         return ()
-
-    def startService(self) -> None:
-        self._loop.start(0.0 if self.looks_at_start else LOOK_SECONDS)
-        super().startService()
-
-    def stopService(self) -> Deferred[None]:
-        super().stopService()
-        return self._loop.stop()
 
     async def _look(self) -> None:
         raise NotImplementedError

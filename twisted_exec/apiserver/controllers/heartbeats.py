@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from twisted.internet.defer import Deferred, DeferredList
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
@@ -108,18 +108,13 @@ class PoolHeartbeats(StoreFollower):
             backoff=lambda: Backoff(longest_seconds=LOOK_SECONDS),
             metrics=metrics.of("pool-heartbeats"),
         )
-
-    def startService(self) -> None:
-        self._recorder.start()
-        self._queue.start()
-        super().startService()
+        self.add_part(self._recorder)
+        self.add_part(self._queue)
 
     def stopService(self) -> Deferred[None]:
-        super().stopService()
         self._last_heartbeats.clear()
         self._problems.clear()
-        stopping = DeferredList([self._queue.stop(), self._recorder.stop()])
-        return stopping.addCallback(lambda _: None)
+        return super().stopService()
 
     def followed(self) -> Iterator[Followed]:
         yield Followed(self._dialect.pool, self._pool_changed, self._pools_listed)

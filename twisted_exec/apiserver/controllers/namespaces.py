@@ -117,20 +117,16 @@ class NamespaceLifecycle(StoreFollower):
         self._queue: WorkQueue[str] = WorkQueue(
             self._empty, clock, self._refused, metrics=metrics.of("namespaces")
         )
-
-    def startService(self) -> None:
-        self._queue.start()
-        super().startService()
+        self.add_part(self._queue)
 
     def followed(self) -> list[Followed]:
         listed = listed_as_added(self._namespace_event)
         return [Followed(NAMESPACES.resource, self._namespace_event, listed)]
 
     def stopService(self) -> Deferred[None]:
-        super().stopService()
         for name in list(self._terminating):
             self._forget(name)
-        return self._queue.stop()
+        return super().stopService()
 
     def _namespace_event(self, event: Event) -> None:
         if event.type == "DELETED":
