@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
@@ -42,6 +42,7 @@ from twisted_exec.auth.interfaces import User
 from twisted_exec.control.backoff import Backoff
 from twisted_exec.control.metrics import UNREAD, QueueMetrics, WorkQueueMetrics
 from twisted_exec.control.queue import WorkQueue
+from twisted_exec.control.runs import readable
 from twisted_exec.kube.recorder import Recorder
 from twisted_exec.program.tasks import SharedTurns
 from twisted_exec.storage.follower import Followed, StoreFollower, listed_as_added
@@ -617,8 +618,10 @@ class SessionObjects(StoreFollower):
                 if not is_terminating(error):
                     await self._tell_once(record, error)
                 return
-            except APIError as error:
-                await self._tell_once(record, error)
+            except CancelledError:
+                raise
+            except Exception as error:
+                await self._tell_once(record, readable(error))
                 raise
             else:
                 self._problem = ""

@@ -146,6 +146,7 @@ class Company:
             self._following.cancel()
 
     async def _follow(self) -> None:
+        # Not a PokedLoop: it ends when the number is explained.
         attempts = ATTEMPTS
         while self._count != self._told_count:
             await deferLater(self._clock, LOOK_SECONDS * (1 + self._jitter()))

@@ -995,6 +995,7 @@ def patiently(
     """
 
     async def opened() -> ConsoleStream:
+        # Not a PokedLoop: the server says how long to wait, and the user for how long in all.
         left = PATIENCE_SECONDS
         while True:
             try:
