@@ -110,8 +110,9 @@ _TERMINAL_ROWS = f"""(() => {{
     return Array.from({{length: rows}}, (_, row) => active.getLine(active.viewportY + row)?.translateToString(true));
 }})()"""
 _LINES = "[...document.querySelectorAll('.console')].filter((each) => each.checkVisibility()).map((each) => each.querySelector('.status-line').innerText)"
-# What is cut off of the lines below terminals.
-_CUT = """[...document.querySelectorAll('.status-line, .status-line > *')].filter((each) => each.checkVisibility() && each.clientWidth &&
+_OUTAGES = "[...document.querySelectorAll('.outage')].filter((each) => each.checkVisibility()).map((each) => each.innerText)"
+# What is cut off of the lines below terminals, and of what is over them.
+_CUT = """[...document.querySelectorAll('.status-line, .status-line > *, .outage, .outage > *')].filter((each) => each.checkVisibility() && each.clientWidth &&
     (each.scrollWidth > each.clientWidth + 1 || each.scrollHeight > each.clientHeight + 2)).map((each) => each.innerText)"""
 
 # The line below the terminal of a recorded console that several users observe; it stays so.
@@ -496,13 +497,18 @@ class ConsoleTests(WebTestCase):
         await self.deployment.start_runtime()
         await bob.until_page("This is a new session[.](?! Obs)[^]*Observing; nobody types")
         await bob.until_terminal(_MARKED)
-        await ada.until_page("server of this console was stopped")
+        await ada.until_page("Server stopped for")
         await ada.focus_terminal()
         await ada.page.type("lost")
-        await ada.until_page("Server stopped for [^]*Reconnect now[^]*4 keys will not be sent")
+        stopped = r"Server stopped for .*\. A new session opens as soon as it is back\. 4 keys will not be sent\.\s+Try now"
+        await ada.until_page(stopped)
+        self.assertNotRegex(
+            await ada.page.evaluate("document.body.innerText"), "was stopped|sent[^]*will not be sent"
+        )
         await ada.page.until("!document.querySelector('.console-head .role').checkVisibility()")
         await ada.page.until(HOLLOW)
-        await self.check_layout(ada, "stopped", ".status-line", ".status-line > *", ".console-head")
+        parts = (".outage", ".outage > *", ".status-line", ".status-line > *", ".console-head")
+        await self.check_layout(ada, "stopped", *parts)
         await self.check_layout(bob, "new-session", ".status-line", ".console-head")
         await ada.page.block()
         await ada.until_page("This is a new session. 4 keys [^.]*not sent[.][^]*You can type")
@@ -823,14 +829,23 @@ class ConsoleTests(WebTestCase):
         await ada.page.press("Escape")
         await ada.until_terminal("\\^\\[$")
         await ada.page.press("Enter")
-        await ada.open_commands()
-        await ada.until_page("Leave full screen")
-        await ada.page.press("F")
+        leave = "[...document.querySelectorAll('.tab-bar button')].find((each) => each.innerText === 'Leave full screen')?.checkVisibility() ?? false"
+        for width, height in ((1000, 600), (390, 844), (1280, 800)):
+            await ada.page.resize(width, height)
+            await ada.page.until(leave)
+            self.assertEqual(await faults_of(ada.page), [], width)
+        await ada.click_text("button", "Leave full screen")
         await ada.page.until("!document.fullscreenElement")
+        await ada.page.until(f"!({leave})")
         await ada.until_terminal_focus()
+        for is_full in ("", "!"):
+            await ada.open_commands()
+            await ada.page.press("F")
+            await ada.page.until(f"{is_full}document.fullscreenElement")
+            await ada.until_terminal_focus()
         await ada.open_commands()
         await ada.page.press("u")
-        await ada.until_page("copied")
+        await ada.until_page("Link copied[.]")
         link = f"{self.deployment.console_url}#/{VM}"
         self.assertEqual(await ada.page.evaluate("navigator.clipboard.readText()"), link)
         self.check_faults()
@@ -945,8 +960,8 @@ class ConsoleTests(WebTestCase):
 
     async def test_split_outage(self) -> None:
         """
-        Beside other consoles, too, the line below a terminal says in whole for how long the server is away and what
-        becomes of keys, and the terminal keeps its size.
+        Beside other consoles, too, each terminal says in whole, and once, for how long the server is away and what
+        becomes of keys, and keeps its size.
         """
         ada = await self.user()
         await self.open_terminal(ada)
@@ -983,8 +998,9 @@ class ConsoleTests(WebTestCase):
         for width, height in WINDOWS[:2]:
             await ada.page.resize(width, height)
             await ada.page.until(
-                f"{_LINES}.length === {count} && {_LINES}.every((each) => /{state}[^]*(\\d keys|What you type)/.test(each))"
+                f"{_OUTAGES}.length === {count} && {_OUTAGES}.every((each) => /^{state}[^]*(\\d keys|What you type)/.test(each))"
             )
+            self.assertNotRegex(await ada.page.evaluate(f"{_LINES}.join()"), "for|keys|type")
             found = await lasting(ada.page, _CUT)
             with open(f"{self.mktemp()}-{count}-{width}.png", "wb") as picture:
                 picture.write(await ada.page.screenshot())
