@@ -503,7 +503,8 @@ class ConsoleTests(WebTestCase):
         stopped = r"Server stopped for .*\. A new session opens as soon as it is back\. 4 keys will not be sent\.\s+Try now"
         await ada.until_page(stopped)
         self.assertNotRegex(
-            await ada.page.evaluate("document.body.innerText"), "was stopped|sent[^]*will not be sent"
+            await ada.page.evaluate("document.body.innerText"),
+            "was stopped|sent[^]*will not be sent",
         )
         await ada.page.until("!document.querySelector('.console-head .role').checkVisibility()")
         await ada.page.until(HOLLOW)
