@@ -99,6 +99,13 @@ _SPLIT = """(() => {
     return [shown.length, shown.every(hasLines), box.top >= 0 && box.bottom <= innerHeight].join(' ');
 })()"""
 
+_SCREEN_FITS = """(() => {
+    const [screen, facts] = ['.screen', '.log-facts'].map((each) => document.querySelector(each));
+    const isBelow = facts.checkVisibility() && facts.getBoundingClientRect().bottom <= innerHeight + 1;
+    return (isBelow || innerHeight < 480) && screen.getBoundingClientRect().bottom <= innerHeight && screen.scrollTop === 0
+        && screen.scrollHeight <= screen.clientHeight + 1 && document.documentElement.scrollHeight <= innerHeight;
+})()"""
+
 # Between the output of a former session and that of a new one.
 _MARKED = r"\S\s*\n\[twisted-exec: new session at [^\]]+\]\s+\S"
 _ACTIVE = "document.querySelector('.console.active')"
@@ -184,7 +191,7 @@ class ConsoleTests(WebTestCase):
     async def test_pending(self) -> None:
         """
         A console whose machine has no pool says why, as the list does, leads to its events, and opens
-        by itself once the machine runs.
+        by itself once the machine runs.  Nobody is offered to power it off.  Without a session it learns of an outage, too.
         """
         waiting = machine("vm-2", "shell")
         del waiting["spec"]["machinePoolRef"]
@@ -201,6 +208,19 @@ class ConsoleTests(WebTestCase):
         buttons = f"[...document.querySelectorAll('{PANEL} .button')].filter((each) => each.checkVisibility())"
         labels = f"{buttons}.map((each) => each.innerText).join()"
         await ada.page.until(f"{labels} === 'Events,Copy the command'")
+        away = "document.querySelector('.tabs .selected .badge.waiting').hidden"
+        self.assertTrue(await ada.page.evaluate(away))
+        self.deployment.near.refuses = True
+        self.deployment.near.cut()
+        await ada.until_page(r"This state is as of \d\d:\d\d: the server [^]*Try now[^]*Pending")
+        await ada.page.until(f"!{away} && document.title.startsWith('No connection')")
+        await self.check_layout(ada, "pending-away", PANEL, f"{PANEL} .button", ".console-head")
+        self.deployment.near.refuses = False
+        await ada.page.until(f"{away} && !document.querySelector('.as-of')")
+        await ada.open_commands()
+        commands = await ada.page.evaluate("document.querySelector('dialog').innerText")
+        self.assertNotRegex(commands, "Power|Reset")
+        await ada.page.press("Escape")
         await ada.open("machines/default/vm-3")
         await ada.until_page("not running[^]*pool of this machine does not exist")
         await ada.until_page("Pending[^]*opens as soon as the machine runs")
@@ -911,6 +931,39 @@ class ConsoleTests(WebTestCase):
                 self.assertEqual(await ada.page.evaluate(offered), count > 1 and shown > 1, width)
         await ada.page.set_touch()
         await ada.page.until(f"{_SPLIT} === '5 true true'")
+        self.check_faults()
+
+    async def test_low_panel(self) -> None:
+        """A panel is whole in a low part of the split view, too."""
+        ada = await self.user()
+        await self.open_terminal(ada)
+        await ada.page.resize(1000, 600)
+        for number in (2, 3, 4):
+            waiting = machine(f"vm-{number}", "shell")
+            del waiting["spec"]["machinePoolRef"]
+            waiting["spec"]["machinePoolSelector"] = {"gpu": "yes"}
+            await self.deployment.client.create(MACHINES, waiting, "default")
+            await ada.open(f"machines/default/vm-{number}")
+            await ada.page.until(f"/Pending/.test({_ACTIVE}?.querySelector('.panel').innerText)")
+        await ada.click_text("button", "Split view")
+        panels = "[...document.querySelectorAll('.panel')].filter((each) => each.checkVisibility())"
+        for height in (600, 640, 700, 900):
+            await ada.page.resize(1000, height)
+            cut = "({scrollHeight, clientHeight}) => scrollHeight > clientHeight + 1"
+            await ada.page.until(f"{panels}.length === 3 && !{panels}.some({cut})")
+            self.assertEqual(await faults_of(ada.page), [], height)
+        self.check_faults()
+
+    async def test_screen_fits(self) -> None:
+        """The screen of a machine ends where the window does, with all its lines and what is known of it."""
+        ada = await self.user()
+        await self.open_terminal(ada)
+        await ada.open(f"{VM}/screen")
+        await ada.until_page("last output")
+        for width, height in ((1280, 800), (1000, 600), (390, 844), (844, 390)):
+            await ada.page.resize(width, height)
+            await ada.page.until(_SCREEN_FITS)
+            self.assertEqual(await faults_of(ada.page), [], width)
         self.check_faults()
 
     async def test_follows_after_resizes(self) -> None:

@@ -250,7 +250,7 @@ class MachineList extends ListView {
     return [
       !observes && action("Open", link(row.namespace, name)), action("Observe", `${link(row.namespace, name)}?mode=observe`),
       part("Log", "logs"), part("Screen", "screen"),
-      maySwitch !== false && change && button(power, switched, { class: "power", disabled: !maySwitch, "aria-label": `${power} ${label}` }),
+      maySwitch !== false && button(power, switched, { class: "power", disabled: !maySwitch || !change, "aria-label": `${power} ${label}` }),
     ];
   }
 

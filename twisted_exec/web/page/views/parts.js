@@ -41,7 +41,8 @@ export function askFor(role, namespace) {
 export function outageNotice(api, state, message, { since = null, more = null } = {}) {
   const waited = h("span", { "aria-hidden": "true" }); // screen readers would read each second
   const retry = button("Try now", () => api.dispatchEvent(new Event("retry")));
-  const made = notice("warning", state, waited, `: ${printable(message).replace(/\.$/, "")}. The page tries again by itself. `, more, " ", retry);
+  const text = h("span", {}, state, waited, `: ${printable(message).replace(/\.$/, "")}. The page tries again by itself. `, more);
+  const made = notice("warning", h("div", { class: "retry" }, text, " ", retry));
   if (since === null) return made;
   const tell = () => {
     waited.textContent = ` for ${duration(Date.now() - since)}`;

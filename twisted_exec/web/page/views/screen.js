@@ -260,7 +260,9 @@ class ScreenView {
 
   /** Scroll to the line that the machine has printed last, if it is not in view. */
   #showNewest() {
+    const { scrollLeft } = this.picture; // a row may be wider, and begins where it did
     this.picture.children[this.#screen?.cursor.row]?.scrollIntoView({ block: "nearest" });
+    this.picture.scrollLeft = scrollLeft;
   }
 
   #text() {
