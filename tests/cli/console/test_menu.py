@@ -383,6 +383,17 @@ class PowerTests(MenuCase):
             self.assertIn("a is being powered", drawn)
             self.assertEqual(self.client.power, [("a", power)])
 
+    def test_not_started(self) -> None:
+        """A machine that has not started cannot be powered off or reset, but on."""
+        self.open()
+        self.client.machines["a"] = "Pending"
+        drawn = self.type(b"~P")
+        self.assertIn("It has not started yet", drawn)
+        self.assertNotIn("Power: ", drawn)
+        self.type(b"\r")
+        self.client.spec = {"power": "Off"}
+        self.assertIn("o on", self.type(b"~P"))
+
     def test_observer(self) -> None:
         """An observer reads who works at the machine."""
         self.open()

@@ -54,7 +54,7 @@ RECORDED = (
 """The web console says the same."""
 
 _LONGEST_PREFIX = 200
-_RUNNING = "Running"
+_RUNNING, _PENDING = "Running", "Pending"
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 
 
@@ -303,6 +303,9 @@ async def _power(dialog: Dialog, access: MachineAccess) -> NextSession | None:
                 f"You may not change it; ask an administrator for the role {role}: {command}"
             )
             return None
+        if state == _PENDING and power != "Off":
+            dialog.tell("It has not started yet: there is nothing to power off or to reset.")
+            return None
         effects = {
             "f": f"Power off {name}? Its programs end. {WHEN_OFF}",
             "r": f"Reset {name}? Its programs end. {WHEN_RESET}",
@@ -418,4 +421,4 @@ def _short(machine: dict[str, Any]) -> dict[str, Any]:
 
 
 def _state(machine: dict[str, Any]) -> str:
-    return safe(machine.get("status", {}).get("state") or "Pending")
+    return safe(machine.get("status", {}).get("state") or _PENDING)
