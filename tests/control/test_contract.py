@@ -58,7 +58,8 @@ class NetworkTests(ControllerContract, TestCase):
         return MemoryStorage()
 
     async def make_ready(self) -> None:
-        settings = Settings(**apiserver_settings())
+        # The scheduler would change the machines that a test deletes.
+        settings = Settings(**{**apiserver_settings(), "scheduling": False})
         self.server = APIServer(settings, self.faulty, AuditList(), reactor)
         await begin(self.server, self.addCleanup)
         self.pending = 0

@@ -247,7 +247,7 @@ class ServingTests(SynchronousTestCase):
         self.cluster.problem = None
         client = self.cluster.client()
         self.successResultOf(client.delete(CSRS, asked["metadata"]["name"]))
-        self.turn(60)
+        self.turn(300)
         (again,) = self.requests()
         self.assertNotEqual(again["metadata"]["name"], asked["metadata"]["name"])
 
