@@ -89,7 +89,7 @@ from twisted_exec.standalone.state import (
     StateDirectory,
     prepare,
 )
-from twisted_exec.storage.interfaces import IStorage, can_hand_over, is_exclusive
+from twisted_exec.storage.interfaces import IStorage, can_hand_over
 from twisted_exec.storage.option import FORMS, storage_option
 from twisted_exec.storage.quota import NO_LIMITS, QuotaLimits
 from twisted_exec.storage.sqlite import SQLiteStorage
@@ -485,7 +485,7 @@ class Standalone(AsyncService):
                 self._client_cas(certificates.pki),
                 self._reactor,
                 lambda: self._now().timestamp(),
-                exclusive=is_exclusive(self._storage),
+                exclusive=self._storage.exclusive,
                 ports=self.settings.space_ports,
             ),
             SPACES,
