@@ -82,6 +82,7 @@ from twisted_exec.standalone.machines import (
 from twisted_exec.standalone.standard_streams import TerminalSummary
 from twisted_exec.standalone.state import (
     ADMIN,
+    CERTIFICATES,
     CREATED,
     OBJECTS,
     POOL,
@@ -402,7 +403,7 @@ class Standalone(AsyncService):
             raise ServiceUnavailable("exec-standalone is starting")
 
     def _prepared(self) -> Certificates:
-        return prepare(self._state.file("pki"), self._now(), self.settings.dialect)
+        return prepare(self._state.file(CERTIFICATES), self._now(), self.settings.dialect)
 
     def _begin(self, service: Any, name: str) -> Deferred[None]:
         self._hand_over.add(name, service)
